@@ -1,0 +1,7 @@
+"""`python -m streamsafe`."""
+
+from __future__ import annotations
+
+from streamsafe.cli import main
+
+main(prog_name="streamsafe")

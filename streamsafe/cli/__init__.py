@@ -1,0 +1,45 @@
+"""The command line: thin commands, each in a module that is imported only when it is used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from streamsafe import __version__
+
+# command -> module attribute, short help. The help stands here so that `streamsafe --help` imports no command.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "check": ("streamsafe.cli.check:check", "Find stream hazards in source files."),
+    "rule": ("streamsafe.cli.rule:rule", "Explain one rule."),
+    "rules": ("streamsafe.cli.rule:rules", "List all rules."),
+    "run": ("streamsafe.cli.run:run", "Run a script or module under the sanitizer."),
+    "verify": ("streamsafe.cli.verify:verify", "Check a recorded trace."),
+    "trace": ("streamsafe.cli.trace:trace", "Draw a recorded trace as a timeline."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: Any = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="streamsafe", message="%(prog)s %(version)s")
+def main() -> None:
+    """Find CUDA stream bugs: before the program runs (check), and while it runs (run)."""

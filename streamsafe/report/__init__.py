@@ -1,0 +1,1 @@
+"""Hazards as terminal text and JSON: one pure function a module."""
