@@ -1,0 +1,102 @@
+"""Which timelines and events learn from which: the one set of edge rules that both engines obey.
+
+A *carrier* is anything that can know of an access: a stream, an event, a host thread, an executable graph. "x learns
+from y" means that everything ordered before y's present is from now on ordered before x's next operation. The concrete
+engine obeys by merging vector clocks, the symbolic engine by adding x to every carrier set that holds y.
+
+Sources: CUDA "Stream synchronization behavior" (legacy default stream), cudaEventRecord, cudaStreamWaitEvent,
+cudaGraphLaunch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+Carrier = Hashable
+
+
+class Edge(NamedTuple):
+    """``learner`` learns what ``source`` knows; with ``forget`` it first forgets what it knew (an event cell)."""
+
+    learner: Carrier
+    source: Carrier
+    forget: bool = False
+
+
+class Topology(Protocol):
+    """What the edge rules ask about streams; each engine answers from its own tables."""
+
+    def is_legacy(self, stream: Carrier) -> bool:
+        """Whether this is the legacy default stream of its device."""
+
+    def is_blocking(self, stream: Carrier) -> bool:
+        """Whether the legacy default stream of its device and this stream wait for each other."""
+
+    def legacy_of(self, stream: Carrier) -> Carrier:
+        """The legacy default stream of the device of ``stream``."""
+
+    def blocking_of(self, stream: Carrier) -> Iterable[Carrier]:
+        """The blocking streams of the device of ``stream``, without the legacy default stream."""
+
+    def streams_of(self, device: Carrier) -> Iterable[Carrier]:
+        """All streams of a device."""
+
+
+def launch(stream: Carrier, host: Carrier, topology: Topology) -> Iterator[Edge]:
+    """An operation is enqueued: launch order after the host, and the legacy default stream's barrier, both ways.
+
+    A legacy operation waits for all blocking streams; a blocking stream's operation waits for the legacy stream
+    (SEMANTICS model line 4, rows TS-28, CS-02 to CS-08).
+    """
+    yield Edge(stream, host)
+    if topology.is_legacy(stream):
+        for other in topology.blocking_of(stream):
+            yield Edge(stream, other)
+    elif topology.is_blocking(stream):
+        yield Edge(stream, topology.legacy_of(stream))
+
+
+def record(event: Carrier, stream: Carrier, host: Carrier, topology: Topology) -> Iterator[Edge]:
+    """The event is overwritten with what the stream knows now (TS-09, TS-10, TS-14, TS-15); a legacy action (CS-09)."""
+    yield from launch(stream, host, topology)
+    yield Edge(event, stream, forget=True)
+
+
+def wait(stream: Carrier, event: Carrier, host: Carrier, topology: Topology) -> Iterator[Edge]:
+    """The stream learns what the event holds now; later records do not matter (TS-12, TS-13, TS-14)."""
+    yield from launch(stream, host, topology)
+    yield Edge(stream, event)
+
+
+def synchronize_stream(host: Carrier, stream: Carrier, topology: Topology) -> Iterator[Edge]:
+    """The host waits for the stream; for the legacy stream also for all blocking ones (TS-19, TS-28e, CS-09c)."""
+    yield Edge(host, stream)
+    if topology.is_legacy(stream):
+        for other in topology.blocking_of(stream):
+            yield Edge(host, other)
+
+
+def synchronize_event(host: Carrier, event: Carrier) -> Iterator[Edge]:
+    """The host waits for the event, or a query of it was true (TS-16, TS-17, TS-18)."""
+    yield Edge(host, event)
+
+
+def synchronize_device(host: Carrier, device: Carrier, topology: Topology) -> Iterator[Edge]:
+    """The host waits for every stream of the device (TS-21, CS-25)."""
+    for stream in topology.streams_of(device):
+        yield Edge(host, stream)
+
+
+def replay(graph: Carrier, stream: Carrier, host: Carrier, topology: Topology) -> Iterator[Edge]:
+    """One operation on the launching stream, also after the same executable's previous launch (GC-08, GC-13).
+
+    The second half, ``Edge(graph, stream)``, is :func:`replayed`, to be obeyed once the replay's accesses are made.
+    """
+    yield from launch(stream, host, topology)
+    yield Edge(stream, graph)
+
+
+def replayed(graph: Carrier, stream: Carrier) -> Iterator[Edge]:
+    """After the accesses of a replay: the next launch of this executable comes after them (GC-13)."""
+    yield Edge(graph, stream)

@@ -1,0 +1,166 @@
+"""What the model reports: accesses, the memory they meet in, the missing edge, and the hazard itself.
+
+Both front ends, both engines and every report format speak in these terms. Nothing here knows torch, CuPy, LibCST or a
+terminal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Confidence = Literal["certain", "likely", "possible"]
+Mode = Literal["reads", "writes"]
+
+CONFIDENCES: tuple[Confidence, ...] = ("certain", "likely", "possible")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A place in a source file. Rows and columns count from 1, columns count characters, the end is exclusive."""
+
+    filename: str
+    row: int
+    column: int
+    end_row: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One line of a Python stack."""
+
+    filename: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One side of a hazard.
+
+    Attributes:
+        operation: what the program called, as a user would write it (``sum``, ``copy_``, ``backward()``).
+        timeline: the queue it ran on, as a user would name it (``self.side_stream``, ``the current stream``,
+            ``the host``).
+        reads_or_writes: what it did to the memory.
+        span: where it is written (static); None at run time.
+        stack: how it was reached, innermost frame first (run time); empty for the static side.
+    """
+
+    operation: str
+    timeline: str
+    reads_or_writes: Mode
+    span: Span | None = None
+    stack: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The bytes two accesses have in common.
+
+    Attributes:
+        name: the array as the user knows it (``grad``, ``self.buffer``), or a description.
+        owner: who hands the block out again once it is free.
+        shape, dtype: of the array, where known; ``shape`` in elements.
+        start, stop: the common byte range, addresses, ``stop`` exclusive; None when only names are known.
+    """
+
+    name: str
+    owner: Literal["torch", "cupy", "pinned", "host", "unknown"] = "unknown"
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    start: int | None = None
+    stop: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A further place that explains a hazard: an ineffective wait, an allocation, a release, the capture."""
+
+    message: str
+    span: Span | None = None
+    stack: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The edge that would have ordered the two accesses.
+
+    Attributes:
+        source: timeline of the first access.
+        target: timeline of the second access.
+        fix: one line of code that adds the edge.
+    """
+
+    source: str
+    target: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a rule may ask of a conflict. Filled by an engine or a front end, never by a rule.
+
+    Attributes:
+        host: the host side of the pair: the host "reads" or "writes"; None when both accesses are on device timelines.
+        reuse: the second access belongs to the block's next life, handed out by this allocator; ``captured`` for a
+            temporary of a capture.
+        gradient: the first access is the gradient a backward pass writes ("result"), or fills a gradient handed to a
+            backward pass ("initial"), or the memory of such a gradient is reused early ("initial-reuse").
+        ineffective_wait: the second timeline did wait for something that was meant to cover the first access.
+        interop: the array was handed between libraries by a path that exchanges no stream.
+        violation: no pair of accesses: the name of the rule for an operation that is illegal where it stands
+            (``sync-in-capture``, ``event-timing-misuse``, ...).
+    """
+
+    host: Mode | None = None
+    reuse: Literal["torch", "cupy", "captured"] | None = None
+    gradient: Literal["result", "initial", "initial-reuse"] | None = None
+    ineffective_wait: bool = False
+    interop: bool = False
+    violation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two accesses with no edge between them (or one illegal operation), before a rule gives it a code.
+
+    ``first`` is None for a violation. ``notes`` come in the order in which they are shown.
+    """
+
+    second: Access
+    first: Access | None
+    memory: Memory
+    facts: Facts = Facts()
+    missing: Missing | None = None
+    edges: tuple[Note, ...] = ()
+    notes: tuple[Note, ...] = ()
+    confidence: Confidence = "certain"
+    latent: bool = False
+
+
+@dataclass(slots=True)
+class Hazard:
+    """A conflict with its code: what users, reports and ``session.hazards`` see.
+
+    Attributes:
+        edges: the nearest edges that do exist, which do not order the pair.
+        notes: further places, in the order in which they are shown.
+        count: how often it was met (run time); 1 for the static side.
+        latent: nothing has gone wrong yet in this run: memory was freed while a use was unordered, and not reused.
+    """
+
+    code: str
+    name: str
+    message: str
+    first: Access | None
+    second: Access
+    memory: Memory
+    missing: Missing | None = None
+    edges: tuple[Note, ...] = ()
+    notes: tuple[Note, ...] = ()
+    confidence: Confidence = "certain"
+    latent: bool = False
+    count: int = 1
+    help: str = field(default="")

@@ -1,0 +1,350 @@
+"""The symbolic engine: who knows of an access, on every path at once.
+
+A count of operations means nothing after two paths join, so this engine keeps no clocks. For every access that may have
+happened it keeps the *ways* it may stand: who knows it (a set of carriers, one bit each) and under which guard. An edge
+"x learns from y" adds x wherever y is. An access on T conflicts with an earlier one to the same buffer when some way of
+the earlier one, compatible with the path, lacks T.
+
+There is one host clock, and whatever is enqueued comes after what the host knows. So what the host learns of is ordered
+before everything that follows: such a way is dropped, and the host's own accesses need not be kept at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import NamedTuple
+
+from streamsafe.order.edges import Carrier, Edge
+
+HOST = "host"
+
+
+class Guard(NamedTuple):
+    """A partial assignment of tracked conditions: bit n of ``true`` or ``false`` decides condition n."""
+
+    true: int = 0
+    false: int = 0
+
+    def __and__(self, other: Guard) -> Guard:  # type: ignore[override]
+        """Both hold; meaningful only when they do not contradict each other."""
+        return Guard(self.true | other.true, self.false | other.false)
+
+    def contradicts(self, other: Guard) -> bool:
+        """Whether no assignment satisfies both."""
+        return bool((self.true & other.false) | (self.false & other.true))
+
+    def implies(self, other: Guard) -> bool:
+        """Whether every assignment that satisfies this one satisfies the other."""
+        return not (other.true & ~self.true) and not (other.false & ~self.false)
+
+    def without(self, other: Guard) -> Guard:
+        """What this one decides and the other does not."""
+        return Guard(self.true & ~other.true, self.false & ~other.false)
+
+    def common(self, other: Guard) -> Guard:
+        """What both decide, and decide alike."""
+        return Guard(self.true & other.true, self.false & other.false)
+
+    def forget(self, conditions: int) -> Guard:
+        """The same, with those conditions undecided."""
+        return Guard(self.true & ~conditions, self.false & ~conditions)
+
+
+ALWAYS = Guard()
+
+
+class Way(NamedTuple):
+    """One way in which an access may stand: its carriers, one bit each, and the guard under which this is so."""
+
+    carriers: int
+    guard: Guard
+
+
+class Made(NamedTuple):
+    """An access that may have happened. Two with equal fields are one.
+
+    Attributes:
+        site: where in the source; any hashable.
+        buffer: the memory.
+        part: a known part of it (an index, a slice), None for all or unknown.
+        writes: whether it writes.
+        timeline: the stream it runs on.
+        detail: what the front end wants to remember; part of the identity.
+    """
+
+    site: Hashable
+    buffer: Hashable
+    part: Hashable | None
+    writes: bool
+    timeline: Carrier
+    detail: Hashable = None
+
+
+def simplify(ways: Iterable[Way]) -> tuple[Way, ...]:
+    """Drop every way that another one covers: fewer carriers under the same or a weaker guard."""
+    kept: list[Way] = []
+    for way in sorted(set(ways), key=lambda w: (w.carriers.bit_count(), w.guard)):
+        carriers, guard = way
+        for other in kept:
+            if not other.carriers & ~carriers and guard.implies(other.guard):
+                break
+            # the same carriers whichever way one condition goes: it does not matter
+            if other.carriers == carriers:
+                difference = (other.guard.true ^ guard.true) | (other.guard.false ^ guard.false)
+                decided = (other.guard.true | other.guard.false) == (guard.true | guard.false)
+                if decided and difference.bit_count() == 1:
+                    kept.remove(other)
+                    kept = list(simplify([*kept, Way(carriers, guard.forget(difference))]))
+                    break
+        else:
+            kept.append(way)
+    return tuple(kept)
+
+
+class Carriers:
+    """One bit for each stream and event of an analysis."""
+
+    def __init__(self) -> None:
+        self._bits: dict[Carrier, int] = {}
+
+    def bit(self, carrier: Carrier) -> int:
+        """The bit of a carrier, given out on first use."""
+        found = self._bits.get(carrier)
+        if found is None:
+            found = self._bits[carrier] = 1 << len(self._bits)
+        return found
+
+    def __contains__(self, carrier: Carrier) -> bool:
+        return carrier in self._bits
+
+
+Disjoint = Callable[[Hashable | None, Hashable | None], bool]
+
+
+def overlapping(_: Hashable | None, __: Hashable | None) -> bool:
+    """Parts are not told apart."""
+    return False
+
+
+class Order:
+    """What may have happened and who knows of it, at one point of the program.
+
+    Args:
+        carriers: shared by all states of an analysis.
+        disjoint: tells whether two parts of a buffer have no byte in common.
+    """
+
+    __slots__ = ("_disjoint", "carriers", "made")
+
+    def __init__(self, carriers: Carriers, disjoint: Disjoint = overlapping) -> None:
+        self.carriers = carriers
+        self._disjoint = disjoint
+        self.made: dict[Hashable, dict[Made, tuple[Way, ...]]] = {}
+
+    def copy(self) -> Order:
+        """An independent copy; the inner tables are shared until one side changes them."""
+        twin = Order(self.carriers, self._disjoint)
+        twin.made = dict(self.made)
+        return twin
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Order) and self.made == other.made
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # -- edges ---------------------------------------------------------------------------------------------------
+
+    def obey(self, edges: Iterable[Edge], path: Guard = ALWAYS) -> None:
+        """Apply edges in their order, under a guard: where it does not hold nothing is learnt."""
+        for edge in edges:
+            self.learn(edge.learner, edge.source, forget=edge.forget, guard=path)
+
+    def learn(self, learner: Carrier, source: Carrier, *, forget: bool = False, guard: Guard = ALWAYS) -> None:
+        """``learner`` learns what ``source`` knows; with ``forget`` it forgets first."""
+        if source == HOST and not forget:
+            return  # what the host knows is not kept: everything later comes after it
+        bit, seen = (0 if learner == HOST else self.carriers.bit(learner)), (
+            0 if source == HOST else self.carriers.bit(source)
+        )
+        if bit == seen and bit:
+            return
+
+        def step(carriers: int) -> int | None:
+            knows = bool(carriers & seen)
+            if forget:
+                carriers &= ~bit
+            if not knows:
+                return carriers
+            return None if learner == HOST else carriers | bit
+
+        self._rewrite(step, guard)
+
+    def learn_everything(self, learner: Carrier, guard: Guard = ALWAYS) -> None:
+        """``learner`` learns of every access there is."""
+        bit = 0 if learner == HOST else self.carriers.bit(learner)
+        self._rewrite(lambda carriers: None if learner == HOST else carriers | bit, guard)
+
+    def _rewrite(self, step: Callable[[int], int | None], guard: Guard) -> None:
+        for buffer, table in list(self.made.items()):
+            changed: dict[Made, tuple[Way, ...]] = {}
+            dirty = False
+            for made, ways in table.items():
+                new: list[Way] = []
+                touched = False
+                for way in ways:
+                    if guard.contradicts(way.guard):
+                        new.append(way)
+                        continue
+                    after = step(way.carriers)
+                    if after == way.carriers:
+                        new.append(way)
+                        continue
+                    touched = True
+                    rest = guard.without(way.guard)
+                    if rest != ALWAYS:  # only partly under the guard: the other part stands as it was
+                        new.extend(_outside(way, rest))
+                    if after is not None:
+                        new.append(Way(after, way.guard & rest))
+                if not touched:
+                    changed[made] = ways
+                    continue
+                dirty = True
+                if new:
+                    changed[made] = simplify(new)
+            if dirty:
+                if changed:
+                    self.made[buffer] = changed
+                else:
+                    del self.made[buffer]
+
+    # -- accesses ------------------------------------------------------------------------------------------------
+
+    def conflicts(
+        self,
+        buffer: Hashable,
+        part: Hashable | None,
+        writes: bool,
+        timeline: Carrier,
+        path: Guard = ALWAYS,
+    ) -> list[tuple[Made, Guard]]:
+        """The earlier accesses that an access on ``timeline`` is not ordered after, each with the guard it needs."""
+        table = self.made.get(buffer)
+        if not table:
+            return []
+        bit = 0 if timeline == HOST else self.carriers.bit(timeline)
+        found = []
+        for made, ways in table.items():
+            if not (writes or made.writes) or made.timeline == timeline:
+                continue
+            if part is not None and made.part is not None and self._disjoint(part, made.part):
+                continue
+            for way in ways:
+                if not way.carriers & bit and not path.contradicts(way.guard):
+                    found.append((made, way.guard))
+                    break
+        return found
+
+    def add(self, made: Made, guard: Guard = ALWAYS, *, covers: bool = True) -> None:
+        """The access happens. A write that covers the buffer stands for everything it is ordered after."""
+        if made.timeline == HOST:
+            return
+        table = self.made.get(made.buffer)
+        bit = self.carriers.bit(made.timeline)
+        fresh: dict[Made, tuple[Way, ...]] = {}
+        if table:
+            for old, ways in table.items():
+                if made.writes and covers and guard == ALWAYS and (made.part is None or made.part == old.part):
+                    ways = tuple(way for way in ways if not way.carriers & bit)
+                    if not ways:
+                        continue
+                fresh[old] = ways
+        fresh[made] = simplify((*fresh.get(made, ()), Way(bit, guard)))
+        self.made[made.buffer] = fresh
+
+    def accesses(self, buffer: Hashable) -> dict[Made, tuple[Way, ...]]:
+        """What may have happened to a buffer."""
+        return self.made.get(buffer, {})
+
+    def move(self, buffer: Hashable, target: Hashable, keep: Callable[[Made], bool]) -> None:
+        """The accesses of one buffer that ``keep`` admits become accesses of another (release into a pool)."""
+        table = self.made.pop(buffer, None)
+        if not table:
+            return
+        merged = dict(self.made.get(target, {}))
+        for made, ways in table.items():
+            if keep(made):
+                moved = made._replace(buffer=target)
+                merged[moved] = simplify((*merged.get(moved, ()), *ways))
+        if merged:
+            self.made[target] = merged
+
+    def drop(self, buffer: Hashable) -> None:
+        """Nothing is known of this buffer any more."""
+        self.made.pop(buffer, None)
+
+    def iterate(self) -> Iterator[tuple[Made, tuple[Way, ...]]]:
+        """Every access, with its ways."""
+        for table in self.made.values():
+            yield from table.items()
+
+    # -- paths ---------------------------------------------------------------------------------------------------
+
+    def assume(self, guard: Guard) -> None:
+        """Enter a branch: what contradicts its guard did not happen here."""
+        if guard == ALWAYS:
+            return
+        for buffer, table in list(self.made.items()):
+            changed = {
+                made: kept
+                for made, ways in table.items()
+                if (kept := tuple(way for way in ways if not guard.contradicts(way.guard)))
+            }
+            if len(changed) != len(table) or any(len(changed[m]) != len(w) for m, w in table.items()):
+                if changed:
+                    self.made[buffer] = changed
+                else:
+                    del self.made[buffer]
+
+    def forget(self, conditions: int) -> None:
+        """Those conditions will not be asked again: guards stop mentioning them."""
+        for buffer, table in list(self.made.items()):
+            if any((way.guard.true | way.guard.false) & conditions for ways in table.values() for way in ways):
+                self.made[buffer] = {
+                    made: simplify(Way(way.carriers, way.guard.forget(conditions)) for way in ways)
+                    for made, ways in table.items()
+                }
+
+    @staticmethod
+    def join(first: Order, first_only: Guard, second: Order, second_only: Guard) -> Order:
+        """What may have happened on either path; ``..._only`` is what each path's guard has beyond the common part."""
+        if first_only == second_only == ALWAYS and first.made == second.made:
+            return first
+        joined = Order(first.carriers, first._disjoint)
+        for buffer in {**first.made, **second.made}:
+            left, right = first.made.get(buffer, {}), second.made.get(buffer, {})
+            if left is right and first_only == second_only == ALWAYS:
+                joined.made[buffer] = left
+                continue
+            table: dict[Made, tuple[Way, ...]] = {}
+            for made in {**left, **right}:
+                if left.get(made) == right.get(made):
+                    table[made] = left[made]
+                    continue
+                ways = [Way(w.carriers, w.guard & first_only) for w in left.get(made, ())]
+                ways += [Way(w.carriers, w.guard & second_only) for w in right.get(made, ())]
+                table[made] = simplify(ways)
+            joined.made[buffer] = table
+        return joined
+
+
+def _outside(way: Way, rest: Guard) -> Iterator[Way]:
+    """The way, on the assignments that do not satisfy ``rest``: one for each of its literals."""
+    before = way.guard
+    for position in range(max(rest.true.bit_length(), rest.false.bit_length())):
+        bit = 1 << position
+        if rest.true & bit:
+            yield Way(way.carriers, before & Guard(0, bit))
+            before = before & Guard(bit, 0)
+        elif rest.false & bit:
+            yield Way(way.carriers, before & Guard(bit, 0))
+            before = before & Guard(0, bit)

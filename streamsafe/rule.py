@@ -1,0 +1,69 @@
+"""What a rule is: a predicate on a hazard's facts, its words, and two examples that are run as tests."""
+
+from __future__ import annotations
+
+import inspect
+from typing import ClassVar, Literal
+
+from streamsafe.order.hazard import Conflict, Facts, Hazard
+
+Severity = Literal["error", "warning", "advice"]
+
+
+class Rule:
+    """Base of all rules, ours and third parties' (entry-point group ``streamsafe.rules``).
+
+    A subclass lives in a module of its own whose docstring is the rule's documentation, under the headings
+    ``## What it does``, ``## Why is this bad?``, ``## Example``, ``Use instead:`` and ``## References``.
+
+    Attributes:
+        code: ``SS`` and three digits, never reused.
+        name: the pattern, in kebab case.
+        severity: ``error``, ``warning`` or ``advice``.
+        rank: place in the order in which rules are asked; of the rules that match, the lowest rank wins.
+        default: whether the rule is on when nothing is selected.
+        bad, good: complete modules; ``bad`` marks the finding's line with ``# expect: CODE``, ``good`` is silent.
+    """
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    severity: ClassVar[Severity] = "error"
+    rank: ClassVar[int]
+    default: ClassVar[bool] = True
+    bad: ClassVar[str]
+    good: ClassVar[str]
+
+    @classmethod
+    def documentation(cls) -> str:
+        """The module's docstring, in Markdown."""
+        module = inspect.getmodule(cls)
+        return inspect.cleandoc((module and module.__doc__) or "")
+
+    def matches(self, facts: Facts) -> bool:
+        """Whether a conflict with these facts is this rule's."""
+        return facts.violation == self.name
+
+    def message(self, conflict: Conflict) -> str:
+        """One sentence that names both accesses and the edge that is missing."""
+        raise AssertionError(f"{self.code} has no message")
+
+    def help(self, conflict: Conflict) -> str:
+        """How to add the missing edge, in one line."""
+        return conflict.missing.fix if conflict.missing else ""
+
+    def hazard(self, conflict: Conflict) -> Hazard:
+        """The conflict under this rule's code."""
+        return Hazard(
+            code=self.code,
+            name=self.name,
+            message=self.message(conflict),
+            first=conflict.first,
+            second=conflict.second,
+            memory=conflict.memory,
+            missing=conflict.missing,
+            edges=conflict.edges,
+            notes=conflict.notes,
+            confidence=conflict.confidence,
+            latent=conflict.latent,
+            help=self.help(conflict),
+        )
