@@ -1,11 +1,11 @@
-"""What a rule is: a predicate on a hazard's facts, its words, and two examples that are run as tests."""
+"""What a rule is: a predicate on a conflict's facts, its words, and two examples that are run as tests."""
 
 from __future__ import annotations
 
 import inspect
 from typing import ClassVar, Literal
 
-from streamsafe.order.hazard import Conflict, Facts, Hazard
+from streamsafe.order.hazard import Conflict, Hazard
 
 Severity = Literal["error", "warning", "advice"]
 
@@ -22,6 +22,7 @@ class Rule:
         severity: ``error``, ``warning`` or ``advice``.
         rank: place in the order in which rules are asked; of the rules that match, the lowest rank wins.
         default: whether the rule is on when nothing is selected.
+        place: which of the two accesses the finding stands on.
         bad, good: complete modules; ``bad`` marks the finding's line with ``# expect: CODE``, ``good`` is silent.
     """
 
@@ -30,6 +31,7 @@ class Rule:
     severity: ClassVar[Severity] = "error"
     rank: ClassVar[int]
     default: ClassVar[bool] = True
+    place: ClassVar[Literal["first", "second"]] = "second"
     bad: ClassVar[str]
     good: ClassVar[str]
 
@@ -39,9 +41,9 @@ class Rule:
         module = inspect.getmodule(cls)
         return inspect.cleandoc((module and module.__doc__) or "")
 
-    def matches(self, facts: Facts) -> bool:
+    def matches(self, conflict: Conflict) -> bool:
         """Whether a conflict with these facts is this rule's."""
-        return facts.violation == self.name
+        return conflict.facts.violation == self.name
 
     def message(self, conflict: Conflict) -> str:
         """One sentence that names both accesses and the edge that is missing."""

@@ -1,0 +1,76 @@
+"""SS405 capture-on-default-stream
+
+## What it does
+Reports a capture that is begun by hand (`capture_begin`, `begin_capture`) while the default stream is current.
+
+## Why is this bad?
+CUDA cannot capture the legacy default stream: beginning the capture raises. `with torch.cuda.graph(g)` moves to a side
+stream by itself; `g.capture_begin()` and CuPy's `stream.begin_capture()` do not.
+
+## Example
+```python
+g = torch.cuda.CUDAGraph()
+g.capture_begin()
+y = model(x)
+g.capture_end()
+```
+
+Use instead:
+```python
+g = torch.cuda.CUDAGraph()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    g.capture_begin()
+    y = model(x)
+    g.capture_end()
+torch.cuda.current_stream().wait_stream(side)
+```
+
+## References
+- `torch.cuda.CUDAGraph.capture_begin`, `cupy.cuda.Stream.begin_capture`
+- CUDA Runtime API: `cudaStreamBeginCapture`
+"""
+
+from __future__ import annotations
+
+from streamsafe.order.hazard import Conflict
+from streamsafe.rule import Rule
+from streamsafe.wording import quoted
+
+
+class CaptureOnDefaultStream(Rule):
+    code = "SS405"
+    name = "capture-on-default-stream"
+    rank = 0
+    bad = """\
+import torch
+
+
+def capture(model, x):
+    graph = torch.cuda.CUDAGraph()
+    graph.capture_begin()  # expect: SS405
+    y = model(x)
+    graph.capture_end()
+    return graph, y
+"""
+    good = """\
+import torch
+
+
+def capture(model, x):
+    graph = torch.cuda.CUDAGraph()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        graph.capture_begin()
+        y = model(x)
+        graph.capture_end()
+    torch.cuda.current_stream().wait_stream(side)
+    return graph, y
+"""
+
+    def message(self, conflict: Conflict) -> str:
+        return f"{quoted(conflict.second.operation)} begins a capture on the default stream, which cannot be captured"
+
+    def help(self, conflict: Conflict) -> str:
+        return super().help(conflict) or "begin the capture inside `with torch.cuda.stream(side):`"

@@ -1,0 +1,72 @@
+"""SS404 capture-rng
+
+## What it does
+Reports, inside a graph capture, random numbers drawn from an explicit generator that is not registered with the graph,
+and reads or writes of random number state.
+
+## Why is this bad?
+A graph replays the same kernels with the same arguments, so the offset of a generator has to be kept on the device.
+PyTorch does that for the default generator, and for others only after `graph.register_generator_state(generator)`; an
+unregistered one raises inside the capture, and so do `get_rng_state`, `manual_seed` and `initial_seed`, whose result a
+replay would not repeat anyway.
+
+## Example
+```python
+generator = torch.Generator("cuda")
+with torch.cuda.graph(g):
+    noise = torch.randn(n, device="cuda", generator=generator)
+```
+
+Use instead:
+```python
+generator = torch.Generator("cuda")
+g.register_generator_state(generator)
+with torch.cuda.graph(g):
+    noise = torch.randn(n, device="cuda", generator=generator)
+```
+
+## References
+- `torch.cuda.CUDAGraph.register_generator_state`
+- PyTorch, "CUDA semantics": CUDA Graphs, Constraints
+"""
+
+from __future__ import annotations
+
+from streamsafe.order.hazard import Conflict
+from streamsafe.rule import Rule
+from streamsafe.wording import quoted
+
+
+class CaptureRng(Rule):
+    code = "SS404"
+    name = "capture-rng"
+    rank = 0
+    bad = """\
+import torch
+
+
+def capture(n):
+    generator = torch.Generator("cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        noise = torch.randn(n, device="cuda", generator=generator)  # expect: SS404
+    return graph, noise
+"""
+    good = """\
+import torch
+
+
+def capture(n):
+    generator = torch.Generator("cuda")
+    graph = torch.cuda.CUDAGraph()
+    graph.register_generator_state(generator)
+    with torch.cuda.graph(graph):
+        noise = torch.randn(n, device="cuda", generator=generator)
+    return graph, noise
+"""
+
+    def message(self, conflict: Conflict) -> str:
+        return f"{quoted(conflict.second.operation)} uses random number state that the captured graph does not manage"
+
+    def help(self, conflict: Conflict) -> str:
+        return super().help(conflict) or "call graph.register_generator_state(generator) before the capture"

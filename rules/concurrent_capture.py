@@ -1,0 +1,78 @@
+"""SS411 concurrent-capture
+
+## What it does
+Reports a capture begun inside another capture, and device work of another thread (a loader that pins memory, a worker
+that synchronizes) while a capture in the global mode is under way.
+
+## Why is this bad?
+Two captures at once do not nest: the inner one fails, or both are lost. In the global capture mode, the default, an
+unsafe call in *any* thread of the process (a query, an allocation, a synchronize) breaks the capture; the error shows up
+in whichever thread was unlucky.
+
+## Example
+```python
+with torch.cuda.graph(outer):
+    y = x * 2
+    with torch.cuda.graph(inner):
+        z = y + 1
+```
+
+Use instead:
+```python
+with torch.cuda.graph(outer):
+    y = x * 2
+with torch.cuda.graph(inner):
+    z = y + 1
+```
+
+## References
+- `torch.cuda.graph` (`capture_error_mode`)
+- CUDA Runtime API: `cudaThreadExchangeStreamCaptureMode`
+"""
+
+from __future__ import annotations
+
+from streamsafe.order.hazard import Conflict
+from streamsafe.rule import Rule
+from streamsafe.wording import quoted
+
+
+class ConcurrentCapture(Rule):
+    code = "SS411"
+    name = "concurrent-capture"
+    rank = 0
+    bad = """\
+import torch
+
+
+def capture(x):
+    outer = torch.cuda.CUDAGraph()
+    inner = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(outer):
+        y = x * 2
+        with torch.cuda.graph(inner):  # expect: SS411
+            z = y + 1
+    return outer, inner, z
+"""
+    good = """\
+import torch
+
+
+def capture(x):
+    outer = torch.cuda.CUDAGraph()
+    inner = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(outer):
+        y = x * 2
+    with torch.cuda.graph(inner):
+        z = y + 1
+    return outer, inner, z
+"""
+
+    def message(self, conflict: Conflict) -> str:
+        return f"{quoted(conflict.second.operation)} happens while another capture is under way, and can break it"
+
+    def help(self, conflict: Conflict) -> str:
+        return (
+            super().help(conflict)
+            or 'end the other capture first, or capture with capture_error_mode="thread_local"'
+        )

@@ -1,0 +1,98 @@
+"""SS202 cross-stream-pool-reuse
+
+## What it does
+Reports an array of CuPy's that goes back to its memory pool while a stream other than the one it was allocated on may
+still be using it. The finding stands on the use that nothing covers.
+
+## Why is this bad?
+CuPy's pool keeps one arena for each stream, that of the stream that was current at the allocation. When the last
+reference goes, the next allocation there gets the block at once. CuPy has no `record_stream`: the allocating stream, or
+the host, has to wait for the other stream before the array is released. The pinned pool behaves the same way.
+
+Streams made by `cupy.cuda.Stream()` and the null stream wait for each other, so null with blocking streams is safe.
+
+## Example
+```python
+with producer:
+    x = cupy.empty(n)
+with consumer:
+    consumer.wait_event(producer.record())
+    y = x * 2
+del x  # `producer` may allocate over it while `consumer` still reads
+```
+
+Use instead:
+```python
+with producer:
+    x = cupy.empty(n)
+with consumer:
+    consumer.wait_event(producer.record())
+    y = x * 2
+    done = consumer.record()
+producer.wait_event(done)
+del x
+```
+
+## References
+- CuPy User Guide, "Memory Management" and "Current Stream"
+- `cupy.cuda.MemoryPool`, `cupy.cuda.Stream.wait_event`
+"""
+
+from __future__ import annotations
+
+from streamsafe.order.hazard import Conflict
+from streamsafe.rule import Rule
+from streamsafe.wording import reuse
+
+
+class CrossStreamPoolReuse(Rule):
+    code = "SS202"
+    name = "cross-stream-pool-reuse"
+    rank = 20
+    place = "first"
+    bad = """\
+import cupy
+
+producer = cupy.cuda.Stream(non_blocking=True)
+consumer = cupy.cuda.Stream(non_blocking=True)
+
+
+def scale(n, rounds):
+    results = []
+    for _ in range(rounds):
+        with producer:
+            x = cupy.arange(n)
+            ready = producer.record()
+        with consumer:
+            consumer.wait_event(ready)
+            results.append(x * 2)  # expect: SS202
+        del x
+    return results
+"""
+    good = """\
+import cupy
+
+producer = cupy.cuda.Stream(non_blocking=True)
+consumer = cupy.cuda.Stream(non_blocking=True)
+
+
+def scale(n, rounds):
+    results = []
+    for _ in range(rounds):
+        with producer:
+            x = cupy.arange(n)
+            ready = producer.record()
+        with consumer:
+            consumer.wait_event(ready)
+            results.append(x * 2)
+            done = consumer.record()
+        producer.wait_event(done)
+        del x
+    return results
+"""
+
+    def matches(self, conflict: Conflict) -> bool:
+        return conflict.facts.reuse == "cupy"
+
+    def message(self, conflict: Conflict) -> str:
+        return reuse(conflict, "CuPy's pool does not wait for other streams")

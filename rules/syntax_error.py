@@ -1,0 +1,52 @@
+"""SS900 syntax-error
+
+## What it does
+Reports a Python file or notebook that cannot be parsed, decoded or read as source. Files found in a directory are parsed
+only when they use streams, events, graphs or asynchronous copies at all; files named on the command line always are.
+
+## Why is this bad?
+A file that cannot be read is not checked, and silence would look like a clean result.
+
+## Example
+```python
+with torch.cuda.stream(side:
+    y = x * 2
+```
+
+Use instead:
+```python
+with torch.cuda.stream(side):
+    y = x * 2
+```
+
+## References
+- Python Language Reference, "Lexical analysis": Encoding declarations
+"""
+
+from __future__ import annotations
+
+from streamsafe.order.hazard import Conflict
+from streamsafe.rule import Rule
+
+
+class SyntaxError(Rule):
+    code = "SS900"
+    name = "syntax-error"
+    rank = 0
+    bad = """\
+import torch
+
+side = torch.cuda.Stream()
+with torch.cuda.stream(side:  # expect: SS900
+    pass
+"""
+    good = """\
+import torch
+
+side = torch.cuda.Stream()
+with torch.cuda.stream(side):
+    pass
+"""
+
+    def message(self, conflict: Conflict) -> str:
+        return conflict.second.operation

@@ -1,0 +1,80 @@
+"""SS402 unjoined-capture-stream
+
+## What it does
+Reports, inside a graph capture, work on a stream that was not forked from the capturing stream or is not joined back to
+it before the capture ends, and waits for work that was not captured.
+
+## Why is this bad?
+A stream that the capture does not know runs its work at once, and only once: the graph does not contain it, silently. A
+stream that was forked and not joined back makes the end of the capture fail, and so does waiting for an event that was
+recorded outside the capture.
+
+## Example
+```python
+with torch.cuda.graph(g):
+    with torch.cuda.stream(side):  # not forked from the capture
+        y = x * 2
+```
+
+Use instead:
+```python
+with torch.cuda.graph(g):
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = x * 2
+    torch.cuda.current_stream().wait_stream(side)
+```
+
+## References
+- PyTorch, "CUDA semantics": CUDA Graphs, Usage with multiple streams
+- CUDA Programming Guide, "Cross-stream Dependencies and Events"
+"""
+
+from __future__ import annotations
+
+from streamsafe.order.hazard import Conflict
+from streamsafe.rule import Rule
+from streamsafe.wording import by
+
+
+class UnjoinedCaptureStream(Rule):
+    code = "SS402"
+    name = "unjoined-capture-stream"
+    rank = 0
+    bad = """\
+import torch
+
+side = torch.cuda.Stream()
+
+
+def capture(x):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        with torch.cuda.stream(side):
+            y = x * 2  # expect: SS402
+    return graph, y
+"""
+    good = """\
+import torch
+
+side = torch.cuda.Stream()
+
+
+def capture(x):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            y = x * 2
+        torch.cuda.current_stream().wait_stream(side)
+    return graph, y
+"""
+
+    def message(self, conflict: Conflict) -> str:
+        return f"{by(conflict.second)} is not forked from the capturing stream and joined back to it"
+
+    def help(self, conflict: Conflict) -> str:
+        return (
+            super().help(conflict)
+            or "let the side stream wait for the capturing stream, and the capturing one for it"
+        )

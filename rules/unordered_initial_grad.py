@@ -1,0 +1,74 @@
+"""SS112 unordered-initial-grad
+
+## What it does
+Reports an initial gradient (`gradient=`, `grad_tensors=`, `grad_outputs=`) that is filled on another stream than the one
+on which `backward()` or `autograd.grad()` is called, with no wait between.
+
+## Why is this bad?
+The backward pass begins by reading the initial gradient on the stream that is current at the call. It waits for the
+streams of the forward pass, but knows nothing of the stream that filled this tensor: it may start from memory that
+`ones_like` has not written yet, and every gradient is then wrong.
+
+## Example
+```python
+gradient = torch.ones_like(loss)
+with torch.cuda.stream(side):
+    loss.backward(gradient=gradient)
+```
+
+Use instead:
+```python
+gradient = torch.ones_like(loss)
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    loss.backward(gradient=gradient)
+gradient.record_stream(side)
+```
+
+## References
+- PyTorch, "CUDA semantics": Stream semantics of backward passes
+- `torch.Tensor.backward`, `torch.autograd.backward`, `torch.autograd.grad`
+"""
+
+from __future__ import annotations
+
+from streamsafe.order.hazard import Conflict
+from streamsafe.rule import Rule
+from streamsafe.wording import no_wait, race
+
+
+class UnorderedInitialGrad(Rule):
+    code = "SS112"
+    name = "unordered-initial-grad"
+    rank = 80
+    bad = """\
+import torch
+
+side = torch.cuda.Stream()
+
+
+def grads(loss):
+    gradient = torch.ones_like(loss)
+    with torch.cuda.stream(side):
+        loss.backward(gradient=gradient)  # expect: SS112
+    torch.cuda.current_stream().wait_stream(side)
+"""
+    good = """\
+import torch
+
+side = torch.cuda.Stream()
+
+
+def grads(loss):
+    gradient = torch.ones_like(loss)
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        loss.backward(gradient=gradient)
+    torch.cuda.current_stream().wait_stream(side)
+"""
+
+    def matches(self, conflict: Conflict) -> bool:
+        return conflict.first is not None and conflict.facts.gradient == "initial"
+
+    def message(self, conflict: Conflict) -> str:
+        return f"{race(conflict, 'an initial gradient that')}: {no_wait(conflict)}"

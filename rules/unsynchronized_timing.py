@@ -1,0 +1,82 @@
+"""SS311 unsynchronized-timing
+
+## What it does
+Reports two reads of a host clock that are subtracted, where the host has not waited for the device work launched between
+them.
+
+## Why is this bad?
+A kernel launch returns at once. The difference of the clocks is the time to enqueue the work, not to do it: models
+look hundreds of times faster than they are, and the time shows up in whatever synchronizes next.
+
+## Example
+```python
+start = time.perf_counter()
+y = x @ w
+print(time.perf_counter() - start)
+```
+
+Use instead:
+```python
+torch.cuda.synchronize()
+start = time.perf_counter()
+y = x @ w
+torch.cuda.synchronize()
+print(time.perf_counter() - start)
+```
+
+## References
+- PyTorch, "CUDA semantics": Asynchronous execution
+- `torch.cuda.synchronize`, `torch.utils.benchmark`, `cupyx.profiler.benchmark`
+"""
+
+from __future__ import annotations
+
+from streamsafe.order.hazard import Conflict
+from streamsafe.rule import Rule
+from streamsafe.wording import by, quoted
+
+
+class UnsynchronizedTiming(Rule):
+    code = "SS311"
+    name = "unsynchronized-timing"
+    severity = "warning"
+    rank = 0
+    bad = """\
+import time
+
+import torch
+
+
+def measure(n):
+    x = torch.randn(n, n, device="cuda")
+    start = time.perf_counter()
+    y = x @ x
+    elapsed = time.perf_counter() - start  # expect: SS311
+    return y, elapsed
+"""
+    good = """\
+import time
+
+import torch
+
+
+def measure(n):
+    x = torch.randn(n, n, device="cuda")
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    y = x @ x
+    torch.cuda.synchronize()
+    elapsed = time.perf_counter() - start
+    return y, elapsed
+"""
+
+    def message(self, conflict: Conflict) -> str:
+        clock = quoted(conflict.second.operation)
+        if conflict.first is None:
+            return f"{clock} is read before the host has waited for the device work that is timed"
+        return (
+            f"{clock} is read while {by(conflict.first)} may still be running: the host does not wait for it"
+        )
+
+    def help(self, conflict: Conflict) -> str:
+        return super().help(conflict) or "synchronize before the clock is read"

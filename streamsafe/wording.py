@@ -1,0 +1,55 @@
+"""The words that rules share, so that one bug reads the same whichever side found it."""
+
+from __future__ import annotations
+
+from streamsafe.order.hazard import Access, Conflict
+
+
+def quoted(name: str) -> str:
+    """A name as it stands in a sentence: code in backticks, a description (``the current stream``) as it is."""
+    return name if " " in name or not name else f"`{name}`"
+
+
+def by(access: Access) -> str:
+    """Who makes an access, and where: ``\\`sum\\` on the current stream``."""
+    return f"{quoted(access.operation)} on {quoted(access.timeline)}"
+
+
+def block(conflict: Conflict) -> str:
+    """The memory the two accesses meet in."""
+    return quoted(conflict.memory.name) if conflict.memory.name else "the same memory"
+
+
+def still(access: Access) -> str:
+    """What an access that nobody waited for may still be doing."""
+    return "may still be reading" if access.reads_or_writes == "reads" else "may still be writing"
+
+
+def no_wait(conflict: Conflict) -> str:
+    """The missing edge: who does not wait for whom."""
+    assert conflict.first is not None
+    source = conflict.missing.source if conflict.missing else conflict.first.timeline
+    target = conflict.missing.target if conflict.missing else conflict.second.timeline
+    return f"{quoted(target)} does not wait for {quoted(source)}"
+
+
+def race(conflict: Conflict, what: str = "which") -> str:
+    """The pair: who does what, while who may still be doing what."""
+    first, second = conflict.first, conflict.second
+    assert first is not None
+    return f"{by(second)} {second.reads_or_writes} {block(conflict)}, {what} {by(first)} {still(first)}"
+
+
+def user(conflict: Conflict) -> Access:
+    """The use of a block that nothing protects from the block's next life."""
+    return conflict.first or conflict.second
+
+
+def reuse(conflict: Conflict, why: str) -> str:
+    """A block that is handed out again too early: who may still use it, who gets it, and why."""
+    use = user(conflict)
+    if conflict.first is None or conflict.latent:
+        return f"{by(use)} {still(use)} {block(conflict)} when it is released: {why}"
+    return (
+        f"{by(use)} {still(use)} {block(conflict)} when its memory is given to {by(conflict.second)}: {why}"
+    )
