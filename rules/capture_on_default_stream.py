@@ -1,11 +1,12 @@
 """SS405 capture-on-default-stream
 
 ## What it does
-Reports a capture that is begun by hand (`capture_begin`, `begin_capture`) while the default stream is current.
+Reports a capture that is begun by hand (`capture_begin`, `begin_capture`) while the default stream is
+current.
 
 ## Why is this bad?
-CUDA cannot capture the legacy default stream: beginning the capture raises. `with torch.cuda.graph(g)` moves to a side
-stream by itself; `g.capture_begin()` and CuPy's `stream.begin_capture()` do not.
+CUDA cannot capture the legacy default stream: beginning the capture raises. `with torch.cuda.graph(g)` moves
+to a side stream by itself; `g.capture_begin()` and CuPy's `stream.begin_capture()` do not.
 
 ## Example
 ```python

@@ -1,14 +1,14 @@
 """SS404 capture-rng
 
 ## What it does
-Reports, inside a graph capture, random numbers drawn from an explicit generator that is not registered with the graph,
-and reads or writes of random number state.
+Reports, inside a graph capture, random numbers drawn from an explicit generator that is not registered with
+the graph, and reads or writes of random number state.
 
 ## Why is this bad?
-A graph replays the same kernels with the same arguments, so the offset of a generator has to be kept on the device.
-PyTorch does that for the default generator, and for others only after `graph.register_generator_state(generator)`; an
-unregistered one raises inside the capture, and so do `get_rng_state`, `manual_seed` and `initial_seed`, whose result a
-replay would not repeat anyway.
+A graph replays the same kernels with the same arguments, so the offset of a generator has to be kept on the
+device. PyTorch does that for the default generator, and for others only after
+`graph.register_generator_state(generator)`; an unregistered one raises inside the capture, and so do
+`get_rng_state`, `manual_seed` and `initial_seed`, whose result a replay would not repeat anyway.
 
 ## Example
 ```python

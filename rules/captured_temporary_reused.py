@@ -4,9 +4,9 @@
 Reports the launch of a CuPy graph while memory that was a temporary of its capture belongs to a live array.
 
 ## Why is this bad?
-PyTorch gives each graph a private memory pool. CuPy does not: what a capture allocates and frees goes back to the
-ordinary pool, and a later array may be given the address. The graph still uses it: every launch overwrites the array,
-on whatever stream it is launched.
+PyTorch gives each graph a private memory pool. CuPy does not: what a capture allocates and frees goes back to
+the ordinary pool, and a later array may be given the address. The graph still uses it: every launch
+overwrites the array, on whatever stream it is launched.
 
 ## Example
 ```python
@@ -83,7 +83,7 @@ def run(x, y, n):
         return conflict.facts.reuse == "captured"
 
     def message(self, conflict: Conflict) -> str:
-        return f"{by(conflict.second)} overwrites {block(conflict)}, whose memory was a temporary of the graph's capture"
+        return f"{by(conflict.second)} overwrites {block(conflict)}, which was a temporary of the graph's capture"
 
     def help(self, conflict: Conflict) -> str:
         return (

@@ -1,15 +1,17 @@
 """SS202 cross-stream-pool-reuse
 
 ## What it does
-Reports an array of CuPy's that goes back to its memory pool while a stream other than the one it was allocated on may
-still be using it. The finding stands on the use that nothing covers.
+Reports an array of CuPy's that goes back to its memory pool while a stream other than the one it was
+allocated on may still be using it. The finding stands on the use that nothing covers.
 
 ## Why is this bad?
-CuPy's pool keeps one arena for each stream, that of the stream that was current at the allocation. When the last
-reference goes, the next allocation there gets the block at once. CuPy has no `record_stream`: the allocating stream, or
-the host, has to wait for the other stream before the array is released. The pinned pool behaves the same way.
+CuPy's pool keeps one arena for each stream, that of the stream that was current at the allocation. When the
+last reference goes, the next allocation there gets the block at once. CuPy has no `record_stream`: the
+allocating stream, or the host, has to wait for the other stream before the array is released. The pinned pool
+behaves the same way.
 
-Streams made by `cupy.cuda.Stream()` and the null stream wait for each other, so null with blocking streams is safe.
+Streams made by `cupy.cuda.Stream()` and the null stream wait for each other, so null with blocking streams is
+safe.
 
 ## Example
 ```python

@@ -1,12 +1,12 @@
 """SS312 event-timing-misuse
 
 ## What it does
-Reports `elapsed_time` (CuPy: `get_elapsed_time`) of events that were made without timing, never recorded, or recorded by
-work that the host has not waited for.
+Reports `elapsed_time` (CuPy: `get_elapsed_time`) of events that were made without timing, never recorded, or
+recorded by work that the host has not waited for.
 
 ## Why is this bad?
-The call raises: it does not wait. `torch.cuda.Event()` has no timing unless `enable_timing=True` is given. With a small
-kernel the missing synchronize goes unnoticed, and the call fails under load.
+The call raises: it does not wait. `torch.cuda.Event()` has no timing unless `enable_timing=True` is given.
+With a small kernel the missing synchronize goes unnoticed, and the call fails under load.
 
 ## Example
 ```python

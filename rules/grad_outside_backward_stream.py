@@ -1,16 +1,17 @@
 """SS111 grad-outside-backward-stream
 
 ## What it does
-Reports a use of gradients on another stream than the one that was current when `backward()` or `autograd.grad()` was
-called, with no wait between.
+Reports a use of gradients on another stream than the one that was current when `backward()` or
+`autograd.grad()` was called, with no wait between.
 
-Uses are `.grad`, a gradient returned by `autograd.grad`, `optimizer.step()`, `clip_grad_norm_`, a gradient scaler, a
-collective, and anything else that reads or writes a gradient.
+Uses are `.grad`, a gradient returned by `autograd.grad`, `optimizer.step()`, `clip_grad_norm_`, a gradient
+scaler, a collective, and anything else that reads or writes a gradient.
 
 ## Why is this bad?
-`backward()` has the stream semantics of any other call: when it returns, the gradients are ready on the stream that was
-current at the call, and on no other. Since PyTorch 1.10 this includes the default stream: code that calls `backward()`
-inside a stream context and uses the gradients outside it was safe before, and is a race now.
+`backward()` has the stream semantics of any other call: when it returns, the gradients are ready on the
+stream that was current at the call, and on no other. Since PyTorch 1.10 this includes the default stream:
+code that calls `backward()` inside a stream context and uses the gradients outside it was safe before, and is
+a race now.
 
 ## Example
 ```python

@@ -1,17 +1,17 @@
 """SS103 ineffective-wait
 
 ## What it does
-Reports an unordered read or write whose stream, or the host before it, did wait for something that was meant to order
-it and does not.
+Reports an unordered read or write whose stream, or the host before it, did wait for something that was meant
+to order it and does not.
 
-The usual ways to wait for nothing: the event was recorded before the work, on another stream than the one that did the
-work, after the wait, or never; the wait is the wrong way round; `default_stream()` is waited for where the work ran on
-`current_stream()`.
+The usual ways to wait for nothing: the event was recorded before the work, on another stream than the one
+that did the work, after the wait, or never; the wait is the wrong way round; `default_stream()` is waited for
+where the work ran on `current_stream()`.
 
 ## Why is this bad?
-The code looks synchronized, so nobody looks there. An event is a mutable cell: `record` stores what its stream has been
-given *so far*, `wait` reads the cell *now*, and waiting for an event that was never recorded succeeds at once. A wait
-that is merely useless is not reported: without the hazard it is harmless.
+The code looks synchronized, so nobody looks there. An event is a mutable cell: `record` stores what its
+stream has been given *so far*, `wait` reads the cell *now*, and waiting for an event that was never recorded
+succeeds at once. A wait that is merely useless is not reported: without the hazard it is harmless.
 
 ## Example
 ```python

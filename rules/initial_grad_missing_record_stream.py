@@ -1,16 +1,16 @@
 """SS113 initial-grad-missing-record-stream
 
 ## What it does
-Reports an initial gradient that was allocated on one stream and is consumed by a backward pass on another, ordered, but
-never recorded on the stream of the backward pass before the last reference to it goes.
+Reports an initial gradient that was allocated on one stream and is consumed by a backward pass on another,
+ordered, but never recorded on the stream of the backward pass before the last reference to it goes.
 
 ## Why is this bad?
-Ordering the fill before the backward pass is not enough. The allocator knows only the stream on which a block was
-allocated: when the last reference goes, the block is free for the next allocation there, while the backward pass may
-still be reading it. `record_stream` tells the allocator of the second stream.
+Ordering the fill before the backward pass is not enough. The allocator knows only the stream on which a block
+was allocated: when the last reference goes, the block is free for the next allocation there, while the
+backward pass may still be reading it. `record_stream` tells the allocator of the second stream.
 
-Safe without it: the allocating stream (or the host) waits for the backward stream before the release, the tensor is
-allocated under the backward stream, or something keeps it alive until a synchronize.
+Safe without it: the allocating stream (or the host) waits for the backward stream before the release, the
+tensor is allocated under the backward stream, or something keeps it alive until a synchronize.
 
 ## Example
 ```python

@@ -1,13 +1,14 @@
 """SS501 interop-without-handshake
 
 ## What it does
-Reports memory that one library writes on its stream and another uses on its own, where the array was handed over by a
-path that exchanges no stream.
+Reports memory that one library writes on its stream and another uses on its own, where the array was handed
+over by a path that exchanges no stream.
 
 ## Why is this bad?
 PyTorch and CuPy each have their own current stream and ignore the other's. `cupy.from_dlpack(tensor)` and
-`torch.from_dlpack(array)` exchange streams and add the wait; `__cuda_array_interface__` of a tensor, `torch.as_tensor`
-of a CuPy array, a raw capsule and a raw pointer do not. The consumer may read before the producer has written.
+`torch.from_dlpack(array)` exchange streams and add the wait; `__cuda_array_interface__` of a tensor,
+`torch.as_tensor` of a CuPy array, a raw capsule and a raw pointer do not. The consumer may read before the
+producer has written.
 
 ## Example
 ```python

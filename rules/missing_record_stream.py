@@ -1,16 +1,18 @@
 """SS201 missing-record-stream
 
 ## What it does
-Reports a tensor that is released or rebound while a stream other than the one it was allocated on may still be using it,
-with neither `record_stream` nor a wait to protect the memory. The finding stands on the use that nothing covers.
+Reports a tensor that is released or rebound while a stream other than the one it was allocated on may still
+be using it, with neither `record_stream` nor a wait to protect the memory. The finding stands on the use that
+nothing covers.
 
 ## Why is this bad?
-PyTorch's caching allocator ties a block to the stream that was current at its allocation. When the last reference goes
-(`del`, rebinding, the end of a scope, `resize_(0)`), the next allocation on that stream gets the block at once, without
-waiting for any other stream. The other stream then reads, or overwrites, somebody else's tensor.
+PyTorch's caching allocator ties a block to the stream that was current at its allocation. When the last
+reference goes (`del`, rebinding, the end of a scope, `resize_(0)`), the next allocation on that stream gets
+the block at once, without waiting for any other stream. The other stream then reads, or overwrites, somebody
+else's tensor.
 
-`tensor.record_stream(s)` makes the allocator wait for what `s` had been given when the tensor is freed. Work that `s` is
-given after the free is not covered, and memory that PyTorch does not own is not covered at all.
+`tensor.record_stream(s)` makes the allocator wait for what `s` had been given when the tensor is freed. Work
+that `s` is given after the free is not covered, and memory that PyTorch does not own is not covered at all.
 
 ## Example
 ```python

@@ -1,12 +1,13 @@
 """SS403 rebound-static-input
 
 ## What it does
-Reports a tensor that a captured graph reads and that is rebound, freed or reallocated before a replay, instead of being
-filled in place.
+Reports a tensor that a captured graph reads and that is rebound, freed or reallocated before a replay,
+instead of being filled in place.
 
 ## Why is this bad?
-A graph keeps addresses, not names. After `static_input = batch` the replay still reads the old memory: the old values if
-something keeps it alive, somebody else's tensor if not. Nothing fails; every result is stale or wrong.
+A graph keeps addresses, not names. After `static_input = batch` the replay still reads the old memory: the
+old values if something keeps it alive, somebody else's tensor if not. Nothing fails; every result is stale or
+wrong.
 
 ## Example
 ```python

@@ -5,9 +5,9 @@ Reports an operation inside a graph capture that synchronizes the host with the 
 `.tolist()`, `nonzero`, a truth test of a tensor, a copy from or to pageable memory, `synchronize()`, a query.
 
 ## Why is this bad?
-While a stream is captured its work is written down, not run. There is nothing to wait for: CUDA answers with an error
-and, in most cases, the capture is lost. CuPy allows no copy between host and device inside a capture, not even an
-asynchronous one from pinned memory.
+While a stream is captured its work is written down, not run. There is nothing to wait for: CUDA answers with
+an error and, in most cases, the capture is lost. CuPy allows no copy between host and device inside a
+capture, not even an asynchronous one from pinned memory.
 
 ## Example
 ```python

@@ -1,8 +1,9 @@
 """SS900 syntax-error
 
 ## What it does
-Reports a Python file or notebook that cannot be parsed, decoded or read as source. Files found in a directory are parsed
-only when they use streams, events, graphs or asynchronous copies at all; files named on the command line always are.
+Reports a Python file or notebook that cannot be parsed, decoded or read as source. Files found in a directory
+are parsed only when they use streams, events, graphs or asynchronous copies at all; files named on the
+command line always are.
 
 ## Why is this bad?
 A file that cannot be read is not checked, and silence would look like a clean result.

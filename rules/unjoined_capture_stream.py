@@ -1,13 +1,13 @@
 """SS402 unjoined-capture-stream
 
 ## What it does
-Reports, inside a graph capture, work on a stream that was not forked from the capturing stream or is not joined back to
-it before the capture ends, and waits for work that was not captured.
+Reports, inside a graph capture, work on a stream that was not forked from the capturing stream or is not
+joined back to it before the capture ends, and waits for work that was not captured.
 
 ## Why is this bad?
-A stream that the capture does not know runs its work at once, and only once: the graph does not contain it, silently. A
-stream that was forked and not joined back makes the end of the capture fail, and so does waiting for an event that was
-recorded outside the capture.
+A stream that the capture does not know runs its work at once, and only once: the graph does not contain it,
+silently. A stream that was forked and not joined back makes the end of the capture fail, and so does waiting
+for an event that was recorded outside the capture.
 
 ## Example
 ```python

@@ -1,14 +1,14 @@
 """SS302 unordered-host-write
 
 ## What it does
-Reports a host write to memory that an asynchronous copy may still be reading (a pinned source) or writing (its
-destination).
+Reports a host write to memory that an asynchronous copy may still be reading (a pinned source) or writing
+(its destination).
 
 ## Why is this bad?
-A `non_blocking=True` copy from pinned memory reads the host buffer later, when the device gets there. Refilling the
-buffer for the next batch before that changes what is copied: the device gets the next batch twice, or a mixture.
-Pageable memory is staged before the call returns, so only pinned buffers are concerned; a new pinned tensor for each
-batch is safe, since PyTorch's pinned pool waits for the copy.
+A `non_blocking=True` copy from pinned memory reads the host buffer later, when the device gets there.
+Refilling the buffer for the next batch before that changes what is copied: the device gets the next batch
+twice, or a mixture. Pageable memory is staged before the call returns, so only pinned buffers are concerned;
+a new pinned tensor for each batch is safe, since PyTorch's pinned pool waits for the copy.
 
 ## Example
 ```python

@@ -1,15 +1,17 @@
 """SS101 unordered-read
 
 ## What it does
-Reports a read on one stream of memory that another stream writes, where nothing orders the read after the write.
+Reports a read on one stream of memory that another stream writes, where nothing orders the read after the
+write.
 
 ## Why is this bad?
 Streams run at the same time unless an event, a wait or a synchronize orders them. A side stream made by
-`torch.cuda.Stream()` does not wait for the default stream, entering `with torch.cuda.stream(s)` adds no wait, and
-neither does leaving it. The read sees old, new or half-written values, differently from run to run, with no error.
+`torch.cuda.Stream()` does not wait for the default stream, entering `with torch.cuda.stream(s)` adds no wait,
+and neither does leaving it. The read sees old, new or half-written values, differently from run to run, with
+no error.
 
-CuPy's `Stream()` and the legacy default stream do wait for each other; two CuPy streams do not, and neither does
-`Stream(non_blocking=True)`.
+CuPy's `Stream()` and the legacy default stream do wait for each other; two CuPy streams do not, and neither
+does `Stream(non_blocking=True)`.
 
 ## Example
 ```python

@@ -4,10 +4,10 @@
 Reports a write on one stream to memory that another stream may still be reading or writing.
 
 ## Why is this bad?
-Waiting before reading is only half of a hand-over. The stream that refills a buffer has to wait for the stream that
-still reads it, or the reader sees the next round's values; two unordered writes leave the memory with either result,
-or a mixture. `consumer.wait_stream(producer)` orders the read after the write; it does not order the next write after
-the read.
+Waiting before reading is only half of a hand-over. The stream that refills a buffer has to wait for the
+stream that still reads it, or the reader sees the next round's values; two unordered writes leave the memory
+with either result, or a mixture. `consumer.wait_stream(producer)` orders the read after the write; it does
+not order the next write after the read.
 
 ## Example
 ```python

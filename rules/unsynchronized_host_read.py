@@ -4,9 +4,9 @@
 Reports a host read of memory that an asynchronous device-to-host copy may still be writing.
 
 ## Why is this bad?
-`non_blocking=True` towards the host returns before the copy is done. `x.to("cpu", non_blocking=True)` looks like
-`x.cpu()`, but its result may be read only after the stream (or an event recorded after the copy) was waited for by the
-host. Until then the memory holds what was there before: often zeros, or the last batch.
+`non_blocking=True` towards the host returns before the copy is done. `x.to("cpu", non_blocking=True)` looks
+like `x.cpu()`, but its result may be read only after the stream (or an event recorded after the copy) was
+waited for by the host. Until then the memory holds what was there before: often zeros, or the last batch.
 
 ## Example
 ```python

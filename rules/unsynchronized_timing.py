@@ -1,12 +1,12 @@
 """SS311 unsynchronized-timing
 
 ## What it does
-Reports two reads of a host clock that are subtracted, where the host has not waited for the device work launched between
-them.
+Reports two reads of a host clock that are subtracted, where the host has not waited for the device work
+launched between them.
 
 ## Why is this bad?
-A kernel launch returns at once. The difference of the clocks is the time to enqueue the work, not to do it: models
-look hundreds of times faster than they are, and the time shows up in whatever synchronizes next.
+A kernel launch returns at once. The difference of the clocks is the time to enqueue the work, not to do it:
+models look hundreds of times faster than they are, and the time shows up in whatever synchronizes next.
 
 ## Example
 ```python

@@ -1,8 +1,8 @@
 """SS901 unused-suppression
 
 ## What it does
-Reports a `# noqa: SS101` or `# streamsafe: ignore[SS101]` on a line with no finding of that code. Codes of rules that are
-switched off are not reported, and neither is a bare `# noqa`.
+Reports a `# noqa: SS101` or `# streamsafe: ignore[SS101]` on a line with no finding of that code. Codes of
+rules that are switched off are not reported, and neither is a bare `# noqa`.
 
 ## Why is this bad?
 A suppression outlives its reason, and then hides the next bug on that line.
