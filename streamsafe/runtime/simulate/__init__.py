@@ -1,0 +1,19 @@
+"""A simulated CUDA runtime, so that the real CuPy runs on a machine without a GPU."""
+
+from __future__ import annotations
+
+from streamsafe.runtime.simulate.errors import SimulationError, SimulationLimit, SimulationUnavailable
+from streamsafe.runtime.simulate.log import Operation
+from streamsafe.runtime.simulate.simulation import TESTED_VERSIONS, Simulation, Summary, install, is_active
+
+__all__ = [
+    "TESTED_VERSIONS",
+    "Operation",
+    "Simulation",
+    "SimulationError",
+    "SimulationLimit",
+    "SimulationUnavailable",
+    "Summary",
+    "install",
+    "is_active",
+]

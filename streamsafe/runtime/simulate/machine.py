@@ -1,0 +1,150 @@
+"""The simulated machine: its devices and everything they own, behind one lock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from streamsafe.runtime.simulate.capture import Captures, Node
+from streamsafe.runtime.simulate.errors import (
+    INVALID_DEVICE,
+    INVALID_HANDLE,
+    NOT_PERMITTED,
+    CudaError,
+)
+from streamsafe.runtime.simulate.kernels import Function, Module
+from streamsafe.runtime.simulate.log import Log
+from streamsafe.runtime.simulate.memory import AddressSpace, Block
+from streamsafe.runtime.simulate.streams import Event, Handles, Scheduler, Stream, Task
+
+CAPACITY = 64 << 30
+
+
+class Machine:
+    """Devices, streams, events, memory, modules and graphs of the simulation.
+
+    Args:
+        devices: number of devices.
+    """
+
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+        self.lock = threading.RLock()
+        self.log = Log()
+        self.memory = AddressSpace(devices, CAPACITY)
+        self.scheduler = Scheduler(self.lock)
+        self.captures = Captures()
+        self.events: dict[int, Event] = {}
+        self.event_handles = Handles(0x6000_0000)
+        self.modules: dict[int, Module] = {}
+        self.functions: dict[int, Function] = {}
+        self.graphs: dict[int, list[Node]] = {}
+        self.executables: dict[int, Executable] = {}
+        self.handles = Handles(0x7000_0000)
+        self.peers: set[tuple[int, int]] = set()
+        self._current = threading.local()
+
+    # -- devices
+
+    @property
+    def device(self) -> int:
+        """Current device of the calling thread."""
+        return getattr(self._current, "device", 0)
+
+    def use(self, device: int) -> None:
+        """Make ``device`` the calling thread's current one.
+
+        Raises:
+            CudaError: no such device.
+        """
+        self.check_device(device)
+        self._current.device = device
+
+    def check_device(self, device: int) -> None:
+        """Raise if there is no such device."""
+        if not 0 <= device < self.devices:
+            raise CudaError(INVALID_DEVICE)
+
+    def permit(self) -> None:
+        """Raise if the calling thread is inside a host function: CUDA calls are illegal there (row CS-23)."""
+        if self.scheduler.in_callback:
+            raise CudaError(NOT_PERMITTED)
+
+    # -- lookups
+
+    def stream(self, handle: int) -> Stream:
+        """Return the stream behind a handle, for the calling thread and its current device."""
+        return self.scheduler.stream(handle, self.device)
+
+    def event(self, handle: int) -> Event:
+        """Return the event behind a handle.
+
+        Raises:
+            CudaError: no such event.
+        """
+        found = self.events.get(handle)
+        if found is None:
+            raise CudaError(INVALID_HANDLE)
+        return found
+
+    # -- work
+
+    def enqueue(
+        self,
+        name: str,
+        handle: int,
+        work: Callable[[], None],
+        pointers: Iterable[int] = (),
+        size: int = 0,
+        *,
+        on_host: bool = False,
+        **detail: Any,
+    ) -> Task | None:
+        """Put one operation on a stream, or into the capture it takes part in, and log it.
+
+        Args:
+            name: call, as the log spells it.
+            handle: raw stream handle.
+            work: what happens when it runs; must not raise.
+            pointers: addresses the call names.
+            size: bytes.
+            on_host: it is a host function.
+            detail: further facts for the log.
+
+        Returns:
+            The task if it has not finished.
+
+        Raises:
+            CudaError: no such stream, or the capture refuses the call.
+        """
+        self.permit()
+        stream = self.stream(handle)
+        capture = self.captures.capturing(stream)
+        self.log.note(
+            name,
+            self.device,
+            handle,
+            tuple(pointers),
+            size,
+            None if capture is None else capture.handle,
+            **detail,
+        )
+        if capture is not None:
+            capture.add(stream, work, on_host, name)
+            return None
+        return self.scheduler.enqueue(stream, work, on_host=on_host)
+
+    def host_block(self, pointer: int) -> Block | None:
+        """Return the page-locked, managed or device block of an address; None means pageable."""
+        return self.memory.find(pointer)
+
+
+class Executable:
+    """An instantiated graph. Its launches come one after the other (row GC-13)."""
+
+    __slots__ = ("last", "nodes")
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+        self.last: Task | None = None
