@@ -1,92 +1,254 @@
-"""The concrete engine: the checker's verbs, one for each thing that happens, and the conflicts they find."""
+"""The concrete engine: the checker's verbs, one for each thing that happens, and the conflicts they find.
+
+Order is kept by :mod:`streamsafe.order.clocks` under the rules of :mod:`streamsafe.order.edges`, memory by
+:mod:`streamsafe.order.memory`, the lives of blocks by :mod:`streamsafe.order.pools`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Literal
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Literal
 
-from streamsafe.order.hazard import Conflict, Frame
-from streamsafe.order.memory import Space, Use
+from streamsafe.order import edges
+from streamsafe.order.capture import Capture, Captured, CaptureMode, Graph, Subject
+from streamsafe.order.clocks import Carrier, Devices, Event, Timeline, Wait, obey
+from streamsafe.order.explain import Explainer, Render, no_stack
+from streamsafe.order.hazard import Conflict, Mode
+from streamsafe.order.memory import HOST, Cell, Found, Partial, Record, Shadow, Space, Use, pieces
+from streamsafe.order.pools import Block, Blocks, Owner, begin_life, end_life
+from streamsafe.order.views import View
 
 Kind = Literal["legacy", "blocking", "non-blocking", "per-thread"]
-Owner = Literal["cupy", "torch", "pinned", "driver"]
-CaptureMode = Literal["global", "thread_local", "relaxed"]
-Render = Callable[[object], tuple[Frame, ...]]
 Veto = Callable[[list[Conflict]], bool]
 
+Plan = list[tuple[Use, Mode, int, int, View | None, list[Cell]]]
+"""What an operation does to memory: the use, what it does, where, and the cells that remember it."""
 
-class Graph:
-    """What a capture left: its accesses as merged ranges and the blocks it holds. A token for :meth:`Checker.replay`.
-
-    Attributes:
-        conflicts: the missing edges between its branches, found once, at the end of the capture.
-    """
-
-    conflicts: list[Conflict]
+SWEEP_EVERY = 4096
+"""After how many new records, at least, those that everybody knows are dropped."""
 
 
 class Checker:
     """A running stream program, checked as it comes.
 
     Keys of streams, events and threads are any hashable values the caller likes (for a trace: ints, strings, None and
-    tuples of these). ``host`` is the calling thread's ident; it is ignored unless ``threads`` is true. ``site`` is
-    anything; it is given to ``render`` only when a conflict is reported.
+    tuples of these). ``host`` is the calling thread's ident; without ``threads`` it only tells captures apart.
+    ``site`` is anything; it is given to ``render`` only when a conflict is reported.
+
+    After a conflict the checker goes on as if the missing edge had been there: one missing edge, one conflict. A
+    conflict that is only possible adds no edge; the same one is reported once.
 
     Args:
         threads: one clock for each host thread, ordered by :meth:`host_edge`; else one clock for all.
         render: turns a site into stack frames, innermost first.
     """
 
-    def __init__(self, *, threads: bool = False, render: Render | None = None) -> None: ...
+    def __init__(self, *, threads: bool = False, render: Render = no_stack) -> None:
+        self._threads = threads
+        self._explain = Explainer(render)
+        self._devices = Devices()
+        self._streams: dict[Hashable, Timeline] = {}
+        self._gone: list[Timeline] = []
+        self._events: dict[Hashable, Event] = {}
+        self._host = Timeline(None, HOST, "host", "the host")
+        self._hosts: dict[Hashable, Timeline] = {} if threads else {None: self._host}
+        self._objects: dict[Hashable, Carrier] = {}
+        self._shadows: defaultdict[Space, Shadow] = defaultdict(Shadow)
+        self._blocks: defaultdict[Space, Blocks] = defaultdict(Blocks)
+        self._captures: list[Capture] = []
+        self._graphs = 0
+        self._sequence = 0
+        self._suspected: set[Hashable] = set()
+        self._debt = 0
+        self._sweep_at = SWEEP_EVERY
 
     # -- streams and events ------------------------------------------------------------------------------------------
 
-    def stream(self, key: Hashable, *, device: Space = 0, kind: Kind = "non-blocking", name: str = "") -> None:
-        """Register a queue. Known already: only the name is updated. After ``destroy_stream``: a new generation."""
+    def stream(
+        self, key: Hashable, *, device: Space = 0, kind: Kind = "non-blocking", name: str = ""
+    ) -> None:
+        """Register a queue.
+
+        Args:
+            key: the raw handle, not the Python object (TS-25); for the per-thread default stream with the thread.
+            device: the address space of its device.
+            kind: ``legacy`` for the default stream (all keys of one device mean the same queue), ``blocking`` and
+                ``per-thread`` for those it synchronizes with (CS-01 to CS-08), else ``non-blocking``.
+            name: as a user would say it. A known key only gets the name; after :meth:`destroy_stream` it is a new
+                generation, which the old one's accesses are not ordered before.
+        """
+        timeline = self._streams.get(key)
+        if timeline is None:
+            if kind == "legacy":
+                timeline = self._devices[device].legacy
+            else:
+                timeline = Timeline(key, device, kind, f"stream {key}")
+                self._devices[device].add(timeline)
+            self._streams[key] = timeline
+        if name:
+            timeline.name = name
 
     def destroy_stream(self, key: Hashable) -> None:
         """The handle is gone; what was enqueued stays unordered until something orders it."""
+        timeline = self._streams.pop(key, None)
+        if timeline is not None and timeline.kind != "legacy":
+            timeline.gone = True
+            self._gone.append(timeline)
+            self._debt += 16
+            if self._debt > self._sweep_at:
+                self._sweep()
+
+    def timeline(self, key: Hashable) -> Timeline:
+        """The queue registered under a key. Raises KeyError for an unknown one."""
+        return self._streams[key]
 
     def event(self, key: Hashable) -> None:
-        """Register an unrecorded event (optional: an unknown event is unrecorded). Known already: it is reset."""
+        """Register an event, unrecorded. Optional: an unknown event is unrecorded. A known one starts anew."""
+        self._events[key] = Event(key)
 
     def destroy_event(self, key: Hashable) -> None:
-        """Forget an event."""
+        """Forget an event. Waits that were enqueued keep what they saw."""
+        self._events.pop(key, None)
 
     def record(
-        self, event: Hashable, stream: Hashable, *, host: Hashable = None, site: object = None, external: bool = False
+        self,
+        event: Hashable,
+        stream: Hashable,
+        *,
+        host: Hashable = None,
+        site: object = None,
+        external: bool = False,
     ) -> list[Conflict]:
-        """Record an event. Returns capture violations, as all verbs that return conflicts without accesses do."""
+        """An event is recorded. ``external``: in a capture, it is recorded at each launch instead (GC-21)."""
+        timeline = self._streams[stream]
+        cell = self._events.get(event)
+        if cell is None:
+            cell = self._events[event] = Event(event)
+        self._sequence += 1
+        capture = timeline.capture
+        if capture is None:
+            obey(edges.record(cell, timeline, self._host_of(host), self._devices))
+            cell.stamp(timeline, self._sequence, site)
+        elif external:
+            capture.graph.records.append(cell)
+        else:
+            capture.program.record(event, stream, site=site)
+            cell.stamp(timeline, self._sequence, site)
+            cell.covered, cell.clock, cell.capture = 0, {}, capture
+        return []
 
     def wait(
-        self, stream: Hashable, event: Hashable, *, host: Hashable = None, site: object = None
+        self,
+        stream: Hashable,
+        event: Hashable,
+        *,
+        host: Hashable = None,
+        site: object = None,
+        external: bool = False,
     ) -> list[Conflict]:
-        """A stream waits for an event's last record."""
+        """A stream waits for an event's last record. ``external``: in a capture, at each launch instead.
 
-    def synchronize_stream(self, stream: Hashable, host: Hashable = None, *, site: object = None) -> list[Conflict]:
-        """The host waits for a stream."""
+        An event of a capture brings the stream into it (fork); waiting in a capture for anything else is illegal
+        (GM-wait_outside, GM-wait_precapture), as is bringing in the default stream (GM-default_waits_cap).
+        """
+        timeline = self._streams[stream]
+        cell = self._events.get(event)
+        if cell is None:
+            cell = self._events[event] = Event(event)
+        self._sequence += 1
+        capture = timeline.capture
+        captured = cell.capture if cell.capture in self._captures else None
+        if capture is None and captured is None:
+            if cell.capture is None:
+                obey(edges.wait(timeline, cell, self._host_of(host), self._devices))
+                self._log(timeline, cell, site)
+            return []
+        if capture is not None and external:
+            capture.graph.waits.append(cell)
+            return []
+        if captured is None:
+            if cell.source is None:
+                return []
+            message = f"{timeline.name} is capturing, the event was recorded by work that is not captured"
+            return [self._violation("unjoined-capture-stream", timeline, "wait", message, site)]
+        if timeline.kind == "legacy":
+            message = "the default stream cannot take part in a capture"
+            return [self._violation("unjoined-capture-stream", timeline, "wait", message, site)]
+        if capture is None:
+            captured.join(timeline)
+        elif capture is not captured:
+            message = f"{timeline.name} takes part in another capture"
+            return [self._violation("concurrent-capture", timeline, "wait", message, site)]
+        captured.program.wait(stream, event, site=site)
+        return []
 
-    def synchronize_event(self, event: Hashable, host: Hashable = None, *, site: object = None) -> list[Conflict]:
-        """The host waits for an event's last record."""
+    def synchronize_stream(
+        self, stream: Hashable, host: Hashable = None, *, site: object = None
+    ) -> list[Conflict]:
+        """The host waits for a stream (TS-19). Returns a violation, and has no effect, where a capture forbids it."""
+        timeline = self._streams[stream]
+        forbidden = self._forbidden(
+            "captured" if timeline.capture else "eager", timeline, "synchronize", host, site
+        )
+        if not forbidden:
+            self._sequence += 1
+            line = self._host_of(host)
+            self._log_stream(line, timeline, site)
+            obey(edges.synchronize_stream(line, timeline, self._devices))
+        return forbidden
 
-    def synchronize_device(self, device: Space, host: Hashable = None, *, site: object = None) -> list[Conflict]:
-        """The host waits for all streams of a device."""
+    def synchronize_event(
+        self, event: Hashable, host: Hashable = None, *, site: object = None
+    ) -> list[Conflict]:
+        """The host waits for an event's last record (TS-17, TS-18). As :meth:`synchronize_stream` in a capture."""
+        cell = self._events.get(event) or Event(event)
+        line = self._host_of(host)
+        forbidden = self._forbidden("captured" if cell.capture else "eager", line, "synchronize", host, site)
+        if not forbidden and cell.capture is None:
+            self._sequence += 1
+            self._log(line, cell, site)
+            obey(edges.synchronize_event(line, cell))
+        return forbidden
 
-    def completed_event(self, event: Hashable, host: Hashable = None, *, site: object = None) -> list[Conflict]:
-        """A query of the event returned true."""
+    def synchronize_device(
+        self, device: Space, host: Hashable = None, *, site: object = None
+    ) -> list[Conflict]:
+        """The host waits for all streams of a device (TS-21). As :meth:`synchronize_stream` in a capture."""
+        line = self._host_of(host)
+        forbidden = self._forbidden("device", line, "synchronize", host, site)
+        if not forbidden:
+            self._sequence += 1
+            obey(edges.synchronize_device(line, device, self._devices))
+            self._devices[device].drop_finished(self._hosts.values())
+        return forbidden
 
-    def completed_stream(self, stream: Hashable, host: Hashable = None, *, site: object = None) -> list[Conflict]:
-        """A query of the stream returned true."""
+    def completed_event(
+        self, event: Hashable, host: Hashable = None, *, site: object = None
+    ) -> list[Conflict]:
+        """A query of the event returned true (TS-16, CS-24)."""
+        return self.synchronize_event(event, host, site=site)
+
+    def completed_stream(
+        self, stream: Hashable, host: Hashable = None, *, site: object = None
+    ) -> list[Conflict]:
+        """A query of the stream returned true (TS-20, CS-24)."""
+        return self.synchronize_stream(stream, host, site=site)
 
     def host_edge(self, source: Hashable, target: Hashable) -> None:
-        """``target`` learns what ``source`` knows. Each is a thread ident or any other hashable (a lock, a queue item).
+        """``target`` learns what ``source`` knows. Each is a thread's ident or any other hashable (a lock, an item).
 
         Thread start: ``host_edge(parent, child)``; join: ``host_edge(child, parent)``; lock release:
         ``host_edge(thread, lock)``; acquire: ``host_edge(lock, thread)``. Nothing unless ``threads`` is true.
         """
+        if self._threads:
+            obey([edges.Edge(self._carrier(target), self._carrier(source))])
 
     def forget_carrier(self, carrier: Hashable) -> None:
-        """A thread that ended and was joined, or a sync object that is gone, is never mentioned again."""
+        """A thread that has ended, or a lock or item that is gone: it is not mentioned again."""
+        self._objects.pop(carrier, None)
+        if carrier is not None:
+            self._hosts.pop(carrier, None)
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 
@@ -103,10 +265,73 @@ class Checker:
     ) -> list[Conflict]:
         """One operation is enqueued. Returns the conflicts it completes; usually none.
 
-        ``veto`` is called with the conflicts when there are any; when it returns true the operation did not happen
-        (the caller raises instead of enqueueing it) and leaves no access. The missing edges are taken to be there from
-        then on in both cases. This one call replaces check-then-commit: call it just before the enqueue.
+        Args:
+            stream: where; a registered key.
+            reads, writes: what it touches, as far as known; the same memory may stand in both.
+            operation: what the program called, as a user would write it.
+            veto: called with the conflicts when there are any. When it returns true the operation did not happen (the
+                caller raises instead of enqueueing it) and leaves no access; the missing edges count all the same.
+                So one call just before the enqueue both checks and commits.
         """
+        timeline = self._streams[stream]
+        line = self._host if not self._threads else self._host_of(host)
+        if (
+            timeline.capture is None
+            and timeline.clock.get(line.id, 0) >= line.count
+            and (timeline.kind == "non-blocking" or self._devices.settled(timeline))
+        ):
+            # All memory was last touched by this very stream: nothing can have become unordered, nobody else's access
+            # is forgotten.
+            shadows = self._shadows
+            touched: list[Cell] = []
+            for use in reads:
+                space, start, stop, _, strides, _ = use[0]
+                cell = shadows[space].cells.get(start)
+                if (
+                    cell is None
+                    or strides is not None
+                    or cell.stop != stop
+                    or cell.partial is not None
+                    or not use[3]
+                ):
+                    break
+                last = cell.read or cell.write
+                if last is None or last.timeline is not timeline:
+                    break
+                touched.append(cell)
+            else:
+                for use in writes:
+                    space, start, stop, _, strides, _ = use[0]
+                    cell = shadows[space].cells.get(start)
+                    if cell is None or strides is not None or cell.stop != stop or not use[3]:
+                        break
+                    last = cell.write
+                    if last is None or last.timeline is not timeline:
+                        break
+                    if cell.readers is not None or cell.partial is not None:
+                        break
+                    if cell.read is not None and cell.read.timeline is not timeline:
+                        break
+                    touched.append(cell)
+                else:
+                    self._sequence = sequence = self._sequence + 1
+                    if timeline.shown:
+                        timeline.count += 1
+                        timeline.shown = False
+                    timeline.last = sequence
+                    record = Record(timeline, timeline.count, operation, site, sequence)
+                    reading = len(reads)
+                    for cell in touched:
+                        if reading > 0:
+                            reading -= 1
+                            cell.read = record
+                        else:
+                            cell.write = record
+                            cell.read = None
+                    return []
+        if timeline.capture is not None:
+            return self._access_captured(timeline, timeline.capture, reads, writes, operation, site)
+        return self._access(timeline, line, reads, writes, operation, host, site, veto)
 
     def check_access(
         self,
@@ -119,6 +344,12 @@ class Checker:
         site: object = None,
     ) -> list[Conflict]:
         """The conflicts that :meth:`access` would return, with no effect at all."""
+        timeline = self._streams[stream]
+        if timeline.capture is not None:
+            return []
+        return self._access(
+            timeline, self._host_of(host), reads, writes, operation, host, site, lambda _: True, trial=True
+        )
 
     def host_access(
         self,
@@ -131,6 +362,8 @@ class Checker:
         veto: Veto | None = None,
     ) -> list[Conflict]:
         """The host reads or writes memory now. As :meth:`access`."""
+        line = self._host_of(host)
+        return self._access(line, line, reads, writes, operation, host, site, veto)
 
     def check_host_access(
         self,
@@ -142,6 +375,8 @@ class Checker:
         site: object = None,
     ) -> list[Conflict]:
         """The conflicts that :meth:`host_access` would return, with no effect at all."""
+        line = self._host_of(host)
+        return self._access(line, line, reads, writes, operation, host, site, lambda _: True, trial=True)
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
@@ -153,23 +388,63 @@ class Checker:
         *,
         stream: Hashable = None,
         owner: Owner,
+        host: Hashable = None,
         site: object = None,
         name: str = "",
         fresh: bool = False,
     ) -> None:
-        """A block is handed out. ``stream`` is the one whose arena it is from (None: the host's, pinned memory).
+        """A block is handed out. This touches nothing; what its earlier owners left unordered is kept for the first
+        access that is not ordered after it.
 
-        ``fresh`` (and owner ``driver``): new from the driver, so earlier uses of the addresses are forgotten.
+        Args:
+            space, start, size: where; size in bytes.
+            stream: the stream whose arena it is from (for CuPy the current stream, not that of ``stream=``); None
+                for pinned memory, whose pool the host runs.
+            owner: whose pool.
+            fresh: new from the driver (owner ``driver`` always is): earlier uses of the addresses are forgotten.
         """
+        if size <= 0:
+            return
+        line = self._host_of(host)
+        timeline = line if stream is None else self._streams[stream]
+        block = Block(space, start, start + size, owner, timeline, name, site)
+        if timeline.capture is not None:
+            block.graph = timeline.capture.graph
+        if fresh or owner == "driver":
+            self.release_block(space, start, size)
+        self._blocks[space].add(block)
+        begin_life(self._shadows[space], block, self._ordered(timeline, line))
+        for capture in self._captures:
+            inner = capture.program
+            taken = inner._streams.get(stream)
+            begin_life(
+                inner._shadows[space], block, inner._ordered(taken, inner._host) if taken else lambda _: False
+            )
 
     def free(self, space: Space, start: int, *, site: object = None) -> None:
-        """The block goes back to its arena (owner ``driver``: to the driver, as :meth:`release_block`)."""
+        """The block that begins at ``start`` goes back to its arena (owner ``driver``: to the driver)."""
+        block = self._blocks[space].at(start)
+        if block is None or block.freed:
+            return
+        block.freed = True
+        block.freed_site = site
+        if block.owner == "driver":
+            self.release_block(space, start, block.stop - start)
+        else:
+            end_life(self._shadows[space], block)
 
     def record_stream(self, start: int, stream: Hashable, *, space: Space | None = None) -> None:
-        """torch's ``Tensor.record_stream`` for the block that holds ``start``; TL-03 says what it covers."""
+        """torch's ``Tensor.record_stream`` for the live block that holds ``start``; TL-03 says what it covers."""
+        timeline = self._streams[stream]
+        block, _ = self._blocks[timeline.device if space is None else space].owner(start)
+        if block is not None and not block.freed and timeline not in block.recorded:
+            block.recorded.append(timeline)
 
     def release_block(self, space: Space, start: int, size: int) -> None:
         """The pool returned the addresses to the driver: whatever was unordered there is clean."""
+        self._blocks[space].remove(start, start + size)
+        shadow = self._shadows[space]
+        shadow.remove(shadow.inside(start, start + size))
 
     # -- captures ----------------------------------------------------------------------------------------------------
 
@@ -182,21 +457,60 @@ class Checker:
         host: Hashable = None,
         site: object = None,
     ) -> list[Conflict]:
-        """A capture begins on a stream. ``private_pool``: its temporaries are nobody else's (torch)."""
+        """A capture begins on a stream.
+
+        Args:
+            mode: as given to ``cudaStreamBeginCapture``.
+            private_pool: its temporaries are nobody else's (torch).
+        """
+        timeline = self._streams[stream]
+        if timeline.kind == "legacy":
+            message = "the default stream cannot be captured"
+            return [self._violation("capture-on-default-stream", timeline, "capture_begin", message, site)]
+        if timeline.capture is not None:
+            message = f"{timeline.name} is captured already"
+            return [self._violation("concurrent-capture", timeline, "capture_begin", message, site)]
+        self._graphs += 1
+        program = Checker()
+        program._explain = self._explain
+        program._blocks = self._blocks
+        graph = Graph(self._graphs, private_pool, site)
+        self._captures.append(Capture(graph, program, timeline, mode, host))
+        return []
 
     def capture_end(self, stream: Hashable, *, host: Hashable = None, site: object = None) -> Graph:
-        """The capture that began on ``stream`` ends; look at ``conflicts`` of the result."""
+        """The capture that began on ``stream`` ends; its conflicts and violations are in the result."""
+        timeline = self._streams[stream]
+        capture = timeline.capture
+        if capture is None:
+            self._graphs += 1
+            return Graph(self._graphs, False, site)
+        graph = capture.graph
+        if timeline is not capture.origin:
+            message = f"the capture began on {capture.origin.name} (GC-24)"
+            graph.conflicts.append(
+                self._violation("unjoined-capture-stream", timeline, "capture_end", message, site)
+            )
+        for member in capture.unjoined():
+            message = f"{member.name} was brought into the capture and {capture.origin.name} never waits for it again"
+            graph.conflicts.append(
+                self._violation("unjoined-capture-stream", member, "capture_end", message, site)
+            )
+        self._captures.remove(capture)
+        return capture.end()
 
     def capturing(self, stream: Hashable) -> bool:
         """Whether what is enqueued on the stream is captured."""
+        return self._streams[stream].capture is not None
 
     def capture_violation(
         self, violation: str, stream: Hashable, *, operation: str, message: str = "", site: object = None
     ) -> Conflict:
         """The conflict for an operation that is illegal in a capture and that only the caller can recognize.
 
-        ``violation`` is the name of the rule (``sync-in-capture``, ``capture-on-default-stream``, ...).
+        ``violation`` is the name of the rule (``sync-in-capture``, ``host-work-in-capture``, ...).
         """
+        return self._violation(violation, self._streams[stream], operation, message, site)
 
     def replay(
         self,
@@ -208,7 +522,332 @@ class Checker:
         site: object = None,
         veto: Veto | None = None,
     ) -> list[Conflict]:
-        """A graph is launched: one operation that makes all its accesses. As :meth:`access`."""
+        """A graph is launched: one operation that makes all its accesses (GC-08). As :meth:`access`."""
+        timeline = self._streams[stream]
+        reads = [captured.use for captured in graph.accesses if captured.mode == "reads"]
+        writes = [captured.use for captured in graph.accesses if captured.mode == "writes"]
+        if timeline.capture is not None:
+            return self._access_captured(timeline, timeline.capture, reads, writes, operation, site)
+        return self._access(
+            timeline, self._host_of(host), reads, writes, operation, host, site, veto, graph=graph
+        )
+
+    # -- the end -----------------------------------------------------------------------------------------------------
 
     def finish(self) -> list[Conflict]:
-        """The session ends: the latent conflicts: memory freed while a use was unordered."""
+        """The session ends: what was freed while a use of it was ordered before neither its allocation stream nor the
+        host, and nothing made safe since. One conflict for each missing edge.
+        """
+        conflicts: list[Conflict] = []
+        reported: set[tuple[Timeline, Timeline]] = set()
+        for shadow in self._shadows.values():
+            for start in shadow.starts:
+                cell = shadow.cells[start]
+                for entry in cell.history():
+                    block, record = entry.block, entry.record
+                    if block is None or not block.freed or not entry.certain or record.graph is not None:
+                        continue
+                    pair = (record.timeline, block.timeline)
+                    if pair in reported or self._ordered(block.timeline, *self._hosts.values())(entry):
+                        continue
+                    reported.add(pair)
+                    conflicts.append(self._explain.latent(entry, block, cell.start, cell.stop))
+        return conflicts
+
+    def remembered(self) -> int:
+        """How many accesses are kept, over all memory; for tests of boundedness."""
+        shadows = self._shadows.values()
+        return sum(sum(1 for _ in cell.history()) for shadow in shadows for cell in shadow.cells.values())
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _host_of(self, host: Hashable) -> Timeline:
+        if not self._threads:
+            return self._host
+        line = self._hosts.get(host)
+        if line is None:
+            line = self._hosts[host] = Timeline(host, HOST, "host", f"the host (thread {host})")
+            started = self._objects.pop(host, None)
+            if started is not None:
+                line.learn(started.snapshot())
+        return line
+
+    def _carrier(self, key: Hashable) -> Carrier:
+        line = self._hosts.get(key)
+        if line is not None:
+            return line
+        found = self._objects.get(key)
+        if found is None:
+            found = self._objects[key] = Carrier()
+        return found
+
+    def _violation(
+        self, violation: str, timeline: Timeline, operation: str, message: str, site: object
+    ) -> Conflict:
+        begun = [self._explain.note("the capture begins here", each.graph.site) for each in self._captures]
+        return self._explain.violation(violation, timeline.name, operation, message, site, begun)
+
+    def _forbidden(
+        self, subject: Subject, timeline: Timeline, operation: str, host: Hashable, site: object
+    ) -> list[Conflict]:
+        """The violation, if a capture in progress forbids to wait for or query this."""
+        for capture in self._captures:
+            if capture.forbids(subject, host):
+                message = f"{timeline.name} cannot be waited for while {capture.origin.name} is capturing"
+                if subject == "device":
+                    message = f"no device can be waited for while {capture.origin.name} is capturing"
+                return [self._violation("sync-in-capture", timeline, operation, message, site)]
+        return []
+
+    def _log(self, line: Timeline, cell: Event, site: object) -> None:
+        line.log.append(
+            Wait(
+                cell,
+                cell.source,
+                cell.covered,
+                cell.sequence,
+                cell.idle_since,
+                cell.site,
+                self._sequence,
+                site,
+            )
+        )
+
+    def _log_stream(self, line: Timeline, source: Timeline, site: object) -> None:
+        now = self._sequence
+        line.log.append(Wait(None, source, source.count, now, source.last, None, now, site))
+
+    def _ordered(self, timeline: Timeline, *hosts: Timeline) -> Callable[[Partial], bool]:
+        """Whether an access comes before what ``timeline`` would do next, given by one of ``hosts``."""
+        knowing = [timeline, *hosts]
+        if timeline.kind != "host":
+            for _, source, _ in edges.launch(timeline, timeline, self._devices):
+                assert isinstance(source, Timeline)
+                knowing.append(source)
+
+        def ordered(entry: Partial) -> bool:
+            record = entry.record
+            return any(line.knows(record.timeline, record.count) for line in knowing)
+
+        return ordered
+
+    def _access(
+        self,
+        timeline: Timeline,
+        line: Timeline,
+        reads: Sequence[Use],
+        writes: Sequence[Use],
+        operation: str,
+        host: Hashable,
+        site: object,
+        veto: Veto | None,
+        *,
+        trial: bool = False,
+        graph: Graph | None = None,
+    ) -> list[Conflict]:
+        """The general case: launch edges, examination, verdict, commit."""
+        self._sequence += 1
+        before = (timeline.clock, timeline.count, timeline.shown)
+        if timeline is not line:
+            if graph is None:
+                obey(edges.launch(timeline, line, self._devices))
+            else:
+                obey(edges.replay(graph, timeline, line, self._devices))
+                for event in graph.waits:
+                    timeline.learn(event.snapshot())
+        plan: Plan = []
+        found: list[Found] = []
+        for use in reads:
+            self._examine(timeline, use, "reads", plan, found)
+        for use in writes:
+            self._examine(timeline, use, "writes", plan, found)
+        record = Record(timeline, timeline.count, operation, site, self._sequence)
+        record.graph = graph
+        conflicts: list[Conflict] = []
+        if graph is not None:
+            conflicts.extend(self._overwritten(graph, record, trial))
+        chosen = self._choose(found, record, trial) if found else []
+        conflicts.extend(
+            self._explain.pair(pair, record, line, lambda source: _needs(plan, source)) for pair in chosen
+        )
+        if trial or (conflicts and veto is not None and veto(conflicts)):
+            timeline.clock, timeline.count, timeline.shown = before
+            if not trial:
+                self._assume(timeline, chosen)
+            return conflicts
+        self._assume(timeline, chosen)
+        if timeline.shown:
+            timeline.count += 1
+            timeline.shown = False
+        record.count = timeline.count
+        timeline.last = self._sequence
+        if timeline.kind != "host" or self._threads:  # with one host, whatever is enqueued comes after it
+            self._commit(plan, record)
+        if graph is not None:
+            obey(edges.replayed(graph, timeline))
+            for event in graph.records:
+                obey([edges.Edge(event, timeline, True)])
+                event.stamp(timeline, self._sequence, site)
+        return conflicts
+
+    def _examine(
+        self,
+        timeline: Timeline,
+        use: Use,
+        mode: Mode,
+        plan: Plan,
+        found: list[Found],
+    ) -> None:
+        region = use[0]
+        space = region[0]
+        shadow = self._shadows[space]
+        for start, stop, view in pieces(region):
+            cell = shadow.cells.get(start)
+            if cell is not None and cell.stop == stop:
+                cells = [cell]
+            else:
+                cells = shadow.cover(start, stop, self._blocks[space].owner)
+                self._debt += len(cells)
+            for cell in cells:
+                cell.examine(timeline, use, mode, view, found)
+            plan.append((use, mode, start, stop, view, cells))
+
+    def _choose(self, found: list[Found], second: Record, trial: bool) -> list[Found]:
+        """One conflict for each missing edge: certain before possible, a read before a write, the last access first."""
+        best: dict[Hashable, Found] = {}
+        for pair in found:
+            if not pair.certain:
+                suspicion = (
+                    pair.first.timeline.id,
+                    second.timeline.id,
+                    pair.first.operation,
+                    second.operation,
+                )
+                if suspicion in self._suspected:
+                    continue
+            key = (pair.first.timeline, pair.first_block is not pair.block)
+            other = best.get(key)
+            if other is None or _rank(pair) < _rank(other):
+                best[key] = pair
+        if not trial:
+            for pair in best.values():
+                if not pair.certain:
+                    self._suspected.add(
+                        (pair.first.timeline.id, second.timeline.id, pair.first.operation, second.operation)
+                    )
+        return list(best.values())
+
+    def _assume(self, timeline: Timeline, chosen: list[Found]) -> None:
+        """Go on as if the missing edges had been there."""
+        for pair in chosen:
+            if pair.certain:
+                timeline.learn(pair.first.timeline.snapshot())
+
+    def _commit(self, plan: Plan, record: Record) -> None:
+        for use, mode, start, stop, view, cells in plan:
+            shadow = self._shadows[use[0][0]]
+            if len(cells) > 1 or cells[0].stop != stop:
+                # another use of the same operation may have cut or merged them since
+                cells = shadow.overlapping(start, stop)
+            if view is not None or not use[3]:
+                for cell in cells:
+                    cell.commit_partial(Partial(record, mode, view, use[3], cell.block))
+            elif mode == "reads":
+                for cell in cells:
+                    cell.commit_read(record)
+            else:
+                for cell in cells:
+                    cell.commit_write(record)
+                if len(cells) > 1:
+                    shadow.merge(cells)
+        if self._debt > self._sweep_at:
+            self._sweep()
+
+    def _access_captured(
+        self,
+        timeline: Timeline,
+        capture: Capture,
+        reads: Sequence[Use],
+        writes: Sequence[Use],
+        operation: str,
+        site: object,
+    ) -> list[Conflict]:
+        """The operation becomes part of a graph: nothing happens now."""
+        capture.graph.conflicts.extend(
+            capture.program.access(timeline.key, reads, writes, operation=operation, site=site)
+        )
+        for use in reads:
+            capture.add(use, "reads", operation, site, self._blocks[use[0][0]].owner(use[0][1])[0])
+        for use in writes:
+            capture.add(use, "writes", operation, site, self._blocks[use[0][0]].owner(use[0][1])[0])
+        return []
+
+    def _overwritten(self, graph: Graph, second: Record, trial: bool) -> Iterator[Conflict]:
+        """The graph's memory that was freed since its capture and now is somebody else's (GC-06, GP-13)."""
+        for captured in graph.accesses:
+            dead = captured.block
+            if dead is None or not dead.freed or dead in graph.reported:
+                continue
+            if graph.private_pool and dead.graph is graph:
+                continue
+            region = captured.use[0]
+            for live in self._blocks[region[0]].overlapping(region[1], region[2]):
+                if live.freed or live.graph is graph:
+                    continue
+                if not trial:
+                    graph.reported.add(dead)
+                shadow = self._shadows[region[0]]
+                low, high = max(region[1], live.start), min(region[2], live.stop)
+                history = [
+                    entry
+                    for cell in shadow.overlapping(low, high)
+                    for entry in cell.history()
+                    if entry.block is live
+                ]
+                last = max(history, key=lambda entry: entry.record.sequence, default=None)
+                yield self._explain.overwritten(graph, second, captured.use, captured.mode, dead, live, last)
+                break
+
+    def _sweep(self) -> None:
+        """Drop every record that all hosts know, hence everybody's next operation, and what is left of lost streams."""
+        hosts = list(self._hosts.values())
+
+        def wanted(entry: Partial) -> bool:
+            record = entry.record
+            return not all(host.knows(record.timeline, record.count) for host in hosts)
+
+        mentioned: set[Timeline] = set()
+        cells = 0
+        for shadow in self._shadows.values():
+            shadow.remove([cell for cell in shadow.cells.values() if not cell.keep(wanted)])
+            cells += len(shadow.cells)
+            for cell in shadow.cells.values():
+                mentioned.update(entry.record.timeline for entry in cell.history())
+        for device in self._devices.values():
+            device.drop_finished(hosts)
+            mentioned.update(device.streams)
+        lost = {line.id for line in self._gone if line not in mentioned}
+        if lost:
+            self._gone = [line for line in self._gone if line.id not in lost]
+            carriers: list[Carrier] = [*self._streams.values(), *hosts, *self._events.values()]
+            carriers += [*self._objects.values(), *self._gone]
+            for carrier in carriers:
+                if not lost.isdisjoint(carrier.clock):
+                    carrier.clock = {line: known for line, known in carrier.clock.items() if line not in lost}
+        if len(self._suspected) > SWEEP_EVERY:
+            self._suspected.clear()
+        self._debt = 0
+        self._sweep_at = max(SWEEP_EVERY, 2 * cells)
+
+
+def _rank(pair: Found) -> tuple[Any, ...]:
+    return (not pair.certain, pair.second_mode == "writes", -pair.first.sequence)
+
+
+def _needs(plan: Plan, source: Timeline) -> bool:
+    """Whether an operation reads or overwrites what ``source`` wrote last."""
+    writes = (cell.write for *_, cells in plan for cell in cells)
+    return any(write is not None and write.timeline is source for write in writes)
+
+
+__all__ = ["Captured", "Checker", "Graph", "Kind", "Owner", "Render", "Veto"]

@@ -1,0 +1,250 @@
+"""What knows of what: vector clocks, written as epochs wherever one number will do (FastTrack, PLDI 2009).
+
+A timeline stamps its accesses with its *epoch*, the pair of its id and its count. A carrier *knows* an access when its
+clock has at least that count under that id. A count moves on only when somebody may have learnt it: all accesses
+between two such moments share one epoch. So who knows an epoch knows all that the timeline knew up to its end, and most
+edges teach nothing and cost one look-up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import count
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from streamsafe.order.edges import Carrier as CarrierKey
+from streamsafe.order.edges import Edge
+
+if TYPE_CHECKING:
+    from streamsafe.order.capture import Capture
+
+Clock = dict[int, int]
+"""Timeline id to count. Shared between carriers and never changed in place."""
+
+Kind = Literal["legacy", "blocking", "non-blocking", "per-thread", "host"]
+
+LOG_LENGTH = 16
+"""How many waits a timeline remembers, to explain a hazard with."""
+
+_ids = count(1)
+
+
+class Snapshot(NamedTuple):
+    """All that a carrier knows at one moment: its own epoch (id 0: it has none) and its clock."""
+
+    timeline: int
+    reach: int
+    clock: Clock
+
+
+class Wait(NamedTuple):
+    """A wait that happened, kept to explain a hazard.
+
+    Attributes:
+        event: what was waited for, when that was an event; its present state may tell that it was recorded too late.
+        source, covered, recorded: the timeline the wait was for, how far it covers it and when that was fixed; no
+            source when the event had never been recorded.
+        idle_since: when the source had last done something at that moment.
+        sequence, site: when and where the wait stands. record_site: where the event was recorded.
+    """
+
+    event: Event | None
+    source: Timeline | None
+    covered: int
+    recorded: int
+    idle_since: int
+    record_site: object
+    sequence: int
+    site: object
+
+
+class Carrier:
+    """Anything that can know of accesses: a timeline, an event, a graph, a lock."""
+
+    __slots__ = ("clock",)
+
+    def __init__(self) -> None:
+        self.clock: Clock = {}
+
+    def snapshot(self) -> Snapshot:
+        """What whoever learns from this carrier now comes to know."""
+        return Snapshot(0, 0, self.clock)
+
+    def learn(self, news: Snapshot, forget: bool = False) -> None:
+        """Know also what ``news`` says; with ``forget``, only that."""
+        merged = {} if forget else dict(self.clock)
+        _merge(merged, news)
+        self.clock = merged
+
+
+class Timeline(Carrier):
+    """One queue, or one host thread.
+
+    Attributes:
+        key: the caller's key; device, kind: as registered; name: as a user would say it.
+        id, count: its present epoch.
+        shown: somebody may know the present epoch, so that whatever comes next begins another.
+        gone: the handle was destroyed.
+        last: sequence number of its last access.
+        log: its last waits.
+        capture: the capture that takes what is enqueued here, if any.
+    """
+
+    __slots__ = ("capture", "count", "device", "gone", "id", "key", "kind", "last", "log", "name", "shown")
+
+    def __init__(self, key: Hashable, device: Hashable, kind: Kind, name: str) -> None:
+        super().__init__()
+        self.key = key
+        self.device = device
+        self.kind = kind
+        self.name = name
+        self.id = next(_ids)
+        self.count = 1
+        self.shown = False
+        self.gone = False
+        self.last = 0
+        self.log: deque[Wait] = deque(maxlen=LOG_LENGTH)
+        self.capture: Capture | None = None
+
+    def knows(self, timeline: Timeline, count: int) -> bool:
+        """Whether an access in that epoch comes before whatever this timeline does next."""
+        return timeline is self or self.clock.get(timeline.id, 0) >= count
+
+    def snapshot(self) -> Snapshot:
+        self.shown = True
+        return Snapshot(self.id, self.count, self.clock)
+
+    def learn(self, news: Snapshot, forget: bool = False) -> None:
+        known = self.clock
+        if news.timeline == self.id or (news.timeline and known.get(news.timeline, 0) >= news.reach):
+            return
+        merged = dict(known)
+        if not _merge(merged, news, self.id):
+            return
+        if self.shown:
+            self.count += 1
+            self.shown = False
+        self.clock = merged
+
+
+class Event(Carrier):
+    """A mutable cell: a record overwrites it, a wait copies it (TS-09 to TS-15).
+
+    Attributes:
+        key: the caller's.
+        source, covered: timeline and count of the last record; no source when never recorded.
+        sequence, site: when and where it was recorded. idle_since: when the source had last done something then.
+        capture: the capture in which it was recorded, if any: outside it orders nothing (GC-20).
+    """
+
+    __slots__ = ("capture", "covered", "idle_since", "key", "sequence", "site", "source")
+
+    def __init__(self, key: Hashable) -> None:
+        super().__init__()
+        self.key = key
+        self.source: Timeline | None = None
+        self.covered = 0
+        self.sequence = 0
+        self.idle_since = 0
+        self.site: object = None
+        self.capture: Capture | None = None
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self.source.id if self.source else 0, self.covered, self.clock)
+
+    def learn(self, news: Snapshot, forget: bool = False) -> None:
+        """An event has one record at a time, so it always forgets."""
+        _, self.covered, self.clock = news
+
+    def stamp(self, source: Timeline, sequence: int, site: object) -> None:
+        """Whose record it now holds."""
+        self.source = source
+        self.idle_since = source.last
+        self.sequence = sequence
+        self.site = site
+        self.capture = None
+
+
+def _merge(into: Clock, news: Snapshot, own: int = 0) -> bool:
+    """Pointwise maximum, without the learner's own entry. Whether anything was new."""
+    changed = False
+    timeline, reach, clock = news
+    if timeline and into.get(timeline, 0) < reach:
+        into[timeline] = reach
+        changed = True
+    for other, known in clock.items():
+        if other != own and into.get(other, 0) < known:
+            into[other] = known
+            changed = True
+    return changed
+
+
+def obey(edges: Iterable[Edge]) -> None:
+    """Let each learner learn, in order. All carriers must be :class:`Carrier` objects."""
+    for learner, source, forget in edges:
+        assert isinstance(learner, Carrier)
+        assert isinstance(source, Carrier)
+        learner.learn(source.snapshot(), forget)
+
+
+class Device:
+    """The streams of one device, as the edge rules ask for them."""
+
+    __slots__ = ("blocking", "legacy", "streams")
+
+    def __init__(self, device: Hashable) -> None:
+        self.legacy = Timeline(None, device, "legacy", "the default stream")
+        self.blocking: list[Timeline] = []
+        self.streams: list[Timeline] = [self.legacy]
+
+    def add(self, stream: Timeline) -> None:
+        """A stream of this device, not the legacy default one."""
+        self.streams.append(stream)
+        if stream.kind != "non-blocking":
+            self.blocking.append(stream)
+
+    def drop_finished(self, hosts: Iterable[Timeline]) -> None:
+        """Forget destroyed streams that did nothing, or whose work everybody knows."""
+        hosts = list(hosts)
+
+        def pending(stream: Timeline) -> bool:
+            if not stream.gone:
+                return True
+            return stream.last > 0 and not all(host.knows(stream, stream.count) for host in hosts)
+
+        self.streams = [stream for stream in self.streams if pending(stream)]
+        self.blocking = [stream for stream in self.blocking if pending(stream)]
+
+
+class Devices(dict[Hashable, Device]):
+    """All devices; this is the concrete engine's :class:`streamsafe.order.edges.Topology`."""
+
+    def __missing__(self, key: Hashable) -> Device:
+        device = self[key] = Device(key)
+        return device
+
+    def settled(self, stream: Timeline) -> bool:
+        """Whether the legacy default stream's barrier has nothing to teach a stream that takes part in it."""
+        device = self[stream.device]
+        clock = stream.clock
+        if stream.kind == "legacy":
+            return all(clock.get(other.id, 0) >= other.count for other in device.blocking)
+        return clock.get(device.legacy.id, 0) >= device.legacy.count
+
+    def is_legacy(self, stream: CarrierKey) -> bool:
+        return isinstance(stream, Timeline) and stream.kind == "legacy"
+
+    def is_blocking(self, stream: CarrierKey) -> bool:
+        return isinstance(stream, Timeline) and stream.kind in ("blocking", "per-thread")
+
+    def legacy_of(self, stream: CarrierKey) -> CarrierKey:
+        assert isinstance(stream, Timeline)
+        return self[stream.device].legacy
+
+    def blocking_of(self, stream: CarrierKey) -> Iterator[CarrierKey]:
+        assert isinstance(stream, Timeline)
+        return iter(self[stream.device].blocking)
+
+    def streams_of(self, device: CarrierKey) -> Iterator[CarrierKey]:
+        return iter(self[device].streams)

@@ -1,0 +1,240 @@
+"""From two accesses that nothing orders to a conflict a person can act on: places, nearest edges, waits that missed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from streamsafe.order.capture import Graph
+from streamsafe.order.clocks import Timeline, Wait
+from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Mode, Note
+from streamsafe.order.memory import HOST, Found, Partial, Record, Use
+from streamsafe.order.pools import Block
+
+Render = Callable[[object], tuple[Frame, ...]]
+
+
+def no_stack(_: object) -> tuple[Frame, ...]:
+    """Sites are not rendered."""
+    return ()
+
+
+class Explainer:
+    """Writes conflicts. ``render`` turns a site into stack frames, innermost first."""
+
+    def __init__(self, render: Render) -> None:
+        self._render = render
+
+    def note(self, message: str, site: object) -> Note:
+        """A further place."""
+        return Note(message, stack=self._stack(site))
+
+    def violation(
+        self,
+        violation: str,
+        timeline: str,
+        operation: str,
+        message: str,
+        site: object,
+        notes: Iterable[Note] = (),
+    ) -> Conflict:
+        """An operation that is illegal where it stands."""
+        second = Access(operation, timeline, "reads", stack=self._stack(site))
+        said = (Note(message),) if message else ()
+        return Conflict(second, None, Memory(""), Facts(violation=violation), notes=(*said, *notes))
+
+    def pair(
+        self, found: Found, second: Record, host: Timeline, needs: Callable[[Timeline], bool]
+    ) -> Conflict:
+        """Two accesses with no edge between them.
+
+        ``needs`` tells whether the second operation also uses what a given timeline wrote last: a wait for that one
+        was not meant for the first access.
+        """
+        source, target = found.first.timeline, second.timeline
+        use = found.use
+        first = self._access(found.first, found.first_mode)
+        last = self._access(second, found.second_mode)
+        host_mode: Mode | None = None
+        if target.kind == "host":
+            host_mode = found.second_mode
+        elif source.kind == "host":
+            host_mode = found.first_mode
+        reuse = _reuse(found.first_block) if found.first_block is not found.block else None
+        notes: list[Note] = []
+        ineffective = False
+        if reuse is not None and found.first_block is not None:
+            notes = self._lives(found.first_block)
+            if found.block is not None:
+                notes.append(self.note("the memory was allocated again here", found.block.site))
+        else:
+            missed = self._missed_wait(found.first, second, host, needs)
+            ineffective = bool(missed)
+            notes.extend(missed)
+        if found.first.graph is not None:
+            notes.extend(self._captured(found.first.graph, found.start, found.stop))
+        if second.graph is not None:
+            notes.extend(self._captured(second.graph, found.start, found.stop))
+        return Conflict(
+            second=last,
+            first=first,
+            memory=_memory(use, found.block, found.start, found.stop),
+            facts=Facts(host=host_mode, reuse=reuse, ineffective_wait=ineffective),
+            missing=_missing(source, target, found.first_block if reuse else None, use[1]),
+            edges=self._nearest(source, target, host),
+            notes=tuple(notes),
+            confidence="certain" if found.certain else "possible",
+        )
+
+    def latent(self, entry: Partial, block: Block, start: int, stop: int) -> Conflict:
+        """A use that the block's allocation stream does not come after, though the block was freed."""
+        source, target = entry.record.timeline, block.timeline
+        use = Use((block.space, start, stop, None, None, 1), block.name)  # type: ignore[arg-type]
+        return Conflict(
+            second=Access("next allocation", target.name, "writes", stack=self._stack(block.freed_site)),
+            first=self._access(entry.record, entry.mode),
+            memory=_memory(use, block, start, stop),
+            facts=Facts(host="writes" if target.kind == "host" else None, reuse=_reuse(block)),
+            missing=_missing(source, target, block, block.name),
+            notes=tuple(self._lives(block)),
+            latent=True,
+        )
+
+    def overwritten(
+        self,
+        graph: Graph,
+        second: Record,
+        use: Use,
+        mode: Mode,
+        dead: Block,
+        live: Block,
+        last: Partial | None,
+    ) -> Conflict:
+        """The launch of a graph touches memory that was freed since and now is somebody else's."""
+        owner = Access("allocation", live.timeline.name, "writes", stack=self._stack(live.site))
+        if last is not None:
+            owner = self._access(last.record, last.mode)
+        start, stop = max(use[0][1], live.start), min(use[0][2], live.stop)
+        notes = [
+            *self._captured(graph, start, stop),
+            *self._lives(dead),
+            self.note("the memory was allocated again here", live.site),
+        ]
+        captured = dead.graph is graph
+        return Conflict(
+            second=self._access(second, mode),
+            first=owner if captured else None,
+            memory=_memory(use, live, start, stop),
+            facts=Facts(reuse="captured") if captured else Facts(violation="rebound-static-input"),
+            notes=tuple(notes),
+        )
+
+    def _access(self, record: Record, mode: Mode) -> Access:
+        return Access(record.operation, record.timeline.name, mode, stack=self._stack(record.site))
+
+    def _stack(self, site: object) -> tuple[Frame, ...]:
+        return () if site is None else self._render(site)
+
+    def _lives(self, block: Block) -> list[Note]:
+        lives = [self.note("allocated here", block.site)]
+        if block.freed:
+            lives.append(self.note("released here", block.freed_site))
+        return lives
+
+    def _captured(self, graph: Graph, start: int, stop: int) -> list[Note]:
+        for captured in graph.accesses:
+            region = captured.use[0]
+            if region[1] < stop and start < region[2]:
+                return [self.note(f"captured here: {captured.operation} {captured.mode} it", captured.site)]
+        return []
+
+    def _nearest(self, source: Timeline, target: Timeline, host: Timeline) -> tuple[Note, ...]:
+        """The last edge from the first timeline that the second operation does have."""
+        for wait in _waits(target, host):
+            if wait.source is source:
+                who = target if wait in target.log else host
+                return (
+                    self.note(
+                        f"{who.name} last waited for {source.name} here, for what came before", wait.site
+                    ),
+                )
+        return ()
+
+    def _missed_wait(
+        self, first: Record, second: Record, host: Timeline, needs: Callable[[Timeline], bool]
+    ) -> list[Note]:
+        """The wait that was meant to cover the first access and does not, and the record it waited for."""
+        source, target = first.timeline, second.timeline
+        if source.kind == "host":
+            return []
+        for wait in _waits(target, host):
+            who = target if wait in target.log else host
+            event = wait.event
+            if (
+                event is not None
+                and event.source is source
+                and event.capture is None
+                and event.covered >= first.count
+                and event.sequence > max(wait.sequence, first.sequence)
+            ):
+                message = f"{who.name} waits for the event before it is recorded: this orders nothing"
+                return [self.note(message, wait.site), self.note("recorded only here", event.site)]
+            if wait.sequence < first.sequence:
+                continue
+            if wait.source is None:
+                return [self.note(f"{who.name} waits for an event that was never recorded", wait.site)]
+            if wait.source is source:
+                if wait.covered < first.count:
+                    message = f"{who.name} waits for an event that was recorded before the first access"
+                    return [
+                        self.note(message, wait.site),
+                        self.note("recorded too early here", wait.record_site),
+                    ]
+            elif wait.idle_since < first.sequence < wait.recorded and not needs(wait.source):
+                message = (
+                    f"{who.name} waits for {wait.source.name}, but the first access runs on {source.name}"
+                )
+                return [
+                    self.note(message, wait.site),
+                    self.note("recorded on another stream here", wait.record_site),
+                ]
+        for wait in reversed(source.log):
+            if wait.sequence < first.sequence:
+                break
+            if wait.source is target and (source.last < wait.sequence or not wait.idle_since):
+                message = f"{source.name} waits for {target.name} here: the wait is turned round"
+                return [self.note(message, wait.site), self.note("recorded here", wait.record_site)]
+        return []
+
+
+def _waits(target: Timeline, host: Timeline) -> list[Wait]:
+    """What the second timeline, or the host before the enqueue, waited for; the latest first."""
+    waits = list(target.log)
+    if host is not target:
+        waits.extend(host.log)
+    return sorted(waits, key=lambda wait: wait.sequence, reverse=True)
+
+
+def _reuse(block: Block | None) -> Literal["torch", "cupy"]:
+    return "torch" if block is not None and block.owner == "torch" else "cupy"
+
+
+def _memory(use: Use, block: Block | None, start: int, stop: int) -> Memory:
+    region = use[0]
+    owner: Literal["torch", "cupy", "pinned", "host", "unknown"] = "host" if region[0] == HOST else "unknown"
+    if block is not None and block.owner != "driver":
+        owner = block.owner
+    name = use[1] or (block.name if block is not None else "")
+    return Memory(name, owner, region[3], use[2], start, stop)
+
+
+def _missing(source: Timeline, target: Timeline, reused: Block | None, name: str) -> Missing:
+    if target.kind == "host":
+        fix = f"{source.name}.synchronize()"
+    elif reused is not None and reused.owner == "torch":
+        fix = f"{name or 'tensor'}.record_stream({source.name})"
+    elif reused is not None:
+        fix = f"{reused.timeline.name}.wait_event({source.name}.record())"
+    else:
+        fix = f"{target.name}.wait_event({source.name}.record())"
+    return Missing(source.name, target.name, fix)

@@ -1,0 +1,131 @@
+"""Blocks of memory and the pools that hand them out again: reuse before a use is over, and what is left at the end.
+
+A pool orders a block's next life against its allocation stream only (TL-02, CS-20). So when a block is handed out,
+every earlier use that this stream comes after is over; what remains is kept beside the new owner's accesses and
+conflicts with the first of them that is not ordered after it. ``record_stream`` delays the reuse until what that
+stream had been given by the time of the free is done (TL-03). Memory new from the driver is clean.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from streamsafe.order.clocks import Timeline
+from streamsafe.order.memory import Partial, Shadow, Space
+
+if TYPE_CHECKING:
+    from streamsafe.order.capture import Graph
+
+Owner = Literal["cupy", "torch", "pinned", "driver"]
+
+
+class Block:
+    """One life of some memory, from its allocation to its free.
+
+    Attributes:
+        timeline: the allocation stream, whose arena it is from; the host for pinned memory.
+        owner: whose pool it is.
+        freed, freed_site: whether it went back, and where.
+        recorded: the streams of ``record_stream``.
+        graph: the graph in whose capture it was allocated, if any.
+    """
+
+    __slots__ = (
+        "freed",
+        "freed_site",
+        "graph",
+        "name",
+        "owner",
+        "recorded",
+        "site",
+        "space",
+        "start",
+        "stop",
+        "timeline",
+    )
+
+    def __init__(
+        self, space: Space, start: int, stop: int, owner: Owner, timeline: Timeline, name: str, site: object
+    ) -> None:
+        self.space = space
+        self.start = start
+        self.stop = stop
+        self.owner = owner
+        self.timeline = timeline
+        self.name = name
+        self.site = site
+        self.freed = False
+        self.freed_site: object = None
+        self.recorded: list[Timeline] = []
+        self.graph: Graph | None = None
+
+
+class Blocks:
+    """The blocks of one address space: the live ones, and of the freed ones those that nothing replaced."""
+
+    __slots__ = ("_blocks", "_starts")
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, Block] = {}
+        self._starts: list[int] = []
+
+    def at(self, start: int) -> Block | None:
+        """The block that begins there."""
+        return self._blocks.get(start)
+
+    def overlapping(self, start: int, stop: int) -> list[Block]:
+        """The blocks with a byte in ``[start, stop)``."""
+        low = max(bisect_right(self._starts, start) - 1, 0)
+        high = bisect_left(self._starts, stop, low)
+        found = (self._blocks[begin] for begin in self._starts[low:high])
+        return [block for block in found if block.stop > start]
+
+    def owner(self, address: int) -> tuple[Block | None, int]:
+        """The block that holds an address, and where it ends; without one, where the next begins."""
+        index = bisect_right(self._starts, address)
+        if index:
+            block = self._blocks[self._starts[index - 1]]
+            if block.stop > address:
+                return block, block.stop
+        return None, self._starts[index] if index < len(self._starts) else 1 << 128
+
+    def add(self, block: Block) -> None:
+        """A block begins its life; whatever it overlaps has ended."""
+        self.remove(block.start, block.stop)
+        self._blocks[block.start] = block
+        insort(self._starts, block.start)
+
+    def remove(self, start: int, stop: int) -> None:
+        """Forget the blocks with a byte in ``[start, stop)``."""
+        for block in self.overlapping(start, stop):
+            block.freed = True
+            del self._blocks[block.start]
+            del self._starts[bisect_left(self._starts, block.start)]
+
+
+def begin_life(shadow: Shadow, block: Block, ordered: Callable[[Partial], bool]) -> None:
+    """The block is handed out: keep, as its earlier owners' doing, what its stream is not ``ordered`` after."""
+    empty = []
+    for cell in shadow.inside(block.start, block.stop):
+        left = [entry for entry in cell.history() if not ordered(entry)]
+        cell.write = cell.read = cell.readers = None
+        cell.partial = left or None
+        cell.block = block
+        if not left:
+            empty.append(cell)
+    shadow.remove(empty)
+
+
+def end_life(shadow: Shadow, block: Block) -> None:
+    """The block is freed: the streams it was recorded on keep it until what they have been given by now is done."""
+    covering = [stream for stream in block.recorded if stream is not block.timeline]
+    if not covering or block.owner != "torch":
+        return
+
+    def uncovered(entry: Partial) -> bool:
+        record = entry.record
+        return not any(stream.knows(record.timeline, record.count) for stream in covering)
+
+    shadow.remove([cell for cell in shadow.inside(block.start, block.stop) if not cell.keep(uncovered)])
