@@ -98,3 +98,9 @@ def scale(n, rounds):
 
     def message(self, conflict: Conflict) -> str:
         return reuse(conflict, "CuPy's pool does not wait for other streams")
+
+    def help(self, conflict: Conflict) -> str:
+        return (
+            super().help(conflict)
+            or "let the allocating stream wait for this use before the array is released"
+        )

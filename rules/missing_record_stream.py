@@ -89,3 +89,7 @@ def run(shape, weight, rounds):
 
     def message(self, conflict: Conflict) -> str:
         return reuse(conflict, f"it is not recorded on {quoted(user(conflict).timeline)}")
+
+    def help(self, conflict: Conflict) -> str:
+        fallback = f"call record_stream({user(conflict).timeline}) on it before it is released"
+        return super().help(conflict) or fallback

@@ -128,3 +128,12 @@ def _resolve(selector: str) -> tuple[int, frozenset[str]]:
             f"no rule has the code, the prefix or the name {selector!r}; see `streamsafe rules`"
         )
     return len(selector), codes
+
+
+def codes_of(selector: str) -> frozenset[str]:
+    """The codes that a selector means.
+
+    Raises:
+        RegistryError: it names no rule.
+    """
+    return _resolve(selector)[1]

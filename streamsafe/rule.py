@@ -41,6 +41,11 @@ class Rule:
         module = inspect.getmodule(cls)
         return inspect.cleandoc((module and module.__doc__) or "")
 
+    @property
+    def url(self) -> str:
+        """Where the documentation is, relative to the project's root."""
+        return f"docs/rules/{self.name}.md"
+
     def matches(self, conflict: Conflict) -> bool:
         """Whether a conflict with these facts is this rule's."""
         return conflict.facts.violation == self.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamsafe.order.hazard import Access, Conflict
+from streamsafe.order.hazard import Access, Conflict, Hazard
 
 
 def quoted(name: str) -> str:
@@ -15,7 +15,7 @@ def by(access: Access) -> str:
     return f"{quoted(access.operation)} on {quoted(access.timeline)}"
 
 
-def block(conflict: Conflict) -> str:
+def block(conflict: Conflict | Hazard) -> str:
     """The memory the two accesses meet in."""
     return quoted(conflict.memory.name) if conflict.memory.name else "the same memory"
 

@@ -20,6 +20,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+class Failure(click.ClickException):
+    """What stops a command, in one sentence: exit status 2."""
+
+    exit_code = 2
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are asked for."""
 

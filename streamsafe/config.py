@@ -1,0 +1,248 @@
+"""`[tool.streamsafe]`: what is selected, excluded and hidden, and models of the user's own wrappers.
+
+The nearest pyproject.toml with a `[tool.streamsafe]` table counts for a file, as with ruff; tables are not merged.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from streamsafe.order.hazard import CONFIDENCES, Confidence
+
+Returns = Literal["unknown", "none", "tensor", "pinned", "stream", "current-stream", "event", "context"]
+Owner = Literal["torch", "cupy", "pinned"]
+
+RETURNS: tuple[str, ...] = get_args(Returns)
+OWNERS: tuple[str, ...] = get_args(Owner)
+
+
+class ConfigError(Exception):
+    """A configuration file that cannot be read, or an entry that means nothing; the message names both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What one function, method or class of the user's does, in terms of streams. docs/models.md has an example.
+
+    Wherever an argument is meant it is given by its parameter's name; ``self`` is a method's receiver.
+
+    Attributes:
+        parameters: names of the parameters in order, without ``self``; maps positional arguments to names.
+        stream: the parameter that holds the stream it works on; ``current`` for the caller's current stream.
+        reads, writes: arguments whose memory it reads or writes on that stream.
+        waits: streams and events that that stream waits for.
+        records: events that it records on that stream, and tensors that it records there (``record_stream``).
+        synchronizes: streams and events that the host waits for; ``device`` for all streams of the device.
+        allocates: whose pool its result comes from, allocated on that stream; None when it allocates nothing.
+        host: whether ``reads`` and ``writes`` are done by the host instead of that stream.
+        returns: what its result is: one of RETURNS, or the name of the parameter that it returns (a view counts).
+    """
+
+    parameters: tuple[str, ...] = ()
+    stream: str = "current"
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
+    records: tuple[str, ...] = ()
+    synchronizes: tuple[str, ...] = ()
+    allocates: Owner | None = None
+    host: bool = False
+    returns: str = "unknown"
+
+
+Models = Mapping[str, Model]
+"""Models by the dotted name of what they describe, as it is imported: ``mylib.streams.copy_async``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One `[tool.streamsafe]` table, checked.
+
+    Attributes:
+        path: the file it was read from; None for the defaults.
+        root: the directory that patterns are relative to.
+        select: selectors, or None when the default rules are on.
+        per_file_ignores: (pattern, selectors) pairs; patterns as in .gitignore.
+        exclude: patterns, as in .gitignore, in addition to the usual directories.
+        confidence: the least confidence that is shown.
+    """
+
+    path: str | None = None
+    root: str = field(default_factory=os.getcwd)
+    select: tuple[str, ...] | None = None
+    extend_select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    exclude: tuple[str, ...] = ()
+    confidence: Confidence = "likely"
+    models: Models = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, under the keys of the table, for `--show-settings`."""
+        return {
+            "path": self.path,
+            "root": self.root,
+            "select": list(self.select) if self.select is not None else None,
+            "extend-select": list(self.extend_select),
+            "ignore": list(self.ignore),
+            "per-file-ignores": {pattern: list(codes) for pattern, codes in self.per_file_ignores},
+            "exclude": list(self.exclude),
+            "confidence": self.confidence,
+            "models": {
+                name: {item.name: getattr(model, item.name) for item in fields(Model)}
+                for name, model in sorted(self.models.items())
+            },
+        }
+
+
+class Configs:
+    """The configuration of each directory, found once.
+
+    Args:
+        file: use this file for everything (`--config`).
+        isolated: look at no file (`--isolated`).
+
+    Raises:
+        ConfigError: on construction when ``file`` is unusable, later when a file that is found is.
+    """
+
+    def __init__(self, file: str | None = None, *, isolated: bool = False) -> None:
+        self._known: dict[str, Config] = {}
+        self._fixed: Config | None = None
+        if file is not None:
+            config = load(file)
+            if config is None:
+                raise ConfigError(f"{file}: has no [tool.streamsafe] table")
+            self._fixed = config
+        elif isolated:
+            self._fixed = Config()
+
+    def of_directory(self, directory: str) -> Config:
+        """The configuration that counts for the files of a directory (an absolute path)."""
+        if self._fixed is not None:
+            return self._fixed
+        config = self._known.get(directory)
+        if config is None:
+            config = load(os.path.join(directory, "pyproject.toml"), missing_ok=True)
+            if config is None:
+                parent = os.path.dirname(directory)
+                config = self.of_directory(parent) if parent != directory else Config()
+            self._known[directory] = config
+        return config
+
+
+def load(path: str, *, missing_ok: bool = False) -> Config | None:
+    """Read one file; None when it has no `[tool.streamsafe]` table (or, if allowed, does not exist).
+
+    Raises:
+        ConfigError: it cannot be read or is not TOML, or an entry means nothing.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        if missing_ok and isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
+            return None
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    if b"streamsafe" not in data:
+        return None
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        table = tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    tool = table.get("tool", {})
+    if not isinstance(tool, dict) or "streamsafe" not in tool:
+        return None
+    return parse(tool["streamsafe"], path)
+
+
+def parse(table: Any, path: str) -> Config:
+    """Check a `[tool.streamsafe]` table.
+
+    Raises:
+        ConfigError: an unknown key, or a value of the wrong kind.
+    """
+    where = f"{path}: tool.streamsafe"
+    known = ("select", "extend-select", "ignore", "per-file-ignores", "exclude", "confidence", "models")
+    table = _table(table, where)
+    _no_others(table, known, where)
+    confidence = table.get("confidence", "likely")
+    _one_of(confidence, CONFIDENCES, f"{where}.confidence")
+    ignores = _table(table.get("per-file-ignores", {}), f"{where}.per-file-ignores")
+    models = _table(table.get("models", {}), f"{where}.models")
+    return Config(
+        path=os.path.abspath(path),
+        root=os.path.dirname(os.path.abspath(path)),
+        select=_strings(table["select"], f"{where}.select") if "select" in table else None,
+        extend_select=_strings(table.get("extend-select", []), f"{where}.extend-select"),
+        ignore=_strings(table.get("ignore", []), f"{where}.ignore"),
+        per_file_ignores=tuple(
+            (pattern, _strings(codes, f"{where}.per-file-ignores.{pattern!r}"))
+            for pattern, codes in ignores.items()
+        ),
+        exclude=_strings(table.get("exclude", []), f"{where}.exclude"),
+        confidence=confidence,
+        models={name: _model(entry, f'{where}.models."{name}"') for name, entry in models.items()},
+    )
+
+
+def _model(entry: Any, where: str) -> Model:
+    entry = _table(entry, where)
+    _no_others(entry, tuple(item.name for item in fields(Model)), where)
+    lists = ("parameters", "reads", "writes", "waits", "records", "synchronizes")
+    values: dict[str, Any] = {key: _strings(entry[key], f"{where}.{key}") for key in lists if key in entry}
+    for key in ("stream", "returns"):
+        if key in entry:
+            if not isinstance(entry[key], str):
+                raise ConfigError(f"{where}.{key}: must be a string")
+            values[key] = entry[key]
+    if "host" in entry:
+        if not isinstance(entry["host"], bool):
+            raise ConfigError(f"{where}.host: must be true or false")
+        values["host"] = entry["host"]
+    if "allocates" in entry:
+        _one_of(entry["allocates"], OWNERS, f"{where}.allocates")
+        values["allocates"] = entry["allocates"]
+    model = Model(**values)
+    names = {*model.parameters, "self"}
+    used = {key: getattr(model, key) for key in lists[1:]}
+    used["stream"] = (model.stream,)
+    used["returns"] = (model.returns,)
+    words = {"stream": {"current"}, "synchronizes": {"device"}, "returns": set(RETURNS)}
+    for key, arguments in used.items():
+        for argument in arguments:
+            if argument not in names and argument not in words.get(key, set()):
+                allowed = ", ".join(sorted(names | words.get(key, set())))
+                raise ConfigError(f"{where}.{key}: {argument!r} is none of {allowed}; list it in parameters")
+    return model
+
+
+def _table(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where}: must be a table")
+    return value
+
+
+def _strings(value: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ConfigError(f"{where}: must be a list of strings")
+    return tuple(value)
+
+
+def _one_of(value: Any, allowed: tuple[str, ...], where: str) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{where}: must be one of {', '.join(allowed)}, not {value!r}")
+
+
+def _no_others(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"{where}: unknown key {key!r}; known are {', '.join(known)}")

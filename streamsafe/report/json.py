@@ -1,0 +1,58 @@
+"""Findings as JSON: an array of objects whose keys are only ever added to."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from streamsafe.findings import Finding, Texts
+from streamsafe.order.hazard import Span
+from streamsafe.wording import block, by
+
+
+def render(findings: Iterable[Finding], texts: Texts) -> str:
+    """All findings. Rows and columns count from 1, columns count characters, ends are exclusive."""
+    return json.dumps([as_dict(finding, texts) for finding in findings], indent=2)
+
+
+def as_dict(finding: Finding, texts: Texts) -> dict[str, Any]:
+    """One finding. In a notebook rows count from the beginning of ``cell``."""
+    hazard = finding.hazard
+    related = []
+    other = finding.other
+    if other is not None and other.span is not None:
+        message = f"{by(other)} {other.reads_or_writes} {block(hazard)} here"
+        related.append({**_place(other.span, texts), "message": message})
+    notes = (*hazard.notes, *hazard.edges)
+    related += [
+        {**_place(note.span, texts), "message": note.message} for note in notes if note.span is not None
+    ]
+    return {
+        "code": hazard.code,
+        "name": hazard.name,
+        "message": hazard.message,
+        **_place(finding.span, texts),
+        "related": related,
+        "severity": finding.rule.severity,
+        "confidence": hazard.confidence,
+        "help": hazard.help or None,
+        "fix": None,
+        "url": finding.rule.url,
+    }
+
+
+def _place(span: Span, texts: Texts) -> dict[str, Any]:
+    text = texts[span.filename]
+    cell, row = text.place(span.row)
+    place: dict[str, Any] = {"filename": _filename(span.filename)}
+    if cell is not None:
+        place["cell"] = cell
+    place["location"] = {"row": row, "column": span.column}
+    place["end_location"] = {"row": text.place(span.end_row)[1], "column": span.end_column}
+    return place
+
+
+def _filename(path: str) -> str:
+    return os.path.abspath(path) if os.path.exists(path) else path

@@ -1,0 +1,80 @@
+"""Which files are worth parsing: a test on bytes, so that a file with no stream code costs its read and little more.
+
+The needles are a superset of what the interpreter can report on: a file that has none of them has no finding, and
+`--no-prefilter` changes nothing but the time. A needle is a plain literal, found at the speed of memchr, and for a
+common literal a pattern that begins with it: Python's `re` jumps to a literal prefix, and crawls on alternatives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+LIBRARIES = (b"torch", b"cupy", b"cuda", b"accelerator")
+"""A file that names none of these (nor a model of the user's) is nobody's business."""
+
+# literal -> pattern that begins with it, or None where the literal is enough
+_TREAM = rb"""tream(?:
+    (?:(?<=\bStream)|(?<=ExternalStream))\b   # the classes, however they are imported or passed on
+  | (?<=Stream)Context\b
+  | (?<=\bstream)\((?!["'])                     # torch.cuda.stream(s), under whatever name the module has
+  | (?<=cuda\.stream)\b                        # the same, passed on or renamed
+  | (?<=current_stream) | (?<=default_stream) | (?<=set_stream) | (?<=wait_stream) | (?<=record_stream)
+)"""
+# a third positional or last argument that may be non_blocking: x.to(device, dtype, True), y.copy_(x, True)
+_TRUE = rb"\((?:[^()\n]|\([^()\n]*\))*,\s*True\s*[,)]"
+_NEEDLES: tuple[tuple[bytes, bytes | None], ...] = (
+    (b"tream", _TREAM),
+    (b"non_blocking", None),
+    (b"blocking", rb"blocking\s*=\s*False"),
+    (b"wait_event", None),
+    (b"elapsed_time", None),
+    (b"CUDAGraph", None),
+    (b"cuda.graph", rb"cuda\.graph\b"),
+    (b"make_graphed", None),
+    (b"capture_begin", None),
+    (b"begin_capture", None),
+    (b"cuda import", rb"cuda\ import\b[^\n]*(?:\(|\b(?:graph|stream|Event)\b)"),
+    (b"async_op", rb"async_op\s*=\s*True"),
+    (b"pinned", rb"pinned(?:(?<=_pinned)\b|_memory\s*\()"),
+    (b"Async(", rb"Async\((?<=[mM]emcpyAsync\()"),
+    (b"_async(", rb"_async\((?:(?<=device_async\()|(?<=host_async\())"),
+    (b".to(", rb"\.to" + _TRUE),
+    (b".cuda(", rb"\.cuda" + _TRUE),
+    (b"copy_(", rb"copy_" + _TRUE),
+)
+CLOCKS = (b"perf_counter", b"time.time", b"monotonic", b"process_time", b"default_timer")
+"""Host clocks (SS311), which matter beside `DEVICES` only: a launch has to be seen between two of them."""
+DEVICES = (b"cuda", b"cupy")
+
+
+@dataclass(frozen=True, slots=True)
+class _Needle:
+    literal: bytes
+    pattern: re.Pattern[bytes] | None
+
+    def search(self, source: bytes) -> bool:
+        if self.literal not in source:
+            return False
+        return self.pattern is None or self.pattern.search(source) is not None
+
+
+_COMPILED = tuple(_Needle(literal, re.compile(p, re.VERBOSE) if p else None) for literal, p in _NEEDLES)
+
+
+def concerned(source: bytes, models: Iterable[str] = ()) -> bool:
+    """Whether a file may hold stream code.
+
+    Args:
+        source: the file's bytes.
+        models: dotted names of the user's own wrappers; a file that holds the last part of one is concerned.
+    """
+    for model in models:
+        if model.rpartition(".")[2].encode() in source:
+            return True
+    if not any(library in source for library in LIBRARIES):
+        return False
+    if any(needle.search(source) for needle in _COMPILED):
+        return True
+    return any(device in source for device in DEVICES) and any(clock in source for clock in CLOCKS)
