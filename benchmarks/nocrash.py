@@ -33,6 +33,8 @@ def problems_of(result: Run) -> tuple[list[dict[str, Any]], list[str]]:
         problems.append(f"exit code {result.returncode}")
     if b"Traceback (most recent call last)" in result.stderr + result.stdout:
         problems.append("traceback")
+    if crashes := result.stderr.count(b"internal error"):
+        problems.append(f"{crashes} files with an internal error")
     try:
         findings = json.loads(result.stdout)
     except ValueError as error:
