@@ -2,4 +2,40 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streamsafe.runtime.annotations import annotate as annotate
+    from streamsafe.runtime.policy import allow as allow
+    from streamsafe.runtime.session import Session as Session
+    from streamsafe.runtime.session import StreamHazardError as StreamHazardError
+    from streamsafe.runtime.session import StreamHazardWarning as StreamHazardWarning
+    from streamsafe.runtime.session import sanitize as sanitize
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Session": "session",
+    "StreamHazardError": "session",
+    "StreamHazardWarning": "session",
+    "allow": "policy",
+    "annotate": "annotations",
+    "sanitize": "session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"streamsafe.runtime.{home}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])
+
+
+__all__ = ["__version__", *_HOMES]

@@ -1,0 +1,110 @@
+"""Captures and graphs: what a capture leaves is kept by the handle of the executable graph, and replayed at its launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from cupy.cuda.graph import Graph
+from cupy.cuda.stream import _BaseStream
+from cupy_backends.cuda.api import runtime
+
+from streamsafe.order.checker import CaptureMode
+from streamsafe.order.checker import Graph as Captured
+from streamsafe.runtime.cupy.state import state, timeline
+from streamsafe.runtime.monitor import Monitor
+from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.session import StreamHazardError
+
+_MODES: dict[int, CaptureMode] = {
+    runtime.streamCaptureModeGlobal: "global",
+    runtime.streamCaptureModeThreadLocal: "thread_local",
+    runtime.streamCaptureModeRelaxed: "relaxed",
+}
+
+executables: dict[int, Captured] = {}
+"""Handle of an executable graph -> what it does."""
+
+UNKNOWN_GRAPH = "a graph captured before the session was launched: what it reads and writes is not known"
+
+
+def install(patches: Patches) -> None:
+    """Wraps capture on streams and launches of graphs."""
+    patches.wrap(_BaseStream, "begin_capture", _begin_capture)
+    patches.wrap(_BaseStream, "end_capture", _end_capture)
+    patches.wrap(Graph, "launch", _launch)
+
+
+def begin(monitor: Monitor, queue: Hashable, mode: int, call: Callable[[], Any]) -> Any:
+    """A capture begins on a timeline; on the default stream it is refused, which is said first."""
+    if isinstance(queue, tuple) and queue[1] == 0:
+        monitor.order(monitor.checker.capture_begin, queue, _MODES.get(mode, "relaxed"))
+        return call()
+    result = call()
+    monitor.captures += 1
+    monitor.order(monitor.checker.capture_begin, queue, _MODES.get(mode, "relaxed"))
+    return result
+
+
+def end(monitor: Monitor, queue: Hashable, call: Callable[[], Any]) -> tuple[Any, Captured]:
+    """A capture ends. CUDA's own state is always brought to an end too, before a hazard is raised."""
+    with monitor.lock:
+        captured = monitor.checker.capture_end(queue, host=monitor.thread)
+    monitor.captures = max(monitor.captures - 1, 0)
+    hazard = monitor.judge(captured.conflicts, True)
+    try:
+        result = call()
+    except Exception as error:
+        if hazard is not None:
+            raise StreamHazardError(hazard) from error
+        raise
+    if hazard is not None:
+        raise StreamHazardError(hazard)
+    return result, captured
+
+
+def launch(monitor: Monitor, executable: int, queue: Hashable) -> None:
+    """An executable graph is launched on a timeline."""
+    captured = executables.get(executable)
+    if captured is None:
+        for session in monitor.sessions:
+            if UNKNOWN_GRAPH not in session.notes:
+                session.notes.append(UNKNOWN_GRAPH)
+        monitor.access(queue, (), (), "launch")
+    else:
+        monitor.replay(captured, queue)
+
+
+def _begin_capture(original: Callable[..., Any]) -> Callable[..., Any]:
+    def begin_capture(self: Any, mode: Any = None) -> None:
+        monitor = state.monitor
+        if monitor is None:
+            original(self, mode)
+        else:
+            number = runtime.streamCaptureModeRelaxed if mode is None else mode
+            begin(monitor, timeline(monitor, self), number, lambda: original(self, mode))
+
+    return begin_capture
+
+
+def _end_capture(original: Callable[..., Any]) -> Callable[..., Any]:
+    def end_capture(self: Any) -> Any:
+        monitor = state.monitor
+        if monitor is None:
+            return original(self)
+        graph, captured = end(monitor, timeline(monitor, self), lambda: original(self))
+        executables[graph.graphExec] = captured
+        return graph
+
+    return end_capture
+
+
+def _launch(original: Callable[..., Any]) -> Callable[..., Any]:
+    def launch_graph(self: Any, stream: Any = None) -> None:
+        monitor = state.monitor
+        if monitor is not None:
+            launch(monitor, self.graphExec, timeline(monitor, stream))
+        original(self, stream)
+
+    launch_graph.__name__ = "launch"
+    return launch_graph

@@ -1,0 +1,246 @@
+"""Every kernel launch, with its live arrays, before it is enqueued.
+
+``Module`` and ``Function`` are extension classes whose ``cpdef`` methods a Python subclass overrides, for callers in C
+too. CuPy's compiler entry hands out the subclass, so ufuncs, elementwise, reduction, raw, fused and jit kernels all
+come through :meth:`TracedFunction.linear_launch` or ``__call__``.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import cupy
+import cupy._core._cub_reduction as cub_reduction
+import cupy._core.raw as raw
+import cupy.cuda.compiler as compiler
+from cupy.cuda.function import Function, Module
+
+from streamsafe.runtime.cupy import uses
+from streamsafe.runtime.cupy.signatures import Signature, annotations, base_name, signature
+from streamsafe.runtime.cupy.state import MAJOR, state, timeline
+from streamsafe.runtime.patches import Patches
+
+_plain_call = Function.__call__
+_plain_linear = Function.linear_launch
+
+_GENERATED = {"_ind", "_in_ind", "_segment_size"}
+_PREFIX = re.compile(r"^(?:cupyx?_)(?:cub_)?(?:copy__)?")
+
+
+class TracedFunction(Function):
+    """A kernel whose launches are told to the monitor."""
+
+    def __init__(self, module: TracedModule, name: str) -> None:
+        super().__init__(module.plain, name)
+        self.name = base_name(module.expression(name))
+        self.operation = self.name
+        self.parameters = module.signature(name)
+        generated = self.parameters is not None and any(p.name in _GENERATED for p in self.parameters.parameters)
+        if generated:
+            self.operation = _label(self.name)
+        self.generated = generated
+        self.stamp = len(annotations)
+        self.directions = _directions(self.parameters, self.name, generated)
+        # In CuPy 13 a reduction's launch is a C function that prints and drops exceptions.
+        self.silent = MAJOR < 14 and self.parameters is not None and any(
+            p.name == "_in_ind" for p in self.parameters.parameters
+        )
+
+    def _tell(self, args: Any, stream: Any) -> None:
+        monitor = state.monitor
+        if monitor is None:
+            return
+        _pass.pending = False
+        reads: list[uses.Touch] = []
+        writes: list[uses.Touch] = []
+        if self.stamp != len(annotations):
+            self.stamp = len(annotations)
+            self.directions = _directions(self.parameters, self.name, self.generated)
+        directions = self.directions
+        known = len(directions)
+        position = 0
+        for argument in args:
+            if isinstance(argument, uses.array_type):
+                direction = directions[position] if position < known else "unknown"
+                if direction == "reads":
+                    reads.append(uses.of_array(argument))
+                elif direction == "writes":
+                    writes.append(uses.of_array(argument))
+                else:
+                    writes.append(uses.of_array(argument, False))
+            elif isinstance(argument, uses.MemoryPointer):
+                direction = directions[position] if position < known else "unknown"
+                touch = uses.of_pointer(argument, certain=direction in ("reads", "writes"))
+                (reads if direction == "reads" else writes).append(touch)
+            elif position < known and directions[position] != "value":
+                touched = _of_number(argument)
+                if touched is not None:
+                    (reads if directions[position] == "reads" else writes).append(touched)
+            position += 1
+        monitor.access(timeline(monitor, stream), reads, writes, self.operation, may_raise=not self.silent)
+
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: Any,
+        shared_mem: int = 0,
+        stream: Any = None,
+        enable_cooperative_groups: bool = False,
+    ) -> None:
+        self._tell(args, stream)
+        _plain_call(self, grid, block, args, shared_mem, stream, enable_cooperative_groups)
+
+    def linear_launch(
+        self,
+        size: int,
+        args: Any,
+        shared_mem: int = 0,
+        block_max_size: int = 128,
+        stream: Any = None,
+        enable_cooperative_groups: bool = False,
+    ) -> None:
+        self._tell(args, stream)
+        _plain_linear(self, size, args, shared_mem, block_max_size, stream, enable_cooperative_groups)
+
+
+class TracedModule(Module):
+    """A compiled module that hands out traced functions; the real one is kept alive behind it."""
+
+    def __init__(self, plain: Module, source: str, expressions: dict[str, str] | None = None) -> None:
+        super().__init__()
+        self.plain = plain
+        self.source = source
+        mapping = plain.mapping
+        self.lowered = {lowered: expression for expression, lowered in (mapping or {}).items()}
+        if mapping is not None:
+            self._set_mapping(mapping)
+
+    def expression(self, name: str) -> str:
+        """What the user calls a function that has a lowered name."""
+        return self.lowered.get(name, name)
+
+    def signature(self, name: str) -> Signature | None:
+        """What the kernel does with its parameters, as far as the source says."""
+        return signature(self.source, self.expression(name)) or signature(self.source, name)
+
+    def get_function(self, name: str | bytes) -> TracedFunction:
+        return TracedFunction(self, name.decode() if isinstance(name, bytes) else name)
+
+    def get_global_var(self, name: str | bytes) -> Any:
+        return self.plain.get_global_var(name)
+
+
+class _Pass(threading.local):
+    """Whether the next allocation is the work area of a CUB block reduction, which must be a plain pointer."""
+
+    pending = False
+
+
+_pass = _Pass()
+
+
+def takes_plain_pointer() -> bool:
+    """Whether CuPy is about to pass the allocation to its argument table, which knows plain pointers only."""
+    pending = _pass.pending
+    _pass.pending = False
+    return pending
+
+
+def _label(name: str) -> str:
+    return re.split(r"__|_pass\d", _PREFIX.sub("", name), maxsplit=1)[0] or name
+
+
+def _directions(known: Signature | None, name: str, generated: bool) -> tuple[str, ...]:
+    reads, writes = annotations.get(name, (frozenset(), frozenset()))
+    if known is None:
+        named = {place for place in reads | writes if isinstance(place, int)}
+        return tuple(
+            "writes" if place in writes else "reads" if place in reads else "unknown"
+            for place in range(max(named, default=-1) + 1)
+        )
+    directions = []
+    for position, parameter in enumerate(known.parameters):
+        direction: str = parameter.direction
+        if {parameter.name, position} & writes:
+            direction = "writes"
+        elif {parameter.name, position} & reads:
+            direction = "reads"
+        elif generated and not parameter.const:
+            direction = "writes"
+        directions.append(direction)
+    return tuple(directions)
+
+
+def _of_number(argument: Any) -> uses.Touch | None:
+    """A pointer passed as a number: its block from there on, if it is one of ours; a possible access."""
+    from streamsafe.runtime.cupy.memory import block_at
+
+    try:
+        address = int(argument)
+    except (TypeError, ValueError):
+        return None
+    found = block_at(address)
+    if found is None:
+        return None
+    device, start, size = found
+    return uses.of_bytes(device, address, start + size - address, certain=False)
+
+
+def install(patches: Patches) -> None:
+    """Traces kernels compiled from now on, and those compiled before."""
+
+    def compile_(original: Callable[..., Module]) -> Callable[..., Module]:
+        def compile_module_with_cache(source: str, *args: Any, **kwargs: Any) -> Module:
+            module = original(source, *args, **kwargs)
+            if state.monitor is None or isinstance(module, TracedModule):
+                return module
+            return TracedModule(module, source)
+
+        return compile_module_with_cache
+
+    def load(original: Callable[..., Module]) -> Callable[..., Module]:
+        def get_raw_module(*args: Any, **kwargs: Any) -> Module:
+            module = original(*args, **kwargs)
+            if state.monitor is None or isinstance(module, TracedModule):
+                return module
+            return TracedModule(module, args[0] or "")
+
+        return get_raw_module
+
+    def parameters(original: Callable[..., Any]) -> Callable[..., Any]:
+        def get_param_info(*args: Any, **kwargs: Any) -> Any:
+            _pass.pending = True
+            return original(*args, **kwargs)
+
+        return get_param_info
+
+    patches.wrap(compiler, "_compile_module_with_cache", compile_)
+    patches.wrap(raw, "_get_raw_module", load)
+    patches.wrap(cub_reduction, "_get_param_info", parameters)
+    flush(lambda function: not isinstance(function, TracedFunction))
+    patches.call(lambda: flush(lambda function: isinstance(function, TracedFunction)))
+
+
+def flush(stale: Callable[[Function], bool]) -> None:
+    """Forgets compiled kernels, so that they are fetched again (from CuPy's disk cache) at their next launch."""
+    functions = [found for found in gc.get_objects() if isinstance(found, Function) and stale(found)]
+    if not functions:
+        return
+    doomed = {id(function) for function in functions}
+
+    def holds(value: Any) -> bool:
+        return id(value) in doomed or type(value) is tuple and any(id(part) in doomed for part in value)
+
+    pairs = [held for held in gc.get_referrers(*functions) if type(held) is tuple]
+    for holder in gc.get_referrers(*functions, *pairs):
+        if type(holder) is dict:
+            for key in [key for key, value in holder.items() if type(key) is tuple and holds(value)]:
+                del holder[key]
+        elif type(holder) is list and holder is not functions and holder is not pairs:
+            holder[:] = [None if id(value) in doomed else value for value in holder]
+    cupy.clear_memo()

@@ -1,0 +1,358 @@
+"""CuPy's memory: allocations and frees, copies and fills through pointers, and arrays made before the session.
+
+``MemoryPointer`` is an extension class whose ``cpdef`` methods a Python subclass overrides, for callers in C too; the
+allocator hands the subclass out, and views of an array keep it (``__add__``).
+"""
+
+from __future__ import annotations
+
+import gc
+from bisect import bisect_right
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import cupy
+import cupy.cuda.memory as memory_module
+from cupy.cuda.memory import MemoryPointer, PooledMemory
+
+from streamsafe.runtime.cupy import kernels, pinned, uses
+from streamsafe.runtime.cupy.state import state, timeline, timeline_of_handle
+from streamsafe.runtime.host import fingerprints
+from streamsafe.runtime.monitor import LEGACY, Monitor
+from streamsafe.runtime.patches import Patches
+
+_plain_add = MemoryPointer.__add__
+_plain = {
+    name: getattr(MemoryPointer, name)
+    for name in (
+        "copy_from_device",
+        "copy_from_device_async",
+        "copy_from_host",
+        "copy_from_host_async",
+        "copy_to_host",
+        "copy_to_host_async",
+        "memset",
+        "memset_async",
+    )
+}
+
+IN_CAPTURE = "the stream is capturing: nothing can be copied between host and device until the graph is launched"
+
+
+class Owner:
+    """Dies with a block: what CuPy's pool holds on to for as long as anything points into the block."""
+
+    __slots__ = ("monitor", "serial", "space", "start")
+
+    def __init__(self, monitor: Monitor, space: Any, start: int, serial: int) -> None:
+        self.monitor = monitor
+        self.space = space
+        self.start = start
+        self.serial = serial
+
+    def __del__(self) -> None:
+        self.monitor.freed(self.space, self.start, self.serial)
+        _blocks.pop(self.start, None)
+
+
+_blocks: dict[int, tuple[int, int]] = {}
+"""Address -> (size, device) of the live blocks handed out in this session."""
+
+
+def block_at(address: int) -> tuple[int, int, int] | None:
+    """(device, start, size) of the block handed out in this session that holds an address."""
+    starts = sorted(_blocks)
+    index = bisect_right(starts, address) - 1
+    if index < 0:
+        return None
+    start = starts[index]
+    size, device = _blocks[start]
+    return (device, start, size) if address < start + size else None
+
+
+def _address(memory: Any) -> int:
+    return memory if isinstance(memory, int) else int(memory.value or 0)
+
+
+def tell_copy(
+    monitor: Monitor,
+    stream: Any,
+    reads: list[uses.Touch],
+    writes: list[uses.Touch],
+    operation: str,
+) -> Hashable:
+    """A copy or fill on a stream; returns its timeline."""
+    queue = timeline(monitor, stream)
+    monitor.access(queue, reads, writes, operation)
+    return queue
+
+
+def refuse_in_capture(monitor: Monitor, queue: Hashable, operation: str) -> None:
+    """Host transfers are illegal on a capturing stream (GP-04 to GP-07): said before CuPy or CUDA refuses.
+
+    Raises:
+        StreamHazardError: the stream is capturing.
+    """
+    if monitor.checker.capturing(queue):
+        from streamsafe.runtime import sites
+
+        conflict = monitor.checker.capture_violation(
+            "sync-in-capture", queue, operation=operation, message=IN_CAPTURE, site=sites.capture(2)
+        )
+        monitor.report([conflict])
+
+
+def host_to_device(monitor: Monitor, source: int, target: uses.Touch, size: int, stream: Any, operation: str) -> None:
+    """An asynchronous copy from the host: pinned memory of the user's is read while the copy runs."""
+    queue = timeline(monitor, stream)
+    refuse_in_capture(monitor, queue, operation)
+    touched = pinned.region(monitor, source, size)
+    monitor.access(queue, [touched] if touched else (), [target], operation)
+    if touched:
+        pinned.source(monitor, queue, source, size)
+
+
+def device_to_host(monitor: Monitor, source: uses.Touch, target: int, size: int, stream: Any, operation: str) -> None:
+    """An asynchronous copy to the host: pinned memory is written while the copy runs, pageable before it returns."""
+    queue = timeline(monitor, stream)
+    refuse_in_capture(monitor, queue, operation)
+    touched = pinned.region(monitor, target, size)
+    monitor.access(queue, [source], [touched] if touched else (), operation)
+    if touched:
+        fingerprints.forget(target, target + size)
+
+
+class TracedMemoryPointer(MemoryPointer):
+    """A pointer whose copies and fills are told to the monitor.
+
+    Attributes:
+        owner: dies with the block, where the block itself cannot carry it.
+    """
+
+    __slots__ = ("owner",)
+
+    def __add__(self, offset: Any) -> MemoryPointer:
+        moved = _plain_add(self, offset)
+        memory = moved.mem
+        traced = TracedMemoryPointer(memory, moved.ptr - memory.ptr)
+        traced.owner = getattr(self, "owner", None)
+        return traced
+
+    __radd__ = __add__
+
+    def __sub__(self, offset: int) -> MemoryPointer:
+        return self + -offset
+
+    def copy_from_device(self, src: MemoryPointer, size: int) -> None:
+        _tell_device_copy(self, src, size, cupy.cuda.Stream.null)
+        _plain["copy_from_device"](self, src, size)
+
+    def copy_from_device_async(self, src: MemoryPointer, size: int, stream: Any = None) -> None:
+        _tell_device_copy(self, src, size, stream)
+        _plain["copy_from_device_async"](self, src, size, stream)
+
+    def copy_from_host(self, mem: Any, size: int) -> None:
+        _tell_from_host_sync(self, mem, size)
+        _plain["copy_from_host"](self, mem, size)
+        _host_waits_for_legacy()
+
+    def copy_from_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
+        monitor = state.monitor
+        if monitor is not None and size > 0:
+            host_to_device(monitor, _address(mem), uses.of_pointer(self, size), size, stream, "copy from host")
+            pinned.copied_here()
+        _plain["copy_from_host_async"](self, mem, size, stream)
+
+    def copy_to_host(self, mem: Any, size: int) -> None:
+        _tell_to_host_sync(self, mem, size)
+        _plain["copy_to_host"](self, mem, size)
+        _host_waits_for_legacy()
+
+    def copy_to_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
+        monitor = state.monitor
+        if monitor is not None and size > 0:
+            device_to_host(monitor, uses.of_pointer(self, size), _address(mem), size, stream, "copy to host")
+        _plain["copy_to_host_async"](self, mem, size, stream)
+
+    def memset(self, value: int, size: int) -> None:
+        _tell_fill(self, size, cupy.cuda.Stream.null)
+        _plain["memset"](self, value, size)
+
+    def memset_async(self, value: int, size: int, stream: Any = None) -> None:
+        _tell_fill(self, size, stream)
+        _plain["memset_async"](self, value, size, stream)
+
+
+def _tell_device_copy(target: MemoryPointer, source: MemoryPointer, size: int, stream: Any) -> None:
+    monitor = state.monitor
+    if monitor is not None and size > 0:
+        tell_copy(monitor, stream, [uses.of_pointer(source, size)], [uses.of_pointer(target, size)], "copy")
+
+
+def _tell_fill(target: MemoryPointer, size: int, stream: Any) -> None:
+    monitor = state.monitor
+    if monitor is not None and size > 0:
+        tell_copy(monitor, stream, [], [uses.of_pointer(target, size)], "memset")
+
+
+def _tell_from_host_sync(target: MemoryPointer, mem: Any, size: int) -> None:
+    monitor = state.monitor
+    if monitor is not None and size > 0:
+        host_to_device(
+            monitor, _address(mem), uses.of_pointer(target, size), size, cupy.cuda.Stream.null, "copy_from_host"
+        )
+
+
+def _tell_to_host_sync(source: MemoryPointer, mem: Any, size: int) -> None:
+    monitor = state.monitor
+    if monitor is not None and size > 0:
+        device_to_host(
+            monitor, uses.of_pointer(source, size), _address(mem), size, cupy.cuda.Stream.null, "copy_to_host"
+        )
+
+
+def _host_waits_for_legacy() -> None:
+    monitor = state.monitor
+    if monitor is not None:
+        monitor.order(monitor.checker.synchronize_stream, timeline_of_handle(monitor, LEGACY))
+
+
+# -- allocation ----------------------------------------------------------------------------------------------------------
+
+
+class Allocator:
+    """A user's, or CuPy's, allocator whose blocks are told to the monitor. Equal to what it wraps."""
+
+    def __init__(self, plain: Callable[[int], MemoryPointer]) -> None:
+        self.plain = plain
+
+    def __eq__(self, other: object) -> bool:
+        return self.plain == (other.plain if isinstance(other, Allocator) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.plain)
+
+    def __call__(self, size: int) -> MemoryPointer:
+        pointer = self.plain(size)
+        monitor = state.monitor
+        if monitor is None or type(pointer) is not MemoryPointer:
+            return pointer
+        memory = pointer.mem
+        start = pointer.ptr
+        if start == 0:
+            return pointer
+        owner = None
+        if memory.ptr == start:
+            try:
+                owner = _hand_out(monitor, memory, start, size)
+            except Exception as error:  # an allocator is called from C++ that cannot take an exception
+                monitor.sessions and monitor.sessions[-1].notes.append(f"an allocation was not tracked: {error}")
+        if kernels.takes_plain_pointer():
+            return pointer
+        traced = TracedMemoryPointer(memory, start - memory.ptr)
+        traced.owner = owner
+        return traced
+
+
+def _hand_out(monitor: Monitor, memory: Any, start: int, size: int) -> Owner | None:
+    device = memory.device_id
+    kind = type(memory)
+    size = memory.size or size
+    serial = monitor.allocate(
+        device, start, size, stream=timeline(monitor), owner="driver" if kind is memory_module.Memory else "cupy"
+    )
+    owner = Owner(monitor, device, start, serial)
+    _blocks[start] = (size, device)
+    if kind is PooledMemory:
+        memory.__dict__["_streamsafe"] = owner
+        return None
+    return owner
+
+
+def install(patches: Patches) -> None:
+    """Wraps the allocators, current and future ones, and the pointers of arrays made before."""
+    wrapped = Allocator(plain_allocator())
+    _set_current(wrapped)
+    patches.call(lambda: _set_current(plain_allocator()))
+
+    def setter(original: Callable[..., None]) -> Callable[..., None]:
+        def set_allocator(allocator: Any = None) -> None:
+            original(Allocator(memory_module._malloc if allocator is None else allocator))
+
+        return set_allocator
+
+    def thread_setter(original: Callable[..., None]) -> Callable[..., None]:
+        def set_thread_local_allocator(allocator: Any) -> None:
+            original(None if allocator is None or isinstance(allocator, Allocator) and allocator is None else _wrap(allocator))
+
+        return set_thread_local_allocator
+
+    def getter(original: Callable[..., Any]) -> Callable[..., Any]:
+        def get_allocator() -> Any:
+            found = original()
+            return found.plain if isinstance(found, Allocator) else found
+
+        return get_allocator
+
+    for module in (memory_module, cupy.cuda):
+        patches.wrap(module, "set_allocator", setter)
+        patches.wrap(module, "get_allocator", getter)
+    patches.wrap(memory_module, "_set_thread_local_allocator", thread_setter)
+    for name in _plain:
+        patches.wrap(MemoryPointer, name, lambda original, name=name: _for_plain_pointers(original, name))
+    convert_arrays(traced=True)
+    patches.call(lambda: convert_arrays(traced=False))
+
+
+def _wrap(allocator: Any) -> Allocator:
+    return allocator if isinstance(allocator, Allocator) else Allocator(allocator)
+
+
+_get_allocator = memory_module.get_allocator
+_set_allocator = memory_module.set_allocator
+
+
+def plain_allocator() -> Any:
+    """The allocator that is current, without ours around it."""
+    found = _get_allocator()
+    return found.plain if isinstance(found, Allocator) else found
+
+
+def _set_current(allocator: Any) -> None:
+    if memory_module._get_thread_local_allocator() is not None:
+        memory_module._set_thread_local_allocator(allocator)
+    else:
+        _set_allocator(allocator)
+
+
+def _for_plain_pointers(original: Any, name: str) -> Any:
+    """What a plain pointer's method becomes for callers in Python: pointers made before the session, or by hand."""
+    traced = TracedMemoryPointer.__dict__[name]
+
+    def method(self: MemoryPointer, *args: Any, **kwargs: Any) -> None:
+        if state.monitor is None or isinstance(self, TracedMemoryPointer):
+            original(self, *args, **kwargs)
+        else:
+            stand_in = TracedMemoryPointer(self.mem, self.ptr - self.mem.ptr)
+            traced(stand_in, *args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+def convert_arrays(*, traced: bool) -> None:
+    """Gives the arrays that exist a traced pointer, or a plain one again; nothing else about them changes."""
+    wanted = TracedMemoryPointer if traced else MemoryPointer
+    for array in gc.get_objects():
+        if not isinstance(array, uses.array_type):
+            continue
+        pointer = array.data
+        if pointer is None or type(pointer) is wanted or pointer.ptr == 0 or not isinstance(pointer, MemoryPointer):
+            continue
+        replacement = wanted(pointer.mem, pointer.ptr - pointer.mem.ptr)
+        if traced:
+            replacement.owner = None
+        array._init((), array.dtype, replacement, array.strides)
+
+
+

@@ -1,0 +1,172 @@
+"""Pinned memory: whose it is, what copies do to it, and plain arrays in it, which only their contents can give away."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import cupy
+import cupyx
+import numpy
+from cupy.cuda.pinned_memory import PinnedMemoryPointer
+
+from streamsafe.order.memory import HOST
+from streamsafe.runtime import host
+from streamsafe.runtime.cupy import uses
+from streamsafe.runtime.cupy.state import called_here, state
+from streamsafe.runtime.monitor import Monitor
+from streamsafe.runtime.patches import Patches
+
+
+class _Blocks:
+    """The user's pinned blocks of this session, by address."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.sizes: dict[int, int] = {}
+
+    def add(self, start: int, size: int) -> None:
+        if start not in self.sizes:
+            insort(self.starts, start)
+        self.sizes[start] = size
+
+    def discard(self, start: int) -> None:
+        if self.sizes.pop(start, None) is not None:
+            self.starts.remove(start)
+
+    def holding(self, address: int) -> int | None:
+        index = bisect_right(self.starts, address) - 1
+        if index < 0:
+            return None
+        start = self.starts[index]
+        return start if address < start + self.sizes[start] else None
+
+
+_blocks = _Blocks()
+
+
+class Owner:
+    """Dies with a pinned block."""
+
+    __slots__ = ("__weakref__", "monitor", "serial", "start")
+
+    def __init__(self, monitor: Monitor, start: int, serial: int) -> None:
+        self.monitor = monitor
+        self.start = start
+        self.serial = serial
+
+    def __del__(self) -> None:
+        self.monitor.freed(HOST, self.start, self.serial)
+        size = _blocks.sizes.get(self.start, 0)
+        _blocks.discard(self.start)
+        host.fingerprints.forget(self.start, self.start + size)
+
+
+class TracedPinnedPointer(PinnedMemoryPointer):
+    """The user's pinned memory; numpy arrays over it keep it alive, and so its owner."""
+
+    __slots__ = ("owner",)
+
+
+def region(monitor: Monitor, address: int, size: int) -> uses.Touch | None:
+    """What a copy touches on the host: user's pinned memory, else nothing (pageable memory is staged or waited for)."""
+    if not monitor.host or _blocks.holding(address) is None:
+        return None
+    return uses.of_bytes(HOST, address, size)
+
+
+_last_copy: tuple[int, int] = (0, 0)
+_last_source: tuple[Hashable, int] | None = None
+internal_events: set[int] = set()
+"""Events that CuPy recorded for its own watch list: that one is done says nothing the user may rely on."""
+
+
+def copied_here() -> None:
+    """Remembers the instruction under which CuPy copied from the host (see :func:`recorded_here`)."""
+    global _last_copy
+    _last_copy = called_here(3)
+
+
+def source(monitor: Monitor, queue: Hashable, address: int, size: int) -> None:
+    """A pinned block of the user's is the source of an asynchronous copy."""
+    global _last_source
+    _last_source = (queue, address)
+    host.fingerprints.watch(monitor, queue, address, size)
+
+
+def recorded_here(monitor: Monitor, queue: Hashable, event: int) -> None:
+    """Tells an event that ``asarray`` recorded for its watch list from one of the user's.
+
+    CuPy copies and records from one instruction of the caller's; the user cannot. The watch list keeps the source alive
+    until the event is done (CS-19b), which is what ``record_stream`` means.
+    """
+    global _last_copy, _last_source
+    if called_here(3) != _last_copy:
+        internal_events.discard(event)
+        return
+    internal_events.add(event)
+    if _last_source is not None and _last_source[0] == queue:
+        monitor.checker.record_stream(_last_source[1], queue, space=HOST)
+    _last_copy = (0, 0)
+    _last_source = None
+
+
+def hand_out(monitor: Monitor, pointer: PinnedMemoryPointer, size: int) -> PinnedMemoryPointer:
+    """A pinned block goes to the user."""
+    start = pointer.ptr
+    if size == 0 or start == 0:
+        return pointer
+    traced = TracedPinnedPointer(pointer.mem, start - pointer.mem.ptr)
+    serial = monitor.allocate(HOST, start, pointer.size(), stream=None, owner="pinned")
+    traced.owner = Owner(monitor, start, serial)
+    _blocks.add(start, pointer.size())
+    return traced
+
+
+def begin() -> None:
+    """Nothing is known of pinned memory handed out before."""
+    _blocks.starts.clear()
+    _blocks.sizes.clear()
+    internal_events.clear()
+    host.fingerprints.pending.clear()
+
+
+def install(patches: Patches) -> None:
+    """Pinned arrays made from now on are watched."""
+    plain_frombuffer = numpy.frombuffer
+
+    def allocate(original: Callable[[int], PinnedMemoryPointer]) -> Callable[[int], PinnedMemoryPointer]:
+        def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
+            pointer = original(size)
+            monitor = state.monitor
+            if monitor is None or not monitor.host:
+                return pointer
+            return hand_out(monitor, pointer, size)
+
+        return alloc_pinned_memory
+
+    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+        def make_pinned(*args: Any, **kwargs: Any) -> Any:
+            array = original(*args, **kwargs)
+            monitor = state.monitor
+            if monitor is None or not monitor.host:
+                return array
+            return host.watched(array)
+
+        make_pinned.__name__ = original.__name__
+        make_pinned.__doc__ = original.__doc__
+        return make_pinned
+
+    def frombuffer(buffer: Any, *args: Any, **kwargs: Any) -> Any:
+        array = plain_frombuffer(buffer, *args, **kwargs)
+        if isinstance(buffer, TracedPinnedPointer) and state.monitor is not None:
+            return host.watched(array)
+        return array
+
+    for module in (cupy.cuda, cupy.cuda.pinned_memory):
+        patches.wrap(module, "alloc_pinned_memory", allocate)
+    for name in ("empty_pinned", "empty_like_pinned", "zeros_pinned", "zeros_like_pinned"):
+        for module in (cupyx, cupyx._pinned_array):
+            patches.wrap(module, name, watched)
+    patches.attribute(numpy, "frombuffer", frombuffer)

@@ -1,0 +1,207 @@
+"""What a kernel does with its parameters, read from its source: const is a read, the body decides about the rest.
+
+Kernels that CuPy generates (ufunc, elementwise, reduction, CUB block reductions) state it exactly: ``const`` for inputs,
+non-const for outputs. ``fuse`` and ``jit`` kernels and users' own have non-const parameters that are only read, so
+their body is scanned. Where the body does not decide (the pointer is handed on, copied, cast) the direction is unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+Direction = Literal["reads", "writes", "unknown", "value"]
+
+
+class Parameter(NamedTuple):
+    """One parameter of a kernel: its name, what the kernel does with the memory it stands for, and if it is const."""
+
+    name: str
+    direction: Direction
+    const: bool = True
+
+
+class Signature(NamedTuple):
+    """The parameters of a kernel, in order."""
+
+    parameters: tuple[Parameter, ...]
+
+
+annotations: dict[str, tuple[frozenset[str | int], frozenset[str | int]]] = {}
+"""Kernel's own name -> names or positions of the parameters that it reads, and writes, as users say."""
+
+_KERNEL = re.compile(r"__global__\b")
+_NAME = re.compile(r"([A-Za-z_]\w*)\s*\(")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.S)
+_QUALIFIERS = re.compile(r"\b(__restrict__|__restrict|restrict|volatile|__grid_constant__)\b")
+
+
+def base_name(name: str) -> str:
+    """The function's own name in a lowered C++ name (``_Z5scaleIfEvPT_``) or a name expression (``scale<float>``)."""
+    if name.startswith("_Z"):
+        parts = []
+        rest = name[2:].removeprefix("N").removeprefix("K")
+        while match := re.match(r"\d+", rest):
+            length = int(match.group())
+            parts.append(rest[match.end() : match.end() + length])
+            rest = rest[match.end() + length :]
+        return parts[-1] if parts else name
+    return name.split("<", 1)[0].rsplit("::", 1)[-1].strip(" &")
+
+
+@lru_cache(maxsize=4096)
+def signature(source: str, name: str) -> Signature | None:
+    """The signature of kernel ``name`` (plain, lowered or a name expression) in CUDA C++ ``source``, or None.
+
+    None means that the source does not hold the kernel (an include, a cubin): nothing is known of its parameters.
+    """
+    wanted = base_name(name)
+    text = _strip(source)
+    for match in _KERNEL.finditer(text):
+        found = _declaration(text, match.end())
+        if found is None:
+            continue
+        declared, parameters, after = found
+        if declared != wanted:
+            continue
+        body = _body(text, after)
+        if body is None:
+            continue
+        return Signature(tuple(_parameter(part, body) for part in _split(parameters)))
+    return None
+
+
+def _strip(source: str) -> str:
+    return _COMMENT.sub(lambda match: " " if match.group().startswith("/") else '""', source)
+
+
+def _declaration(text: str, at: int) -> tuple[str, str, int] | None:
+    """(name, parameter list, position after it) of the function declared from ``at``."""
+    while match := _NAME.search(text, at):
+        close = _closing(text, match.end() - 1, "(", ")")
+        if close is None:
+            return None
+        if match.group(1) in ("__launch_bounds__", "__cluster_dims__", "__attribute__", "alignas"):
+            at = close + 1
+            continue
+        return match.group(1), text[match.end() : close], close + 1
+    return None
+
+
+def _body(text: str, at: int) -> str | None:
+    match = re.compile(r"\s*\{").match(text, at)
+    if match is None:
+        return None
+    close = _closing(text, match.end() - 1, "{", "}")
+    return text[match.end() : close] if close is not None else None
+
+
+def _closing(text: str, at: int, opening: str, closing: str) -> int | None:
+    depth = 0
+    for index in range(at, len(text)):
+        if text[index] == opening:
+            depth += 1
+        elif text[index] == closing:
+            depth -= 1
+            if depth == 0:
+                return index
+    return None
+
+
+def _split(parameters: str) -> list[str]:
+    parts: list[str] = []
+    depth = start = 0
+    for index, character in enumerate(parameters):
+        if character in "<([":
+            depth += 1
+        elif character in ">)]":
+            depth -= 1
+        elif character == "," and depth == 0:
+            parts.append(parameters[start:index])
+            start = index + 1
+    parts.append(parameters[start:])
+    return [" ".join(part.split()) for part in parts if part.strip() and part.strip() != "void"]
+
+
+def _parameter(text: str, body: str) -> Parameter:
+    text = _QUALIFIERS.sub(" ", text.split("=", 1)[0])
+    match = re.search(r"([A-Za-z_]\w*)\s*(\[\s*\w*\s*\])?\s*$", text)
+    name = match.group(1) if match else ""
+    kind = text[: match.start()].strip() if match else text
+    pointer = "*" in kind or (match is not None and match.group(2) is not None)
+    array = "CArray<" in kind
+    if not pointer and not array:
+        return Parameter(name, "value")
+    if re.search(r"\bconst\b", kind.split("*", 1)[0]):
+        return Parameter(name, "reads")
+    return Parameter(name, _scan(name, body), const=False)
+
+
+def _scan(name: str, body: str) -> Direction:
+    """What a body does with a non-const pointer or array, following plain aliases of it."""
+    names = {name}
+    for _ in range(4):
+        before = len(names)
+        for known in tuple(names):
+            pattern = rf"(?:\*|&|auto|CArray<[^;{{}}]*?>)\s*(?:__restrict__\s*)?([A-Za-z_]\w*)\s*=\s*&?\s*{known}\b(?!\s*\()"
+            names.update(match.group(1) for match in re.finditer(pattern, body))
+            names.update(
+                match.group(1) for match in re.finditer(rf"&\s*([A-Za-z_]\w*)\s*=\s*{known}\s*\[", body)
+            )
+            names.update(
+                match.group(1)
+                for match in re.finditer(rf"\*\s*([A-Za-z_]\w*)\s*=\s*\([^()]*\*\s*\)\s*&?\s*{known}\b", body)
+            )
+        if len(names) == before:
+            break
+    directions = {_uses(known, body) for known in names}
+    for direction in ("writes", "unknown"):
+        if direction in directions:
+            return direction  # type: ignore[return-value]
+    return "reads"
+
+
+_ASSIGN = r"\s*(?:=(?!=)|\+=|-=|\*=|/=|%=|&=|\|=|\^=|<<=|>>=|\+\+|--)"
+
+
+def _uses(name: str, body: str) -> Direction:
+    word = rf"(?<![\w.]){re.escape(name)}\b"
+    written = (
+        rf"(?:\+\+|--)\s*{word}\s*\[",
+        rf"\batomic\w*\s*\(\s*&?\s*\(?\s*{word}",
+        rf"\b(?:__st\w*|store\w*)\s*\(\s*&?\s*{word}",
+        rf"\*\s*\(?\s*{word}[^;=()]*\)?{_ASSIGN}",
+        rf"\breinterpret_cast\s*<[^<>]*\*\s*>\s*\(\s*{word}[^;=]*?\)\s*\[[^\];]*\]{_ASSIGN}",
+        rf"\(\s*\([^()]*\*\s*\)\s*{word}\s*\)\s*\[[^;]*?\]{_ASSIGN}",
+    )
+    if any(re.search(pattern, body) for pattern in written):
+        return "writes"
+    unknown = False
+    for match in re.finditer(word, body):
+        rest = body[match.end() :].lstrip()
+        if rest.startswith("["):
+            close = _closing(rest, 0, "[", "]")
+            after = rest[close + 1 :] if close is not None else ""
+            while after.lstrip().startswith("["):
+                after = after.lstrip()
+                close = _closing(after, 0, "[", "]")
+                after = after[close + 1 :] if close is not None else ""
+            after = re.sub(r"^\s*\.\s*\w+", "", after)
+            if re.match(_ASSIGN, after):
+                return "writes"
+            before = body[: match.start()].rstrip()
+            if before.endswith("&") and not before.endswith("&&"):
+                unknown = True
+        elif rest.startswith("->"):
+            if re.match(rf"->\s*\w+{_ASSIGN}", rest):
+                return "writes"
+        elif rest.startswith((".size", ".ndim", ".shape", ".strides")):
+            continue
+        elif body[: match.start()].rstrip().endswith("*") and re.match(r"[;,)+\-*/<>]", rest or ";"):
+            continue
+        elif re.match(r"(?:[!=]=|&&|\|\||\?)", rest) or body[: match.start()].rstrip().endswith("!"):
+            continue
+        else:
+            unknown = True
+    return "unknown" if unknown else "reads"

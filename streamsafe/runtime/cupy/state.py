@@ -1,0 +1,81 @@
+"""What CuPy's hooks share: the monitor that is listening, and how a stream object becomes a timeline."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable
+from typing import Any
+
+import cupy
+from cupy.cuda.device import get_device_id
+from cupy.cuda.stream import get_current_stream
+from cupy_backends.cuda.api import runtime
+
+from streamsafe.order.checker import Kind
+from streamsafe.runtime.monitor import PER_THREAD, Monitor, current
+
+MAJOR = int(cupy.__version__.split(".")[0])
+
+
+state = current
+
+
+def timeline(monitor: Monitor, stream: Any = None) -> Hashable:
+    """The timeline of a stream object; of the calling thread's current stream when there is none."""
+    if stream is None:
+        stream = get_current_stream()
+    handle = stream.ptr
+    device = stream.device_id
+    if device < 0 or handle <= PER_THREAD:
+        device = get_device_id()
+    if handle > PER_THREAD and not monitor.known(device, handle):
+        return monitor.stream(device, handle, kind=kind_of(handle))
+    return monitor.stream(device, handle)
+
+
+def timeline_of_handle(monitor: Monitor, handle: int) -> Hashable:
+    """The timeline of a raw handle on the current device."""
+    device = get_device_id()
+    if handle > PER_THREAD and not monitor.known(device, handle):
+        return monitor.stream(device, handle, kind=kind_of(handle))
+    return monitor.stream(device, handle)
+
+
+def kind_of(handle: int) -> Kind:
+    """Whether a stream made elsewhere waits for the legacy default stream, as CUDA says; blocking when it cannot say."""
+    query = getattr(runtime, "streamGetFlags", None)
+    if query is None:
+        return "blocking"
+    try:
+        return "non-blocking" if query(handle) & runtime.streamNonBlocking else "blocking"
+    except Exception:
+        return "blocking"
+
+
+def refuse_capture() -> None:
+    """A session cannot begin inside a capture: what was captured before is unknown.
+
+    Raises:
+        RuntimeError: the calling thread's current stream is being captured.
+    """
+    try:
+        captures = get_current_stream().is_capturing()
+    except Exception:
+        return
+    if captures:
+        raise RuntimeError("sanitize() was entered while the current stream is being captured: enter it before")
+
+
+def begin(monitor: Monitor) -> None:
+    """A new stream program begins: what is kept beside the engine starts anew."""
+    from streamsafe.runtime.cupy import graphs, pinned, streams
+
+    streams.begin()
+    graphs.executables.clear()
+    pinned.begin()
+
+
+def called_here(depth: int = 2) -> tuple[int, int]:
+    """The instruction of the caller's caller: two hooks entered from one instruction were called by CuPy, not the user."""
+    frame = sys._getframe(depth)
+    return id(frame), frame.f_lasti

@@ -1,0 +1,355 @@
+"""Streams, events and devices: what orders what. Edges are told after CUDA has accepted the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import cupy
+import cupy.cuda.stream as stream_module
+from cupy.cuda.stream import Event, Stream, _BaseStream
+
+from streamsafe.runtime.cupy import pinned
+from streamsafe.runtime.cupy.state import state, timeline
+from streamsafe.runtime.host import fingerprints
+from streamsafe.runtime.monitor import LEGACY, PER_THREAD, Monitor, running_callback
+from streamsafe.runtime.patches import Patches
+
+Wrapped = Callable[..., Any]
+
+_untimed: set[int] = set()
+"""Events made with timing disabled."""
+_recorded: dict[int, int] = {}
+"""Event -> address of a byte in an address space of its own, which its last record "wrote" (see :func:`elapsed`)."""
+_next_record = 0
+captured_events: set[int] = set()
+"""Events whose last record was captured: neither to be waited for by the host nor asked for."""
+
+
+def begin() -> None:
+    """Nothing is known of earlier events."""
+    _recorded.clear()
+    captured_events.clear()
+    _new.clear()
+
+
+def install(patches: Patches) -> None:
+    """Wraps the methods of CuPy's stream, event and device classes."""
+    _untimed.clear()
+    patches.wrap(Stream, "__init__", _stream_init)
+    patches.wrap(Stream, "__del__", _stream_del)
+    patches.wrap(_BaseStream, "synchronize", _stream_synchronize)
+    patches.wrap(_BaseStream, "done", _stream_done)
+    patches.wrap(_BaseStream, "record", _stream_record)
+    patches.wrap(_BaseStream, "wait_event", _wait_event)
+    patches.wrap(_BaseStream, "launch_host_func", _launch_host_func)
+    patches.wrap(_BaseStream, "add_callback", _add_callback)
+    patches.wrap(Event, "__init__", _event_init)
+    patches.wrap(Event, "__del__", _event_del)
+    patches.wrap(Event, "record", _event_record)
+    patches.wrap(Event, "synchronize", _event_synchronize)
+    patches.wrap(Event, "done", _event_done)
+    patches.wrap(cupy.cuda.Device, "synchronize", _device_synchronize)
+    for module in (cupy.cuda, stream_module):
+        patches.wrap(module, "get_elapsed_time", _get_elapsed_time)
+
+
+# -- edges, also for direct calls of the runtime ---------------------------------------------------------------------------
+
+
+def recorded(monitor: Monitor, event: int, queue: Hashable, *, by_cupy: bool = False) -> None:
+    """An event was recorded on a timeline."""
+    global _next_record
+    if by_cupy:
+        pinned.recorded_here(monitor, queue, event)
+    else:
+        pinned.internal_events.discard(event)
+    captured = monitor.checker.capturing(queue)
+    (captured_events.add if captured else captured_events.discard)(event)
+    if event not in _untimed:
+        before = _recorded.pop(event, None)
+        if before is not None:
+            monitor.checker.release_block("event", before, 1)
+        if not captured:
+            _next_record += 1
+            _recorded[event] = _next_record
+            use = (("event", _next_record, _next_record + 1, None, None, 1), "", None, True)
+            monitor.checker.access(queue, (), [use], operation="record", host=monitor.thread)  # type: ignore[list-item]
+    monitor.order(monitor.checker.record, event, queue)
+
+
+def wait_for(monitor: Monitor, verb: Callable[..., Any], carrier: Hashable, call: Callable[[], Any]) -> Any:
+    """The host waits for a stream, an event or a device. While something is captured, it is asked first if it may."""
+    if monitor.captures:
+        monitor.order(verb, carrier)
+        return call()
+    result = call()
+    monitor.order(verb, carrier)
+    fingerprints.check(monitor)
+    return result
+
+
+def ask(monitor: Monitor, verb: Callable[..., Any], carrier: Hashable, call: Callable[[], bool], captured: bool) -> bool:
+    """The host asks whether a stream or event is done: an edge when it is, and the end of a capture it belongs to."""
+    if captured:
+        monitor.order(verb, carrier)
+        return call()
+    answer = call()
+    if answer:
+        monitor.order(verb, carrier)
+        fingerprints.check(monitor)
+    return answer
+
+
+def elapsed(monitor: Monitor, start: int, stop: int) -> None:
+    """SS312: the time between events that carry none, were never recorded, or that the host has not waited for."""
+    for event in (start, stop):
+        if event in _untimed:
+            monitor.violation("event-timing-misuse", "get_elapsed_time", "an event was made with disable_timing=True")
+            return
+        mark = _recorded.get(event)
+        if mark is None:
+            if event not in _new:
+                continue  # made before the session: it may have been recorded then
+            monitor.violation("event-timing-misuse", "get_elapsed_time", "an event was never recorded")
+            return
+        use = (("event", mark, mark + 1, None, None, 1), "", None, True)
+        if monitor.checker.check_host_access([use], (), operation="get_elapsed_time", host=monitor.thread):  # type: ignore[list-item]
+            monitor.violation(
+                "event-timing-misuse", "get_elapsed_time", "the host has not waited for an event's record"
+            )
+            return
+
+
+_new: set[int] = set()
+"""Events made in this session."""
+
+
+# -- streams ---------------------------------------------------------------------------------------------------------------
+
+
+def _stream_init(original: Wrapped) -> Wrapped:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        monitor = state.monitor
+        if monitor is not None and self.ptr > PER_THREAD:
+            non_blocking = kwargs.get("non_blocking", args[1] if len(args) > 1 else False)
+            monitor.destroy_stream(self.device_id, self.ptr)
+            monitor.stream(self.device_id, self.ptr, kind="non-blocking" if non_blocking else "blocking")
+
+    return __init__
+
+
+def _stream_del(original: Wrapped) -> Wrapped:
+    def __del__(self: Any, *args: Any, **kwargs: Any) -> None:
+        monitor = state.monitor
+        handle = getattr(self, "ptr", 0)
+        foreign = getattr(self, "_foreign_stream_ref", None) is not None
+        device = getattr(self, "device_id", -1)
+        original(self, *args, **kwargs)
+        if monitor is not None and handle > PER_THREAD and not foreign:
+            monitor.destroy_stream(device, handle)
+
+    return __del__
+
+
+def _stream_synchronize(original: Wrapped) -> Wrapped:
+    def synchronize(self: Any) -> None:
+        monitor = state.monitor
+        if monitor is None:
+            original(self)
+        else:
+            verb = monitor.checker.synchronize_stream
+            wait_for(monitor, verb, timeline(monitor, self), lambda: original(self))
+
+    return synchronize
+
+
+def _stream_done(original: property) -> property:
+    def done(self: Any) -> bool:
+        """True if all work on this stream has been done."""
+        monitor = state.monitor
+        query = original.fget
+        assert query is not None
+        if monitor is None:
+            return bool(query(self))
+        queue = timeline(monitor, self)
+        captured = monitor.checker.capturing(queue)
+        return ask(monitor, monitor.checker.completed_stream, queue, lambda: bool(query(self)), captured)
+
+    return property(done)
+
+
+def _stream_record(original: Wrapped) -> Wrapped:
+    def record(self: Any, event: Any = None) -> Any:
+        result = original(self, event)
+        monitor = state.monitor
+        if monitor is not None:
+            recorded(monitor, result.ptr, timeline(monitor, self), by_cupy=event is None)
+        return result
+
+    return record
+
+
+def _wait_event(original: Wrapped) -> Wrapped:
+    def wait_event(self: Any, event: Any) -> None:
+        monitor = state.monitor
+        if monitor is None:
+            original(self, event)
+            return
+        # Told first: a wait on uncaptured work is explained before CUDA loses the capture.
+        monitor.order(monitor.checker.wait, timeline(monitor, self), event.ptr)
+        original(self, event)
+
+    return wait_event
+
+
+def _launch_host_func(original: Wrapped) -> Wrapped:
+    def launch_host_func(self: Any, callback: Any, arg: Any) -> None:
+        monitor = state.monitor
+        if monitor is None:
+            original(self, callback, arg)
+            return
+        queue = timeline(monitor, self)
+        monitor.access(queue, (), (), "launch_host_func")
+
+        def run(value: Any) -> None:
+            with running_callback(queue):
+                callback(value)
+
+        original(self, run, arg)
+
+    return launch_host_func
+
+
+def _add_callback(original: Wrapped) -> Wrapped:
+    def add_callback(self: Any, callback: Any, arg: Any) -> None:
+        monitor = state.monitor
+        if monitor is None:
+            original(self, callback, arg)
+            return
+        queue = timeline(monitor, self)
+        monitor.access(queue, (), (), "add_callback")
+
+        def run(stream: Any, status: int, value: Any) -> None:
+            with running_callback(queue):
+                callback(stream, status, value)
+
+        original(self, run, arg)
+
+    return add_callback
+
+
+# -- events ----------------------------------------------------------------------------------------------------------------
+
+
+def _event_init(original: Wrapped) -> Wrapped:
+    def __init__(self: Any, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
+        original(self, block, disable_timing, interprocess)
+        monitor = state.monitor
+        if monitor is not None:
+            created(monitor, self.ptr, timed=not disable_timing)
+
+    return __init__
+
+
+def created(monitor: Monitor, event: int, *, timed: bool) -> None:
+    """An event exists, and nothing was recorded in it."""
+    with monitor.lock:
+        monitor.checker.event(event)
+    gone(event)
+    _new.add(event)
+    if not timed:
+        _untimed.add(event)
+
+
+def gone(event: int) -> None:
+    """The handle of an event may mean another one from now on."""
+    _untimed.discard(event)
+    _recorded.pop(event, None)
+    _new.discard(event)
+    captured_events.discard(event)
+    pinned.internal_events.discard(event)
+
+
+def _event_del(original: Wrapped) -> Wrapped:
+    def __del__(self: Any, *args: Any, **kwargs: Any) -> None:
+        monitor = state.monitor
+        handle = getattr(self, "ptr", 0)
+        original(self, *args, **kwargs)
+        if monitor is not None and handle:
+            destroyed(monitor, handle)
+
+    return __del__
+
+
+def destroyed(monitor: Monitor, event: int) -> None:
+    """An event was destroyed."""
+    with monitor.lock:
+        monitor.checker.destroy_event(event)
+    gone(event)
+
+
+def _event_record(original: Wrapped) -> Wrapped:
+    def record(self: Any, stream: Any = None) -> None:
+        original(self, stream)
+        monitor = state.monitor
+        if monitor is not None:
+            recorded(monitor, self.ptr, timeline(monitor, stream))
+
+    return record
+
+
+def _event_synchronize(original: Wrapped) -> Wrapped:
+    def synchronize(self: Any) -> None:
+        monitor = state.monitor
+        if monitor is None:
+            original(self)
+        else:
+            wait_for(monitor, monitor.checker.synchronize_event, self.ptr, lambda: original(self))
+
+    return synchronize
+
+
+def _event_done(original: property) -> property:
+    def done(self: Any) -> bool:
+        """True if the event is done."""
+        monitor = state.monitor
+        query = original.fget
+        assert query is not None
+        if monitor is None or self.ptr in pinned.internal_events:
+            return bool(query(self))
+        captured = self.ptr in captured_events
+        return ask(monitor, monitor.checker.completed_event, self.ptr, lambda: bool(query(self)), captured)
+
+    return property(done)
+
+
+def _get_elapsed_time(original: Wrapped) -> Wrapped:
+    def get_elapsed_time(start_event: Any, end_event: Any) -> float:
+        monitor = state.monitor
+        if monitor is not None:
+            elapsed(monitor, start_event.ptr, end_event.ptr)
+        return float(original(start_event, end_event))
+
+    return get_elapsed_time
+
+
+# -- devices ---------------------------------------------------------------------------------------------------------------
+
+
+def _device_synchronize(original: Wrapped) -> Wrapped:
+    def synchronize(self: Any) -> None:
+        monitor = state.monitor
+        if monitor is None:
+            original(self)
+        else:
+            synchronize_device(monitor, self.id, lambda: original(self))
+
+    return synchronize
+
+
+def synchronize_device(monitor: Monitor, device: int, call: Callable[[], Any]) -> None:
+    """The host waits for a device."""
+    monitor.stream(device, LEGACY)
+    wait_for(monitor, monitor.checker.synchronize_device, device, call)

@@ -1,0 +1,108 @@
+"""What an array, a pointer or a number touches, as the engine wants it: plain tuples laid out like ``Use``."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import cupy
+from cupy.cuda.memory import MemoryPointer, PooledMemory
+
+Touch: TypeAlias = tuple[Any, ...]
+"""A tuple laid out like :class:`streamsafe.order.memory.Use`."""
+
+array_type: type = cupy.ndarray.__mro__[1]
+"""CuPy's array base class, which all its arrays are."""
+
+_LIMIT = 8192
+_contiguous: dict[tuple[int, int, Any], Touch] = {}
+_strided: dict[tuple[Any, ...], Touch] = {}
+
+
+def of_array(array: Any, certain: bool = True) -> Touch:
+    """The elements of a ``cupy.ndarray``: its exact bytes, with strides where it is not contiguous."""
+    data = array.data
+    if array._c_contiguous or array._f_contiguous:
+        pointer = data.ptr
+        size = array.nbytes
+        if certain:
+            key = (pointer, size, array.dtype)
+            found = _contiguous.get(key)
+            if found is not None:
+                return found
+        shape = array.shape
+        touch = ((data.device_id, pointer, pointer + size, shape, None, array.itemsize), "", str(array.dtype), certain)
+        if certain:
+            if len(_contiguous) >= _LIMIT:
+                _contiguous.clear()
+            _contiguous[key] = touch
+        return touch
+    shape, strides = array.shape, array.strides
+    key = (data.ptr, shape, strides, array.dtype, certain)
+    found = _strided.get(key)
+    if found is None:
+        if len(_strided) >= _LIMIT:
+            _strided.clear()
+        found = _strided[key] = of_view(data.device_id, data.ptr, shape, strides, array.dtype, certain)
+    return found
+
+
+def of_view(
+    space: Any, pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, certain: bool = True
+) -> Touch:
+    """The elements of a strided view: pointer of its first element, shape in elements, strides in bytes."""
+    itemsize = dtype.itemsize
+    if 0 in shape:
+        return ((space, pointer, pointer, shape, None, itemsize), "", str(dtype), certain)
+    low = high = pointer
+    kept_shape: list[int] = []
+    kept_strides: list[int] = []
+    for extent, stride in zip(shape, strides, strict=True):
+        if extent == 1 or stride == 0:
+            continue
+        reach = (extent - 1) * stride
+        if reach < 0:
+            low += reach
+        else:
+            high += reach
+        kept_shape.append(extent)
+        kept_strides.append(abs(stride))
+    region = (space, low, high + itemsize, tuple(kept_shape), tuple(kept_strides), itemsize)
+    if not kept_shape or _fills(kept_shape, kept_strides, itemsize):
+        region = (space, low, high + itemsize, shape, None, itemsize)
+    return (region, "", str(dtype), certain)
+
+
+def _fills(shape: list[int], strides: list[int], itemsize: int) -> bool:
+    expected = itemsize
+    for stride, extent in sorted(zip(strides, shape, strict=True)):
+        if stride > expected:
+            return False
+        expected = max(expected, stride * extent)
+    return True
+
+
+def of_bytes(space: Any, pointer: int, size: int, certain: bool = True) -> Touch:
+    """``size`` bytes from an address."""
+    return ((space, pointer, pointer + size, None, None, 1), "", None, certain)
+
+
+def of_pointer(pointer: Any, size: int | None = None, certain: bool = True) -> Touch:
+    """``size`` bytes from a ``MemoryPointer``; to the end of its block when the size is not known."""
+    start = pointer.ptr
+    if size is None:
+        memory = pointer.mem
+        size = max(memory.ptr + memory.size - start, 0)
+    return of_bytes(pointer.device_id, start, size, certain)
+
+
+def block_of(memory: Any) -> tuple[int, int, int]:
+    """(device, address, size) of what a ``MemoryPointer.mem`` is."""
+    return memory.device_id, memory.ptr, memory.size
+
+
+def pooled(memory: Any) -> bool:
+    """Whether the memory is a block of a CuPy pool, which can carry attributes."""
+    return type(memory) is PooledMemory
+
+
+__all__ = ["MemoryPointer", "Touch", "array_type", "block_of", "of_array", "of_bytes", "of_pointer", "of_view", "pooled"]

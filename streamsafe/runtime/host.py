@@ -1,0 +1,303 @@
+"""Host memory that copies use: a thin ndarray subclass whose reads and writes are the host's, and fingerprints.
+
+NumPy cannot be patched, so pinned arrays made while a session is open come back as :class:`PinnedArray`. What stays
+unseen: C code that takes the buffer or the address (``memoryview``, ``ctypes``, ``numpy.asarray`` and what follows it,
+``torch.from_numpy``, ``readinto``).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy
+
+from streamsafe.order.hazard import Access, Conflict, Facts, Memory, Missing
+from streamsafe.order.memory import HOST
+from streamsafe.runtime import sites
+from streamsafe.runtime.monitor import Monitor, current
+
+
+def _use(array: numpy.ndarray[Any, Any]) -> tuple[Any, ...]:
+    pointer = array.__array_interface__["data"][0] if array.dtype.hasobject else array.ctypes.data
+    size = array.nbytes
+    if array.flags.forc:
+        return ((HOST, pointer, pointer + size, array.shape, None, array.itemsize), "", str(array.dtype), True)
+    low = high = pointer
+    for extent, stride in zip(array.shape, array.strides, strict=True):
+        if extent == 0:
+            return ((HOST, pointer, pointer, array.shape, None, 1), "", str(array.dtype), True)
+        reach = (extent - 1) * stride
+        if reach < 0:
+            low += reach
+        else:
+            high += reach
+    kept = [(n, abs(stride)) for n, stride in zip(array.shape, array.strides, strict=True) if n > 1 and stride]
+    shape, strides = tuple(n for n, _ in kept), tuple(stride for _, stride in kept)
+    region = (HOST, low, high + array.itemsize, shape, strides, array.itemsize)
+    return (region, "", str(array.dtype), True)
+
+
+def _tell(
+    reads: Iterable[numpy.ndarray[Any, Any]], writes: Iterable[numpy.ndarray[Any, Any]], operation: str
+) -> None:
+    monitor = current.monitor
+    if monitor is not None and monitor.host:
+        touched = [_use(a) for a in writes]
+        monitor.host_access([_use(a) for a in reads], touched, operation)
+        for (_, start, stop, *_rest), *_more in touched:
+            fingerprints.forget(start, stop)
+
+
+def _plain(value: Any) -> Any:
+    return value.view(numpy.ndarray) if isinstance(value, PinnedArray) else value
+
+
+def _found(value: Any) -> Iterator[PinnedArray]:
+    """The pinned arrays in an argument, also inside lists, tuples and dictionaries."""
+    if isinstance(value, PinnedArray):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _found(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _found(part)
+
+
+def _stripped(value: Any) -> Any:
+    """The same argument with plain arrays in place of pinned ones."""
+    if isinstance(value, PinnedArray):
+        return value.view(numpy.ndarray)
+    if type(value) in (list, tuple):
+        return type(value)(_stripped(part) for part in value)
+    if type(value) is dict:
+        return {key: _stripped(part) for key, part in value.items()}
+    return value
+
+
+# Functions that write an argument: by its position and name.
+_WRITTEN = {
+    "copyto": (0, "dst"),
+    "put": (0, "a"),
+    "place": (0, "arr"),
+    "putmask": (0, "a"),
+    "fill_diagonal": (0, "a"),
+    "put_along_axis": (0, "arr"),
+}
+
+# Functions that look at shape and type only, or return a view.
+_METADATA = frozenset(
+    "shape ndim size may_share_memory shares_memory result_type can_cast min_scalar_type iscomplexobj isrealobj "
+    "empty_like zeros_like ones_like full_like reshape ravel transpose swapaxes moveaxis rollaxis squeeze expand_dims "
+    "broadcast_to broadcast_arrays atleast_1d atleast_2d atleast_3d split array_split hsplit vsplit dsplit real imag "
+    "diagonal flip fliplr flipud rot90 ndim".split()
+)
+
+
+def _single(index: Any) -> Any:
+    """A basic index that keeps single elements as slices of one, so that indexing gives a view."""
+    parts = index if isinstance(index, tuple) else (index,)
+    kept = []
+    for part in parts:
+        if isinstance(part, (bool, numpy.bool_)) or isinstance(part, (list, numpy.ndarray)):
+            return None
+        if isinstance(part, (int, numpy.integer)):
+            number = int(part)
+            part = slice(number, number + 1 or None)
+        kept.append(part)
+    return tuple(kept)
+
+
+class PinnedArray(numpy.ndarray):  # type: ignore[type-arg]
+    """A pinned array whose elements cannot be read or written behind the session's back. Views of it are too."""
+
+    __slots__ = ()
+
+    def _element(self, index: Any) -> numpy.ndarray[Any, Any]:
+        basic = _single(index)
+        plain = self.view(numpy.ndarray)
+        if basic is None:
+            return plain
+        try:
+            found = plain[basic]
+        except IndexError:
+            return plain
+        return found if isinstance(found, numpy.ndarray) else plain
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        if type(found) is PinnedArray and (found.base is not None and numpy.may_share_memory(found, self)):
+            return found
+        _tell([self._element(index)], [], "index")
+        return numpy.ndarray.__getitem__(self.view(numpy.ndarray), index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        _tell(_found(value), [self._element(index)], "assign")
+        super().__setitem__(index, _plain(value))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        out = kwargs.get("out", ())
+        written = [a for a in (out if isinstance(out, tuple) else (out,)) if isinstance(a, PinnedArray)]
+        if method == "at" and inputs and isinstance(inputs[0], PinnedArray):
+            written.append(inputs[0])
+        _tell([a for value in inputs for a in _found(value)], written, ufunc.__name__)
+        if out:
+            kwargs["out"] = tuple(_plain(a) for a in out) if isinstance(out, tuple) else _plain(out)
+        if "where" in kwargs:
+            kwargs["where"] = _plain(kwargs["where"])
+        result = getattr(ufunc, method)(*(_plain(value) for value in inputs), **kwargs)
+        if written and method != "at":
+            if isinstance(result, tuple):
+                given = out if isinstance(out, tuple) else (out,)
+                return tuple(o if o is not None else r for o, r in zip(given, result, strict=True))
+            return written[0]
+        return result
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        name = function.__name__
+        if name in _METADATA:
+            return super().__array_function__(function, types, args, kwargs)
+        written = list(_found(kwargs.get("out")))
+        if name in _WRITTEN:
+            position, keyword = _WRITTEN[name]
+            target = args[position] if len(args) > position else kwargs.get(keyword)
+            written.extend(_found(target))
+        ids = {id(array) for array in written}
+        reads = [a for a in _found([list(args), kwargs]) if id(a) not in ids]
+        _tell(reads, written, name)
+        result = function(*_stripped(tuple(args)), **_stripped(dict(kwargs)))
+        if written and "out" in kwargs and isinstance(kwargs["out"], PinnedArray):
+            return kwargs["out"]
+        return result
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        _tell([self], [], "pickle")
+        return self.view(numpy.ndarray).__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        _tell([self], [], "copy")
+        return self.view(numpy.ndarray).__deepcopy__(memo)
+
+    def __format__(self, spec: str) -> str:
+        _tell([self], [], "format")
+        return format(self.view(numpy.ndarray), spec)
+
+    @property
+    def data(self) -> memoryview:  # type: ignore[override]
+        """The buffer, which is the host's to read from here on."""
+        _tell([self], [], "data")
+        return self.view(numpy.ndarray).data
+
+    @property
+    def flat(self) -> Any:  # type: ignore[override]
+        """An iterator over the elements."""
+        _tell([self], [], "flat")
+        return self.view(numpy.ndarray).flat
+
+
+def _method(name: str, *, writes: bool) -> Callable[..., Any]:
+    plain = getattr(numpy.ndarray, name)
+
+    def method(self: PinnedArray, *args: Any, **kwargs: Any) -> Any:
+        others = list(_found([list(args), kwargs]))
+        _tell(others if writes else [self, *others], [self] if writes else list(_found(kwargs.get("out"))), name)
+        return plain(self.view(numpy.ndarray), *_stripped(args), **_stripped(kwargs))
+
+    method.__name__ = name
+    method.__doc__ = plain.__doc__
+    return method
+
+
+_READERS = (
+    "__bool__ __int__ __float__ __complex__ __index__ __contains__ __repr__ __str__ __copy__ all any argmax argmin "
+    "argpartition argsort astype choose compress conj copy cumprod cumsum dot dump dumps flatten item max mean min "
+    "nonzero prod ptp repeat round searchsorted std sum take tobytes tofile tolist tostring trace var"
+).split()
+_WRITERS = "fill itemset partition put resize setfield sort".split()
+
+for _name in _READERS + _WRITERS:
+    if hasattr(numpy.ndarray, _name):
+        setattr(PinnedArray, _name, _method(_name, writes=_name in _WRITERS))
+
+
+def watched(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
+    """The array as one whose host accesses are seen."""
+    return array if isinstance(array, PinnedArray) else array.view(PinnedArray)
+
+
+# -- plain arrays in pinned memory -----------------------------------------------------------------------------------------
+
+
+class _Print(NamedTuple):
+    queue: Hashable
+    address: int
+    size: int
+    value: int
+    site: sites.Site
+
+
+_SAMPLE = 4096
+
+
+class Fingerprints:
+    """Samples of copies' sources: one that changed before the host waited for the copy was overwritten (likely)."""
+
+    def __init__(self) -> None:
+        self.pending: list[_Print] = []
+
+    def watch(self, monitor: Monitor, queue: Hashable, address: int, size: int) -> None:
+        """A copy from plain pinned memory was enqueued: takes its print."""
+        site = sites.capture(4)
+        with monitor.lock:
+            if len(self.pending) < 256:
+                self.pending.append(_Print(queue, address, size, _fingerprint(address, size), site))
+
+    def check(self, monitor: Monitor) -> None:
+        """The host has waited for something: looks again at the sources of copies that are now complete."""
+        if not self.pending:
+            return
+        left = []
+        for taken in self.pending:
+            use = ((HOST, taken.address, taken.address + taken.size, None, None, 1), "", None, True)
+            if monitor.checker.check_host_access((), [use], operation="check", host=monitor.thread):  # type: ignore[list-item]
+                left.append(taken)
+            elif _fingerprint(taken.address, taken.size) != taken.value:
+                _overwritten(monitor, taken)
+        self.pending = left
+
+    def forget(self, start: int, stop: int) -> None:
+        """The memory goes back to its pool, or a write to it was seen: its contents may change."""
+        if not self.pending:
+            return
+        self.pending = [taken for taken in self.pending if not (taken.address < stop and start < taken.address + taken.size)]
+
+
+def _fingerprint(address: int, size: int) -> int:
+    import ctypes
+
+    if size <= 3 * _SAMPLE:
+        return zlib.crc32(ctypes.string_at(address, size))
+    value = 0
+    for offset in (0, size // 2, size - _SAMPLE):
+        value = zlib.crc32(ctypes.string_at(address + offset, _SAMPLE), value)
+    return value
+
+
+def _overwritten(monitor: Monitor, taken: _Print) -> None:
+    stack = sites.frames(taken.site)
+    first = Access("copy from host", "the copy's stream", "reads", stack=stack)
+    second = Access("a write by the host", "the host", "writes", stack=stack)
+    conflict = Conflict(
+        second=second,
+        first=first,
+        memory=Memory("the pinned source", "pinned", start=taken.address, stop=taken.address + taken.size),
+        facts=Facts(host="writes"),
+        missing=Missing("the copy's stream", "the host", "stream.synchronize()"),
+        confidence="likely",
+    )
+    monitor.report([conflict], may_raise=False)
+
+
+fingerprints = Fingerprints()

@@ -1,0 +1,125 @@
+"""Opening and closing sessions: hooks in place while at least one is open, one monitor for all that are nested."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from typing import Any
+
+from streamsafe.order.checker import Checker
+from streamsafe.order.trace import Recorder, Trace
+from streamsafe.runtime import sites
+from streamsafe.runtime.monitor import Monitor, current
+from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.session import Session
+
+_lock = threading.RLock()
+_patches = Patches()
+_holders = 0
+
+NO_CUPY = "CuPy is not installed: nothing was watched"
+
+
+def hold() -> bool:
+    """Puts the hooks in place, or counts one more who needs them. False when there is nothing to hook.
+
+    Raises:
+        streamsafe.runtime.cupy.UnsupportedError: this CuPy is not supported.
+    """
+    global _holders
+    from streamsafe.runtime import cupy
+
+    with _lock:
+        if not cupy.available():
+            return False
+        if _holders == 0:
+            try:
+                cupy.install(_patches)
+            except BaseException:
+                _patches.restore()
+                raise
+        _holders += 1
+        return True
+
+
+def release() -> None:
+    """Takes the hooks away when the last holder is gone."""
+    global _holders
+    with _lock:
+        _holders -= 1
+        if _holders == 0:
+            _patches.restore()
+
+
+def enter(session: Session, *, threads: bool = False, host: bool = True, trace: Any = None) -> None:
+    """Opens a session, inside the open one if there is one.
+
+    Raises:
+        streamsafe.runtime.cupy.UnsupportedError: this CuPy is not supported.
+        RuntimeError: the current stream is being captured.
+    """
+    with _lock:
+        monitor = current.monitor
+        if monitor is not None:
+            monitor.sessions.append(session)
+            session._held = False
+            return
+        checker: Checker | None = None
+        if trace is not None:
+            checker = Recorder(
+                Trace(trace, threads=threads).write, threads=threads, render=lambda site: sites.frames(site)  # type: ignore[arg-type]
+            )
+        monitor = Monitor(threads=threads, host=host, checker=checker)
+        monitor.sessions.append(session)
+        current.monitor = monitor
+        try:
+            session._held = hold()
+            if session._held:
+                from streamsafe.runtime.cupy import state
+
+                state.refuse_capture()
+                state.begin(monitor)
+        except BaseException:
+            current.monitor = None
+            if getattr(session, "_held", False):
+                release()
+            raise
+        if threads:
+            from streamsafe.runtime import threads as thread_edges
+
+            session._threads = Patches()
+            thread_edges.install(session._threads, monitor)
+        if not session._held:
+            session.notes.append(NO_CUPY)
+
+
+def leave(session: Session) -> None:
+    """Closes a session; the outermost one ends the program and takes the hooks away."""
+    with _lock:
+        monitor = current.monitor
+        if monitor is None or session not in monitor.sessions:
+            return
+        if len(monitor.sessions) > 1:
+            monitor.sessions.remove(session)
+            return
+        try:
+            monitor.finish()
+        finally:
+            current.monitor = None
+            monitor.sessions.remove(session)
+            if session._threads is not None:
+                session._threads.restore()
+            if session._held:
+                release()
+
+
+def _forget() -> None:
+    """In a forked child, and when the interpreter ends: nothing listens any more."""
+    global _lock
+    _lock = threading.RLock()
+    current.monitor = None
+
+
+os.register_at_fork(after_in_child=_forget)
+atexit.register(_forget)

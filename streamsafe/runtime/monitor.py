@@ -1,0 +1,335 @@
+"""The process's registry while a session is open: timelines by (device, raw handle), memory by address, the engine.
+
+Nothing here knows CuPy: a front end tells the monitor what is enqueued, in its own words, and the monitor asks the engine,
+decides with the open sessions what is reported, raised or kept for later.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from streamsafe.order.checker import CaptureMode, Checker, Graph, Kind, Owner
+from streamsafe.order.hazard import Access, Conflict, Facts, Hazard, Memory, Note
+from streamsafe.order.memory import Space, Use
+from streamsafe.runtime import sites
+from streamsafe.runtime.session import Session, StreamHazardError, coded, refined
+
+Uses = Sequence[Use | tuple[Any, ...]]
+
+LEGACY = 0
+PER_THREAD = 2
+
+
+class _Local(threading.local):
+    """What belongs to one host thread.
+
+    Attributes:
+        queue: a number that no other thread has had, unlike a thread ident.
+        callback: the stream whose host function this thread is running, or None.
+    """
+
+    numbers = itertools.count(1)
+
+    def __init__(self) -> None:
+        self.queue = next(_Local.numbers)
+        self.callback: Hashable = None
+
+
+local = _Local()
+
+
+class Current:
+    """The one thing that hooks look at.
+
+    Attributes:
+        monitor: the listener, or None: then every hook only passes on.
+    """
+
+    __slots__ = ("monitor",)
+
+    def __init__(self) -> None:
+        self.monitor: Monitor | None = None
+
+
+current = Current()
+
+
+class Monitor:
+    """One stream program, from the first ``sanitize()`` to the end of the last one inside it.
+
+    Args:
+        threads: one host clock for each thread.
+        host: whether host accesses are checked.
+        checker: the engine; a recorder that writes a trace stands in for it.
+    """
+
+    def __init__(self, *, threads: bool = False, host: bool = True, checker: Checker | None = None) -> None:
+        self.threads = threads
+        self.host = host
+        self.checker = checker or Checker(threads=threads, render=_render)
+        self.sessions: list[Session] = []
+        self.lock = threading.RLock()
+        self.deferred = False
+        self.names: list[Callable[[Conflict], str]] = []
+        self.captures = 0
+        self.imported: list[tuple[Space, int, int]] = []
+        self._streams: dict[tuple[int, int], Hashable] = {}
+        self._released: deque[tuple[Space, int, int]] = deque()
+        self._owners: dict[tuple[Space, int], int] = {}
+        self._serials = itertools.count(1)
+        self._finishing = False
+
+    # -- timelines ---------------------------------------------------------------------------------------------------
+
+    def stream(self, device: int, handle: int, kind: Kind | None = None, name: str = "") -> Hashable:
+        """The timeline of a raw handle, registered on first sight.
+
+        Handles 0 and 1 are the legacy default stream, 2 the calling thread's own. An unknown other handle is of the given
+        ``kind``.
+        """
+        if handle <= PER_THREAD:
+            if handle == PER_THREAD:
+                key: Hashable = (device, PER_THREAD, local.queue)
+                if (device, -local.queue) not in self._streams:
+                    self._streams[device, -local.queue] = key
+                    self.checker.stream(key, device=device, kind="per-thread", name=name or "the per-thread default stream")
+                return key
+            handle = LEGACY
+        found = self._streams.get((device, handle))
+        if found is None:
+            if handle == LEGACY:
+                kind, name = "legacy", name or "the null stream"
+            found = self._streams[device, handle] = (device, handle)
+            with self.lock:
+                self.checker.stream(found, device=device, kind=kind or "blocking", name=name or _stream_name(handle))
+        return found
+
+    def known(self, device: int, handle: int) -> bool:
+        """Whether a raw handle has a timeline."""
+        return (device, handle) in self._streams
+
+    def destroy_stream(self, device: int, handle: int) -> None:
+        """The handle is given back: the next stream that has it is another timeline."""
+        key = self._streams.pop((device, handle), None)
+        if key is not None:
+            with self.lock:
+                self.checker.destroy_stream(key)
+
+    @property
+    def thread(self) -> Hashable:
+        """The calling thread, as the engine names it."""
+        return local.queue if self.threads else None
+
+    # -- operations --------------------------------------------------------------------------------------------------
+
+    def access(
+        self, stream: Hashable, reads: Uses, writes: Uses, operation: str, *, site: sites.Site | None = None, may_raise: bool = True
+    ) -> None:
+        """An operation is about to be enqueued.
+
+        Raises:
+            StreamHazardError: it completes a hazard, and the innermost session raises.
+        """
+        with self.lock:
+            if self._released:
+                self._drain()
+            if self.deferred and may_raise:
+                self._raise_deferred()
+            verdict = _Verdict(self, may_raise)
+            self.checker.access(
+                stream,
+                reads,  # type: ignore[arg-type]
+                writes,  # type: ignore[arg-type]
+                operation=operation,
+                host=self.thread,
+                site=site if site is not None else sites.capture(2),
+                veto=verdict,
+            )
+        verdict.settle()
+
+    def host_access(self, reads: Uses, writes: Uses, operation: str) -> None:
+        """The host is about to read or write memory; inside a host function, its stream is.
+
+        Raises:
+            StreamHazardError: as :meth:`access`.
+        """
+        callback = local.callback
+        if callback is not None:
+            self.access(callback, reads, writes, operation, may_raise=False)
+            return
+        with self.lock:
+            if self._released:
+                self._drain()
+            if self.deferred:
+                self._raise_deferred()
+            verdict = _Verdict(self, True)
+            self.checker.host_access(
+                reads,  # type: ignore[arg-type]
+                writes,  # type: ignore[arg-type]
+                operation=operation,
+                host=self.thread,
+                site=sites.capture(2),
+                veto=verdict,
+            )
+        verdict.settle()
+
+    def order(self, verb: Callable[..., list[Conflict] | None], *arguments: Hashable, may_raise: bool = True) -> None:
+        """A record, wait or synchronize: ``verb`` is the engine's; its conflicts are illegal uses in a capture.
+
+        Raises:
+            StreamHazardError: as :meth:`access`.
+        """
+        with self.lock:
+            if self._released:
+                self._drain()
+            if self.deferred and may_raise:
+                self._raise_deferred()
+            conflicts = verb(*arguments, host=self.thread, site=sites.capture(2))
+        if conflicts:
+            self.report(conflicts, may_raise=may_raise)
+
+    def replay(self, graph: Graph, stream: Hashable) -> None:
+        """A captured graph is launched.
+
+        Raises:
+            StreamHazardError: as :meth:`access`.
+        """
+        with self.lock:
+            if self._released:
+                self._drain()
+            if self.deferred:
+                self._raise_deferred()
+            verdict = _Verdict(self, True)
+            self.checker.replay(graph, stream, host=self.thread, site=sites.capture(2), veto=verdict)
+        verdict.settle()
+
+    # -- memory ------------------------------------------------------------------------------------------------------
+
+    def allocate(self, space: Space, start: int, size: int, *, stream: Hashable, owner: Owner, fresh: bool = False) -> int:
+        """A block is handed out; returns its serial number, to be given to :meth:`freed`."""
+        serial = next(self._serials)
+        with self.lock:
+            if self._released:
+                self._drain()
+            self._owners[space, start] = serial
+            self.checker.allocate(
+                space, start, size, stream=stream, owner=owner, site=sites.capture(2), fresh=fresh
+            )
+        return serial
+
+    def freed(self, space: Space, start: int, serial: int) -> None:
+        """The last reference to a block is gone. Safe in a finalizer: the engine hears of it at the next operation."""
+        if not self._finishing:
+            self._released.append((space, start, serial))
+
+    def _drain(self) -> None:
+        released = self._released
+        while released:
+            space, start, serial = released.popleft()
+            if self._owners.get((space, start)) == serial:
+                del self._owners[space, start]
+                self.checker.free(space, start)
+
+    # -- verdicts ----------------------------------------------------------------------------------------------------
+
+    def report(self, conflicts: Sequence[Conflict], *, may_raise: bool = True) -> None:
+        """Reports conflicts whose operation cannot be vetoed by the engine.
+
+        Raises:
+            StreamHazardError: as :meth:`access`.
+        """
+        hazard = self.judge(conflicts, may_raise)
+        if hazard is not None:
+            raise StreamHazardError(hazard)
+
+    def violation(
+        self, name: str, operation: str, message: str = "", *, timeline: str = "the host", may_raise: bool = True
+    ) -> None:
+        """An operation that is illegal where it stands, told by the rule of that name.
+
+        Raises:
+            StreamHazardError: as :meth:`access`.
+        """
+        second = Access(operation, timeline, "reads", stack=sites.frames(sites.capture(2)))
+        notes = (Note(message),) if message else ()
+        conflict = Conflict(second=second, first=None, memory=Memory(""), facts=Facts(violation=name), notes=notes)
+        self.report([conflict], may_raise=may_raise)
+
+    def judge(self, conflicts: Sequence[Conflict], may_raise: bool) -> Hazard | None:
+        """Gives conflicts their codes and tells the sessions; returns the hazard to raise, if any."""
+        chosen: Hazard | None = None
+        for conflict in conflicts:
+            hazard = coded(self._refine(conflict))
+            new = [session for session in self.sessions if session.take(hazard) is not None]
+            if self.sessions and self.sessions[-1] in new:
+                due = self.sessions[-1].decide(hazard, may_raise=may_raise and chosen is None)
+                chosen = chosen or due
+        self.deferred = any(session.waiting for session in self.sessions)
+        return chosen
+
+    def _refine(self, conflict: Conflict) -> Conflict:
+        memory = conflict.memory
+        if memory.start is not None and memory.stop is not None:
+            start, stop = memory.start, memory.stop
+            if any(low < stop and start < high for _, low, high in self.imported):
+                conflict = refined(conflict, interop=True)
+        return conflict
+
+    def _raise_deferred(self) -> None:
+        session = self.sessions[-1] if self.sessions else None
+        hazard = session.due() if session is not None else None
+        if hazard is not None:
+            self.deferred = any(session.waiting for session in self.sessions)
+            raise StreamHazardError(hazard)
+
+    def finish(self) -> None:
+        """The program ends: what was freed while a use was unordered is latent."""
+        with self.lock:
+            self._drain()
+            self._finishing = True
+            conflicts = self.checker.finish()
+        self.judge(conflicts, False)
+
+
+class _Verdict:
+    """The veto given to the engine: it judges the conflicts while the operation can still be refused."""
+
+    __slots__ = ("hazard", "may_raise", "monitor")
+
+    def __init__(self, monitor: Monitor, may_raise: bool) -> None:
+        self.monitor = monitor
+        self.may_raise = may_raise
+        self.hazard: Hazard | None = None
+
+    def __call__(self, conflicts: list[Conflict]) -> bool:
+        self.hazard = self.monitor.judge(conflicts, self.may_raise)
+        return self.hazard is not None
+
+    def settle(self) -> None:
+        if self.hazard is not None:
+            raise StreamHazardError(self.hazard)
+
+
+def _render(site: object) -> tuple[Any, ...]:
+    return sites.frames(site)  # type: ignore[arg-type]
+
+
+def _stream_name(handle: int) -> str:
+    return f"stream 0x{handle:x}"
+
+
+@contextmanager
+def running_callback(stream: Hashable) -> Iterator[None]:
+    """While a host function of ``stream`` runs on this thread, its accesses are that stream's."""
+    before = local.callback
+    local.callback = stream
+    try:
+        yield
+    finally:
+        local.callback = before

@@ -1,0 +1,79 @@
+"""Replacing attributes of other people's modules and classes, and putting every one of them back."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable
+from typing import Any
+
+_ABSENT: Any = object()
+
+
+def _type_dict(cls: type) -> dict[str, Any]:
+    """The dictionary behind a type's read-only ``__dict__`` (extension types refuse ``setattr``)."""
+    found = [entry for entry in gc.get_referents(cls.__dict__) if isinstance(entry, dict)]
+    if not found:
+        raise TypeError(f"{cls.__name__} keeps no dictionary that can be reached")
+    return found[0]
+
+
+class Patches:
+    """A journal of replaced attributes; :meth:`restore` undoes it, last first."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+
+    def attribute(self, owner: Any, name: str, value: Any) -> Any:
+        """Replaces ``owner.name``, which may be missing; returns what was there, or None.
+
+        ``owner`` is a module, a class or an extension type (whose dictionary is written directly: callers in Python see
+        the replacement, on objects that exist already too; callers in C do not).
+        """
+        if isinstance(owner, type):
+            before = owner.__dict__.get(name, _ABSENT)
+        else:
+            before = getattr(owner, name, _ABSENT)
+        try:
+            setattr(owner, name, value)
+        except (TypeError, AttributeError):
+            if not isinstance(owner, type):
+                raise
+            self._write(owner, name, value)
+            self._undo.append(lambda: self._write(owner, name, before))
+        else:
+            self._undo.append(lambda: self._reset(owner, name, before))
+        return None if before is _ABSENT else before
+
+    def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
+        """Replaces ``owner.name`` by ``make(original)``; False when there is no such attribute."""
+        original = owner.__dict__.get(name, _ABSENT) if isinstance(owner, type) else getattr(owner, name, _ABSENT)
+        if original is _ABSENT:
+            return False
+        self.attribute(owner, name, make(original))
+        return True
+
+    def call(self, undo: Callable[[], None]) -> None:
+        """Remembers something else to be undone."""
+        self._undo.append(undo)
+
+    def restore(self) -> None:
+        """Puts everything back, the last replacement first."""
+        while self._undo:
+            self._undo.pop()()
+
+    @staticmethod
+    def _reset(owner: Any, name: str, before: Any) -> None:
+        if before is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+    @staticmethod
+    def _write(cls: type, name: str, value: Any) -> None:
+        entries = _type_dict(cls)
+        if value is _ABSENT:
+            entries.pop(name, None)
+        else:
+            entries[name] = value
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(cls))

@@ -1,0 +1,153 @@
+"""Which hazards a session keeps, which it raises, and when: modes, suppressions, duplicates."""
+
+from __future__ import annotations
+
+import fnmatch
+import linecache
+import re
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache, wraps
+from types import TracebackType
+from typing import Any, TypeVar
+
+from streamsafe.order.hazard import Access, Frame, Hazard
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_IGNORE = re.compile(r"#\s*streamsafe:\s*ignore(?:\[(?P<codes>[^\]]*)\])?", re.I)
+_NOQA = re.compile(r"#\s*noqa(?::\s*(?P<codes>[A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*))?", re.I)
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What is not reported: hazards that have one of the codes, in a file and in a function.
+
+    Attributes:
+        codes: codes or beginnings of codes; empty means all.
+        file: a glob pattern for the path of either access, or None.
+        function: the name of a function on either access's stack, or None.
+    """
+
+    codes: tuple[str, ...] = ()
+    file: str | None = None
+    function: str | None = None
+
+    def covers(self, hazard: Hazard) -> bool:
+        """Whether the hazard is one of these."""
+        if self.codes and not any(hazard.code.startswith(code) for code in self.codes):
+            return False
+        if self.file is None and self.function is None:
+            return True
+        return any(self._place(frame) for access in accesses(hazard) for frame in access.stack)
+
+    def _place(self, frame: Frame) -> bool:
+        if self.file is not None:
+            path = frame.filename.replace("\\", "/")
+            if not (fnmatch.fnmatch(path, self.file) or fnmatch.fnmatch(path, f"*/{self.file}")):
+                return False
+        return self.function is None or self.function in (frame.function, frame.function.rsplit(".", 1)[-1])
+
+
+def parse_allowance(text: str) -> Allowance:
+    """``CODE``, ``CODE:FILE`` or ``CODE:FILE::FUNCTION``; ``ALL`` is every code, an empty FILE every file.
+
+    Raises:
+        ValueError: the code is none.
+    """
+    code, _, place = text.partition(":")
+    file, _, function = place.partition("::")
+    code = code.strip().upper()
+    if code == "ALL":
+        codes: tuple[str, ...] = ()
+    elif re.fullmatch(r"[A-Z]{2,}[0-9]{0,3}", code):
+        codes = (code,)
+    else:
+        raise ValueError(f"{text!r} names no code: write SS101, SS101:path/*.py or SS101:path/*.py::function")
+    return Allowance(codes, file or None, function or None)
+
+
+class _Allowed(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Allowance] = []
+
+
+_allowed = _Allowed()
+
+
+class allow:
+    """Hazards found while this block (or decorated function) runs are not reported.
+
+    Args:
+        codes: the codes, or beginnings of codes, that are allowed; none means all.
+        file: only where an access is in a file that matches this glob pattern.
+        function: only where an access is in (or under) a function of this name.
+
+    Example::
+
+        with streamsafe.allow("SS102"):
+            scratch.fill(0)  # whoever comes last may win
+    """
+
+    def __init__(self, *codes: str, file: str | None = None, function: str | None = None) -> None:
+        self._allowance = Allowance(tuple(code.upper() for code in codes), file, function)
+
+    def __enter__(self) -> allow:
+        _allowed.stack.append(self._allowance)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _allowed.stack.remove(self._allowance)
+
+    def __call__(self, function: _Function) -> _Function:
+        @wraps(function)
+        def allowed(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return allowed  # type: ignore[return-value]
+
+
+def suppressed(hazard: Hazard, allowances: Iterable[Allowance]) -> bool:
+    """Whether an allowance, an ``allow`` block of this thread, or a comment on either access's line covers it."""
+    if any(allowance.covers(hazard) for allowance in (*allowances, *_allowed.stack)):
+        return True
+    return any(access.stack and commented(access.stack[0], hazard.code) for access in accesses(hazard))
+
+
+def accesses(hazard: Hazard) -> tuple[Access, ...]:
+    """The accesses of a hazard, the first one first."""
+    return (hazard.first, hazard.second) if hazard.first is not None else (hazard.second,)
+
+
+def commented(frame: Frame, code: str) -> bool:
+    """Whether the line of a frame says ``# streamsafe: ignore[CODE]`` or ``# noqa: CODE``, or either with no code."""
+    line = linecache.getline(frame.filename, frame.line)
+    return "#" in line and code_ignored(line, code)
+
+
+@lru_cache(maxsize=1024)
+def code_ignored(line: str, code: str) -> bool:
+    """Whether a source line's comment ignores a code."""
+    for pattern in (_IGNORE, _NOQA):
+        match = pattern.search(line)
+        if match is not None:
+            codes = match.group("codes")
+            if codes is None or any(code.startswith(part.upper()) for part in re.split(r"[,\s]+", codes.strip()) if part):
+                return True
+    return False
+
+
+def identity(hazard: Hazard) -> tuple[object, ...]:
+    """What makes two findings one hazard: code, the two lines, the two operations."""
+    return (
+        hazard.code,
+        hazard.latent,
+        *(
+            (access.operation, access.reads_or_writes, access.stack[0] if access.stack else None)
+            for access in accesses(hazard)
+        ),
+    )

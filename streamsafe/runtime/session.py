@@ -1,0 +1,251 @@
+"""A session: what the user holds. It collects hazards, raises or warns, and is put back as it was on exit."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from streamsafe.order.hazard import Conflict, Hazard
+from streamsafe.runtime.policy import Allowance, identity, parse_allowance, suppressed
+
+if TYPE_CHECKING:
+    from streamsafe.runtime.patches import Patches
+
+Mode = Literal["raise", "warn", "collect"]
+MODES: tuple[Mode, ...] = ("raise", "warn", "collect")
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class StreamHazardError(RuntimeError):
+    """A missing edge, found before the operation that completes the hazard was enqueued.
+
+    Attributes:
+        hazard: the hazard as data.
+    """
+
+    def __init__(self, hazard: Hazard) -> None:
+        self.hazard = hazard
+        super().__init__(describe(hazard))
+
+    def __reduce__(self) -> tuple[type[StreamHazardError], tuple[Hazard]]:
+        return type(self), (self.hazard,)
+
+
+class StreamHazardWarning(RuntimeWarning):
+    """A hazard in a session that warns."""
+
+
+def describe(hazard: Hazard) -> str:
+    """The hazard in a few lines: what, both accesses and where they are, the fix."""
+    lines = [f"{hazard.code} {hazard.name}: {hazard.message}"]
+    for label, access in (("first", hazard.first), ("then", hazard.second)):
+        if access is None:
+            continue
+        where = ""
+        if access.stack:
+            frame = access.stack[0]
+            where = f"  {frame.filename}:{frame.line} in {frame.function}"
+        lines.append(f"  {label:5} {access.operation} {access.reads_or_writes} on {access.timeline}{where}")
+    for note in hazard.notes:
+        where = f"  {note.stack[0].filename}:{note.stack[0].line}" if note.stack else ""
+        lines.append(f"  note  {note.message}{where}")
+    for edge in hazard.edges:
+        where = f"  {edge.stack[0].filename}:{edge.stack[0].line}" if edge.stack else ""
+        lines.append(f"  edge  {edge.message}{where}")
+    if hazard.help:
+        lines.append(f"  fix   {hazard.help}")
+    return "\n".join(lines)
+
+
+class Session:
+    """What one ``sanitize()`` has found.
+
+    Attributes:
+        mode: ``raise``, ``warn`` or ``collect``.
+        hazards: each hazard once, in the order in which they were found; ``count`` says how often.
+        suppressed: how many findings a comment, an allowance or ``allow`` covered.
+        notes: what the session could not see, in sentences.
+    """
+
+    def __init__(self, mode: Mode = "raise", allowances: Iterable[Allowance] = ()) -> None:
+        self.mode: Mode = mode
+        self.hazards: list[Hazard] = []
+        self.suppressed = 0
+        self.notes: list[str] = []
+        self.allowances = tuple(allowances)
+        self._known: dict[tuple[object, ...], Hazard] = {}
+        self._pending: dict[int, list[Hazard]] = {}
+        self._held = False
+        self._threads: Patches | None = None
+
+    # -- called by the monitor ---------------------------------------------------------------------------------------
+
+    def take(self, hazard: Hazard) -> Hazard | None:
+        """Counts a finding; returns the hazard when it is new and not suppressed."""
+        key = identity(hazard)
+        known = self._known.get(key)
+        if known is not None:
+            known.count += 1
+            return None
+        if suppressed(hazard, self.allowances):
+            self.suppressed += 1
+            return None
+        self._known[key] = hazard
+        self.hazards.append(hazard)
+        return hazard
+
+    def decide(self, hazard: Hazard, *, may_raise: bool) -> Hazard | None:
+        """Warns, or returns the hazard when it is to be raised now; keeps it for later where raising is not possible.
+
+        An exception that is being handled or is on its way out is never replaced.
+        """
+        if self.mode == "warn" or (hazard.latent and self.mode == "raise"):
+            warn(hazard)
+            return None
+        if self.mode != "raise" or hazard.confidence != "certain" or hazard.latent:
+            return None
+        if may_raise and sys.exc_info()[1] is None:
+            return hazard
+        self._pending.setdefault(threading.get_ident(), []).append(hazard)
+        return None
+
+    def due(self) -> Hazard | None:
+        """A hazard of this thread that could not be raised where it was found, and can be now."""
+        if not self._pending or sys.exc_info()[1] is not None:
+            return None
+        waiting = self._pending.pop(threading.get_ident(), None)
+        return waiting[0] if waiting else None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether some hazard has not been raised yet."""
+        return bool(self._pending)
+
+    def last_due(self) -> Hazard | None:
+        """At the session's exit: the first hazard of any thread that was never raised."""
+        waiting = [hazard for hazards in self._pending.values() for hazard in hazards]
+        self._pending.clear()
+        return waiting[0] if waiting else None
+
+    def summary(self) -> str:
+        """What was found, in one or more lines."""
+        if not self.hazards:
+            text = "streamsafe: no hazards"
+        else:
+            total = sum(hazard.count for hazard in self.hazards)
+            codes: dict[str, int] = {}
+            for hazard in self.hazards:
+                codes[hazard.code] = codes.get(hazard.code, 0) + 1
+            found = ", ".join(f"{code} x{count}" if count > 1 else code for code, count in sorted(codes.items()))
+            plural = "s" if len(self.hazards) > 1 else ""
+            text = f"streamsafe: {len(self.hazards)} hazard{plural} ({found}; met {total} times)"
+        if self.suppressed:
+            text += f", {self.suppressed} suppressed"
+        return "\n".join([text, *(f"streamsafe: note: {note}" for note in self.notes)])
+
+
+def warn(hazard: Hazard) -> None:
+    """Warns of a hazard at the line of its second access."""
+    frame = next(iter(hazard.second.stack), None)
+    if frame is None:
+        warnings.warn(StreamHazardWarning(describe(hazard)), stacklevel=2)
+    else:
+        warnings.warn_explicit(StreamHazardWarning(describe(hazard)), None, frame.filename, frame.line)
+
+
+class sanitize:
+    """Checks the order of CUDA work while a block, or a decorated function, runs.
+
+    Work enqueued before counts as finished. A session inside another joins it: both see the hazards found while the inner
+    one lasts, and the inner one's mode decides.
+
+    Args:
+        mode: ``raise`` raises :class:`StreamHazardError` before the operation that completes a hazard is enqueued,
+            ``warn`` warns, ``collect`` does neither. The session's ``hazards`` has them all.
+        threads: one clock for each host thread, ordered by what the ``threading`` and ``queue`` modules order; else a
+            synchronize in any thread counts for all.
+        host: whether accesses of the host to pinned arrays are checked.
+        ignore: what is not reported: ``CODE``, ``CODE:FILE`` or ``CODE:FILE::FUNCTION``.
+
+    Raises:
+        ValueError: an unknown mode, or an ``ignore`` entry that names no code.
+        RuntimeError: on entering: CuPy's version is not supported, or the current stream is being captured.
+    """
+
+    def __init__(
+        self,
+        mode: Mode = "raise",
+        *,
+        threads: bool = False,
+        host: bool = True,
+        ignore: Iterable[str] = (),
+        trace: Any = None,
+    ) -> None:
+        if callable(mode):
+            raise TypeError("write @sanitize(), with parentheses")
+        if mode not in MODES:
+            raise ValueError(f"mode is {mode!r}: it must be raise, warn or collect")
+        self.mode: Mode = mode
+        self._threads = threads
+        self._host = host
+        self._trace = trace
+        self._allowances = tuple(parse_allowance(text) for text in ignore)
+        self._open: list[Session] = []
+
+    def __enter__(self) -> Session:
+        from streamsafe.runtime.lifetime import enter
+
+        session = Session(self.mode, self._allowances)
+        enter(session, threads=self._threads, host=self._host, trace=self._trace)
+        self._open.append(session)
+        return session
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        from streamsafe.runtime.lifetime import leave
+
+        session = self._open.pop()
+        leave(session)
+        hazard = session.last_due()
+        if hazard is not None and error is None:
+            raise StreamHazardError(hazard)
+
+    def __call__(self, function: _Function) -> _Function:
+        if inspect.iscoroutinefunction(function):
+
+            @wraps(function)
+            async def sanitized_coroutine(*args: Any, **kwargs: Any) -> Any:
+                with self:
+                    return await function(*args, **kwargs)
+
+            return sanitized_coroutine  # type: ignore[return-value]
+        if inspect.isgeneratorfunction(function):
+            raise TypeError("sanitize() cannot decorate a generator function: use `with` inside it")
+
+        @wraps(function)
+        def sanitized(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return sanitized  # type: ignore[return-value]
+
+
+def coded(conflict: Conflict) -> Hazard:
+    """The conflict under its rule's code; the rules are loaded at the first conflict."""
+    from streamsafe.registry import code_for
+
+    return code_for(conflict)
+
+
+def refined(conflict: Conflict, **facts: Any) -> Conflict:
+    """The conflict with facts that only the front end knows."""
+    return replace(conflict, facts=replace(conflict.facts, **facts))

@@ -1,0 +1,99 @@
+"""Where an operation was enqueued: captured as code-object and offset pairs, turned into text only when asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from types import CodeType, FrameType
+from typing import TypeAlias
+
+from streamsafe.order.hazard import Frame
+
+Site: TypeAlias = tuple[CodeType | int, ...]
+"""Code object, instruction offset, code object, instruction offset, ..., innermost first."""
+
+DEPTH = 6
+"""Frames kept per operation: the user's line and the callers that led to it."""
+
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TOOLS = ("cupy", "cupyx", "cupy_backends", "numpy", "contextlib", "threading", "_pytest", "pluggy", "runpy")
+
+_inside: dict[CodeType, bool] = {}
+
+
+def internal(code: CodeType) -> bool:
+    """Whether a code object belongs to this tool or to a library whose lines say nothing to the user."""
+    try:
+        return _inside[code]
+    except KeyError:
+        answer = _inside[code] = _is_internal(code.co_filename)
+        return answer
+
+
+def _is_internal(filename: str) -> bool:
+    if filename.startswith(_HERE) or filename.startswith("<frozen"):
+        return True
+    for root in _ROOTS:
+        if filename.startswith(root):
+            head = filename[len(root) :].split(os.sep, 1)[0]
+            return head.removesuffix(".py") in _TOOLS
+    return False
+
+
+_ROOTS = tuple(
+    path + os.sep
+    for path in dict.fromkeys(
+        [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")]
+    )
+    if path
+)
+
+
+def capture(skip: int = 1) -> Site:
+    """The stack above the caller: the first frame outside the libraries and up to ``DEPTH`` - 1 of its callers."""
+    frame: FrameType | None = sys._getframe(skip)
+    known = _inside
+    while frame is not None:
+        code = frame.f_code
+        if known[code] if code in known else internal(code):
+            frame = frame.f_back
+            continue
+        break
+    site: list[CodeType | int] = []
+    for _ in range(DEPTH):
+        if frame is None:
+            break
+        site.append(frame.f_code)
+        site.append(frame.f_lasti)
+        frame = frame.f_back
+    return tuple(site)
+
+
+def frames(site: Site | None) -> tuple[Frame, ...]:
+    """The frames of a site as text, innermost first, without the libraries' own."""
+    if not site:
+        return ()
+    return tuple(
+        Frame(code.co_filename, line_of(code, offset), code.co_qualname if sys.version_info >= (3, 11) else code.co_name)
+        for code, offset in pairs(site)
+        if not internal(code)
+    )
+
+
+def pairs(site: Site) -> Iterator[tuple[CodeType, int]]:
+    """The (code object, offset) pairs of a site."""
+    entries = iter(site)
+    for code, offset in zip(entries, entries, strict=True):
+        assert isinstance(code, CodeType) and isinstance(offset, int)
+        yield code, offset
+
+
+def line_of(code: CodeType, offset: int) -> int:
+    """The line of an instruction offset."""
+    line = code.co_firstlineno
+    for start, stop, number in code.co_lines():
+        if start <= offset < stop and number is not None:
+            return number
+    return line
