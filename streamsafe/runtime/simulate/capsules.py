@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 import threading
 from collections.abc import Callable
 from types import ModuleType
@@ -170,8 +171,17 @@ class Bridge:
     ) -> Any:
         carrier_at, optional_at = prototype.carrier, prototype.optional
         boxed, pending, check_status = prototype.returns_object, self._pending, self._check_status
+        # CuPy's objects die, and call, until the interpreter has taken its last module apart: nothing here may be
+        # looked up in one, and an exception that escaped would leave C with an uninitialized result.
+        translate, cuda_error, is_finalizing = self.translate, CudaError, sys.is_finalizing
+        capsule_new, incref, address_of = _capsule_new, _incref, id
 
         def call(*args: Any) -> Any:
+            if is_finalizing():
+                if boxed:
+                    incref(None)
+                    return address_of(None)
+                return 0
             try:
                 if optional_at is not None:
                     given = args[:carrier_at]
@@ -183,17 +193,17 @@ class Bridge:
                 else:
                     result = function(*args[:carrier_at])
             except BaseException as error:
-                raised = self.translate(module, error) if isinstance(error, CudaError) else error
+                raised = translate(module, error) if isinstance(error, cuda_error) else error
                 if carrier_at is not None:
                     pending.error = raised
                     carrier = args[carrier_at]
-                    carrier.failed = _capsule_new(1, None, check_status)
+                    carrier.failed = capsule_new(1, None, check_status)
                     # The traceback keeps this frame: it must not keep the carrier, or its end would not come.
                     del args, carrier
                 return 0 if boxed else failure
             if boxed:
-                _incref(result)
-                return id(result)
+                incref(result)
+                return address_of(result)
             return result
 
         return prototype.callback_type(call)

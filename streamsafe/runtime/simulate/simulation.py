@@ -16,6 +16,8 @@ from streamsafe.runtime.simulate.capsules import Bridge, signature
 from streamsafe.runtime.simulate.compiler import replace_compiler, replace_nvrtc
 from streamsafe.runtime.simulate.driver import DriverCalls
 from streamsafe.runtime.simulate.errors import SimulationLimit, SimulationUnavailable
+from streamsafe.runtime.simulate.libraries import Recorder, install_libraries
+from streamsafe.runtime.simulate.library_modules import complete_libraries
 from streamsafe.runtime.simulate.log import Operation
 from streamsafe.runtime.simulate.machine import Machine
 from streamsafe.runtime.simulate.runtime_device import DeviceCalls
@@ -161,12 +163,20 @@ def install(devices: int = 1, *, values: Policy = "stop") -> Simulation:
     )
     _replace(bridge, driver, [launches])
     replace_nvrtc(bridge, importlib.import_module("cupy_backends.cuda.libs.nvrtc"), version)
+    recorder = Recorder(machine, bridge, runtime, _current_stream)
+    install_libraries(recorder, version)
     _active = simulation
     cupy = importlib.import_module("cupy")
     replace_compiler(cupy, launches)
+    complete_libraries(cupy, recorder, version)
     policy.patch(cupy.ndarray)
     atexit.register(_drain, machine)
     return simulation
+
+
+def _current_stream() -> int:
+    pointer: int = sys.modules["cupy"].cuda.get_current_stream().ptr
+    return pointer
 
 
 def _drain(machine: Machine) -> None:
