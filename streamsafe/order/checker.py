@@ -503,6 +503,13 @@ class Checker:
         """Whether what is enqueued on the stream is captured."""
         return self._streams[stream].capture is not None
 
+    def waited(self, event: Hashable, host: Hashable = None) -> bool:
+        """Whether the host comes after the event's last record; false when it was never recorded."""
+        cell = self._events.get(event)
+        if cell is None or cell.source is None or cell.capture is not None:
+            return False
+        return self._host_of(host).knows(cell.source, cell.covered)
+
     def capture_violation(
         self, violation: str, stream: Hashable, *, operation: str, message: str = "", site: object = None
     ) -> Conflict:

@@ -77,8 +77,9 @@ class Monitor:
         self.lock = threading.RLock()
         self.deferred = False
         self.names: list[Callable[[Conflict], str]] = []
-        self.captures = 0
+        self.capturing: list[Hashable] = []
         self.imported: list[tuple[Space, int, int]] = []
+        self._blocking: set[Hashable] = set()
         self._streams: dict[tuple[int, int], Hashable] = {}
         self._released: deque[tuple[Space, int, int]] = deque()
         self._owners: dict[tuple[Space, int], int] = {}
@@ -107,6 +108,10 @@ class Monitor:
                 kind, name = "legacy", name or "the null stream"
             found = self._streams[device, handle] = (device, handle)
             with self.lock:
+                if kind in ("blocking", None):
+                    self._blocking.add(found)
+                else:
+                    self._blocking.discard(found)
                 self.checker.stream(found, device=device, kind=kind or "blocking", name=name or _stream_name(handle))
         return found
 
@@ -129,7 +134,7 @@ class Monitor:
     # -- operations --------------------------------------------------------------------------------------------------
 
     def access(
-        self, stream: Hashable, reads: Uses, writes: Uses, operation: str, *, site: sites.Site | None = None, may_raise: bool = True
+        self, stream: Hashable, reads: Uses, writes: Uses, operation: str, *, site: sites.Site | None = None, may_raise: bool = True, by_host: bool = False
     ) -> None:
         """An operation is about to be enqueued.
 
@@ -141,7 +146,9 @@ class Monitor:
                 self._drain()
             if self.deferred and may_raise:
                 self._raise_deferred()
-            verdict = _Verdict(self, may_raise)
+            if self.capturing and stream[1] == LEGACY:  # type: ignore[index]
+                self._refuse_legacy(stream, operation, may_raise)
+            verdict = _Verdict(self, may_raise, by_host)
             self.checker.access(
                 stream,
                 reads,  # type: ignore[arg-type]
@@ -153,6 +160,16 @@ class Monitor:
             )
         verdict.settle()
 
+    def _refuse_legacy(self, stream: Hashable, operation: str, may_raise: bool) -> None:
+        """The legacy default stream would wait for a blocking stream that is capturing: CUDA refuses (GP-02)."""
+        for captured in self.capturing:
+            if captured in self._blocking and captured[0] == stream[0]:  # type: ignore[index]
+                message = "the default stream waits for blocking streams, and one of them is capturing"
+                conflict = self.checker.capture_violation(
+                    "sync-in-capture", captured, operation=operation, message=message, site=sites.capture(3)
+                )
+                self.report([conflict], may_raise=may_raise)
+
     def host_access(self, reads: Uses, writes: Uses, operation: str) -> None:
         """The host is about to read or write memory; inside a host function, its stream is.
 
@@ -161,7 +178,7 @@ class Monitor:
         """
         callback = local.callback
         if callback is not None:
-            self.access(callback, reads, writes, operation, may_raise=False)
+            self.access(callback, reads, writes, operation, may_raise=False, by_host=True)
             return
         with self.lock:
             if self._released:
@@ -300,14 +317,17 @@ class Monitor:
 class _Verdict:
     """The veto given to the engine: it judges the conflicts while the operation can still be refused."""
 
-    __slots__ = ("hazard", "may_raise", "monitor")
+    __slots__ = ("by_host", "hazard", "may_raise", "monitor")
 
-    def __init__(self, monitor: Monitor, may_raise: bool) -> None:
+    def __init__(self, monitor: Monitor, may_raise: bool, by_host: bool = False) -> None:
         self.monitor = monitor
+        self.by_host = by_host
         self.may_raise = may_raise
         self.hazard: Hazard | None = None
 
     def __call__(self, conflicts: list[Conflict]) -> bool:
+        if self.by_host:
+            conflicts = [refined(conflict, host=conflict.second.reads_or_writes) for conflict in conflicts]
         self.hazard = self.monitor.judge(conflicts, self.may_raise)
         return self.hazard is not None
 

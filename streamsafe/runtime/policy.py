@@ -142,10 +142,10 @@ def code_ignored(line: str, code: str) -> bool:
 
 
 def identity(hazard: Hazard) -> tuple[object, ...]:
-    """What makes two findings one hazard: code, the two lines, the two operations."""
+    """What makes two findings one hazard: the two lines and operations, or the code where there is one access only."""
     return (
-        hazard.code,
         hazard.latent,
+        hazard.first is None and hazard.code,
         *(
             (access.operation, access.reads_or_writes, access.stack[0] if access.stack else None)
             for access in accesses(hazard)

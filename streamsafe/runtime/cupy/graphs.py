@@ -41,7 +41,7 @@ def begin(monitor: Monitor, queue: Hashable, mode: int, call: Callable[[], Any])
         monitor.order(monitor.checker.capture_begin, queue, _MODES.get(mode, "relaxed"))
         return call()
     result = call()
-    monitor.captures += 1
+    monitor.capturing.append(queue)
     monitor.order(monitor.checker.capture_begin, queue, _MODES.get(mode, "relaxed"))
     return result
 
@@ -50,7 +50,8 @@ def end(monitor: Monitor, queue: Hashable, call: Callable[[], Any]) -> tuple[Any
     """A capture ends. CUDA's own state is always brought to an end too, before a hazard is raised."""
     with monitor.lock:
         captured = monitor.checker.capture_end(queue, host=monitor.thread)
-    monitor.captures = max(monitor.captures - 1, 0)
+    if queue in monitor.capturing:
+        monitor.capturing.remove(queue)
     hazard = monitor.judge(captured.conflicts, True)
     try:
         result = call()

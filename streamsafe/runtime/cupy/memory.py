@@ -14,6 +14,7 @@ from typing import Any
 import cupy
 import cupy.cuda.memory as memory_module
 from cupy.cuda.memory import MemoryPointer, PooledMemory
+from cupy.cuda.pinned_memory import is_memory_pinned
 
 from streamsafe.runtime.cupy import kernels, pinned, uses
 from streamsafe.runtime.cupy.state import state, timeline, timeline_of_handle
@@ -112,14 +113,22 @@ def host_to_device(monitor: Monitor, source: int, target: uses.Touch, size: int,
         pinned.source(monitor, queue, source, size)
 
 
-def device_to_host(monitor: Monitor, source: uses.Touch, target: int, size: int, stream: Any, operation: str) -> None:
-    """An asynchronous copy to the host: pinned memory is written while the copy runs, pageable before it returns."""
+def device_to_host(
+    monitor: Monitor, source: uses.Touch, target: int, size: int, stream: Any, operation: str
+) -> Hashable | None:
+    """An asynchronous copy to the host: pinned memory is written while the copy runs, pageable before it returns.
+
+    Returns:
+        the timeline that the host has waited for once the copy returns, if it waits (CS-14b).
+    """
     queue = timeline(monitor, stream)
     refuse_in_capture(monitor, queue, operation)
     touched = pinned.region(monitor, target, size)
     monitor.access(queue, [source], [touched] if touched else (), operation)
     if touched:
         fingerprints.forget(target, target + size)
+        return None
+    return None if is_memory_pinned(target) else queue
 
 
 class TracedMemoryPointer(MemoryPointer):
@@ -170,9 +179,12 @@ class TracedMemoryPointer(MemoryPointer):
 
     def copy_to_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
         monitor = state.monitor
+        waits = None
         if monitor is not None and size > 0:
-            device_to_host(monitor, uses.of_pointer(self, size), _address(mem), size, stream, "copy to host")
+            waits = device_to_host(monitor, uses.of_pointer(self, size), _address(mem), size, stream, "copy to host")
         _plain["copy_to_host_async"](self, mem, size, stream)
+        if monitor is not None and waits is not None:
+            monitor.order(monitor.checker.synchronize_stream, waits)
 
     def memset(self, value: int, size: int) -> None:
         _tell_fill(self, size, cupy.cuda.Stream.null)

@@ -102,7 +102,7 @@ def recorded_here(monitor: Monitor, queue: Hashable, event: int) -> None:
     until the event is done (CS-19b), which is what ``record_stream`` means.
     """
     global _last_copy, _last_source
-    if called_here(3) != _last_copy:
+    if called_here(4) != _last_copy:
         internal_events.discard(event)
         return
     internal_events.add(event)

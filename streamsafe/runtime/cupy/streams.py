@@ -19,9 +19,8 @@ Wrapped = Callable[..., Any]
 
 _untimed: set[int] = set()
 """Events made with timing disabled."""
-_recorded: dict[int, int] = {}
-"""Event -> address of a byte in an address space of its own, which its last record "wrote" (see :func:`elapsed`)."""
-_next_record = 0
+_recorded: set[int] = set()
+"""Events recorded in this session."""
 captured_events: set[int] = set()
 """Events whose last record was captured: neither to be waited for by the host nor asked for."""
 
@@ -59,28 +58,19 @@ def install(patches: Patches) -> None:
 
 def recorded(monitor: Monitor, event: int, queue: Hashable, *, by_cupy: bool = False) -> None:
     """An event was recorded on a timeline."""
-    global _next_record
     if by_cupy:
         pinned.recorded_here(monitor, queue, event)
     else:
         pinned.internal_events.discard(event)
     captured = monitor.checker.capturing(queue)
     (captured_events.add if captured else captured_events.discard)(event)
-    if event not in _untimed:
-        before = _recorded.pop(event, None)
-        if before is not None:
-            monitor.checker.release_block("event", before, 1)
-        if not captured:
-            _next_record += 1
-            _recorded[event] = _next_record
-            use = (("event", _next_record, _next_record + 1, None, None, 1), "", None, True)
-            monitor.checker.access(queue, (), [use], operation="record", host=monitor.thread)  # type: ignore[list-item]
+    _recorded.add(event)
     monitor.order(monitor.checker.record, event, queue)
 
 
 def wait_for(monitor: Monitor, verb: Callable[..., Any], carrier: Hashable, call: Callable[[], Any]) -> Any:
     """The host waits for a stream, an event or a device. While something is captured, it is asked first if it may."""
-    if monitor.captures:
+    if monitor.capturing:
         monitor.order(verb, carrier)
         return call()
     result = call()
@@ -107,18 +97,16 @@ def elapsed(monitor: Monitor, start: int, stop: int) -> None:
         if event in _untimed:
             monitor.violation("event-timing-misuse", "get_elapsed_time", "an event was made with disable_timing=True")
             return
-        mark = _recorded.get(event)
-        if mark is None:
+        if event not in _recorded:
             if event not in _new:
                 continue  # made before the session: it may have been recorded then
-            monitor.violation("event-timing-misuse", "get_elapsed_time", "an event was never recorded")
-            return
-        use = (("event", mark, mark + 1, None, None, 1), "", None, True)
-        if monitor.checker.check_host_access([use], (), operation="get_elapsed_time", host=monitor.thread):  # type: ignore[list-item]
-            monitor.violation(
-                "event-timing-misuse", "get_elapsed_time", "the host has not waited for an event's record"
-            )
-            return
+            message = "an event was never recorded"
+        elif not monitor.checker.waited(event, monitor.thread):
+            message = "the host has not waited for an event's record"
+        else:
+            continue
+        monitor.violation("event-timing-misuse", "get_elapsed_time", message)
+        return
 
 
 _new: set[int] = set()
@@ -266,7 +254,7 @@ def created(monitor: Monitor, event: int, *, timed: bool) -> None:
 def gone(event: int) -> None:
     """The handle of an event may mean another one from now on."""
     _untimed.discard(event)
-    _recorded.pop(event, None)
+    _recorded.discard(event)
     _new.discard(event)
     captured_events.discard(event)
     pinned.internal_events.discard(event)
