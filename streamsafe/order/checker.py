@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from streamsafe.order import edges
 from streamsafe.order.capture import Capture, Captured, CaptureMode, Graph, Subject
-from streamsafe.order.clocks import Carrier, Devices, Event, Timeline, Wait, obey
+from streamsafe.order.clocks import Carrier, Devices, Event, Recorded, Timeline, Wait, obey
 from streamsafe.order.explain import Explainer, Render, no_stack
 from streamsafe.order.hazard import Conflict, Mode
 from streamsafe.order.memory import HOST, Cell, Found, Partial, Record, Shadow, Space, Use, pieces
@@ -134,8 +134,7 @@ class Checker:
             capture.graph.records.append(cell)
         else:
             capture.program.record(event, stream, site=site)
-            cell.stamp(timeline, self._sequence, site)
-            cell.covered, cell.clock, cell.capture = 0, {}, capture
+            cell.stamp(timeline, self._sequence, site, capture)
         return []
 
     def wait(
@@ -168,7 +167,7 @@ class Checker:
             capture.graph.waits.append(cell)
             return []
         if captured is None:
-            if cell.source is None:
+            if cell.record is None:
                 return []
             message = f"{timeline.name} is capturing, the event was recorded by work that is not captured"
             return [self._violation("unjoined-capture-stream", timeline, "wait", message, site)]
@@ -219,6 +218,7 @@ class Checker:
         forbidden = self._forbidden("device", line, "synchronize", host, site)
         if not forbidden:
             self._sequence += 1
+            self._log_device(line, device, site)
             obey(edges.synchronize_device(line, device, self._devices))
             self._devices[device].drop_finished(self._hosts.values())
         return forbidden
@@ -606,23 +606,28 @@ class Checker:
                 return [self._violation("sync-in-capture", timeline, operation, message, site)]
         return []
 
-    def _log(self, line: Timeline, cell: Event, site: object) -> None:
-        line.log.append(
-            Wait(
-                cell,
-                cell.source,
-                cell.covered,
-                cell.sequence,
-                cell.idle_since,
-                cell.site,
-                self._sequence,
-                site,
-            )
-        )
+    def _implicit(self, timeline: Timeline, operation: str, site: object) -> list[Conflict]:
+        """The default stream would wait for a blocking stream that is capturing: CUDA refuses (GP-02)."""
+        for member in self._devices[timeline.device].blocking:
+            if member.capture is not None:
+                message = f"{timeline.name} would wait for {member.name}, which is capturing"
+                return [self._violation("sync-in-capture", timeline, operation, message, site)]
+        return []
+
+    def _log(self, line: Timeline, event: Event, site: object) -> None:
+        whom = "an event" if event.record is None else event.record.source.name
+        line.log.append(Wait(whom, event, event.record, event.replaced, None, self._sequence, site))
 
     def _log_stream(self, line: Timeline, source: Timeline, site: object) -> None:
         now = self._sequence
-        line.log.append(Wait(None, source, source.count, now, source.last, None, now, site))
+        present = Recorded(source, source.count, now, None, source.last)
+        line.log.append(Wait(source.name, None, present, None, None, now, site))
+
+    def _log_device(self, line: Timeline, device: Space, site: object) -> None:
+        now = self._sequence
+        idle_since = max(stream.last for stream in self._devices[device].streams)
+        present = Recorded(self._devices[device].legacy, 0, now, None, idle_since)
+        line.log.append(Wait(f"device {device}", None, present, None, device, now, site))
 
     def _ordered(self, timeline: Timeline, *hosts: Timeline) -> Callable[[Partial], bool]:
         """Whether an access comes before what ``timeline`` would do next, given by one of ``hosts``."""
@@ -653,6 +658,12 @@ class Checker:
         graph: Graph | None = None,
     ) -> list[Conflict]:
         """The general case: launch edges, examination, verdict, commit."""
+        if timeline.kind == "legacy" and self._captures:
+            refused = self._implicit(timeline, operation, site)
+            if refused:
+                if veto is not None:
+                    veto(refused)
+                return refused
         self._sequence += 1
         before = (timeline.clock, timeline.count, timeline.shown)
         if timeline is not line:
@@ -675,7 +686,8 @@ class Checker:
             conflicts.extend(self._overwritten(graph, record, trial))
         chosen = self._choose(found, record, trial) if found else []
         conflicts.extend(
-            self._explain.pair(pair, record, line, lambda source: _needs(plan, source)) for pair in chosen
+            self._explain.pair(pair, record, line, lambda source: _needs(plan, source, line))
+            for pair in chosen
         )
         if trial or (conflicts and veto is not None and veto(conflicts)):
             timeline.clock, timeline.count, timeline.shown = before
@@ -689,7 +701,7 @@ class Checker:
         record.count = timeline.count
         timeline.last = self._sequence
         if timeline.kind != "host" or self._threads:  # with one host, whatever is enqueued comes after it
-            self._commit(plan, record)
+            self._commit(plan, record, line)
         if graph is not None:
             obey(edges.replayed(graph, timeline))
             for event in graph.records:
@@ -750,8 +762,14 @@ class Checker:
             if pair.certain:
                 timeline.learn(pair.first.timeline.snapshot())
 
-    def _commit(self, plan: Plan, record: Record) -> None:
+    def _commit(self, plan: Plan, record: Record, host: Timeline) -> None:
+        served = record.timeline.served
+        known = host.clock
         for use, mode, start, stop, view, cells in plan:
+            for cell in cells:
+                write = cell.write
+                if write is not None and known.get(write.timeline.id, 0) < write.count:
+                    served[write.timeline.id] = record.sequence
             shadow = self._shadows[use[0][0]]
             if len(cells) > 1 or cells[0].stop != stop:
                 # another use of the same operation may have cut or merged them since
@@ -851,10 +869,13 @@ def _rank(pair: Found) -> tuple[Any, ...]:
     return (not pair.certain, pair.second_mode == "writes", -pair.first.sequence)
 
 
-def _needs(plan: Plan, source: Timeline) -> bool:
-    """Whether an operation reads or overwrites what ``source`` wrote last."""
+def _needs(plan: Plan, source: Timeline, host: Timeline) -> bool:
+    """Whether an operation reads or overwrites what ``source`` wrote last and the host did not wait for."""
     writes = (cell.write for *_, cells in plan for cell in cells)
-    return any(write is not None and write.timeline is source for write in writes)
+    return any(
+        write is not None and write.timeline is source and not host.knows(source, write.count)
+        for write in writes
+    )
 
 
 __all__ = ["Captured", "Checker", "Graph", "Kind", "Owner", "Render", "Veto"]

@@ -38,25 +38,41 @@ class Snapshot(NamedTuple):
     clock: Clock
 
 
+class Recorded(NamedTuple):
+    """One record of an event: whose, how far it covers it, when and where, and when the source last did something."""
+
+    source: Timeline
+    covered: int
+    sequence: int
+    site: object
+    idle_since: int
+
+
 class Wait(NamedTuple):
     """A wait that happened, kept to explain a hazard.
 
     Attributes:
+        whom: what was waited for, in words.
         event: what was waited for, when that was an event; its present state may tell that it was recorded too late.
-        source, covered, recorded: the timeline the wait was for, how far it covers it and when that was fixed; no
-            source when the event had never been recorded.
-        idle_since: when the source had last done something at that moment.
-        sequence, site: when and where the wait stands. record_site: where the event was recorded.
+        record: what it stood for at the wait; None: never recorded. For a stream or device: its present.
+        replaced: the record before that one, which it overwrote.
+        device: set when the wait was for all streams of a device.
+        sequence, site: when and where the wait stands.
     """
 
+    whom: str
     event: Event | None
-    source: Timeline | None
-    covered: int
-    recorded: int
-    idle_since: int
-    record_site: object
+    record: Recorded | None
+    replaced: Recorded | None
+    device: Hashable
     sequence: int
     site: object
+
+    def covers_some_of(self, source: Timeline) -> bool:
+        """Whether it was a wait for that timeline."""
+        if self.device is not None:
+            return self.device == source.device
+        return self.record is not None and self.record.source is source
 
 
 class Carrier:
@@ -88,10 +104,24 @@ class Timeline(Carrier):
         gone: the handle was destroyed.
         last: sequence number of its last access.
         log: its last waits.
+        served: by timeline id, the last access that needed something of that timeline, ordered by no host.
         capture: the capture that takes what is enqueued here, if any.
     """
 
-    __slots__ = ("capture", "count", "device", "gone", "id", "key", "kind", "last", "log", "name", "shown")
+    __slots__ = (
+        "capture",
+        "count",
+        "device",
+        "gone",
+        "id",
+        "key",
+        "kind",
+        "last",
+        "log",
+        "name",
+        "served",
+        "shown",
+    )
 
     def __init__(self, key: Hashable, device: Hashable, kind: Kind, name: str) -> None:
         super().__init__()
@@ -105,6 +135,7 @@ class Timeline(Carrier):
         self.gone = False
         self.last = 0
         self.log: deque[Wait] = deque(maxlen=LOG_LENGTH)
+        self.served: dict[int, int] = {}
         self.capture: Capture | None = None
 
     def knows(self, timeline: Timeline, count: int) -> bool:
@@ -133,37 +164,35 @@ class Event(Carrier):
 
     Attributes:
         key: the caller's.
-        source, covered: timeline and count of the last record; no source when never recorded.
-        sequence, site: when and where it was recorded. idle_since: when the source had last done something then.
+        record, replaced: the last record and the one before it, None when there is none.
         capture: the capture in which it was recorded, if any: outside it orders nothing (GC-20).
     """
 
-    __slots__ = ("capture", "covered", "idle_since", "key", "sequence", "site", "source")
+    __slots__ = ("capture", "key", "record", "replaced")
 
     def __init__(self, key: Hashable) -> None:
         super().__init__()
         self.key = key
-        self.source: Timeline | None = None
-        self.covered = 0
-        self.sequence = 0
-        self.idle_since = 0
-        self.site: object = None
+        self.record: Recorded | None = None
+        self.replaced: Recorded | None = None
         self.capture: Capture | None = None
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(self.source.id if self.source else 0, self.covered, self.clock)
+        if self.record is None:
+            return Snapshot(0, 0, self.clock)
+        return Snapshot(self.record.source.id, self.record.covered, self.clock)
 
     def learn(self, news: Snapshot, forget: bool = False) -> None:
-        """An event has one record at a time, so it always forgets."""
-        _, self.covered, self.clock = news
+        """An event holds one record at a time, so it always forgets. :meth:`stamp` says whose."""
+        self.clock = news.clock
 
-    def stamp(self, source: Timeline, sequence: int, site: object) -> None:
-        """Whose record it now holds."""
-        self.source = source
-        self.idle_since = source.last
-        self.sequence = sequence
-        self.site = site
-        self.capture = None
+    def stamp(self, source: Timeline, sequence: int, site: object, capture: Capture | None = None) -> None:
+        """Whose record it now holds. One made in a capture covers nothing outside it."""
+        self.replaced = self.record
+        self.record = Recorded(source, source.count if capture is None else 0, sequence, site, source.last)
+        self.capture = capture
+        if capture is not None:
+            self.clock = {}
 
 
 def _merge(into: Clock, news: Snapshot, own: int = 0) -> bool:
@@ -229,7 +258,9 @@ class Devices(dict[Hashable, Device]):
         device = self[stream.device]
         clock = stream.clock
         if stream.kind == "legacy":
-            return all(clock.get(other.id, 0) >= other.count for other in device.blocking)
+            return all(
+                clock.get(other.id, 0) >= other.count and other.capture is None for other in device.blocking
+            )
         return clock.get(device.legacy.id, 0) >= device.legacy.count
 
     def is_legacy(self, stream: CarrierKey) -> bool:

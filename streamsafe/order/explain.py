@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from streamsafe.order.capture import Graph
-from streamsafe.order.clocks import Timeline, Wait
+from streamsafe.order.clocks import Recorded, Timeline, Wait
 from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Mode, Note
 from streamsafe.order.memory import HOST, Found, Partial, Record, Use
 from streamsafe.order.pools import Block
@@ -150,14 +150,10 @@ class Explainer:
 
     def _nearest(self, source: Timeline, target: Timeline, host: Timeline) -> tuple[Note, ...]:
         """The last edge from the first timeline that the second operation does have."""
-        for wait in _waits(target, host):
-            if wait.source is source:
-                who = target if wait in target.log else host
-                return (
-                    self.note(
-                        f"{who.name} last waited for {source.name} here, for what came before", wait.site
-                    ),
-                )
+        for who, wait in _waits(target, host):
+            if wait.covers_some_of(source):
+                message = f"{who.name} last waited for {wait.whom} here: that covers what came before"
+                return (self.note(message, wait.site),)
         return ()
 
     def _missed_wait(
@@ -167,52 +163,55 @@ class Explainer:
         source, target = first.timeline, second.timeline
         if source.kind == "host":
             return []
-        for wait in _waits(target, host):
-            who = target if wait in target.log else host
-            event = wait.event
-            if (
-                event is not None
-                and event.source is source
-                and event.capture is None
-                and event.covered >= first.count
-                and event.sequence > max(wait.sequence, first.sequence)
-            ):
+
+        def covers(record: Recorded | None) -> bool:
+            return record is not None and record.source is source and record.covered >= first.count
+
+        for who, wait in _waits(target, host):
+            now = wait.event.record if wait.event is not None and wait.event.capture is None else None
+            if now is not None and covers(now) and now.sequence > max(wait.sequence, first.sequence):
                 message = f"{who.name} waits for the event before it is recorded: this orders nothing"
-                return [self.note(message, wait.site), self.note("recorded only here", event.site)]
+                return [self.note(message, wait.site), self.note("recorded only here", now.site)]
             if wait.sequence < first.sequence:
                 continue
-            if wait.source is None:
+            record = wait.record
+            if record is None:
                 return [self.note(f"{who.name} waits for an event that was never recorded", wait.site)]
-            if wait.source is source:
-                if wait.covered < first.count:
+            if record.source is source:
+                if not covers(record):
                     message = f"{who.name} waits for an event that was recorded before the first access"
-                    return [
-                        self.note(message, wait.site),
-                        self.note("recorded too early here", wait.record_site),
-                    ]
-            elif wait.idle_since < first.sequence < wait.recorded and not needs(wait.source):
-                message = (
-                    f"{who.name} waits for {wait.source.name}, but the first access runs on {source.name}"
-                )
-                return [
-                    self.note(message, wait.site),
-                    self.note("recorded on another stream here", wait.record_site),
-                ]
+                    return [self.note(message, wait.site), self.note("recorded too early here", record.site)]
+                continue
+            if covers(wait.replaced):
+                message = f"{who.name} waits for an event that was recorded for {source.name} and then again"
+                return [self.note(message, wait.site), self.note("recorded again here", record.site)]
+            used = target.served.get(record.source.id, 0) > wait.sequence or needs(record.source)
+            if record.idle_since < first.sequence and not used:
+                message = f"{who.name} waits for {wait.whom}, but the first access runs on {source.name}"
+                return [self.note(message, wait.site), *self._recorded(wait)]
         for wait in reversed(source.log):
             if wait.sequence < first.sequence:
                 break
-            if wait.source is target and (source.last < wait.sequence or not wait.idle_since):
+            record = wait.record
+            if record is None or record.source is not target:
+                continue
+            if source.last < wait.sequence or not record.idle_since:
                 message = f"{source.name} waits for {target.name} here: the wait is turned round"
-                return [self.note(message, wait.site), self.note("recorded here", wait.record_site)]
+                return [self.note(message, wait.site), *self._recorded(wait)]
         return []
 
+    def _recorded(self, wait: Wait) -> list[Note]:
+        if wait.event is None or wait.record is None:
+            return []
+        return [self.note("the event was recorded here", wait.record.site)]
 
-def _waits(target: Timeline, host: Timeline) -> list[Wait]:
+
+def _waits(target: Timeline, host: Timeline) -> list[tuple[Timeline, Wait]]:
     """What the second timeline, or the host before the enqueue, waited for; the latest first."""
-    waits = list(target.log)
+    waits = [(target, wait) for wait in target.log]
     if host is not target:
-        waits.extend(host.log)
-    return sorted(waits, key=lambda wait: wait.sequence, reverse=True)
+        waits.extend((host, wait) for wait in host.log)
+    return sorted(waits, key=lambda each: each[1].sequence, reverse=True)
 
 
 def _reuse(block: Block | None) -> Literal["torch", "cupy"]:
