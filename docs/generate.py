@@ -37,7 +37,12 @@ def index(rules: list[Rule]) -> str:
     """The list of all rules."""
     lines = ["# Rules", "", "A code is never reused. `streamsafe rule CODE` prints a rule's page.", ""]
     for prefix, title in FAMILIES.items():
-        lines += [f"## {title} ({prefix})", "", "| code | name | severity | what it reports |", "|---|---|---|---|"]
+        lines += [
+            f"## {title} ({prefix})",
+            "",
+            "| code | name | severity | what it reports |",
+            "|---|---|---|---|",
+        ]
         for rule in rules:
             if rule.code.startswith(prefix):
                 link = f"[{rule.name}](rules/{rule.name}.md)"

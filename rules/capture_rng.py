@@ -1,8 +1,8 @@
 """SS404 capture-rng
 
 ## What it does
-Reports, inside a graph capture, random numbers drawn from an explicit generator that is not registered with
-the graph, and reads or writes of random number state.
+Reports random numbers drawn inside a graph capture from an explicit generator that is not registered with the
+graph, and reads or writes of random number state there.
 
 ## Why is this bad?
 A graph replays the same kernels with the same arguments, so the offset of a generator has to be kept on the

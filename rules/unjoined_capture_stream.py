@@ -1,8 +1,8 @@
 """SS402 unjoined-capture-stream
 
 ## What it does
-Reports, inside a graph capture, work on a stream that was not forked from the capturing stream or is not
-joined back to it before the capture ends, and waits for work that was not captured.
+Reports work inside a graph capture on a stream that was not forked from the capturing stream or is not joined
+back to it before the capture ends, and waits in a capture for work that was not captured.
 
 ## Why is this bad?
 A stream that the capture does not know runs its work at once, and only once: the graph does not contain it,

@@ -14,6 +14,7 @@ import click
 from streamsafe.cli import Failure
 from streamsafe.config import Config, ConfigError, Configs
 from streamsafe.order.hazard import CONFIDENCES, Confidence
+from streamsafe.report.paths import shown
 from streamsafe.static import project
 from streamsafe.static.discovery import File, Found, discover
 
@@ -131,12 +132,12 @@ def _run(options: Options) -> int:
     checked = [*plan.unread, *project.check(plan.tasks, options.jobs)]
     crashes = [result for result in checked if result.crash]
     for result in crashes:
-        _error(f"internal error, {result.path} was not checked: {result.crash}; please report it")
+        _error(f"internal error, {shown(result.path)} was not checked: {result.crash}; please report it")
     outcome, texts = _collect(options, configs, found.files, plan, checked, given)
     if options.write_baseline and options.baseline is not None:
         return _write_baseline(options.baseline, outcome, texts) if not crashes else 2
     findings = outcome.findings if outcome is not None else []
-    _show(options, findings, outcome, texts, len(found.files))
+    _show(options, findings, outcome, texts, len(found.files) - len(crashes))
     if crashes or found.problems:
         return 2
     return 1 if findings and not options.exit_zero else 0

@@ -5,12 +5,15 @@ from __future__ import annotations
 import click
 
 from streamsafe import registry
+from streamsafe.cli import Failure
+from streamsafe.rule import Rule
 
 
 @click.command()
 @click.argument("code", metavar="CODE")
 def rule(code: str) -> None:
     """Explain a rule, given its code or its name."""
+    _all_rules()
     found = registry.rule(code)
     if found is None:
         raise click.UsageError(f"no rule has the code or the name {code!r}; see `streamsafe rules`")
@@ -23,7 +26,7 @@ def rule(code: str) -> None:
 )
 def rules(output_format: str) -> None:
     """List all rules: code, name, severity, and whether they are on by default."""
-    known = registry.all_rules().values()
+    known = _all_rules()
     if output_format == "json":
         import json
 
@@ -43,3 +46,10 @@ def rules(output_format: str) -> None:
     for item in known:
         off = "" if item.default else "  (off by default)"
         click.echo(f"{item.code}  {item.name:<{width}}  {item.severity}{off}")
+
+
+def _all_rules() -> list[Rule]:
+    try:
+        return list(registry.all_rules().values())
+    except registry.RegistryError as error:
+        raise Failure(str(error)) from error

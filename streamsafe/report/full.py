@@ -50,7 +50,7 @@ def _lines(finding: Finding, texts: Texts, style: Style) -> Iterator[str]:
         here = [label for label in labels if label.span.filename == filename]
         arrow = style("-->" if number == 0 else ":::", fg="blue", bold=True)
         anchor = finding.span if number == 0 else min(here, key=lambda label: label.span.row).span
-        yield f"{' ' * gutter} {arrow} {location(anchor, texts[filename])}"
+        yield f"{' ' * gutter}{arrow} {location(anchor, texts[filename])}"
         yield f"{' ' * gutter} {bar}"
         yield from _source(here, texts, gutter, colour, style)
     yield f"{' ' * gutter} {bar}"

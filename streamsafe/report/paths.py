@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 
-from streamsafe.order.hazard import Span
-from streamsafe.static.reading import Text
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streamsafe.order.hazard import Span
+    from streamsafe.static.reading import Text
 
 
 def shown(path: str) -> str:
