@@ -506,9 +506,9 @@ class Checker:
     def waited(self, event: Hashable, host: Hashable = None) -> bool:
         """Whether the host comes after the event's last record; false when it was never recorded."""
         cell = self._events.get(event)
-        if cell is None or cell.source is None or cell.capture is not None:
+        if cell is None or cell.record is None or cell.capture is not None:
             return False
-        return self._host_of(host).knows(cell.source, cell.covered)
+        return self._host_of(host).knows(cell.record.source, cell.record.covered)
 
     def capture_violation(
         self, violation: str, stream: Hashable, *, operation: str, message: str = "", site: object = None
@@ -735,26 +735,24 @@ class Checker:
         """One conflict for each missing edge: certain before possible, a read before a write, the last access first."""
         best: dict[Hashable, Found] = {}
         for pair in found:
-            if not pair.certain:
-                suspicion = (
-                    pair.first.timeline.id,
-                    second.timeline.id,
-                    pair.first.operation,
-                    second.operation,
-                )
-                if suspicion in self._suspected:
-                    continue
+            if not pair.certain and self._suspicion(pair, second) in self._suspected:
+                continue
             key = (pair.first.timeline, pair.first_block is not pair.block)
             other = best.get(key)
             if other is None or _rank(pair) < _rank(other):
                 best[key] = pair
+            elif other.first is pair.first and other.use is pair.use and other.second_mode == pair.second_mode:
+                # the same pair in the next cell
+                best[key] = other._replace(start=min(other.start, pair.start), stop=max(other.stop, pair.stop))
         if not trial:
             for pair in best.values():
                 if not pair.certain:
-                    self._suspected.add(
-                        (pair.first.timeline.id, second.timeline.id, pair.first.operation, second.operation)
-                    )
+                    self._suspected.add(self._suspicion(pair, second))
         return list(best.values())
+
+    @staticmethod
+    def _suspicion(pair: Found, second: Record) -> Hashable:
+        return (pair.first.timeline.id, second.timeline.id, pair.first.operation, second.operation)
 
     def _assume(self, timeline: Timeline, chosen: list[Found]) -> None:
         """Go on as if the missing edges had been there."""
@@ -774,7 +772,8 @@ class Checker:
             if len(cells) > 1 or cells[0].stop != stop:
                 # another use of the same operation may have cut or merged them since
                 cells = shadow.overlapping(start, stop)
-            if view is not None or not use[3]:
+            if view is not None or not use[3] or record.timeline.kind == "host":
+                # a host thread hides no stream's access: two threads are not compared
                 for cell in cells:
                     cell.commit_partial(Partial(record, mode, view, use[3], cell.block))
             elif mode == "reads":

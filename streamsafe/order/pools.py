@@ -121,7 +121,7 @@ def begin_life(shadow: Shadow, block: Block, ordered: Callable[[Partial], bool])
 def end_life(shadow: Shadow, block: Block) -> None:
     """The block is freed: the streams it was recorded on keep it until what they have been given by now is done."""
     covering = [stream for stream in block.recorded if stream is not block.timeline]
-    if not covering or block.owner != "torch":
+    if not covering or block.owner not in ("torch", "pinned"):
         return
 
     def uncovered(entry: Partial) -> bool:

@@ -25,6 +25,9 @@ _MODES: dict[int, CaptureMode] = {
 executables: dict[int, Captured] = {}
 """Handle of an executable graph -> what it does."""
 
+definitions: dict[int, Captured] = {}
+"""Handle of a graph that is not executable yet -> what it does (direct calls of the runtime)."""
+
 UNKNOWN_GRAPH = "a graph captured before the session was launched: what it reads and writes is not known"
 
 

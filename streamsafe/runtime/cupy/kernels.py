@@ -70,12 +70,18 @@ class TracedFunction(Function):
                     reads.append(uses.of_array(argument))
                 elif direction == "writes":
                     writes.append(uses.of_array(argument))
+                elif direction == "updates":
+                    reads.append(uses.of_array(argument))
+                    writes.append(uses.of_array(argument))
                 else:
                     writes.append(uses.of_array(argument, False))
             elif isinstance(argument, uses.MemoryPointer):
                 direction = directions[position] if position < known else "unknown"
-                touch = uses.of_pointer(argument, certain=direction in ("reads", "writes"))
-                (reads if direction == "reads" else writes).append(touch)
+                touch = uses.of_pointer(argument, certain=direction != "unknown")
+                if direction in ("reads", "updates"):
+                    reads.append(touch)
+                if direction != "reads":
+                    writes.append(touch)
             elif position < known and directions[position] != "value":
                 touched = _of_number(argument)
                 if touched is not None:

@@ -71,6 +71,24 @@ def block_at(address: int) -> tuple[int, int, int] | None:
     return (device, start, size) if address < start + size else None
 
 
+_raw: dict[int, tuple[Any, int]] = {}
+"""Address -> (device, serial) of blocks that the program asked the runtime for itself."""
+
+
+def remember(monitor: Monitor, start: int, size: int, device: int, *, owner: Any, stream: Hashable) -> None:
+    """The program got memory straight from the runtime."""
+    _raw[start] = (device, monitor.allocate(device, start, size, stream=stream, owner=owner))
+    _blocks[start] = (size, device)
+
+
+def forget(monitor: Monitor, start: int) -> None:
+    """The program gave memory back to the runtime."""
+    found = _raw.pop(start, None)
+    _blocks.pop(start, None)
+    if found is not None:
+        monitor.freed(found[0], start, found[1])
+
+
 def _address(memory: Any) -> int:
     return memory if isinstance(memory, int) else int(memory.value or 0)
 

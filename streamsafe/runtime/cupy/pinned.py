@@ -76,6 +76,26 @@ def region(monitor: Monitor, address: int, size: int) -> uses.Touch | None:
     return uses.of_bytes(HOST, address, size)
 
 
+def holds(address: int) -> bool:
+    """Whether an address is in the user's pinned memory."""
+    return _blocks.holding(address) is not None
+
+
+def register(monitor: Monitor, start: int, size: int) -> None:
+    """The program pinned memory itself."""
+    _serials[start] = monitor.allocate(HOST, start, size, stream=None, owner="pinned")
+    _blocks.add(start, size)
+
+
+def unregister(monitor: Monitor, start: int) -> None:
+    """The program's own pinned memory goes."""
+    serial = _serials.pop(start, None)
+    if serial is not None:
+        _blocks.discard(start)
+        monitor.freed(HOST, start, serial)
+
+
+_serials: dict[int, int] = {}
 _last_copy: tuple[int, int] = (0, 0)
 _last_source: tuple[Hashable, int] | None = None
 internal_events: set[int] = set()

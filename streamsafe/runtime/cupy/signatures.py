@@ -11,7 +11,8 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-Direction = Literal["reads", "writes", "unknown", "value"]
+Direction = Literal["reads", "writes", "updates", "unknown", "value"]
+"""``updates``: reads and writes."""
 
 
 class Parameter(NamedTuple):
@@ -156,52 +157,71 @@ def _scan(name: str, body: str) -> Direction:
         if len(names) == before:
             break
     directions = {_uses(known, body) for known in names}
-    for direction in ("writes", "unknown"):
-        if direction in directions:
-            return direction  # type: ignore[return-value]
-    return "reads"
+    if "updates" in directions or {"writes", "reads"} <= directions:
+        return "updates"
+    if "writes" in directions:
+        return "writes"
+    return "unknown" if "unknown" in directions else "reads"
 
 
 _ASSIGN = r"\s*(?:=(?!=)|\+=|-=|\*=|/=|%=|&=|\|=|\^=|<<=|>>=|\+\+|--)"
 
 
-def _uses(name: str, body: str) -> Direction:
+def _uses(name: str, body: str) -> Direction | None:
+    """What is done through one name, other than giving it another name; None when nothing is."""
+    body = ";" + body
     word = rf"(?<![\w.]){re.escape(name)}\b"
-    written = (
+    updated = (
         rf"(?:\+\+|--)\s*{word}\s*\[",
         rf"\batomic\w*\s*\(\s*&?\s*\(?\s*{word}",
+    )
+    if any(re.search(pattern, body) for pattern in updated):
+        return "updates"
+    written = (
         rf"\b(?:__st\w*|store\w*)\s*\(\s*&?\s*{word}",
-        rf"\*\s*\(?\s*{word}[^;=()]*\)?{_ASSIGN}",
+        rf"(?:[;{{}}():,]|\belse)\s*\*\s*\(?\s*{word}[^;=()]*\)?{_ASSIGN}",
         rf"\breinterpret_cast\s*<[^<>]*\*\s*>\s*\(\s*{word}[^;=]*?\)\s*\[[^\];]*\]{_ASSIGN}",
         rf"\(\s*\([^()]*\*\s*\)\s*{word}\s*\)\s*\[[^;]*?\]{_ASSIGN}",
     )
-    if any(re.search(pattern, body) for pattern in written):
-        return "writes"
-    unknown = False
+    writes = any(re.search(pattern, body) for pattern in written)
+    reads = unknown = False
     for match in re.finditer(word, body):
         rest = body[match.end() :].lstrip()
+        before = body[: match.start()].rstrip()
         if rest.startswith("["):
-            close = _closing(rest, 0, "[", "]")
-            after = rest[close + 1 :] if close is not None else ""
-            while after.lstrip().startswith("["):
-                after = after.lstrip()
+            after = rest
+            while after.startswith("["):
                 close = _closing(after, 0, "[", "]")
-                after = after[close + 1 :] if close is not None else ""
-            after = re.sub(r"^\s*\.\s*\w+", "", after)
-            if re.match(_ASSIGN, after):
-                return "writes"
-            before = body[: match.start()].rstrip()
-            if before.endswith("&") and not before.endswith("&&"):
-                unknown = True
+                after = after[close + 1 :].lstrip() if close is not None else ""
+            after = re.sub(r"^\.\s*\w+", "", after)
+            assigned = re.match(_ASSIGN, after)
+            if assigned is not None:
+                writes = True
+                reads = reads or assigned.group().strip() != "="
+            elif before.endswith("&") and not before.endswith("&&"):
+                unknown = unknown or not re.search(r"[\w>]\s*&\s*$|=\s*&$", before)
+                reads = True
+            else:
+                reads = True
         elif rest.startswith("->"):
             if re.match(rf"->\s*\w+{_ASSIGN}", rest):
-                return "writes"
+                writes = True
+            else:
+                reads = True
         elif rest.startswith((".size", ".ndim", ".shape", ".strides")):
             continue
-        elif body[: match.start()].rstrip().endswith("*") and re.match(r"[;,)+\-*/<>]", rest or ";"):
+        elif before.endswith("*") and re.match(r"[;,)+\-*/<>]", rest or ";"):
+            reads = True
+        elif re.match(r"(?:[!=]=|&&|\|\||\?)", rest) or before.endswith("!"):
             continue
-        elif re.match(r"(?:[!=]=|&&|\|\||\?)", rest) or body[: match.start()].rstrip().endswith("!"):
+        elif re.search(r"(?:\*|\bauto)\s*\w+\s*=\s*(?:\([^()]*\)\s*)?$", before):
+            continue  # an alias: what is done through it is looked at under its own name
+        elif before.endswith("*") or writes and re.match(_ASSIGN, rest):
             continue
         else:
             unknown = True
-    return "unknown" if unknown else "reads"
+    if writes:
+        return "updates" if reads else "writes"
+    if unknown:
+        return "unknown"
+    return "reads" if reads else None
