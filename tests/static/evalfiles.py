@@ -1,0 +1,147 @@
+"""Fixtures with their expectations in comments, and one in-process run of `streamsafe check` over a tree.
+
+`# expect: SS101 SS201` stands on the line of a finding, `# expect-possible: SS113` on the line of one that is shown
+only at `--confidence possible`. `# expect-any: SS402` on several lines of one definition means one finding on one of
+them, `# expect-any: SS101|SS103` of one of these codes. `# redundant: why` stands on an ordering statement without which the definition is silent all the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from streamsafe.cli import main
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "static"
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One finding: where it stands, and where its first access stands, if it has one."""
+
+    row: int
+    code: str
+    first_row: int | None = None
+
+
+@dataclass(frozen=True)
+class EvalFile:
+    """A fixture and what it expects."""
+
+    path: Path
+    text: str = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @cached_property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+    @cached_property
+    def definitions(self) -> list[Definition]:
+        """The functions and classes at the top of the file."""
+        return [n for n in ast.parse(self.text).body if isinstance(n, Definition)]
+
+    def definition_at(self, row: int) -> str:
+        """The name of the definition that holds a row."""
+        for node in self.definitions:
+            if first_row(node) <= row <= (node.end_lineno or 0):
+                return node.name
+        return "<module>"
+
+    def marked(self, marker: str) -> list[tuple[int, str]]:
+        """Rows and codes of one marker."""
+        pattern = re.compile(rf"# {marker}: ([^#]*)")
+        return [
+            (row, codes)
+            for row, line in enumerate(self.lines, 1)
+            for match in pattern.finditer(line)
+            for codes in match[1].split()
+        ]
+
+    @cached_property
+    def alternatives(self) -> dict[tuple[str, str], set[int]]:
+        """(definition, codes) -> the rows of which one carries the finding."""
+        rows: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for row, codes in self.marked("expect-any"):
+            rows[self.definition_at(row), codes].add(row)
+        return dict(rows)
+
+    @cached_property
+    def codes(self) -> set[str]:
+        """Every code that is expected somewhere in the file."""
+        return {
+            code for marker in ("expect", "expect-any", "expect-possible") for _, code in self.marked(marker)
+        }
+
+    def variants(self) -> list[str]:
+        """The library spellings that give the same verdict."""
+        match = re.search(r"^# variants: (.*)$", self.text, re.MULTILINE)
+        return [v.strip() for v in match[1].split(",")] if match else []
+
+    def disagreements(self, found: list[Found]) -> list[str]:
+        """What was found and not expected, and the other way round, as lines to read."""
+        left = {(f.row, f.code) for f in found}
+        wrong = []
+        for row, code in self.marked("expect"):
+            if (row, code) in left:
+                left.remove((row, code))
+            else:
+                wrong.append(self._line("missing alarm", row, code))
+        for (name, code), rows in self.alternatives.items():
+            here = {(row, code) for row in rows} & left
+            left -= here
+            if len(here) != 1:
+                wrong.append(
+                    f"# {'missing alarm' if not here else 'one alarm too many'}: {self.name}.{name} {code}"
+                )
+        return wrong + [self._line("false alarm", row, code) for row, code in sorted(left)]
+
+    def _line(self, what: str, row: int, code: str) -> str:
+        where = f"{self.path.name}:{row} {code} in {self.definition_at(row)}"
+        return f"# {what}: {where}\n#     {self.lines[row - 1].strip()}"
+
+
+def first_row(node: Definition) -> int:
+    """The first row of a definition, decorators included."""
+    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
+
+
+def eval_files(prefixes: tuple[str, ...] = ("ss",)) -> list[EvalFile]:
+    """The fixtures whose names begin with one of the prefixes."""
+    paths = sorted(p for p in FIXTURES.glob("*.py") if p.name.startswith(prefixes))
+    return [EvalFile(p, p.read_text(encoding="utf-8")) for p in paths]
+
+
+def check_tree(root: Path, *options: str) -> dict[str, list[Found]]:
+    """File name relative to the root -> findings, by one run of `streamsafe check`."""
+    arguments = ["check", "--isolated", "--output-format", "json", *options, str(root)]
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert result.exit_code in (0, 1), result.output
+    found: dict[str, list[Found]] = defaultdict(list)
+    findings: list[dict[str, Any]] = json.loads(result.stdout)
+    for finding in findings:
+        related = finding["related"]
+        name = Path(finding["filename"]).resolve().relative_to(root.resolve()).as_posix()
+        first = related[0]["location"]["row"] if related else None
+        found[name].append(Found(finding["location"]["row"], finding["code"], first))
+    return found
+
+
+def write_tree(root: Path, files: dict[str, str]) -> Path:
+    """Write sources under a root."""
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+    return root

@@ -1,0 +1,49 @@
+"""The verdict does not depend on how the library is spelled, and a suppression silences exactly what it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.static.evalfiles import FIXTURES, EvalFile, Found, check_tree, eval_files, write_tree
+from tests.static.transform import SPELLINGS, suppressed
+
+FILES = eval_files()
+SPELLED = [(file, spelling) for file in FILES for spelling in file.variants()]
+Lookup = Callable[[str], set[tuple[int, str]]]
+
+
+def verdicts(findings: dict[str, list[Found]]) -> Lookup:
+    return lambda name: {(f.row, f.code) for f in findings.get(name, [])}
+
+
+@pytest.fixture(scope="module")
+def usual() -> Lookup:
+    return verdicts(check_tree(FIXTURES))
+
+
+@pytest.fixture(scope="module")
+def spelled(tmp_path_factory: pytest.TempPathFactory) -> Lookup:
+    files = {f"{s}/{file.path.name}": SPELLINGS[s](file.text) for file, s in SPELLED}
+    return verdicts(check_tree(write_tree(tmp_path_factory.mktemp("spelled"), files)))
+
+
+@pytest.mark.parametrize(
+    ("file", "spelling"), SPELLED, ids=lambda v: v.name if isinstance(v, EvalFile) else v
+)
+def test_spelling(file: EvalFile, spelling: str, usual: Lookup, spelled: Lookup) -> None:
+    assert SPELLINGS[spelling](file.text) != file.text, "nothing to spell otherwise"
+    assert spelled(f"{spelling}/{file.path.name}") == usual(file.path.name)
+
+
+def test_suppressed(usual: Lookup, tmp_path: Path) -> None:
+    """With `# noqa: CODE` at each finding nothing is left, no unused suppression either."""
+    files = {
+        file.path.name: suppressed(file.text, sorted(usual(file.path.name)))
+        for file in FILES
+        if not file.name.startswith("ss9")
+    }
+    left = check_tree(write_tree(tmp_path, files))
+    assert {name: found for name, found in left.items() if found} == {}
