@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Literal
 
 from streamsafe.order import edges
-from streamsafe.order.capture import Capture, Captured, CaptureMode, Graph, Subject
+from streamsafe.order.capture import Capture, CaptureMode, Graph, Subject
 from streamsafe.order.clocks import Carrier, Devices, Event, Recorded, Timeline, Wait, obey
 from streamsafe.order.explain import Explainer, Render, no_stack
 from streamsafe.order.hazard import Conflict, Mode
@@ -741,9 +741,13 @@ class Checker:
             other = best.get(key)
             if other is None or _rank(pair) < _rank(other):
                 best[key] = pair
-            elif other.first is pair.first and other.use is pair.use and other.second_mode == pair.second_mode:
+            elif (
+                other.first is pair.first and other.use is pair.use and other.second_mode == pair.second_mode
+            ):
                 # the same pair in the next cell
-                best[key] = other._replace(start=min(other.start, pair.start), stop=max(other.stop, pair.stop))
+                best[key] = other._replace(
+                    start=min(other.start, pair.start), stop=max(other.stop, pair.stop)
+                )
         if not trial:
             for pair in best.values():
                 if not pair.certain:
@@ -765,9 +769,9 @@ class Checker:
         known = host.clock
         for use, mode, start, stop, view, cells in plan:
             for cell in cells:
-                write = cell.write
-                if write is not None and known.get(write.timeline.id, 0) < write.count:
-                    served[write.timeline.id] = record.sequence
+                for other in cell.against(mode):
+                    if known.get(other.timeline.id, 0) < other.count:
+                        served[other.timeline.id] = record.sequence
             shadow = self._shadows[use[0][0]]
             if len(cells) > 1 or cells[0].stop != stop:
                 # another use of the same operation may have cut or merged them since
@@ -869,12 +873,9 @@ def _rank(pair: Found) -> tuple[Any, ...]:
 
 
 def _needs(plan: Plan, source: Timeline, host: Timeline) -> bool:
-    """Whether an operation reads or overwrites what ``source`` wrote last and the host did not wait for."""
-    writes = (cell.write for *_, cells in plan for cell in cells)
-    return any(
-        write is not None and write.timeline is source and not host.knows(source, write.count)
-        for write in writes
-    )
+    """Whether an operation has to come after something of ``source`` that the host did not wait for."""
+    others = (other for _, mode, *_, cells in plan for cell in cells for other in cell.against(mode))
+    return any(other.timeline is source and not host.knows(source, other.count) for other in others)
 
 
-__all__ = ["Captured", "Checker", "Graph", "Kind", "Owner", "Render", "Veto"]
+__all__ = ["CaptureMode", "Checker", "Graph", "Kind", "Owner", "Render", "Veto"]

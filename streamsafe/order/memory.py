@@ -154,6 +154,16 @@ class Cell:
         if self.partial:
             yield from self.partial
 
+    def against(self, mode: Mode) -> list[Record]:
+        """The operations on all of it that one that reads, or writes, must come after."""
+        found = [] if self.write is None else [self.write]
+        if mode == "writes":
+            if self.read is not None:
+                found.append(self.read)
+            if self.readers:
+                found.extend(self.readers.values())
+        return found
+
     def keep(self, wanted: Callable[[Partial], bool]) -> bool:
         """Drop what is not wanted. Whether anything is left."""
         block = self.block

@@ -283,8 +283,19 @@ OPERATIONS: dict[str, type[Operation]] = {
 """The operations by the name they have in a trace."""
 
 
-def run(program: Iterable[Operation], *, threads: bool = False) -> list[Conflict]:
+class Program:
+    """A stream program that is being run: a checker, and its graphs by number."""
+
+    def __init__(self, *, threads: bool = False) -> None:
+        self.checker = Checker(threads=threads, render=lambda site: site if isinstance(site, tuple) else ())
+        self._graphs: dict[int, Graph] = {}
+
+    def apply(self, operation: Operation) -> list[Conflict]:
+        """Let one operation happen. Raises KeyError when it mentions a stream or graph that nothing introduced."""
+        return operation.apply(self.checker, self._graphs)
+
+
+def run(operations: Iterable[Operation], *, threads: bool = False) -> list[Conflict]:
     """All conflicts of a stream program, in the order in which they are met; the latent ones where it says finish."""
-    checker = Checker(threads=threads, render=lambda site: site if isinstance(site, tuple) else ())
-    graphs: dict[int, Graph] = {}
-    return [conflict for operation in program for conflict in operation.apply(checker, graphs)]
+    program = Program(threads=threads)
+    return [conflict for operation in operations for conflict in program.apply(operation)]

@@ -18,7 +18,7 @@ from streamsafe.order.checker import Checker
 from streamsafe.order.explain import Render, no_stack
 from streamsafe.order.hazard import Conflict, Frame
 from streamsafe.order.memory import Region, Use
-from streamsafe.order.program import OPERATIONS, Mark, Operation, run
+from streamsafe.order.program import OPERATIONS, Mark, Operation, Program
 
 VERSION = 1
 
@@ -54,7 +54,7 @@ class Trace:
         self.write(Mark(name=name, data=data))
 
     def _line(self, line: dict[str, object]) -> None:
-        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        self._file.write(json.dumps(line, separators=(",", ":"), default=_frame) + "\n")
 
 
 class Recorder(Checker):
@@ -67,6 +67,12 @@ class Recorder(Checker):
         self._write = write
         self._render = render
         self._inside = False
+
+
+def _frame(value: object) -> list[object]:
+    if not isinstance(value, Frame):
+        raise TypeError(f"a trace cannot hold {value!r}")
+    return [value.filename, value.line, value.function]
 
 
 def _recorded(verb: str, operation: type[Operation]) -> Callable[..., Any]:
@@ -130,7 +136,7 @@ def read(lines: Iterable[str]) -> tuple[dict[str, Any], Iterator[Operation]]:
     version = header.get("version")
     if version != VERSION:
         raise TraceError(f"line 1: trace version {version}; this streamsafe reads version {VERSION}")
-    return header, (_operation_of(_object(line, number), number) for number, line in numbered if line.strip())
+    return header, (_operation_of(_object(line, number), number) for number, line in numbered)
 
 
 def verify(trace: str | Path | Iterable[str]) -> list[Conflict]:
@@ -146,13 +152,23 @@ def verify(trace: str | Path | Iterable[str]) -> list[Conflict]:
     if isinstance(trace, (str, Path)):
         with open(trace, encoding="utf-8") as file:
             return verify(file)
-    header, operations = read(trace)
+    conflicts: list[Conflict] = []
+    number = 1
     try:
-        return run(operations, threads=bool(header.get("threads")))
+        header, operations = read(trace)
+        program = Program(threads=bool(header.get("threads")))
+        for operation in operations:
+            number += 1
+            conflicts += program.apply(operation)
     except UnicodeDecodeError as error:
         raise TraceError(f"this is not text: {error}") from error
     except KeyError as error:
-        raise TraceError(f"an operation mentions {error}, which nothing introduced") from error
+        raise TraceError(f"line {number}: it mentions {error}, which nothing introduced") from error
+    except TraceError:
+        raise
+    except (TypeError, ValueError, IndexError) as error:
+        raise TraceError(f"line {number}: {error}") from error
+    return conflicts
 
 
 def _object(line: str, number: int) -> dict[str, Any]:
