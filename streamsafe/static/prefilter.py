@@ -26,27 +26,26 @@ _TREAM = rb"""tream(?:
 _TRUE = rb"\((?:[^()\n]|\([^()\n]*\))*,\s*True\s*[,)]"
 _NEEDLES: tuple[tuple[bytes, bytes | None], ...] = (
     (b"tream", _TREAM),
-    (b"non_blocking", None),
-    (b"blocking", rb"blocking\s*=\s*False"),
-    (b"wait_event", None),
+    (b"blocking", rb"blocking(?:(?<=non_blocking)|\s*=\s*False)"),
+    (b"_event", rb"_event(?:(?<=wait_event)|(?<=record_event))"),
     (b"elapsed_time", None),
     (b"CUDAGraph", None),
-    (b"cuda.graph", rb"cuda\.graph\b"),
     (b"make_graphed", None),
-    (b"capture_begin", None),
-    (b"begin_capture", None),
+    (b"cuda.graph", rb"cuda\.graph\b"),
+    (b"capture", rb"capture(?:_begin|(?<=begin_capture))"),
     (b"cuda import", rb"cuda\ import\b[^\n]*(?:\(|\b(?:graph|stream|Event)\b)"),
-    (b"async_op", rb"async_op\s*=\s*True"),
-    (b"pinned", rb"pinned(?:(?<=_pinned)\b|_memory\s*\()"),
-    (b"Async(", rb"Async\((?<=[mM]emcpyAsync\()"),
-    (b"_async(", rb"_async\((?:(?<=device_async\()|(?<=host_async\())"),
+    (b"async", rb"async(?:_op\s*=\s*True|(?<=device_async)|(?<=host_async))"),
+    (b"cpyAsync", None),
+    (b"isend", rb"isend\b"),
+    (b"irecv", rb"irecv\b"),
+    (b"pinned", rb"pinned(?:(?<=_pinned)\b|(?<=alloc_pinned)_memory)"),
     (b".to(", rb"\.to" + _TRUE),
     (b".cuda(", rb"\.cuda" + _TRUE),
     (b"copy_(", rb"copy_" + _TRUE),
 )
-CLOCKS = (b"perf_counter", b"time.time", b"monotonic", b"process_time", b"default_timer")
+CLOCKS = (b"perf_counter", b"time.time", b"time import", b"monotonic", b"process_time", b"default_timer", b".now(")
 """Host clocks (SS311), which matter beside `DEVICES` only: a launch has to be seen between two of them."""
-DEVICES = (b"cuda", b"cupy")
+DEVICES = (b"cuda", b"cupy", b"accelerator")
 
 
 @dataclass(frozen=True, slots=True)
