@@ -33,7 +33,7 @@ class DriverCalls:
     # -- contexts: one per device, handle = device + 1
 
     def ctxGetCurrent(self) -> int:
-        return self._machine.device + 1
+        return self._machine.device + 1 if self._machine.has_context else 0
 
     def ctxSetCurrent(self, ctx: int) -> None:
         self._machine.use(ctx - 1)

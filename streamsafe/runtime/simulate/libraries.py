@@ -8,6 +8,7 @@ longer known.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import re
 import sys
@@ -48,6 +49,8 @@ class Recorder:
         *,
         stream: int | None = None,
         synchronizes: bool = False,
+        statuses: Sequence[int] = (),
+        status_bytes: int = 0,
         **detail: Any,
     ) -> None:
         """Enqueue one library call.
@@ -58,6 +61,8 @@ class Recorder:
             writes: device addresses it writes, each up to the end of its allocation.
             stream: raw handle; the current stream by default.
             synchronizes: the host waits for the stream before the call returns.
+            statuses: addresses of status arrays, set to success.
+            status_bytes: their size.
             detail: further facts for the log.
 
         Raises:
@@ -71,6 +76,8 @@ class Recorder:
                 block = machine.memory.find(pointer)
                 if block is not None:
                     machine.memory.forget(pointer, block.address + block.size - pointer)
+            for pointer in statuses:
+                machine.memory.set(pointer, 0, status_bytes)
 
         try:
             with machine.lock:
@@ -103,86 +110,75 @@ class Recorder:
 
 
 _CONSTANT = re.compile(r"^[A-Z][A-Z0-9_]+$")
-_SHAPE = re.compile(r"nnz|GetSize$|GetNnz", re.IGNORECASE)
-_BUFFER = re.compile(r"buffersize|worksize|work_estimation|workEstimation", re.IGNORECASE)
-_SETTER = re.compile(
-    r"^(set|get|destroy|_)|^xcsr.*_?(Info|Descr)$|.*_?(SetAttribute|GetAttribute|setPointers)$", re.IGNORECASE
-)
+_CREATE = re.compile(r"^(create|spCreate|spGEMM_create|spSM_create|spSV_create)")
+_DESTROY = re.compile(r"^(destroy|spDestroy|spGEMM_destroy|spSM_destroy|spSV_destroy)")
+_SHAPE = re.compile(r"nnz|GetSize$", re.IGNORECASE)
+_BUFFER = re.compile(r"bufferSize|workEstimation|estimateMemory", re.IGNORECASE)
+_ATTRIBUTE = re.compile(r"^(set|get|_)|(SetAttribute|GetAttribute|setPointers)$", re.IGNORECASE)
+_HOST_STATUS = re.compile(r"(getrs|geqrf|gels)Batched$")
+_INT_BYTES = 4
 
 
-class Library(ModuleType):
-    """Stands in for one module of ``cupy_backends.cuda.libs``.
+class _Calls:
+    """What the functions of one library do. Apart from the module, whose attributes go before its handles do.
 
     Args:
-        name: full module name.
+        kind: short name, such as cublas.
         title: name in messages, such as cuBLAS.
         recorder: where calls go.
         version: what version queries answer.
-        outputs: names of functions whose last device pointer is their only output; the others may write all.
-        constants: values that matter because callers compute with them.
+        outputs: pattern of functions whose last device pointer is their only output; the others may write all.
+        reports: pattern of functions whose last device pointer is a status array: simulated calls succeed.
     """
 
     def __init__(
-        self,
-        name: str,
-        title: str,
-        recorder: Recorder,
-        version: int,
-        outputs: str = "",
-        constants: dict[str, Any] | None = None,
+        self, kind: str, title: str, recorder: Recorder, version: int, outputs: str, reports: str
     ) -> None:
-        super().__init__(name, f"Simulated {title}: calls are logged and compute nothing.")
+        self._kind = kind
         self._title = title
         self._recorder = recorder
         self._version = version
-        self._outputs = re.compile(outputs) if outputs else None
+        self._outputs = re.compile(outputs)
+        self._reports = re.compile(reports)
         self._handles: dict[int, list[int]] = {}
         self._numbers = 0
-        self._kind = name.rsplit(".", 1)[-1]
-        self.available = True
-        self.__dict__.update(constants or {})
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        value = self._make(name)
-        setattr(self, name, value)
-        return value
-
-    def _make(self, name: str) -> Any:
+    def make(self, name: str) -> Any:
+        """Return what the attribute ``name`` of the library's module is."""
         if name.endswith("Error"):
-            return type(name, (RuntimeError,), {"__module__": self.__name__})
+            return type(name, (RuntimeError,), {})
         if _CONSTANT.match(name):
             self._numbers += 1
             return self._numbers
-        return self._function(name)
-
-    def _function(self, name: str) -> Callable[..., Any]:
         if "ersion" in name:
             # cuSOLVER's is a (major, minor, patch) triple in CuPy.
             triple = (self._version // 1000, self._version % 1000 // 10, 0)
-            answer: Any = triple if name == "_getVersion" else self._version
-            return lambda *_: answer
-        if name.startswith("create"):
+            return functools.partial(_constant, triple if name == "_getVersion" else self._version)
+        if _CREATE.match(name):
             return self._create
-        if name.startswith("destroy"):
+        if _DESTROY.match(name):
             return self._destroy
         if _BUFFER.search(name):
             # The 64-bit cuSOLVER interface has a workspace on either side.
-            size: Any = WORKSPACE_BYTES
-            if self._kind == "cusolver" and name.startswith("x"):
-                size = (WORKSPACE_BYTES, WORKSPACE_BYTES)
-            return lambda *_, **__: size
+            both = self._kind == "cusolver" and name.startswith("x")
+            return self._named(name, (WORKSPACE_BYTES, WORKSPACE_BYTES) if both else WORKSPACE_BYTES)
+        if _ATTRIBUTE.search(name):
+            return functools.partial(_constant, 0)
         if _SHAPE.search(name):
             return functools.partial(self._refuse, name)
-        if _SETTER.match(name):
-            return lambda *_, **__: 0
+        return self._named(name, None)
 
-        def compute(*arguments: Any, **keywords: Any) -> int:
-            return self._compute(name, *arguments, **keywords)
+    def _named(self, name: str, answer: Any) -> Callable[..., Any]:
+        """Return a function with a name, which CuPy puts into its own messages."""
 
-        compute.__name__ = compute.__qualname__ = name
-        return compute
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            if answer is None:
+                return self._compute(name, (*arguments, *keywords.values()))
+            self._check_capture()
+            return answer
+
+        call.__name__ = call.__qualname__ = name
+        return call
 
     def _create(self, *arguments: Any) -> int:
         """Make a handle or a descriptor; a descriptor remembers the memory it describes."""
@@ -203,45 +199,87 @@ class Library(ModuleType):
             f"{self._kind}.{name}() tells the size of a result, and the simulated device does not compute it"
         )
 
-    def _compute(self, name: str, *arguments: Any, **keywords: Any) -> int:
-        """Log one computing call. Returns 0, which every wrapper takes for success."""
-        recorder = self._recorder
-        if recorder.capturing():
-            # CuPy's wrappers refuse it in these words when they set the handle's stream.
+    def _check_capture(self) -> None:
+        """CuPy's wrappers set the handle's stream first, and refuse a capturing one in these words."""
+        if self._recorder.capturing():
             raise NotImplementedError(
                 f"calling {self._title} API during stream capture is currently unsupported"
             )
+
+    def _compute(self, name: str, arguments: Sequence[Any]) -> int:
+        """Log one computing call. Returns 0, which every wrapper takes for success."""
+        self._check_capture()
+        recorder = self._recorder
         pointers: list[int] = []
-        for argument in (*arguments, *keywords.values()):
+        for argument in arguments:
             described = self._handles.get(argument) if type(argument) is int else None
             pointers.extend(described if described is not None else recorder.pointers((argument,)))
-        if self._outputs is not None and self._outputs.match(name):
+        if _HOST_STATUS.search(name):
+            # (..., int* info on the host, batch size)
+            ctypes.c_int.from_address(arguments[-2]).value = 0
+        if self._outputs.match(name):
             recorder.call(f"{self._kind}.{name}", pointers[:-1], pointers[-1:])
-        else:
-            recorder.call(f"{self._kind}.{name}", (), pointers)
+            return 0
+        status = pointers[-1:] if self._reports.search(name) else []
+        batch = arguments[-1] if "atched" in name and type(arguments[-1]) is int else 1
+        recorder.call(f"{self._kind}.{name}", (), pointers, statuses=status, status_bytes=batch * _INT_BYTES)
         return 0
+
+
+def _constant(value: Any, *_: Any, **__: Any) -> Any:
+    return value
+
+
+class Library(ModuleType):
+    """Stands in for one module of ``cupy_backends.cuda.libs``.
+
+    Args:
+        name: full module name.
+        calls: makes its attributes when they are first looked up.
+        constants: values that matter because callers compute with them.
+    """
+
+    def __init__(self, name: str, calls: _Calls, constants: dict[str, Any]) -> None:
+        super().__init__(name, "Simulated library: calls are logged and compute nothing.")
+        self.__dict__.update(constants, _calls=calls, available=True)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        value = self.__dict__["_calls"].make(name)
+        setattr(self, name, value)
+        return value
 
 
 # cuBLAS: one output, the last pointer, except where a matrix is factorized or rotated in place.
 _BLAS_OUTPUTS = r"(?!.*(getrf|getri|getrs|rot|swap|geqrf|matinv))"
+_BLAS_REPORTS = r"getrfBatched|getriBatched|matinvBatched"
 # cuSPARSE: a product with a dense vector or matrix writes that; the rest makes sparse structures.
 _SPARSE_OUTPUTS = (
     r"spMV|spMM$|spSM_solve|[sdcz](csrmv|csrmm2?|csrmvEx|gthr|csr2dense|csc2dense)$|sparseToDense"
+)
+_NEVER = r"(?!)"
+_ALWAYS = r""
+_LIBRARIES: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
+    (
+        "cublas",
+        "cuBLAS",
+        _BLAS_OUTPUTS,
+        _BLAS_REPORTS,
+        {"CUBLAS_OP_N": 0, "CUBLAS_OP_T": 1, "CUBLAS_OP_C": 2},
+    ),
+    ("cusolver", "cuSOLVER", _NEVER, _ALWAYS, {}),
+    ("cusparse", "cuSPARSE", _SPARSE_OUTPUTS, _NEVER, {}),
+    ("curand", "cuRAND", _NEVER, _NEVER, {}),
 )
 
 
 def install_libraries(recorder: Recorder, version: int) -> None:
     """Put the stand-ins where CuPy imports the libraries from. Call before anything imports them."""
     package = sys.modules["cupy_backends.cuda.libs"]
-    blas = {"CUBLAS_OP_N": 0, "CUBLAS_OP_T": 1, "CUBLAS_OP_C": 2}
-    for name, title, outputs, constants in (
-        ("cublas", "cuBLAS", _BLAS_OUTPUTS, blas),
-        ("cusolver", "cuSOLVER", "", {}),
-        ("cusparse", "cuSPARSE", _SPARSE_OUTPUTS, {}),
-        ("curand", "cuRAND", "", {}),
-    ):
-        full = f"{package.__name__}.{name}"
-        place(Library(full, title, recorder, version, outputs, constants), package)
+    for name, title, outputs, reports, constants in _LIBRARIES:
+        calls = _Calls(name, title, recorder, version, outputs, reports)
+        place(Library(f"{package.__name__}.{name}", calls, constants), package)
 
 
 def place(module: ModuleType, package: ModuleType) -> None:

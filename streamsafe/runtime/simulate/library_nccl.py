@@ -21,6 +21,12 @@ def make_nccl(name: str, recorder: Recorder) -> ModuleType:
     """Return a module that stands in for CuPy's NCCL bindings."""
     numbers = itertools.count(1)
 
+    class NcclConfig:
+        """Options of a communicator: kept, and without effect."""
+
+        def __init__(self, **options: Any) -> None:
+            self.__dict__.update(options)
+
     class NcclCommunicator:
         """One rank's communicator. Method names and arguments are CuPy's."""
 
@@ -38,6 +44,9 @@ def make_nccl(name: str, recorder: Recorder) -> ModuleType:
                 communicator._device = device
                 made.append(communicator)
             return made
+
+        def commSplit(self, color: int, key: int, config: Any = None) -> NcclCommunicator:
+            return NcclCommunicator(self._size, b"", self._rank, config)
 
         def device_id(self) -> int:
             return self._device
@@ -94,6 +103,7 @@ def make_nccl(name: str, recorder: Recorder) -> ModuleType:
     module.__dict__.update(
         available=True,
         NcclError=NcclError,
+        NcclConfig=NcclConfig,
         NcclCommunicator=NcclCommunicator,
         get_build_version=lambda: _VERSION,
         get_version=lambda: _VERSION,

@@ -15,7 +15,7 @@ from streamsafe.runtime.simulate.errors import (
 )
 from streamsafe.runtime.simulate.kernels import Function, Module
 from streamsafe.runtime.simulate.log import Log
-from streamsafe.runtime.simulate.memory import AddressSpace, Block
+from streamsafe.runtime.simulate.memory import AddressSpace
 from streamsafe.runtime.simulate.streams import Event, Handles, Scheduler, Stream, Task
 
 CAPACITY = 64 << 30
@@ -52,6 +52,15 @@ class Machine:
         """Current device of the calling thread."""
         return getattr(self._current, "device", 0)
 
+    @property
+    def has_context(self) -> bool:
+        """Whether the calling thread has made a CUDA call that binds a context."""
+        return getattr(self._current, "bound", False)
+
+    def bind(self) -> None:
+        """Bind the current device's context to the calling thread."""
+        self._current.bound = True
+
     def use(self, device: int) -> None:
         """Make ``device`` the calling thread's current one.
 
@@ -60,6 +69,7 @@ class Machine:
         """
         self.check_device(device)
         self._current.device = device
+        self.bind()
 
     def check_device(self, device: int) -> None:
         """Raise if there is no such device."""
@@ -68,6 +78,7 @@ class Machine:
 
     def permit(self) -> None:
         """Raise if the calling thread is inside a host function: CUDA calls are illegal there (row CS-23)."""
+        self.bind()
         if self.scheduler.in_callback:
             raise CudaError(NOT_PERMITTED)
 
@@ -131,13 +142,9 @@ class Machine:
             **detail,
         )
         if capture is not None:
-            capture.add(stream, work, on_host, name)
+            capture.add(stream, work, on_host, detail.get("kernel", name))
             return None
         return self.scheduler.enqueue(stream, work, on_host=on_host)
-
-    def host_block(self, pointer: int) -> Block | None:
-        """Return the page-locked, managed or device block of an address; None means pageable."""
-        return self.memory.find(pointer)
 
 
 class Executable:

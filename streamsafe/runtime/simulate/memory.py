@@ -9,6 +9,8 @@ the rest. Zero is the fill value because it is a valid value of every dtype.
 from __future__ import annotations
 
 import ctypes
+import mmap
+import sys
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from enum import IntEnum
@@ -25,6 +27,25 @@ from streamsafe.runtime.simulate.errors import (
 )
 
 ALIGNMENT = 512  # cudaMalloc aligns to at least 256 bytes, CuPy's pool splits at 512
+
+
+_LARGE = 64 << 20
+_NO_RESERVE = 0x4000  # MAP_NORESERVE, which the mmap module does not name on every Python
+
+
+def _zeros(size: int) -> Any:
+    """Return host memory of zeros that costs nothing until it is written.
+
+    Raises:
+        CudaError: the host has no such address range left.
+    """
+    try:
+        if size >= _LARGE and sys.platform == "linux":
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+            return numpy.frombuffer(mmap.mmap(-1, size, flags=flags), numpy.uint8)
+        return numpy.zeros(size, numpy.uint8)
+    except (MemoryError, ValueError, OSError, OverflowError):
+        raise CudaError(MEMORY_ALLOCATION) from None
 
 
 class Kind(IntEnum):
@@ -137,23 +158,33 @@ class AddressSpace:
     def allocate(self, size: int, kind: Kind, device: int, flags: int = 0, pool: int = 0) -> Block:
         """Allocate host memory that plays memory of ``kind``.
 
+        A block of a ``pool`` (its handle) is not counted as used: the pool's reservation is.
+
         Raises:
             CudaError: out of memory: more than the device claims to have, or than the host gives.
         """
-        if kind is not Kind.HOST and self.used[device] + size > self.capacity:
-            raise CudaError(MEMORY_ALLOCATION)
+        counted = 0 if kind is Kind.HOST or pool else size
+        self.charge(device, counted)
         try:
-            # numpy.zeros leaves large blocks to the kernel's lazy zero pages: an unused gigabyte costs nothing.
-            buffer = numpy.zeros(size + ALIGNMENT, numpy.uint8)
-        except (MemoryError, ValueError):
-            raise CudaError(MEMORY_ALLOCATION) from None
+            buffer = _zeros(size + ALIGNMENT)
+        except CudaError:
+            self.charge(device, -counted)
+            raise
         start = buffer.ctypes.data
         address = (start + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         block = Block(address, size, kind, device, flags, buffer, pool)
-        if kind is not Kind.HOST:
-            self.used[device] += size
         self._insert(block)
         return block
+
+    def charge(self, device: int, size: int) -> None:
+        """Count ``size`` bytes more (or fewer) as used on a device.
+
+        Raises:
+            CudaError: more than the device claims to have.
+        """
+        if size > 0 and self.used[device] + size > self.capacity:
+            raise CudaError(MEMORY_ALLOCATION)
+        self.used[device] += size
 
     def register(self, address: int, size: int, device: int, flags: int) -> None:
         """``cudaHostRegister``: page-lock memory of the program.
@@ -186,8 +217,8 @@ class AddressSpace:
         if block is None or block.kind not in kinds or block._owner is None:
             raise CudaError(INVALID_VALUE)
         self._remove(block)
-        if block.kind is not Kind.HOST:
-            self.used[block.device] -= block.size
+        if block.kind is not Kind.HOST and not block.pool:
+            self.charge(block.device, -block.size)
         return block
 
     def _insert(self, block: Block) -> None:

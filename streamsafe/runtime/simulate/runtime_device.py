@@ -108,7 +108,7 @@ class DeviceCalls:
         return self._version
 
     def _ensure_context(self) -> None:
-        return None
+        self._machine.bind()
 
     def getDevice(self) -> int:
         return self._machine.device

@@ -13,7 +13,7 @@ from streamsafe.runtime.simulate.errors import (
     CudaError,
 )
 from streamsafe.runtime.simulate.machine import Machine
-from streamsafe.runtime.simulate.memory import Block, Kind
+from streamsafe.runtime.simulate.memory import AddressSpace, Block, Kind
 from streamsafe.runtime.simulate.streams import LEGACY
 from streamsafe.runtime.simulate.values import Values
 
@@ -22,14 +22,45 @@ INVALID_DEVICE_ID = -2
 _DIRECTIONS = ("H2H", "H2D", "D2H", "D2D")
 
 
-class Pool:
-    """A ``cudaMemPool_t``: accounting only, blocks come from the machine's memory."""
+_CPU_DEVICE_ID = -1
+_POOL_GRANULARITY = 32 << 20
+_RELEASE_THRESHOLD = 4
+_RESERVED, _USED = (5, 6), (7, 8)  # cudaMemPoolAttr*MemCurrent and *MemHigh
 
-    def __init__(self, device: int) -> None:
+
+class Pool:
+    """A ``cudaMemPool_t``: what it holds of its device's memory. Its blocks are the machine's.
+
+    Args:
+        space: memory of the machine.
+        device: device the pool is on.
+    """
+
+    def __init__(self, space: AddressSpace, device: int) -> None:
+        self._space = space
         self.device = device
         self.used = 0
         self.reserved = 0
-        self.attributes: dict[int, int] = {1: 1, 2: 1, 3: 1, 4: 0}
+        self.attributes: dict[int, int] = {1: 1, 2: 1, 3: 1, _RELEASE_THRESHOLD: 0}
+
+    def take(self, size: int) -> None:
+        """Reserve room for a block; the pool grows in steps."""
+        wanted = -(-(self.used + size) // _POOL_GRANULARITY) * _POOL_GRANULARITY
+        if wanted > self.reserved:
+            self._space.charge(self.device, wanted - self.reserved)
+            self.reserved = wanted
+        self.used += size
+
+    def give_back(self, size: int) -> None:
+        """A block was freed; its room stays with the pool."""
+        self.used -= size
+
+    def trim(self, keep: int) -> None:
+        """Return unused room to the device, down to ``keep`` bytes."""
+        wanted = -(-max(self.used, keep) // _POOL_GRANULARITY) * _POOL_GRANULARITY
+        if wanted < self.reserved:
+            self._space.charge(self.device, wanted - self.reserved)
+            self.reserved = wanted
 
 
 class MemoryCalls:
@@ -55,7 +86,7 @@ class MemoryCalls:
         self._current_pools: list[int] = []
         for device in range(machine.devices):
             handle = machine.handles.take()
-            self._pools[handle] = Pool(device)
+            self._pools[handle] = Pool(machine.memory, device)
             self._default_pools.append(handle)
             self._current_pools.append(handle)
 
@@ -127,14 +158,17 @@ class MemoryCalls:
             return 0
         with machine.lock:
             owner = self._pool(pool)
-            block = machine.memory.allocate(size, Kind.DEVICE, machine.device, pool=pool)
+            owner.take(size)
             try:
-                machine.enqueue("mallocAsync", stream, lambda: None, (block.address,), size)
+                block = machine.memory.allocate(size, Kind.DEVICE, machine.device, pool=pool)
+                try:
+                    machine.enqueue("mallocAsync", stream, lambda: None, (block.address,), size)
+                except CudaError:
+                    machine.memory.free(block.address, Kind.DEVICE)
+                    raise
             except CudaError:
-                machine.memory.free(block.address, Kind.DEVICE)
+                owner.give_back(size)
                 raise
-            owner.used += size
-            owner.reserved = max(owner.reserved, owner.used)
             return block.address
 
     def freeAsync(self, ptr: int, stream: int) -> None:
@@ -150,7 +184,7 @@ class MemoryCalls:
                 if machine.memory.find(ptr) is block:
                     machine.memory.free(ptr, Kind.DEVICE)
                     if block.pool in self._pools:
-                        self._pools[block.pool].used -= block.size
+                        self._pools[block.pool].give_back(block.size)
 
             captured = machine.stream(stream).capture is not None
             # A graph that frees runs many times on one address: the block stays for it.
@@ -179,7 +213,7 @@ class MemoryCalls:
         machine = self._machine
         with machine.lock:
             handle = machine.handles.take()
-            self._pools[handle] = Pool(props.devId)
+            self._pools[handle] = Pool(machine.memory, machine.device)
             return handle
 
     def memPoolDestroy(self, pool: int) -> None:
@@ -189,25 +223,30 @@ class MemoryCalls:
             if pool in self._default_pools:
                 raise CudaError(INVALID_VALUE)
             del self._pools[pool]
+            owner.trim(0)
             if self._current_pools[owner.device] == pool:
                 self._current_pools[owner.device] = self._default_pools[owner.device]
             machine.handles.give_back(pool)
 
     def memPoolTrimTo(self, pool: int, size: int) -> None:
-        owner = self._pool(pool)
-        owner.reserved = max(owner.used, min(owner.reserved, size))
+        with self._machine.lock:
+            self._pool(pool).trim(size)
 
     def memPoolGetAttribute(self, pool: int, attr: int) -> int:
         owner = self._pool(pool)
         if attr in owner.attributes:
             return owner.attributes[attr]
-        # ReservedMemCurrent, ReservedMemHigh, UsedMemCurrent, UsedMemHigh
-        return owner.reserved if attr in (5, 6) else owner.used
+        if attr in _RESERVED:
+            return owner.reserved
+        if attr in _USED:
+            return owner.used
+        raise CudaError(INVALID_VALUE)
 
     def memPoolSetAttribute(self, pool: int, attr: int, value: int) -> None:
         owner = self._pool(pool)
-        if attr in owner.attributes:
-            owner.attributes[attr] = value
+        if attr not in owner.attributes:
+            raise CudaError(INVALID_VALUE)
+        owner.attributes[attr] = value
 
     # -- copies
 
@@ -313,11 +352,15 @@ class MemoryCalls:
 
     def memPrefetchAsync(self, devPtr: int, count: int, dstDevice: int, stream: int) -> None:
         machine = self._machine
+        if dstDevice != _CPU_DEVICE_ID:
+            machine.check_device(dstDevice)
         with machine.lock:
             machine.enqueue("memPrefetchAsync", stream, lambda: None, (devPtr,), count, target=dstDevice)
 
     def memAdvise(self, devPtr: int, count: int, advice: int, device: int) -> None:
         machine = self._machine
+        if not 1 <= advice <= 6:
+            raise CudaError(INVALID_VALUE)
         machine.log.note("memAdvise", machine.device, None, (devPtr,), count, advice=advice)
 
     # -- pointers

@@ -23,7 +23,7 @@ from streamsafe.runtime.simulate.machine import Machine
 from streamsafe.runtime.simulate.runtime_device import DeviceCalls
 from streamsafe.runtime.simulate.runtime_memory import MemoryCalls
 from streamsafe.runtime.simulate.runtime_stream import StreamCalls
-from streamsafe.runtime.simulate.values import Policy, Values
+from streamsafe.runtime.simulate.values import POLICIES, Policy, Values
 
 TESTED_VERSIONS = ("13.6.0", "14.2.0")
 
@@ -93,7 +93,7 @@ class Simulation:
 
     @values.setter
     def values(self, policy: Policy) -> None:
-        if policy not in ("stop", "fill"):
+        if policy not in POLICIES:
             raise ValueError(f'values must be "stop" or "fill", not {policy!r}')
         self._values.policy = policy
 

@@ -3,6 +3,9 @@
 ``x.get()`` goes on with a fill value. But a program that *decides* by a value of the device (``if loss < 1``,
 ``n = int(mask.sum())``, the shape of ``a[mask]``) would take a path no GPU would: such a question stops, unless the
 program only asks for what it had copied there itself.
+
+CuPy asks questions of its own. Where one only checks valid input, or a rejection loop that ends, or a size that
+the program has stated itself, the answer is known and the question does not stop.
 """
 
 from __future__ import annotations
@@ -11,26 +14,57 @@ import functools
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any, Literal
 
 from streamsafe.runtime.simulate.errors import SimulationLimit
 
 Policy = Literal["stop", "fill"]
+POLICIES: tuple[Policy, ...] = ("stop", "fill")
 
-# ndarray methods that turn device memory into a Python number. CuPy's own nonzero, mask indexing, unique and the
-# like go through them as well, for the size of their result.
-_SCALAR_METHODS = ("item", "__float__", "__int__", "__complex__", "__bool__", "__index__")
+# ndarray methods that turn device memory into a Python number, as the user writes them. CuPy's own nonzero, mask
+# indexing, unique and the like go through them as well, for the size of their result.
+_SCALAR_METHODS = {
+    "item": "item()",
+    "__float__": "float()",
+    "__int__": "int()",
+    "__complex__": "complex()",
+    "__bool__": "bool()",
+    "__index__": "an index",
+}
 _OWN_PACKAGES = ("cupy.", "cupyx.", "cupy_backends.", "streamsafe.runtime.")
+
+# Questions of CuPy's own Python code with a known answer, by module, function and conversion; from the local variables
+# of the function that asks. None: not known after all.
+_Answer = Callable[[Mapping[str, Any]], Any]
+_KNOWN_ANSWERS: dict[tuple[str, str, str], _Answer] = {
+    # A rejection loop: no sample exceeds the limit, every supplement is within it.
+    ("cupy.random._generator", "_get_indices", "__int__"): lambda v: v["sample"].size if v["cond"] else 0,
+    # Sparse matrices are taken to be canonical: sorted, without duplicates; their indices to be in range.
+    ("cupyx.scipy.sparse._compressed", "__get_has_canonical_format", "__bool__"): lambda _: True,
+    ("cupyx.scipy.sparse._compressed", "__get_sorted", "__bool__"): lambda _: True,
+    ("cupyx.scipy.sparse._coo", "sum_duplicates", "__bool__"): lambda _: True,
+    ("cupyx.scipy.sparse._coo", "__init__", "__bool__"): lambda _: False,
+    ("cupyx.scipy.sparse._dia", "__init__", "__bool__"): lambda _: False,
+    # The matrix is finite, the library reports success.
+    ("cupyx.scipy.linalg._decomp_lu", "_lu_factor", "__bool__"): lambda v: "dev_info" not in v,
+    # Arguments are in range.
+    ("cupy._statistics.order", "_quantile_is_valid", "__bool__"): lambda _: False,
+    ("cupy._statistics.histogram", "bincount", "__bool__"): lambda _: False,
+    # minlength is the number of bins the program expects.
+    ("cupy._statistics.histogram", "bincount", "__int__"): lambda v: (
+        v["minlength"] - 1 if v["minlength"] else None
+    ),
+}
 
 
 class Values:
     """The policy for values that no kernel has computed.
 
     Attributes:
-        policy: ``"stop"`` raises :class:`SimulationLimit` where a scalar is asked for, ``"fill"`` returns zero.
-        filled: scalars answered with the fill value, by "file:line call".
+        policy: ``"stop"`` raises :class:`SimulationLimit` where a scalar is asked for, ``"fill"`` answers zero.
+        filled: scalars answered with zero, by "file:line call".
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -44,58 +78,93 @@ class Values:
         Raises:
             SimulationLimit: the calling thread asked for a scalar, and the policy is to stop.
         """
-        method = getattr(self._asking, "method", None)
+        asking = self._asking
+        method = getattr(asking, "method", None)
         if method is None:
             return
-        call, line = _where(method)
+        size = getattr(asking, "size", None)
+        if size is not None:
+            asking.answer = size
+            return
+        line, entry, answer = _origin(method)
+        if answer is not None:
+            asking.answer = answer
+            return
+        # CuPy's public function, if one stands between the user and the conversion, says more than int().
+        call = entry or _SCALAR_METHODS[method]
         if self.policy == "fill":
             self.filled[f"{line} {call}"] += 1
             return
         raise SimulationLimit(
-            f"{line}: {call} asks the device for a value, and the simulated device does not compute: "
-            "no kernel has run. Guard this step, pass the value from the host, or allow zeros with "
-            'values="fill"'
+            f"{line}: {call} asks the device for a value, and the simulated device does not compute: no kernel has "
+            'run. Guard this step, pass the value from the host, or accept zeros with values="fill"'
         )
 
-    def patch(self, array: type) -> None:
+    def patch(self, array: Any) -> None:
         """Make the scalar conversions of CuPy's ndarray class say that they are ones."""
         for name in _SCALAR_METHODS:
             original = getattr(array, name, None)
             if original is not None:
                 setattr(array, name, self._asks(name, original))
+        array.__setitem__ = self._sets(array, array.__setitem__)
 
     def _asks(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         asking = self._asking
 
         @functools.wraps(original)
         def ask(*args: Any, **kwargs: Any) -> Any:
-            before = getattr(asking, "method", None)
-            if before is not None:
+            if getattr(asking, "method", None) is not None:
                 return original(*args, **kwargs)
             asking.method = name
+            asking.answer = None
             try:
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
+                return result if asking.answer is None else asking.answer
             finally:
-                asking.method = before
+                asking.method = None
 
         return ask
 
+    def _sets(self, array: Any, original: Callable[..., None]) -> Callable[..., None]:
+        """``a[mask] = v`` counts the mask's true elements; the result does not depend on how many they are."""
+        asking = self._asking
 
-def _where(method: str) -> tuple[str, str]:
-    """Return the call the user made, and its "file:line"."""
+        @functools.wraps(original)
+        def setitem(self: Any, key: Any, value: Any) -> None:
+            masks: list[Any] = [
+                k for k in (key if isinstance(key, tuple) else (key,)) if isinstance(k, array)
+            ]
+            if len(masks) != 1 or masks[0].dtype.char != "?":
+                original(self, key, value)
+                return
+            size = masks[0].size
+            if isinstance(value, array) and value.ndim:
+                # The values' length is the number the program expects.
+                behind = 0 if isinstance(key, tuple) else self.ndim - masks[0].ndim
+                if value.ndim > behind and value.shape[-1 - behind] != 1:
+                    size = value.shape[-1 - behind]
+            asking.size = size
+            try:
+                original(self, key, value)
+            finally:
+                asking.size = None
+
+        return setitem
+
+
+def _origin(method: str) -> tuple[str, str | None, Any]:
+    """Return who asks: the user's "file:line", CuPy's public function in between, and a known answer."""
     frame: FrameType | None = sys._getframe(1)
-    call = {"item": "item()", "__float__": "float()", "__int__": "int()", "__complex__": "complex()"}.get(
-        method
-    )
-    call = call or {"__bool__": "bool()", "__index__": "an index"}[method]
     entry = None
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if not (module + ".").startswith(_OWN_PACKAGES):
-            # CuPy's public function, if one stood between the user and the conversion, says more than int().
-            name = f"{entry}()" if entry else call
-            return name, f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        if (module + ".").startswith(("cupy.", "cupyx.")):
-            entry = f"{module.split('.')[0]}.{frame.f_code.co_name}"
+        if not f"{module}.".startswith(_OWN_PACKAGES):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}", entry, None
+        known = _KNOWN_ANSWERS.get((module, frame.f_code.co_name, method))
+        answer = None if known is None else known(frame.f_locals)
+        if answer is not None:
+            return "", None, answer
+        if module.startswith("cupy"):
+            entry = f"{module.split('.')[0]}.{frame.f_code.co_name}()"
         frame = frame.f_back
-    return call, "<unknown>"
+    return "<unknown>", entry, None
