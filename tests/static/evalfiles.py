@@ -2,7 +2,8 @@
 
 `# expect: SS101 SS201` stands on the line of a finding, `# expect-possible: SS113` on the line of one that is shown
 only at `--confidence possible`. `# expect-any: SS402` on several lines of one definition means one finding on one of
-them, `# expect-any: SS101|SS103` of one of these codes. `# redundant: why` stands on an ordering statement without which the definition is silent all the same.
+them, `# expect-any: SS101|SS103` of one of these codes. `# redundant: why` stands on an ordering statement without
+which the definition is silent all the same, `# unchecked: why` on one where that is not known.
 """
 
 from __future__ import annotations
