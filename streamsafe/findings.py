@@ -248,7 +248,7 @@ def _housekeeping(path: str, found: list[suppress.Suppression], codes: frozenset
         for given in suppression.codes or ():
             rule = registry.rule(given)
             if rule is None:
-                ours = suppression.kind != "noqa" or (given.upper().startswith("SS") and len(given) == 5)
+                ours = suppression.kind != "noqa" or (given[:2].upper() == "SS" and given[2:].isdigit())
                 if ours and "SS902" in codes:
                     yield _note("unknown-code", f"no rule has the code or the name `{given}`", span)
             elif (

@@ -24,7 +24,7 @@ CASES: dict[str, tuple[str, str, list[str]]] = {
     "noqa of another code": (READ, f"{READ}  # noqa: E501", ["SS101"]),
     "noqa of another of ours": (READ, f"{READ}  # noqa: SS102", ["SS101", "SS901"]),
     "noqa of a code that does not exist": (READ, f"{READ}  # noqa: SS199", ["SS101", "SS902"]),
-    "noqa of a family": (READ, f"{READ}  # noqa: SS1", ["SS101"]),
+    "noqa of a family": (READ, f"{READ}  # noqa: SS1", ["SS101", "SS902"]),
     "noqa with words": (READ, f"{READ}  # noqa: because", ["SS101"]),
     "noqa on another line": ("import torch", "import torch  # noqa: SS101", ["SS901", "SS101"]),
     "noqa in a string": (READ, f"{READ}, '# noqa: SS101'", ["SS101"]),
