@@ -114,6 +114,10 @@ class Carriers:
             found = self._bits[carrier] = 1 << len(self._bits)
         return found
 
+    def known(self) -> list[Carrier]:
+        """Every carrier that has a bit."""
+        return list(self._bits)
+
     def __contains__(self, carrier: Carrier) -> bool:
         return carrier in self._bits
 
@@ -278,6 +282,18 @@ class Order:
         if merged:
             self.made[target] = merged
 
+    def rewrite(self, renaming: Callable[[Made], Made], moves: list[tuple[int, int]]) -> None:
+        """Objects age: accesses are renamed, and for each pair of bits the first's knowledge becomes the second's."""
+        old = self.made
+        self.made = {}
+        for table in old.values():
+            for made, ways in table.items():
+                if moves:
+                    ways = simplify(Way(_moved(way.carriers, moves), way.guard) for way in ways)
+                renamed = renaming(made)
+                target = self.made.setdefault(renamed.buffer, {})
+                target[renamed] = simplify((*target[renamed], *ways)) if renamed in target else ways
+
     def drop(self, buffer: Hashable) -> None:
         """Nothing is known of this buffer any more."""
         self.made.pop(buffer, None)
@@ -335,6 +351,13 @@ class Order:
                 table[made] = simplify(ways)
             joined.made[buffer] = table
         return joined
+
+
+def _moved(carriers: int, moves: list[tuple[int, int]]) -> int:
+    for source, target in moves:
+        if carriers & source:
+            carriers = carriers & ~source | target
+    return carriers
 
 
 def _outside(way: Way, rest: Guard) -> Iterator[Way]:

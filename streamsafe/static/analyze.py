@@ -1,0 +1,207 @@
+"""From source text to conflicts: the one entry of the static side."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from streamsafe.order.hazard import Access, Confidence, Conflict, Facts, Memory, Missing, Mode, Note
+from streamsafe.static.effects import Assumed, Detail, Finding, Site
+from streamsafe.static.interpreter import Interpreter
+from streamsafe.static.roots import Roots
+from streamsafe.static.source import SourceError, SourceFile
+
+if TYPE_CHECKING:
+    from streamsafe.config import Models
+
+_RECURSION = 6000
+
+
+@dataclass(slots=True)
+class Analysis:
+    """What was found in a file.
+
+    Attributes:
+        conflicts: in the order of their places.
+        explanation: for the line that was asked about, what is known there.
+    """
+
+    conflicts: list[Conflict] = field(default_factory=list)
+    explanation: list[str] = field(default_factory=list)
+
+
+def analyze(
+    source: str, filename: str, *, models: Models | None = None, explain: int | None = None
+) -> Analysis:
+    """Interpret a file and say which accesses meet with no edge between them.
+
+    Args:
+        source: the text.
+        filename: for spans.
+        models: the user's own wrappers.
+        explain: a line of which to tell the streams, accesses and edges.
+
+    Raises:
+        SourceError: it does not parse.
+    """
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _RECURSION))
+    try:
+        file = SourceFile(source, filename)
+        interpreter = Interpreter(file, models)
+        if explain is not None:
+            interpreter.explained = []
+        Roots(interpreter, models or ()).run()
+        analysis = Analysis(_conflicts(interpreter))
+        if explain is not None:
+            analysis.explanation = _explanation(interpreter, explain)
+        return analysis
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _conflicts(interpreter: Interpreter) -> list[Conflict]:
+    """Findings in their places; of several pairs that end at one operation for one missing edge, one."""
+    groups: dict[tuple[object, ...], list[Finding]] = defaultdict(list)
+    for finding in interpreter.findings.values():
+        groups[(finding.second.node, finding.kind, finding.streams)].append(finding)
+    found = []
+    for findings in groups.values():
+        findings.sort(key=lambda f: (f.assumed & Assumed.POSSIBLE, f.strong, f.assumed.value))
+        found.append(_conflict(findings[0], interpreter))
+    unique: dict[tuple[object, ...], Conflict] = {}
+    for conflict in found:
+        place = conflict.first if conflict.facts.reuse or conflict.facts.gradient == "initial-reuse" else None
+        access = place or conflict.second
+        key = (access.span, conflict.facts, conflict.first.span if conflict.first else None)
+        known = unique.get(key)
+        if known is None or _RANK[conflict.confidence] < _RANK[known.confidence]:
+            unique[key] = conflict
+    return sorted(unique.values(), key=lambda c: (c.second.span, c.first.span if c.first else c.second.span))  # type: ignore[arg-type, return-value]
+
+
+_RANK = {"certain": 0, "likely": 1, "possible": 2}
+
+
+def _confidence(finding: Finding, interpreter: Interpreter) -> Confidence:
+    """What a finding leans on decides: nothing, ordinary assumptions and one strong, more."""
+    if finding.assumed & Assumed.POSSIBLE:
+        return "possible"
+    strong = finding.strong
+    if finding.buffer is not None and finding.buffer.base() not in interpreter.tensorish:
+        strong += not finding.assumed & Assumed.PLACE
+    if strong and _paid_for(finding, interpreter):
+        strong -= 1
+    if strong > 1:
+        return "possible"
+    if strong or finding.assumed & (Assumed.UNMODELLED | Assumed.METHODS):
+        return "likely"
+    return "certain"
+
+
+def _paid_for(finding: Finding, interpreter: Interpreter) -> bool:
+    """Evidence in the same class or function: a sibling is recorded on the stream that the finding is about."""
+    scope = finding.entry.partition(".")[0]
+    return any(("recorded", scope, stream) in interpreter.evidence for stream in finding.streams)
+
+
+def _span(site: Site):  # type: ignore[no-untyped-def]
+    return site.slice.span(site.node)
+
+
+def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
+    confidence = _confidence(finding, interpreter)
+    notes = [Note(text, _span(site)) for text, site in finding.notes]
+    if finding.kind not in ("pair", "reuse"):
+        return Conflict(
+            second=Access(finding.operation, finding.timeline, "reads", _span(finding.second)),
+            first=None,
+            memory=Memory(finding.memory),
+            facts=Facts(violation=finding.kind),
+            notes=tuple(notes),
+            confidence=confidence,
+        )
+    made = finding.first
+    assert made is not None
+    detail = cast("Detail", made.detail)
+    writes: Mode = "writes"
+    reads: Mode = "reads"
+    if finding.kind == "reuse":
+        return _reuse(finding, detail, notes, confidence)
+    first = Access(
+        detail.operation, finding.first_timeline, writes if made.writes else reads, _span(cast("Site", made.site))
+    )
+    second = Access(finding.operation, finding.timeline, writes if finding.writes else reads, _span(finding.second))
+    host: Mode | None = None
+    if "host" in finding.tags:
+        host = second.reads_or_writes
+    gradient = None
+    if "backward" in detail.tags and host is None:
+        gradient = "result"
+    elif "backward" in detail.tags:
+        gradient = "result"
+        host = None
+    elif "consumes initial gradient" in finding.tags and made.writes:
+        gradient = "initial"
+    if finding.ineffective is not None and isinstance(finding.ineffective.site, Site):
+        notes.append(Note("this wait does not cover it", _span(finding.ineffective.site)))
+        if isinstance(finding.ineffective.recorded, Site):
+            notes.append(Note("the event was recorded here", _span(finding.ineffective.recorded)))
+    return Conflict(
+        second=second,
+        first=first,
+        memory=Memory(detail.memory or finding.memory),
+        facts=Facts(host=host, gradient=gradient, ineffective_wait=finding.ineffective is not None),  # type: ignore[arg-type]
+        missing=Missing(first.timeline, second.timeline, _fix(first, second, host)),
+        notes=tuple(notes),
+        confidence=confidence,
+    )
+
+
+def _reuse(finding: Finding, detail: Detail, notes: list[Note], confidence: Confidence) -> Conflict:
+    """The use that nothing covers is the place; the block's next life is the second access."""
+    made = finding.first
+    assert made is not None
+    initial = "consumes initial gradient" in finding.tags
+    use = Access(detail.operation, finding.timeline, "reads", _span(finding.second))
+    owner = "cupy" if "library:cupy" in finding.tags else "torch"
+    after = Access("the next allocation", finding.first_timeline, "writes", notes[-1].span if notes else use.span)
+    return Conflict(
+        second=after,
+        first=use,
+        memory=Memory(detail.memory, owner),  # type: ignore[arg-type]
+        facts=Facts(gradient="initial-reuse") if initial else Facts(reuse=owner),  # type: ignore[arg-type]
+        missing=Missing(use.timeline, after.timeline, _record(detail.memory, use.timeline, owner)),
+        notes=tuple(notes),
+        confidence=confidence,
+    )
+
+
+def _record(memory: str, timeline: str, owner: str) -> str:
+    name = memory if memory and " " not in memory else "the tensor"
+    stream = timeline if " " not in timeline else "torch.cuda.current_stream()"
+    if owner == "cupy":
+        return f"let the allocating stream wait for {timeline} before the array is released"
+    return f"{name}.record_stream({stream})"
+
+
+def _fix(first: Access, second: Access, host: Mode | None) -> str:
+    source = first.timeline if " " not in first.timeline else "torch.cuda.current_stream()"
+    if host is not None:
+        return f"{source}.synchronize()"
+    target = second.timeline if " " not in second.timeline else "torch.cuda.current_stream()"
+    return f"{target}.wait_stream({source})"
+
+
+def _explanation(interpreter: Interpreter, line: int) -> list[str]:
+    lines: dict[str, None] = {}
+    for site, text in interpreter.explained or ():
+        first, last = site.slice.rows(site.node)
+        if first <= line <= last:
+            lines[text] = None
+    return list(lines)
+
+
+__all__ = ["Analysis", "SourceError", "analyze"]

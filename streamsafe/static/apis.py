@@ -1,0 +1,369 @@
+"""What library calls mean, as data: canonical names, and the verb of each call.
+
+A verb is a method of :class:`streamsafe.static.library.Library`. To teach the analyzer a call, add a row here; to teach
+it a new meaning, add a verb there. Sources: torch.cuda, torch.Stream and torch.accelerator pages, CuPy's
+``cupy.cuda`` reference, CUDA graphs pages of both, and the SEMANTICS rows named beside.
+"""
+
+from __future__ import annotations
+
+import re
+
+_DEVICE_MODULES = re.compile(r"^torch\.(accelerator|xpu|npu|mtia|musa|mlu|hpu|gcu|sdaa|privateuseone)(?=\.|$)")
+
+_RENAMED = {
+    "torch.Stream": "torch.cuda.Stream",
+    "torch.Event": "torch.cuda.Event",
+    "torch.cuda.streams.Stream": "torch.cuda.Stream",
+    "torch.cuda.streams.Event": "torch.cuda.Event",
+    "torch.cuda.streams.ExternalStream": "torch.cuda.ExternalStream",
+    "torch.cuda.StreamContext": "torch.cuda.stream",
+    "torch.cuda.graphs.CUDAGraph": "torch.cuda.CUDAGraph",
+    "torch.cuda.graphs.graph": "torch.cuda.graph",
+    "torch.cuda.graphs.make_graphed_callables": "torch.cuda.make_graphed_callables",
+    "torch.cuda.graphs.is_current_stream_capturing": "torch.cuda.is_current_stream_capturing",
+    "torch.cuda.set_stream_by_id": "torch.cuda.set_stream",
+    "torch.get_device_module": "torch.get_device_module",
+    "torch.clip_grad_norm_": "torch.nn.utils.clip_grad_norm_",
+    "torch.nn.utils.clip_grad.clip_grad_norm_": "torch.nn.utils.clip_grad_norm_",
+    "torch.nn.utils.clip_grad.clip_grad_value_": "torch.nn.utils.clip_grad_value_",
+    "cupy.cuda.stream.Stream": "cupy.cuda.Stream",
+    "cupy.cuda.stream.Event": "cupy.cuda.Event",
+    "cupy.cuda.stream.ExternalStream": "cupy.cuda.ExternalStream",
+    "cupy.cuda.stream.get_current_stream": "cupy.cuda.get_current_stream",
+    "cupy.cuda.stream.get_elapsed_time": "cupy.cuda.get_elapsed_time",
+    "cupyx.zeros_pinned": "cupyx.empty_pinned",
+    "cupyx.empty_like_pinned": "cupyx.empty_pinned",
+    "cupyx.zeros_like_pinned": "cupyx.empty_pinned",
+    "cupy.array": "cupy.asarray",
+    "cupy.ascontiguousarray": "cupy.asarray",
+    "cupy.asanyarray": "cupy.asarray",
+    "deepspeed.accelerator.get_accelerator": "get_accelerator",
+    "deepspeed.get_accelerator": "get_accelerator",
+    "accelerator.get_accelerator": "get_accelerator",
+}
+
+
+def canonical(name: str) -> str:
+    """The one name of a library function that goes by several."""
+    name = _DEVICE_MODULES.sub("torch.cuda", name)
+    if name.startswith("torch.cuda.current_accelerator"):
+        return name
+    return _RENAMED.get(name, name)
+
+
+BUILTINS = frozenset(
+    """abs all any bool bytes callable dict enumerate filter float format frozenset getattr hasattr hash id input int
+    isinstance issubclass iter len list map max min next object open ord pow print property range repr reversed round
+    set setattr slice sorted staticmethod str sum super tuple type vars zip""".split()
+)
+
+FUNCTIONS: dict[str, str] = {
+    # streams and events (TS)
+    "torch.cuda.Stream": "make_stream",
+    "torch.cuda.ExternalStream": "make_external_stream",
+    "torch.cuda.stream": "stream_context",
+    "torch.cuda.current_stream": "current_stream",
+    "torch.cuda.default_stream": "default_stream",
+    "torch.cuda.set_stream": "set_stream",
+    "torch.cuda.synchronize": "synchronize_device",
+    "torch.cuda.Event": "make_event",
+    "torch.cuda.device": "plain_context",
+    "torch.cuda.device_of": "plain_context",
+    "torch.cuda.is_available": "yes",
+    "torch.get_device_module": "device_module",
+    "get_accelerator": "device_module",
+    "torch.cuda.empty_cache": "nothing",
+    "torch.cuda.is_current_stream_capturing": "is_capturing",
+    "torch.cuda.graph": "capture_context",
+    "torch.cuda.CUDAGraph": "make_graph",
+    "torch.cuda.get_rng_state": "read_rng_state",
+    "torch.cuda.set_rng_state": "read_rng_state",
+    "torch.cuda.get_rng_state_all": "read_rng_state",
+    "torch.cuda.set_rng_state_all": "read_rng_state",
+    "torch.cuda.manual_seed": "seed",
+    "torch.cuda.manual_seed_all": "seed",
+    "torch.manual_seed": "seed",
+    "torch.Generator": "make_generator",
+    "torch.device": "make_device",
+    # copies (TM)
+    "torch.from_numpy": "share_host",
+    "torch.as_tensor": "as_tensor",
+    "torch.asarray": "as_tensor",
+    "torch.tensor": "make_tensor",
+    "torch.frombuffer": "share_host",
+    # autograd (TA)
+    "torch.autograd.backward": "backward_function",
+    "torch.autograd.grad": "grad_function",
+    "torch.nn.utils.clip_grad_norm_": "use_gradients",
+    "torch.nn.utils.clip_grad_value_": "use_gradients",
+    "torch.nn.utils.get_total_norm": "use_gradients",
+    "torch.nn.utils.parameters_to_vector": "nothing",
+    # host-blocking torch functions (TM-10)
+    "torch.nonzero": "blocking_operation",
+    "torch.masked_select": "blocking_operation",
+    "torch.unique": "blocking_operation",
+    "torch.unique_consecutive": "blocking_operation",
+    "torch.equal": "blocking_operation",
+    "torch.allclose": "blocking_operation",
+    "torch.argwhere": "blocking_operation",
+    "torch.is_tensor": "plain",
+    "torch.numel": "plain",
+    "torch.is_grad_enabled": "plain",
+    "torch.save": "host_library",
+    "torch.utils.data.DataLoader": "make_loader",
+    # CuPy (CS)
+    "cupy.cuda.Stream": "make_cupy_stream",
+    "cupy.cuda.ExternalStream": "make_external_stream",
+    "cupy.cuda.Stream.from_external": "make_external_stream",
+    "cupy.cuda.get_current_stream": "current_cupy_stream",
+    "cupy.cuda.Event": "make_cupy_event",
+    "cupy.cuda.get_elapsed_time": "elapsed_time_function",
+    "cupy.cuda.runtime.deviceSynchronize": "synchronize_device",
+    "cupy.cuda.runtime.streamSynchronize": "synchronize_raw_stream",
+    "cupy.cuda.Device": "cupy_device",
+    "cupy.asnumpy": "asnumpy",
+    "cupy.asarray": "cupy_asarray",
+    "cupy.empty": "cupy_factory",
+    "cupyx.empty_pinned": "cupy_pinned",
+    "cupy.cuda.alloc_pinned_memory": "cupy_pinned",
+    "cupy.RawKernel": "make_kernel",
+    "cupy.ElementwiseKernel": "make_kernel",
+    "cupy.ReductionKernel": "make_kernel",
+    "cupy.RawModule": "make_kernel",
+    "cupy.nonzero": "blocking_operation",
+    "cupy.unique": "blocking_operation",
+    "cupy.fuse": "make_kernel",
+    # numba
+    "numba.cuda.stream": "make_cupy_stream",
+    "numba.cuda.synchronize": "synchronize_device",
+    # clocks
+    "time.time": "clock",
+    "time.perf_counter": "clock",
+    "time.perf_counter_ns": "clock",
+    "time.monotonic": "clock",
+    "time.monotonic_ns": "clock",
+    "time.time_ns": "clock",
+    "time.process_time": "clock",
+    "timeit.default_timer": "clock",
+    "datetime.datetime.now": "clock",
+    # Python
+    "contextlib.nullcontext": "null_context",
+    "contextlib.suppress": "null_context",
+    "contextlib.ExitStack": "exit_stack",
+    "functools.partial": "partial",
+    "threading.Thread": "make_thread",
+    "collections.deque": "make_container",
+    "collections.defaultdict": "make_mapping",
+    "collections.OrderedDict": "make_mapping",
+    "queue.Queue": "make_queue",
+    "queue.SimpleQueue": "make_queue",
+    "concurrent.futures.ThreadPoolExecutor": "make_executor",
+    "builtins.print": "host_library",
+    "builtins.str": "host_scalar",
+    "builtins.repr": "host_scalar",
+    "builtins.float": "host_scalar",
+    "builtins.int": "host_scalar",
+    "builtins.bool": "host_scalar",
+    "builtins.sum": "host_sum",
+    "builtins.max": "host_sum",
+    "builtins.min": "host_sum",
+    "builtins.any": "host_sum",
+    "builtins.all": "host_sum",
+    "builtins.list": "make_container",
+    "builtins.tuple": "make_tuple",
+    "builtins.set": "make_container",
+    "builtins.dict": "make_mapping",
+    "builtins.sorted": "pass_through",
+    "builtins.iter": "pass_through",
+    "builtins.next": "next_item",
+    "builtins.reversed": "lazily",
+    "builtins.enumerate": "lazily",
+    "builtins.zip": "lazily",
+    "builtins.range": "lazily",
+    "builtins.map": "map_call",
+    "builtins.filter": "map_call",
+    "builtins.len": "plain",
+    "builtins.isinstance": "isinstance",
+    "builtins.callable": "plain",
+    "builtins.hasattr": "hasattr",
+    "builtins.getattr": "getattr",
+    "builtins.setattr": "setattr",
+    "builtins.type": "type_of",
+    "builtins.id": "plain",
+    "builtins.hash": "plain",
+    "builtins.super": "super",
+    "copy.copy": "pass_through",
+    "copy.deepcopy": "pass_through",
+    "dataclasses.field": "dataclass_field",
+    "typing.cast": "cast",
+}
+
+PREFIXES: dict[str, str] = {
+    # first match wins; the name is everything below
+    "torch.cuda.nvtx.": "plain_context",
+    "torch.cuda.memory": "plain",
+    "torch.cuda.max_memory": "plain",
+    "torch.cuda.reset_": "plain",
+    "torch.cuda.get_device": "plain",
+    "torch.cuda.device_count": "plain",
+    "torch.cuda.current_device": "plain",
+    "torch.cuda.set_device": "plain",
+    "torch.cuda.graph_pool_handle": "plain",
+    "torch.profiler.": "plain_context",
+    "torch.autograd.profiler.": "plain_context",
+    "torch.autograd.graph.": "plain_context",
+    "torch.optim.lr_scheduler.": "plain",
+    "torch.optim.": "make_optimizer",
+    "torch.distributed.": "collective",
+    "torch.no_grad": "plain_context",
+    "torch.enable_grad": "plain_context",
+    "torch.inference_mode": "plain_context",
+    "torch.set_grad_enabled": "plain_context",
+    "torch.autocast": "plain_context",
+    "torch.cuda.amp.autocast": "plain_context",
+    "torch.amp.autocast": "plain_context",
+    "torch.cuda.amp.GradScaler": "make_optimizer",
+    "torch.amp.GradScaler": "make_optimizer",
+    "torch.compiler.": "plain",
+    "torch.jit.": "plain",
+    "torch.backends.": "plain",
+    "torch.nn.Parameter": "make_parameter",
+    "torch.nn.parameter.": "make_parameter",
+    "torch.nn.functional.": "torch_function",
+    "torch.nn.utils.": "torch_function",
+    "torch.nn.init.": "init_function",
+    "torch.nn.": "make_module",
+    "torch.utils.": "plain",
+    "torch.version.": "plain",
+    "torch.": "torch_function",
+    "cupy.cuda.runtime.": "plain",
+    "cupy.cuda.nvtx.": "plain_context",
+    "cupy.cuda.set_allocator": "plain",
+    "cupy.cuda.using_allocator": "plain_context",
+    "cupy.cuda.": "plain",
+    "cupy.get_default_memory_pool": "plain",
+    "cupy.get_default_pinned_memory_pool": "plain",
+    "cupyx.": "cupy_function",
+    "cupy.": "cupy_function",
+    "numpy.": "numpy_function",
+    "PIL.": "host_library",
+    "json.": "host_library",
+    "pickle.": "host_library",
+    "soundfile.": "host_library",
+    "imageio.": "host_library",
+    "matplotlib.": "host_library",
+    "cv2.": "host_library",
+    "pandas.": "host_library",
+    "scipy.": "host_library",
+    "sklearn.": "host_library",
+    "safetensors.": "host_library",
+    "struct.": "host_library",
+    "math.": "plain",
+    "logging.": "host_library",
+    "os.": "plain",
+    "re.": "plain",
+    "sys.": "plain",
+    "typing.": "plain",
+    "itertools.": "pass_through",
+}
+
+FACTORIES = frozenset(
+    """empty zeros ones full rand randn randint arange linspace eye empty_strided randperm normal tensor
+    full_like zeros_like ones_like empty_like rand_like randn_like randint_like""".split()
+)
+"""Make a fresh tensor; the ``_like`` ones read only the shape of their argument."""
+
+RANDOM = frozenset("rand randn randint randperm normal bernoulli multinomial rand_like randn_like".split())
+
+ZEROING = frozenset("zeros ones full full_like zeros_like ones_like".split())
+
+VIEW_ATTRIBUTES = frozenset("data T mT H mH real imag base flat".split())
+
+VIEW_METHODS = frozenset(
+    """view reshape t transpose permute squeeze unsqueeze narrow expand expand_as view_as flatten unflatten detach
+    diagonal select unfold as_strided swapaxes swapdims movedim ravel alias chunk split unbind tensor_split
+    contiguous requires_grad_ retain_grad share_memory_ untyped_storage storage untyped get_local detach_ type_as
+    _local_tensor view_as_real view_as_complex""".split()
+)
+
+METADATA_METHODS = frozenset(
+    """size dim numel element_size stride is_contiguous data_ptr nelement storage_offset get_device is_pinned
+    is_floating_point is_complex ndimension is_shared is_same_size register_hook nbytes __len__ names
+    register_post_accumulate_grad_hook has_names storage_type""".split()
+)
+
+SCALAR_METHODS = frozenset("item tolist __float__ __int__ __bool__ is_nonzero".split())
+"""Give Python values: block the host on the current stream (TM-08, CS-26)."""
+
+BLOCKING_METHODS = frozenset("nonzero masked_select unique equal allclose argwhere unique_consecutive".split())
+"""Block the host on the current stream and give tensors or booleans (TM-10)."""
+
+NOT_IN_PLACE = frozenset("requires_grad_ retain_grad_ share_memory_ detach_".split())
+
+STREAM_METHODS: dict[str, str] = {
+    "wait_stream": "stream_wait_stream",
+    "wait_event": "stream_wait_event",
+    "record_event": "stream_record_event",
+    "record": "stream_record_event",
+    "synchronize": "stream_synchronize",
+    "query": "stream_query",
+    "use": "stream_use",
+    "begin_capture": "stream_begin_capture",
+    "end_capture": "stream_end_capture",
+    "is_capturing": "plain_method",
+    "launch_host_func": "stream_callback",
+    "add_callback": "stream_callback",
+    "priority_range": "plain_method",
+}
+
+EVENT_METHODS: dict[str, str] = {
+    "record": "event_record",
+    "wait": "event_wait",
+    "synchronize": "event_synchronize",
+    "query": "event_query",
+    "elapsed_time": "event_elapsed_time",
+    "ipc_handle": "plain_method",
+}
+
+GRAPH_METHODS: dict[str, str] = {
+    "capture_begin": "graph_capture_begin",
+    "capture_end": "graph_capture_end",
+    "replay": "graph_replay",
+    "launch": "graph_replay",
+    "upload": "plain_method",
+    "reset": "plain_method",
+    "pool": "plain_method",
+    "register_generator_state": "graph_register_generator",
+    "enable_debug_mode": "plain_method",
+    "debug_dump": "plain_method",
+    "instantiate": "plain_method",
+    "keep_graph": "plain_method",
+}
+
+OPAQUE_STREAM_METHODS = frozenset({"wait_stream", "wait_event", "record_event", "begin_capture", "end_capture"})
+"""Only streams have these: who is asked for one is a stream."""
+
+DEVICE_MODULE_METHODS: dict[str, str] = {
+    "Stream": "make_stream",
+    "current_stream": "current_stream",
+    "default_stream": "default_stream",
+    "set_stream": "set_stream",
+    "Event": "make_event",
+    "stream": "stream_context",
+    "is_available": "yes",
+    "is_current_stream_capturing": "is_capturing",
+    "StreamContext": "stream_context",
+}
+"""What a device module is asked for under another name (``get_accelerator()``, ``device_module``,
+``current_platform``): an object of unknown kind that is asked for one of these is one."""
+
+ORDERING_METHODS = frozenset("synchronize wait sync join flush result wait_all barrier wait_until_finished".split())
+"""On an object that is not modelled: taken to order everything on the host."""
+
+ATTRIBUTES: dict[str, str] = {
+    "cupy.cuda.Stream.null": "default_stream",
+    "cupy.cuda.stream.Stream.null": "default_stream",
+    "cupy.cuda.Stream.ptds": "per_thread_stream",
+}
+"""Library attributes that are values."""

@@ -1,0 +1,1819 @@
+"""Calls: functions of the file are followed, library calls are looked up, anything else is taken to be careful."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from streamsafe.order.symbolic import ALWAYS
+from streamsafe.static import apis
+from streamsafe.static.effects import EACH, GRADIENTS, HOOK, Assumed, Site
+from streamsafe.static.library import Library
+from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
+from streamsafe.static.state import State
+from streamsafe.static.tensors import Call
+from streamsafe.static.values import (
+    NONE,
+    PLAIN,
+    UNKNOWN,
+    Api,
+    Class,
+    Const,
+    Container,
+    Context,
+    Device,
+    Event,
+    Function,
+    Generator,
+    Graph,
+    Instance,
+    Method,
+    Name,
+    Object,
+    Opaque,
+    Partial,
+    Stream,
+    Tensor,
+    Tuple,
+    Union,
+    Value,
+    Work,
+    alternatives,
+    iterate,
+    union,
+)
+
+if TYPE_CHECKING:
+    from streamsafe.config import Models
+    from streamsafe.static.interpreter import Activation
+
+DEPTH = 7
+STEPS = 40_000
+HOOK_REGISTRATIONS = frozenset(
+    """register_hook register_post_accumulate_grad_hook register_full_backward_hook register_backward_hook
+    register_full_backward_pre_hook register_multi_grad_hook""".split()
+)
+
+
+class Calls(Library):
+    """Resolves and follows calls.
+
+    Args:
+        file: the source.
+        models: the user's own wrappers.
+    """
+
+    def __init__(self, file: SourceFile, models: Models | None) -> None:
+        super().__init__(file)
+        self.models = models
+        self.hooks: list[tuple[Function, State, bool]] = []
+        self.own_events: set[Name] = set()
+        self.event_sites: dict[Name, Site] = {}
+        self.clock_sites: dict[object, Site] = {}
+        self.lambdas: dict[cst.Lambda, FunctionUnit] = {}
+        self.nested: dict[cst.CSTNode, FunctionUnit | ClassUnit] = {}
+        self.entered: set[FunctionUnit] = set()
+        self.captured_frames: set[Name] = set()
+        self.steps = 0
+        self.paused: list[list[Activation]] = []
+        self._owners: dict[str, list[str]] = {}
+        self._method_owners: dict[str, list[ClassUnit]] | None = None
+
+    # -- units ---------------------------------------------------------------------------------------------------
+
+    def unit(self, name: str) -> FunctionUnit | ClassUnit | None:
+        """A top-level function or class of the file."""
+        name = name.rpartition(".")[2]
+        if name in self.units:
+            return self.units[name]
+        self.units[name] = None
+        statement = self.file.functions.get(name) or self.file.classes.get(name)
+        if statement is not None:
+            top = next((s for s in self.file.statements if s is statement), None)
+            holder = top or next(
+                s for s in self.file.statements if s.lineno <= statement.lineno <= (s.end_lineno or 0)
+            )
+            slice_ = self.file.slice(holder)
+            node = self._find(slice_.module, name)
+            if isinstance(node, cst.FunctionDef):
+                self.units[name] = self.function_unit(node, slice_, name)
+            elif isinstance(node, cst.ClassDef):
+                self.units[name] = self.class_unit(node, slice_, name)
+        return self.units[name]
+
+    def _find(self, node: cst.CSTNode, name: str) -> cst.CSTNode | None:
+        body = getattr(node, "body", None)
+        statements = body if isinstance(body, (list, tuple)) else getattr(body, "body", ())
+        found: cst.CSTNode | None = None
+        for statement in statements or ():
+            if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+                if statement.name.value == name:
+                    found = statement
+                continue
+            for inner in (statement, getattr(statement, "orelse", None), *getattr(statement, "handlers", ())):
+                if isinstance(inner, cst.CSTNode) and not isinstance(inner, cst.SimpleStatementLine):
+                    found = found or (self._find(inner, name) if inner is not node else None)
+        return found
+
+    def function_unit(
+        self, node: cst.FunctionDef, slice_: Slice, qualname: str, owner: ClassUnit | None = None
+    ) -> FunctionUnit:
+        """What is needed of a function to call it."""
+        definitions = self.file.definitions.get(qualname, [])
+        generator = any(d.generator for d in definitions) if definitions else _yields(node)
+        return FunctionUnit(
+            node.name.value, qualname, node, slice_, owner, generator, tuple(map(_dotted, node.decorators))
+        )
+
+    def class_unit(self, node: cst.ClassDef, slice_: Slice, qualname: str) -> ClassUnit:
+        """What is needed of a class to make instances of it."""
+        bases = tuple(_text(a.value) for a in node.bases)
+        unit = ClassUnit(node.name.value, node, slice_, bases, decorators=tuple(map(_dotted, node.decorators)))
+        for statement in node.body.body:
+            for inner in _statements(statement):
+                if isinstance(inner, cst.FunctionDef):
+                    method = self.function_unit(inner, slice_, f"{qualname}.{inner.name.value}", unit)
+                    if inner.name.value in unit.methods and any("setter" in d for d in method.decorators):
+                        continue
+                    unit.methods[inner.name.value] = method
+                elif isinstance(inner, cst.Assign) and isinstance(inner.targets[0].target, cst.Name):
+                    unit.attributes[inner.targets[0].target.value] = inner.value
+                elif isinstance(inner, cst.AnnAssign) and isinstance(inner.target, cst.Name):
+                    unit.attributes[inner.target.value] = inner.value or cst.Ellipsis()
+        return unit
+
+    def nested_function(self, node: cst.FunctionDef, st: State) -> Value:
+        """A function defined inside another one."""
+        activation = self.stack[-1]
+        unit = self.nested.get(node)
+        if unit is None:
+            outer = activation.unit.qualname if activation.unit else ""
+            qualname = f"{outer}.{node.name.value}" if outer else node.name.value
+            unit = self.nested[node] = self.function_unit(node, activation.slice, qualname)
+        assert isinstance(unit, FunctionUnit)
+        self.captured_frames.add(activation.frame)
+        value: Value = Function(unit, activation.frame)
+        for decorator in node.decorators:
+            value = self.decorated(decorator.decorator, value, st)
+        return value
+
+    def decorated(self, decorator: cst.BaseExpression, value: Value, st: State) -> Value:
+        """A decorator that registers a function lets it be seen; what it returns is taken to be the function."""
+        if isinstance(decorator, cst.Attribute) and decorator.attr.value in HOOK_REGISTRATIONS:
+            self.register_hook(value, decorator.attr.value, st)
+        return value
+
+    def nested_class(self, node: cst.ClassDef) -> Value:
+        """A class defined inside a function."""
+        unit = self.nested.get(node)
+        if unit is None:
+            unit = self.nested[node] = self.class_unit(node, self.stack[-1].slice, node.name.value)
+        assert isinstance(unit, ClassUnit)
+        return Class(unit)
+
+    def interpret_global(self, statement: ast.stmt, st: State) -> None:
+        """Interpret a module-level assignment, in the module's scope."""
+        slice_ = self.file.slice(statement)
+        with self.scope(slice_, Name("module"), None):
+            self.block(slice_.module.body, st)
+
+    def class_level(self, found: tuple[Slice, cst.BaseExpression], st: State) -> Value:
+        """The value of a class-level assignment."""
+        slice_, expression = found
+        if isinstance(expression, cst.Ellipsis):
+            return UNKNOWN
+        with self.scope(slice_, Name("module"), None):
+            return self.eval(expression, st)
+
+    def scope(self, slice_: Slice, frame: Name, unit: FunctionUnit | None) -> Scope:
+        """Interpret in another scope."""
+        return Scope(self, slice_, frame, unit)
+
+    def block(self, statements: object, st: State) -> None:
+        """Statements one after another."""
+        raise AssertionError
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def _call(self, node: cst.Call, st: State) -> Value:
+        receiver: Value | None = None
+        name = ""
+        if isinstance(node.func, cst.Attribute):
+            receiver = self.eval(node.func.value, st)
+            name = node.func.attr.value
+        else:
+            function = self.eval(node.func, st)
+        call = Call(node, self.site(node))
+        for argument in node.args:
+            value = self.eval(argument.value, st)
+            if argument.star == "*":
+                if isinstance(value, Tuple):
+                    call.args.extend(value.items)
+                else:
+                    call.starred = True
+                    call.args.append(self.any_element(value, st) if isinstance(value, Container) else value)
+            elif argument.star == "**":
+                call.starred = True
+                if isinstance(value, Container):
+                    for (owner, key), held in list(st.store.items()):
+                        if owner == value.name and isinstance(key, str) and not key.startswith(("@", "*")):
+                            call.kwargs[key] = held
+                elif value != UNKNOWN and not isinstance(value, Const):
+                    call.args.append(value)
+            elif argument.keyword is not None:
+                call.kwargs[argument.keyword.value] = value
+            else:
+                call.args.append(value)
+        self.stack[-1].temporaries.extend(call.everything())
+        if receiver is not None:
+            return self.call_method(receiver, name, call, st)
+        if isinstance(node.func, cst.Name):
+            call.text = node.func.value
+        return self.call_value(function, call, st)
+
+    def call_value(self, function: Value, call: Call, st: State) -> Value:
+        """Call anything; of a union each alternative under its guard."""
+        choices = alternatives(function, st.path)
+        if len(choices) == 1:
+            return self._call_one(choices[0][0], call, st)
+        return self.each_way([(v, g, lambda s, v=v: self._call_one(v, call, s)) for v, g in choices], st)
+
+    def each_way(self, ways: list[tuple[Value, object, Callable[[State], Value]]], st: State) -> Value:
+        """Do different things under different guards, and join."""
+        ends: list[tuple[State, Value]] = []
+        for _, guard, action in ways:
+            branch = st.copy()
+            branch.assume(guard)  # type: ignore[arg-type]
+            if branch.dead:
+                continue
+            value = action(branch)
+            if not branch.dead:
+                ends.append((branch, value))
+        return self.join_values(ends, st)
+
+    def join_values(self, ends: list[tuple[State, Value]], st: State) -> Value:
+        """Paths that end with a value meet; ``st`` becomes the joined state."""
+        key = (Name("joined"), "value")
+        joined: State | None = None
+        for state, value in ends:
+            state.store[key] = value
+            joined = self.join(joined, state)
+        if joined is None:
+            st.dead = True
+            return UNKNOWN
+        if joined is not st:
+            st.become(joined)
+        return st.store.pop(key, UNKNOWN)
+
+    def _call_one(self, function: Value, call: Call, st: State) -> Value:
+        if isinstance(function, Function):
+            return self.call_function(function, call.args, call.kwargs, st, call.node, starred=call.starred)
+        if isinstance(function, Partial):
+            if function.kwargs[:1] == (("@grid", PLAIN),):
+                return self._call_one(function.function, call, st)
+            merged = Call(
+                call.node,
+                call.site,
+                [*function.args, *call.args],
+                {**dict(function.kwargs), **call.kwargs},
+                call.text,
+                call.starred,
+            )
+            return self.call_value(function.function, merged, st)
+        if isinstance(function, Class):
+            return self.instantiate(function.unit, call, st)
+        if isinstance(function, Api):
+            return self.call_api(function.name, call, st)
+        if isinstance(function, Method):
+            return self.call_method(function.receiver, function.name, call, st)
+        if isinstance(function, Instance):
+            for name in ("__call__", "forward"):
+                method = self.find_method(function.unit, name)
+                if method is not None:
+                    bound = Function(method, None, function)
+                    return self.call_function(bound, call.args, call.kwargs, st, call.node, starred=call.starred)
+        return self.unmodelled(function, call, st)
+
+    def call_api(self, name: str, call: Call, st: State) -> Value:
+        """A library function."""
+        call.text = name
+        model = self.models.get(name) if self.models else None
+        if model is not None:
+            return self.user_model(model, call, st)
+        if name.startswith(".") or "." not in name:
+            local = self.api_verb(name)
+            if local is None:
+                tail = name.rpartition(".")[2]
+                if tail in apis.FUNCTIONS or tail == "get_accelerator":
+                    return self.verb(apis.FUNCTIONS[tail], call, st)
+                return self.unmodelled(Api(name), call, st)
+        if name.endswith(".get_accelerator"):
+            return Api("torch.cuda")
+        verb = self.api_verb(name)
+        if verb is None:
+            return self.unmodelled(Api(name), call, st)
+        return self.verb(verb, call, st)
+
+    def api_attribute(self, base: Api, name: str, st: State, node: cst.CSTNode) -> Value:
+        """An attribute of a library's module."""
+        full = apis.canonical(f"{base.name}.{name}")
+        verb = apis.ATTRIBUTES.get(full)
+        if verb is not None:
+            return self.verb(verb, Call(node, self.site(node), text=full), st)
+        return Api(full)
+
+    # -- functions of the file -----------------------------------------------------------------------------------
+
+    def call_function(
+        self,
+        function: Function,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        st: State,
+        node: cst.CSTNode,
+        *,
+        starred: bool = False,
+    ) -> Value:
+        """Follow a call; a generator or a context manager waits for its consumer."""
+        unit = function.unit
+        if unit.generator:
+            return Generator(function, tuple(args), tuple(kwargs.items()), node)
+        deep = len(self.stack) > DEPTH or self.steps > STEPS
+        if deep or any(a.unit is unit for a in self.stack):
+            return self.unmodelled(function, Call(node, self.site(node), list(args), dict(kwargs)), st)
+        result = self.run_function(function, args, kwargs, st, node, starred=starred)
+        self.stack[-1].temporaries.append(result)
+        return result
+
+    def run_function(
+        self,
+        function: Function,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        st: State,
+        node: cst.CSTNode,
+        *,
+        starred: bool = False,
+        on_yield: Callable[[Value, State], Value] | None = None,
+    ) -> Value:
+        """Interpret a function's body for these arguments."""
+        from streamsafe.static.interpreter import Activation
+
+        unit = function.unit
+        self.entered.add(unit)
+        outer = self.stack[-1].path if self.stack else ()
+        path = (*outer, node)[-4:]
+        frame = Name((unit.node, "frame"), path)
+        self.closed.add(frame)
+        if function.frame is not None:
+            self.closures[frame] = function.frame
+        for key in [k for k in st.store if k[0] == frame]:
+            del st.store[key]
+        activation = Activation(frame, unit, unit.slice, path, on_yield=on_yield)
+        self.bind_arguments(function, frame, args, kwargs, st, starred)
+        self.stack.append(activation)
+        try:
+            if isinstance(unit.node, cst.Lambda):
+                activation.returns.append((st, self.eval(unit.node.body, st)))
+            else:
+                self.block(unit.node.body.body, st)
+                if not st.dead:
+                    activation.returns.append((st.copy(), NONE))
+        finally:
+            self.stack.pop()
+        result = self.join_values(activation.returns, st)
+        if frame not in self.captured_frames:
+            for key in [k for k in st.store if k[0] == frame]:
+                self.lose(st, st.store.pop(key))
+        return result
+
+    def bind_arguments(
+        self,
+        function: Function,
+        frame: Name,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        st: State,
+        starred: bool,
+    ) -> None:
+        """Parameters take their arguments, defaults, or stand for themselves."""
+        unit = function.unit
+        parameters = unit.node.params
+        positional = [*parameters.posonly_params, *parameters.params]
+        given = list(args)
+        if function.receiver is not None:
+            given.insert(0, function.receiver)
+        rest = dict(kwargs)
+        named = [*positional, *parameters.kwonly_params]
+        for position, parameter in enumerate(named):
+            name = parameter.name.value
+            if name in rest:
+                value = rest.pop(name)
+            elif position < len(positional) and position < len(given):
+                value = given[position]
+            elif parameter.default is not None and not (starred and given):
+                with self.scope(unit.slice, function.frame or Name("module"), None):
+                    value = self.eval(parameter.default, st)
+            else:
+                value = self.parameter(unit, parameter, st)
+            st.store[(frame, name)] = value
+        star = parameters.star_arg
+        if isinstance(star, cst.Param):
+            extra = tuple(given[len(positional) :])
+            st.store[(frame, star.name.value)] = (
+                Tuple(extra) if not starred else Opaque(Name(star.name.value, (unit.node,)))
+            )
+            if starred and not extra:
+                st.store[(frame, star.name.value)] = Opaque(Name(star.name.value, (unit.node,)))
+        if parameters.star_kwarg is not None:
+            name = Name((unit.node, "kwargs"), frame.path)
+            self.closed.add(name)
+            for key, value in rest.items():
+                st.store[(name, key)] = value
+            st.store[(frame, parameters.star_kwarg.name.value)] = Container(name, "dict")
+
+    def parameter(self, unit: FunctionUnit, parameter: cst.Param, st: State) -> Value:
+        """A parameter nobody is seen to give: its annotation may tell what it is."""
+        name = Name(parameter.name.value, (unit.node,))
+        self.texts.setdefault(name, parameter.name.value)
+        return self.annotated(Opaque(name), parameter.annotation, st)
+
+    def annotated(self, value: Opaque, annotation: cst.Annotation | None, st: State) -> Value:
+        """What an annotation says of an object of unknown kind."""
+        if annotation is None:
+            return value
+        text = _text(annotation.annotation).strip("\"'")
+        unit = self.unit(text) if text.isidentifier() else None
+        if isinstance(unit, ClassUnit):
+            return self.materialized(value, unit, st)
+        tail = text.rpartition(".")[2]
+        if tail in ("int", "float", "bool", "str", "dtype", "Size", "Callable"):
+            self.plain.add(value.name.base())
+            return value
+        if tail == "Stream":
+            return Stream(value.name, "cupy" if self.default_library == "cupy" else "torch")
+        if tail in ("Tensor", "ndarray") and not text.startswith(("np.", "numpy.")):
+            self.mark_tensor(st, value)
+            return value
+        if text.startswith(("np.ndarray", "numpy.ndarray")):
+            st.store[(value.name, "@place")] = Const("pageable")
+            return Tensor(value.name, None, True)
+        return value
+
+    def materialized(self, value: Opaque, unit: ClassUnit, st: State) -> Value:
+        """An object of one of the file's classes that was made elsewhere: what ``__init__`` leaves is on it."""
+        instance = Instance(value.name, unit)
+        if (value.name, "@materialized") in st.store:
+            return instance
+        st.store[(value.name, "@materialized")] = PLAIN
+        self.initialize(instance, unit, Call(unit.node, Site(unit.slice, unit.node)), st, known=False)
+        return instance
+
+    def instantiate(self, unit: ClassUnit, call: Call, st: State) -> Value:
+        """``Class(...)``."""
+        name = self.fresh(call.node, st, f"{unit.name}()")
+        instance = Instance(name, unit)
+        self.initialize(instance, unit, call, st, known=True)
+        return instance
+
+    def initialize(self, instance: Instance, unit: ClassUnit, call: Call, st: State, *, known: bool) -> None:
+        """Run ``__init__``, or fill a dataclass's fields."""
+        init = self.find_method(unit, "__init__")
+        if init is not None:
+            if any(a.unit is init for a in self.stack) or len(self.stack) > DEPTH:
+                return
+            outer = self.stack[-1].path if self.stack else ()
+            if self.stack and not known:
+                self.stack[-1].path = (*outer, instance.name)[-4:]  # type: ignore[assignment]
+            try:
+                self.run_function(
+                    Function(init, None, instance), call.args, call.kwargs, st, call.node, starred=call.starred
+                )
+            finally:
+                if self.stack:
+                    self.stack[-1].path = outer
+            return
+        if not known:
+            return
+        fields = list(self.fields(unit))
+        for position, field in enumerate(fields):
+            value = call.get(position, field)
+            if value is None:
+                found = self.find_class_attribute(unit, field)
+                value = self.class_level(found, st) if found is not None else UNKNOWN
+            st.store[(instance.name, field)] = value
+        post = self.find_method(unit, "__post_init__")
+        if post is not None:
+            self.run_function(Function(post, None, instance), [], {}, st, call.node)
+
+    def fields(self, unit: ClassUnit) -> list[str]:
+        """The fields of a dataclass or a named tuple, its bases' first."""
+        found: list[str] = []
+        for base in unit.bases:
+            parent = self.unit(base)
+            if isinstance(parent, ClassUnit) and parent is not unit:
+                found.extend(self.fields(parent))
+        if unit.is_dataclass or any("NamedTuple" in b for b in unit.bases):
+            found.extend(name for name in unit.attributes if name not in found)
+        return found
+
+    def class_of_method(self, name: str) -> ClassUnit | None:
+        """The one class of the file that has a method of this name."""
+        if self._method_owners is None:
+            owners: dict[str, list[str]] = {}
+            for class_name, statement in self.file.classes.items():
+                for inner in statement.body:
+                    if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                        owners.setdefault(inner.name, []).append(class_name)
+            self._owners = owners
+            self._method_owners = {}
+        if name.startswith("__") or name in _COMMON_METHODS:
+            return None
+        names = self._owners.get(name, [])
+        if len(names) != 1:
+            return None
+        unit = self.unit(names[0])
+        return unit if isinstance(unit, ClassUnit) else None
+
+    # -- generators, comprehensions, contexts --------------------------------------------------------------------
+
+    def run_generator(
+        self, generator: Generator, st: State, node: cst.CSTNode, consumer: Callable[[Value, State], Value]
+    ) -> Value:
+        """Interpret a generator; at each ``yield`` its consumer goes on."""
+        function = generator.function
+        if not isinstance(function, Function):
+            return UNKNOWN
+        if len(self.stack) > DEPTH or any(a.unit is function.unit for a in self.stack):
+            consumer(UNKNOWN, st)
+            return UNKNOWN
+        depth = len(self.stack)
+
+        def on_yield(value: Value, state: State) -> Value:
+            inner, self.stack[depth:] = self.stack[depth:], []
+            self.paused.append(inner)
+            try:
+                return consumer(value, state)
+            finally:
+                self.paused.pop()
+                self.stack.extend(inner)
+
+        return self.run_function(
+            function, list(generator.args), dict(generator.kwargs), st, node, on_yield=on_yield
+        )
+
+    def _yield(self, node: cst.Yield, st: State) -> Value:
+        activation = self.stack[-1]
+        if isinstance(node.value, cst.From):
+            inner = self.eval(node.value.item, st)
+            if isinstance(inner, Generator) and activation.on_yield is not None:
+                return self.run_generator(inner, st, node, activation.on_yield)
+            return UNKNOWN
+        value = self.eval(node.value, st) if node.value is not None else NONE
+        if activation.on_yield is not None:
+            return activation.on_yield(value, st)
+        if activation.unit is not None and not activation.unit.is_contextmanager:
+            self.consumed(st, value, self.site(node))
+        return UNKNOWN
+
+    def consumed(self, st: State, value: Value, site: Site) -> None:
+        """What is yielded to a consumer who is not seen is read on the stream that is current there."""
+        saved = st.current
+        st.current = {}
+        for target, guard in self.tensors(st, value):
+            if not self.is_host(st, target) and (isinstance(target, Tensor) or target.name in st.order.made):
+                library = self.library_of(st, [target])
+                self.access(
+                    st, union([(target, guard)]), site, "the consumer", writes=False, library=library,
+                    assumed=Assumed.UNMODELLED,
+                )
+        st.current = saved
+
+    def _comprehension(self, node: cst.ListComp | cst.SetComp | cst.GeneratorExp | cst.DictComp, st: State) -> Value:
+        kind = "dict" if isinstance(node, cst.DictComp) else "list"
+        name = self.fresh(node, st, kind)
+        self.closed.add(name)
+        result = Container(name, kind)
+
+        def element(state: State) -> None:
+            if isinstance(node, cst.DictComp):
+                key = self.eval(node.key, state)
+                value = self.eval(node.value, state)
+                self.store_element(result, key, value, state)
+                if isinstance(key, Opaque) and key.name.site == EACH:
+                    self.extend_container(state, result, Tuple((value,)))
+            else:
+                self.extend_container(state, result, Tuple((self.eval(node.elt, state),)))
+
+        self._comp_for(node.for_in, st, element)
+        return result
+
+    def _comp_for(self, clause: cst.CompFor, st: State, element: Callable[[State], None]) -> None:
+        iterable = self.eval(clause.iter, st)
+
+        def body(item: Value, state: State) -> None:
+            self.assign(clause.target, item, state, clause)
+            for condition in clause.ifs:
+                outcomes = self.test(condition.test, state, track=False)
+                if not any(outcome for outcome, _ in outcomes):
+                    return
+            if clause.inner_for_in is not None:
+                self._comp_for(clause.inner_for_in, state, element)
+            else:
+                element(state)
+
+        self.iterate_over(iterable, st, clause, body, at_least_once=True)
+
+    def iterate_over(
+        self,
+        iterable: Value,
+        st: State,
+        node: cst.CSTNode,
+        body: Callable[[Value, State], object],
+        *,
+        at_least_once: bool = False,
+    ) -> None:
+        """Walk an iterable."""
+        raise AssertionError
+
+    def next_of_call(self, iterable: Partial, st: State, node: cst.CSTNode) -> Value:
+        """The next element of ``zip``, ``enumerate`` and their like."""
+        name = iterable.function.name if isinstance(iterable.function, Api) else ""
+        items = [self.next_item(a, st, node) for a in iterable.args]
+        if name == "builtins.enumerate":
+            return Tuple((Opaque(self.fresh(node, st, "index")), items[0] if items else UNKNOWN))
+        if name == "builtins.zip":
+            return Tuple(tuple(items))
+        if name == "builtins.range":
+            return Opaque(self.fresh(node, st, "index"))
+        if name == "builtins.items":
+            return Tuple((Opaque(self.fresh(node, st, "key")), items[0] if items else UNKNOWN))
+        if name == "builtins.map":
+            result = self.next_item(iterable.args[1], st, node) if len(iterable.args) > 1 else UNKNOWN
+            return self.call_value(iterable.args[0], Call(node, self.site(node), [result]), st)
+        return items[0] if items else UNKNOWN
+
+    def next_item(self, iterable: Value, st: State, node: cst.CSTNode) -> Value:
+        """The next element of what a loop walks."""
+        raise AssertionError
+
+    def do_map_call(self, call: Call, st: State) -> Value:
+        """``map(f, xs)``: the function runs for each element, now."""
+        if len(call.args) < 2:
+            return UNKNOWN
+        if call.text.endswith("filter"):
+            return call.args[1]
+        name = self.fresh(call.node, st, "map")
+        self.closed.add(name)
+        result = Container(name, "list")
+
+        def body(item: Value, state: State) -> None:
+            value = self.call_value(call.args[0], Call(call.node, call.site, [item]), state)
+            self.extend_container(state, result, Tuple((value,)))
+
+        self.iterate_over(call.args[1], st, call.node, body, at_least_once=True)
+        return result
+
+    def never_empty(self, node: cst.BaseExpression, iterable: Value) -> bool:
+        """Whether a loop surely has a round."""
+        if isinstance(iterable, Partial) and iterable.function == Api("builtins.range"):
+            bounds = [a.value if isinstance(a, Const) else None for a in iterable.args]
+            if len(bounds) == 1 and isinstance(bounds[0], int):
+                return bounds[0] > 0
+            if len(bounds) >= 2 and isinstance(bounds[0], int) and isinstance(bounds[1], int):
+                return bounds[1] > bounds[0]
+            # a loop over a count that is a parameter is written for the case that it runs
+            return False
+        return isinstance(node, (cst.List, cst.Tuple)) and bool(node.elements)
+
+    def iteration_starts(self, iterable: Value, st: State, site: Site) -> frozenset[object]:
+        """A loader that pins memory is at work while it is walked."""
+        added = frozenset(
+            st.store[(v.name, "@pins")].value  # type: ignore[attr-defined]
+            for v in iterate(self._loader(iterable))
+            if isinstance(v, Opaque) and (v.name, "@pins") in st.store
+        )
+        st.threads |= added
+        return added
+
+    def _loader(self, iterable: Value) -> Value:
+        while isinstance(iterable, Partial) and iterable.args:
+            iterable = iterable.args[0]
+        return iterable
+
+    def within(
+        self, manager: Value, st: State, node: cst.CSTNode, body: Callable[[Value, State], None]
+    ) -> None:
+        """``with manager: body``."""
+        choices = alternatives(manager, st.path)
+        kinds = [self._context(v) for v, _ in choices]
+        if any(isinstance(v, Generator) for v in kinds):
+            if len(kinds) == 1:
+                generator = kinds[0]
+                assert isinstance(generator, Generator)
+                self.run_generator(generator, st, node, lambda value, state: (body(value, state), NONE)[1])
+                return
+            self.each_way(
+                [(v, g, lambda s, v=v: (self.within(v, s, node, body), NONE)[1]) for v, g in choices], st
+            )
+            return
+        contexts = [(v, g) for v, (_, g) in zip(kinds, choices)]
+        if len(contexts) == 1 and isinstance(contexts[0][0], Instance):
+            self._within_instance(contexts[0][0], st, node, body)
+            return
+        captures = [v for v, _ in contexts if isinstance(v, Context) and v.kind == "capture"]
+        if captures:
+            self._within_capture(captures[0], st, node, body)
+            return
+        before = dict(st.current)
+        captured = st.capture
+        self._enter_streams(contexts, st)
+        value = self._entered_value(manager, contexts)
+
+        def leave(state: State) -> None:
+            state.current = dict(before)
+
+        with self.exits(leave):
+            body(value, st)
+        leave(st)
+        del captured
+
+    def _context(self, value: Value) -> Value:
+        if isinstance(value, Stream):
+            return Context("stream", (value,))
+        return value
+
+    def _entered_value(self, manager: Value, contexts: list[tuple[Value, object]]) -> Value:
+        first = contexts[0][0] if contexts else UNKNOWN
+        if isinstance(first, Context):
+            if first.kind == "nothing" and first.payload:
+                return first.payload[0]
+            if first.kind == "stack":
+                return first
+            if first.kind == "stream" and isinstance(manager, Stream):
+                return manager
+            return NONE
+        return manager if isinstance(manager, Object) else UNKNOWN
+
+    def _enter_streams(self, contexts: list[tuple[Value, object]], st: State) -> None:
+        for library in ("torch", "cupy"):
+            before = self.current(st, library)
+            found: list[tuple[Value, object]] = []
+            touched = False
+            for context, guard in contexts:
+                streams = (
+                    list(alternatives(context.payload[0], st.path))
+                    if isinstance(context, Context) and context.kind == "stream"
+                    else []
+                )
+                own = [(s, g) for s, g in streams if isinstance(s, Stream) and s.library == library]
+                other = [(s, g) for s, g in streams if not (isinstance(s, Stream) and s.library == library)]
+                touched = touched or bool(own)
+                found.extend((s, guard & g) for s, g in own if not guard.contradicts(g))  # type: ignore[operator, attr-defined]
+                if other or not streams:
+                    found.append((before, guard))
+            if touched:
+                st.current[library] = union(found)  # type: ignore[arg-type]
+
+    def exits(self, on_exit: Callable[[State], None]):  # type: ignore[no-untyped-def]
+        """Run ``on_exit`` on every state that leaves a block early."""
+        raise AssertionError
+
+    def _within_instance(
+        self, instance: Instance, st: State, node: cst.CSTNode, body: Callable[[Value, State], None]
+    ) -> None:
+        enter = self.find_method(instance.unit, "__enter__") or self.find_method(instance.unit, "__aenter__")
+        leave_method = self.find_method(instance.unit, "__exit__") or self.find_method(instance.unit, "__aexit__")
+        value: Value = instance
+        if enter is not None:
+            value = self.call_function(Function(enter, None, instance), [], {}, st, node)
+
+        def leave(state: State) -> None:
+            if leave_method is not None and not state.dead:
+                self.call_function(Function(leave_method, None, instance), [NONE, NONE, NONE], {}, state, node)
+
+        with self.exits(leave):
+            if not st.dead:
+                body(value, st)
+        leave(st)
+
+    def _within_capture(
+        self, context: Context, st: State, node: cst.CSTNode, body: Callable[[Value, State], None]
+    ) -> None:
+        graph, stream = context.payload[0], context.payload[1]
+        site = self.site(node)
+        mode = self.capture_mode(dict(context.options).get("mode"))
+        nested = st.capture is not None
+        if not nested:
+            self.host_learns_everything(st, site)  # __enter__ synchronizes the device (GC-18)
+        before = dict(st.current)
+        side: Value = Stream(Name("the capture stream", ()))
+        if stream != NONE and stream is not None:
+            side = self.as_stream(stream, "torch")
+        self.enter_stream(st, side, "torch")
+        self.capture_begin(st, graph, None, mode, "torch", site)
+
+        def leave(state: State) -> None:
+            if not nested:
+                self.capture_end(state, site)
+                for inner in [b for b in state.order.made if isinstance(b, Name)]:
+                    state.order.drop(inner)  # what was captured has not run
+            state.current = dict(before)
+
+        with self.exits(leave):
+            body(graph, st)
+        if not st.dead:
+            leave(st)
+
+    # -- methods -------------------------------------------------------------------------------------------------
+
+    def call_method(self, receiver: Value, name: str, call: Call, st: State) -> Value:
+        """``receiver.name(...)``."""
+        choices = alternatives(receiver, st.path)
+        if len(choices) > 1:
+            kinds = {type(v) for v, _ in choices}
+            if kinds <= {Tensor, Opaque} or kinds <= {Stream} or kinds <= {Event}:
+                return self._joint_method(receiver, choices[0][0], name, call, st)
+            return self.each_way(
+                [(v, g, lambda s, v=v: self._method(v, name, self.copied(call), s)) for v, g in choices if v != NONE],
+                st,
+            )
+        return self._method(choices[0][0] if choices else UNKNOWN, name, call, st)
+
+    @staticmethod
+    def copied(call: Call) -> Call:
+        """The same call, for another alternative."""
+        return Call(call.node, call.site, list(call.args), dict(call.kwargs), call.text, call.starred)
+
+    def _joint_method(self, receiver: Value, first: Value, name: str, call: Call, st: State) -> Value:
+        """A method of one of several streams, events or tensors: the verbs take guarded values as they are."""
+        if isinstance(first, Stream) and name in apis.STREAM_METHODS:
+            call.args.insert(0, receiver)
+            return self.verb(apis.STREAM_METHODS[name], call, st)
+        if isinstance(first, Event) and name in apis.EVENT_METHODS:
+            call.args.insert(0, receiver)
+            return self.verb(apis.EVENT_METHODS[name], call, st)
+        return self.tensor_method(receiver, name, call, st)
+
+    def _method(self, receiver: Value, name: str, call: Call, st: State) -> Value:
+        if isinstance(receiver, Api):
+            return self.call_api(apis.canonical(f"{receiver.name}.{name}"), call, st)
+        if isinstance(receiver, Stream) and name in apis.STREAM_METHODS:
+            call.args.insert(0, receiver)
+            return self.verb(apis.STREAM_METHODS[name], call, st)
+        if isinstance(receiver, Event) and name in apis.EVENT_METHODS:
+            call.args.insert(0, receiver)
+            return self.verb(apis.EVENT_METHODS[name], call, st)
+        if isinstance(receiver, Graph) and name in apis.GRAPH_METHODS:
+            call.args.insert(0, receiver)
+            return self.verb(apis.GRAPH_METHODS[name], call, st)
+        if isinstance(receiver, Work):
+            return self._work_method(receiver, name, call, st)
+        if isinstance(receiver, Tensor):
+            return self.tensor_method(receiver, name, call, st)
+        if isinstance(receiver, (Instance, Class)):
+            return self._instance_method(receiver, name, call, st)
+        if isinstance(receiver, Container):
+            return self._container_method(receiver, name, call, st)
+        if isinstance(receiver, Tuple):
+            return UNKNOWN
+        if isinstance(receiver, Context):
+            return self._context_method(receiver, name, call, st)
+        if isinstance(receiver, Generator) and name in ("__next__", "send", "close"):
+            return UNKNOWN
+        if isinstance(receiver, Opaque):
+            return self.opaque_method(receiver, name, call, st)
+        if isinstance(receiver, Device):
+            return PLAIN
+        if isinstance(receiver, Const):
+            for value in call.everything():
+                self.read_on_host(st, value, call.site, f"{name}()")
+            return PLAIN
+        if isinstance(receiver, Function):
+            return self.unmodelled(receiver, call, st)
+        return self.unmodelled(receiver, call, st, name)
+
+    def _work_method(self, work: Work, name: str, call: Call, st: State) -> Value:
+        if name == "wait":
+            self.wait_event(st, Event(work.name), None, "torch", call.site)  # comm -> cur, not the host (TD-02)
+        elif name == "synchronize":
+            self.wait_event(st, Event(work.name), None, "torch", call.site)
+        return UNKNOWN
+
+    def _context_method(self, context: Context, name: str, call: Call, st: State) -> Value:
+        if name in ("enter_context", "__enter__", "push"):
+            value = self._context(call.args[0]) if call.args else context
+            if isinstance(value, Context) and value.kind == "stream":
+                self.enter_stream(st, value.payload[0], self.stream_library(value.payload[0]))
+            elif isinstance(value, Union):
+                self._enter_streams([(self._context(v), g) for v, g in alternatives(value, st.path)], st)
+            return UNKNOWN
+        if name == "__exit__" and context.kind == "stream":
+            st.current.pop(self.stream_library(context.payload[0]), None)
+            return NONE
+        if name == "synchronize" and context.kind == "device":
+            return self.do_synchronize_device(call, st)
+        return UNKNOWN
+
+    def _instance_method(self, receiver: Instance | Class, name: str, call: Call, st: State) -> Value:
+        if isinstance(receiver, Class):
+            if name == "apply":
+                forward = self.find_method(receiver.unit, "forward")
+                if forward is not None:
+                    context = Opaque(self.fresh(call.node, st, "ctx"))
+                    return self.call_function(Function(forward), [context, *call.args], call.kwargs, st, call.node)
+            attribute = self.class_attribute(receiver.unit, name, st)
+            return self.call_value(attribute, call, st)
+        held = st.store.get((receiver.name, name))
+        if held is not None:
+            return self.call_value(held, call, st)
+        method = self.find_method(receiver.unit, name)
+        if method is not None:
+            bound: Value = Function(method, None, receiver)
+            if method.is_static:
+                bound = Function(method)
+            elif method.is_classmethod:
+                bound = Function(method, None, Class(receiver.unit))
+            return self.call_value(bound, call, st)
+        if name in HOOK_REGISTRATIONS or name.startswith("register_forward"):
+            return self.register_hooks(name, call, st)
+        expression = self.find_class_attribute(receiver.unit, name)
+        if expression is not None:
+            return self.call_value(self.class_level(expression, st), call, st)
+        if name in ("parameters", "named_parameters", "buffers", "modules", "children"):
+            return Opaque(receiver.name.child(f"{name}()"))
+        if name == "register_buffer" and len(call.args) >= 2 and isinstance(call.args[0], Const):
+            self.set_attribute(receiver, str(call.args[0].value), call.args[1], st, call.node)
+            return NONE
+        if name in ("cuda", "to", "eval", "train", "half", "float", "requires_grad_", "__init__", "bfloat16"):
+            return receiver
+        return self.unmodelled(receiver, call, st, name)
+
+    def register_hooks(self, name: str, call: Call, st: State) -> Value:
+        """Functions that autograd will call."""
+        for value in call.everything():
+            if name in HOOK_REGISTRATIONS:
+                self.register_hook(value, name, st)
+        return UNKNOWN
+
+    def register_hook(self, value: Value, name: str, st: State) -> None:
+        """A hook runs on its node's stream (TA-06): it is interpreted by itself, later."""
+        for inner in iterate(value):
+            arguments: tuple[Value, ...] = ()
+            if isinstance(inner, Partial):
+                arguments, inner = inner.args, inner.function
+            if isinstance(inner, Function) and not any(f.unit is inner.unit for f, _, _ in self.hooks):
+                self.hooks.append((inner, st.copy(), name == "register_hook"))
+                del arguments
+
+    def _container_method(self, receiver: Container, name: str, call: Call, st: State) -> Value:
+        if receiver.kind == "queue":
+            if name in ("put", "put_nowait"):
+                self.hand_to_host(st, call.args, call.site, "put()")
+                self.extend_container(st, receiver, Tuple(tuple(call.args)))
+                return NONE
+            return self.any_element(receiver, st)
+        if name in ("append", "add", "appendleft", "insert", "put", "push"):
+            self.extend_container(st, receiver, Tuple(tuple(call.args[-1:])))
+            return NONE
+        if name in ("extend", "update", "extendleft"):
+            for value in call.args:
+                self.extend_container(st, receiver, value)
+            for key, value in call.kwargs.items():
+                self.store_element(receiver, Const(key), value, st)
+            return NONE
+        if name in ("pop", "popleft", "popitem"):
+            key = call.args[0] if call.args and receiver.kind == "dict" else UNKNOWN
+            value = self._element(receiver, key, st)
+            if name == "pop" and receiver.kind == "dict":
+                self.drop_element(receiver, key, st)
+            self.lose(st, value)
+            return value
+        if name in ("clear",):
+            for value in self.held(receiver, st):
+                self.lose(st, value)
+            for key in [k for k in st.store if k[0] == receiver.name and not str(k[1]).startswith("@")]:
+                del st.store[key]
+            return NONE
+        if name == "items":
+            return Partial(Api("builtins.items"), (receiver,), ())
+        if name in ("values", "copy", "keys"):
+            return receiver if name != "keys" else UNKNOWN
+        if name in ("get", "setdefault") and call.args:
+            found = self._element(receiver, call.args[0], st)
+            return found if found != UNKNOWN or len(call.args) < 2 else call.args[1]
+        return UNKNOWN
+
+    def drop_element(self, container: Container, key: Value, st: State) -> None:
+        """An element leaves a dict."""
+        if isinstance(key, Const):
+            st.store.pop((container.name, key.value), None)
+
+    # -- tensors -------------------------------------------------------------------------------------------------
+
+    def tensor_method(self, receiver: Value, name: str, call: Call, st: State) -> Value:
+        """A method of a tensor or an array."""
+        first = next((v for v in iterate(receiver) if isinstance(v, Object)), None)
+        if first is None:
+            return UNKNOWN
+        library = self.library_of(st, [receiver])
+        special = getattr(self, f"tensor_{name.strip('_')}", None) if name in _TENSOR_METHODS else None
+        if special is not None:
+            return special(receiver, call, st)  # type: ignore[no-any-return]
+        if name in HOOK_REGISTRATIONS:
+            return self.register_hooks(name, call, st)
+        if name in apis.METADATA_METHODS:
+            return PLAIN
+        if name in apis.VIEW_METHODS or name in apis.NOT_IN_PLACE:
+            if name in ("untyped_storage", "storage"):
+                return union((Opaque(v.name.child("storage")), g) for v, g in alternatives(receiver, st.path) if isinstance(v, Object))
+            return receiver
+        if name in apis.SCALAR_METHODS:
+            self.read_on_host(st, receiver, call.site, f"{name}()")
+            if isinstance(receiver, Opaque) and not self.pending_copy(st, receiver) and not self.is_host(st, receiver):
+                self.mark_tensor(st, receiver)
+                self.blocking_read(st, receiver, call.site, f"{name}()")
+            return PLAIN
+        if name in apis.BLOCKING_METHODS:
+            return self.blocking_operation(receiver, [receiver, *call.everything()], call, st, f"{name}()")
+        if name.endswith("_") and not name.startswith("_"):
+            self.check_generator(call, st)
+            self.in_place(st, receiver, call.everything(), call.site, f"{name}()")
+            return receiver
+        if name.startswith("new_"):
+            return self.new_tensor(st, call.site, f"{name}()", library=library, place=self.place(st, first))
+        if isinstance(first, Tensor) and first.numpy:
+            self.host_access(st, receiver, call.site, f"{name}()", writes=False)
+            return Tensor(self.host_result(call, st), None, True)
+        out = call.kwargs.get("out")
+        operands = [receiver, *call.args, *(v for k, v in call.kwargs.items() if k != "out")]
+        if out is not None:
+            self.in_place(st, out, operands, call.site, f"{name}()")
+            return out
+        return self.operation(st, operands, call.site, f"{name}()", library=library)
+
+    def host_result(self, call: Call, st: State) -> Name:
+        """Fresh host memory."""
+        name = self.fresh(call.node, st, "host result")
+        st.store[(name, "@place")] = Const("pageable")
+        return name
+
+    def check_generator(self, call: Call, st: State) -> None:
+        """A generator of the program's own must be registered with the graph (GM-gen_unreg)."""
+        generator = call.kwargs.get("generator")
+        if generator is None or generator == NONE or st.capture is None:
+            return
+        for inner in iterate(generator):
+            if isinstance(inner, Object) and (inner.name, "@registered") not in st.store:
+                self.rng_in_capture(st, call.site, "draws from a generator that is not registered with the graph")
+
+    def blocking_operation(self, receiver: Value, operands: list[Value], call: Call, st: State, text: str) -> Value:
+        """An operation whose result's shape or truth the host waits for (TM-10)."""
+        library = self.library_of(st, [receiver])
+        if any(self.is_host(st, v) for v in iterate(receiver) if isinstance(v, Object)):
+            self.read_operands(st, operands, call.site, text)
+            return Tensor(self.host_result(call, st))
+        self.sync_in_capture(st, call.site, text)
+        result = self.operation(st, operands, call.site, text, library=library)
+        self.synchronize_stream(st, None, library, call.site)
+        return result
+
+    def do_blocking_operation(self, call: Call, st: State) -> Value:
+        """A function that blocks the host."""
+        name = f"{call.text}()"
+        return self.blocking_operation(call.args[0] if call.args else UNKNOWN, call.everything(), call, st, name)
+
+    def tensor_to(self, receiver: Value, call: Call, st: State) -> Value:
+        """``x.to(...)``."""
+        target = call.kwargs.get("device")
+        kind = self.device_kind(target) if target is not None else None
+        if kind is None:
+            for argument in call.args[:2]:
+                kind = self.device_kind(argument)
+                if kind is not None:
+                    break
+                if isinstance(argument, Tensor):
+                    place = self.place(st, argument)
+                    kind = {"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(place, "")
+                    break
+        flag = call.kwargs.get("non_blocking")
+        if flag is None and len(call.args) > 2:
+            flag = call.args[2]
+        if flag is None and len(call.args) == 2 and isinstance(call.args[1], Const) and call.args[1].value in (True, False):
+            flag = call.args[1]
+        outcomes = self.flag(flag, st, call.node)
+        text = "to(non_blocking=True)" if any(o for o, _ in outcomes) else "to()"
+        if kind is None and not call.starred:
+            if flag is not None:
+                return self.to_device(st, receiver, outcomes, call.site, text, "")
+            opaque = all(isinstance(v, Opaque) and not self.is_tensor(st, v) for v in iterate(receiver))
+            if opaque:
+                return receiver
+            return self.operation(st, [receiver], call.site, "to()")
+        if kind == "cpu":
+            return self.to_host(st, receiver, outcomes, call.site, text)
+        opaque = all(isinstance(v, Opaque) and not self.is_tensor(st, v) for v in iterate(receiver))
+        return self.to_device(st, receiver, outcomes, call.site, text, kind or "", opaque=opaque)
+
+    def tensor_cuda(self, receiver: Value, call: Call, st: State) -> Value:
+        """``x.cuda(device=None, non_blocking=False)``."""
+        outcomes = self.flag(call.get(1, "non_blocking"), st, call.node)
+        opaque = all(isinstance(v, Opaque) and not self.is_tensor(st, v) for v in iterate(receiver))
+        return self.to_device(st, receiver, outcomes, call.site, "cuda()", "cuda", opaque=opaque)
+
+    def tensor_cpu(self, receiver: Value, call: Call, st: State) -> Value:
+        """``x.cpu()`` blocks (TM-08)."""
+        return self.to_host(st, receiver, [(False, ALWAYS)], call.site, "cpu()")
+
+    def tensor_numpy(self, receiver: Value, call: Call, st: State) -> Value:
+        """``x.numpy()`` is the same host memory."""
+        found = []
+        for value, guard in alternatives(receiver, st.path):
+            if isinstance(value, (Tensor, Opaque)):
+                part = value.part if isinstance(value, Tensor) else None
+                found.append((Tensor(value.name, part, True), guard))
+        return union(found) if found else UNKNOWN
+
+    def tensor_get(self, receiver: Value, call: Call, st: State) -> Value:
+        """CuPy's ``x.get(stream=None, order="C", out=None, blocking=True)`` (CS-13, CS-14)."""
+        stream = call.get(0, "stream")
+        out = call.get(2, "out")
+        blocking = call.get(3, "blocking")
+        outcomes = [(not o, g) for o, g in self.flag(blocking if blocking is not None else Const(True), st, call.node)]
+        target = self.as_stream(stream, "cupy") if stream is not None and stream != NONE else None
+        return self.cupy_to_host(st, receiver, target, out, outcomes, call, "get()")
+
+    def cupy_to_host(
+        self,
+        st: State,
+        source: Value,
+        stream: Value | None,
+        out: Value | None,
+        outcomes: list[tuple[bool, object]],
+        call: Call,
+        text: str,
+    ) -> Value:
+        """A device-to-host copy of CuPy's, on a stream."""
+        asynchronous = any(outcome for outcome, _ in outcomes)
+        if not asynchronous:
+            self.sync_in_capture(st, call.site, text)
+        self.access(st, source, call.site, text, writes=False, library="cupy", stream=stream)
+        if out is None or out == NONE:
+            name = self.host_result(call, st)
+            result: Value = Tensor(name, None, True)
+            assumed = Assumed.POSSIBLE
+        else:
+            result = out
+            pinned = any(self.place(st, v) == "pinned" for v in iterate(out) if isinstance(v, Object))
+            known = any(self.place(st, v) for v in iterate(out) if isinstance(v, Object))
+            assumed = Assumed.NOTHING if pinned else Assumed.POSSIBLE if known else Assumed.PLACE
+        if asynchronous:
+            self.access(
+                st,
+                result,
+                call.site,
+                text,
+                writes=True,
+                library="cupy",
+                stream=stream,
+                tags=frozenset({"d2h"}),
+                assumed=assumed,
+            )
+        for outcome, guard in outcomes:
+            if not outcome:
+                for s, g in self.streams(st, "cupy", stream):
+                    self.synchronize_stream(st, s, "cupy", call.site)
+                    del g, guard
+                    break
+                break
+        return result
+
+    def do_asnumpy(self, call: Call, st: State) -> Value:
+        """``cupy.asnumpy(a, stream=None, order="C", out=None, *, blocking=True)``."""
+        stream = call.get(1, "stream")
+        out = call.get(3, "out")
+        blocking = call.kwargs.get("blocking")
+        outcomes = [(not o, g) for o, g in self.flag(blocking if blocking is not None else Const(True), st, call.node)]
+        target = self.as_stream(stream, "cupy") if stream is not None and stream != NONE else None
+        return self.cupy_to_host(st, call.args[0] if call.args else UNKNOWN, target, out, outcomes, call, "asnumpy()")
+
+    def tensor_set(self, receiver: Value, call: Call, st: State) -> Value:
+        """CuPy's ``x.set(host, stream=None)``: asynchronous; pinned memory is read in place (CS-17)."""
+        source = call.get(0, "arr") or UNKNOWN
+        stream = call.get(1, "stream")
+        target = self.as_stream(stream, "cupy") if stream is not None and stream != NONE else None
+        if any(self.place(st, v) == "pinned" for v in iterate(source) if isinstance(v, Object)):
+            self.access(
+                st, source, call.site, "set()", writes=False, library="cupy", stream=target, tags=frozenset({"h2d"})
+            )
+        else:
+            self.hand_to_host(st, [source], call.site, "set()")
+        self.access(st, receiver, call.site, "set()", writes=True, library="cupy", stream=target)
+        return NONE
+
+    def tensor_copy(self, receiver: Value, call: Call, st: State) -> Value:
+        """``a.copy_(b, non_blocking=False)``; NumPy's and CuPy's ``copy()`` make a fresh array."""
+        source = call.get(0, "src")
+        if source is None or call.text == "copy":
+            return self.operation(st, [receiver], call.site, "copy()", library=self.library_of(st, [receiver]))
+        outcomes = self.flag(call.get(1, "non_blocking"), st, call.node)
+        self.copy_into(st, receiver, source, outcomes, call.site, "copy_()")
+        return receiver
+
+    def tensor_pin_memory(self, receiver: Value, call: Call, st: State) -> Value:
+        """``x.pin_memory()``: a fresh pinned copy, made by the host."""
+        self.hand_to_host(st, [receiver], call.site, "pin_memory()")
+        if any(self.place(st, v) == "pinned" for v in iterate(receiver) if isinstance(v, Object)):
+            return receiver
+        name = self.fresh(call.node, st, "pinned copy")
+        st.store[(name, "@place")] = Const("pinned")
+        return Tensor(name)
+
+    def tensor_record_stream(self, receiver: Value, call: Call, st: State) -> Value:
+        """``x.record_stream(s)``."""
+        stream = call.get(0, "stream")
+        if stream is not None:
+            for inner in iterate(receiver):
+                if isinstance(inner, Object):
+                    self.mark_tensor(st, inner)
+            self.record_stream(st, receiver, self.as_stream(stream, "torch"), "torch", call.site)
+        return NONE
+
+    def tensor_backward(self, receiver: Value, call: Call, st: State) -> Value:
+        """``loss.backward(gradient=None)``."""
+        gradient = call.get(0, "gradient")
+        if gradient is None:
+            gradient = call.kwargs.get("grad_tensors")
+        if isinstance(receiver, Tensor):
+            self.access(st, receiver, call.site, "backward()", writes=False)
+        self.backward(st, self._gradients(gradient, st), call.site, "backward()")
+        return NONE
+
+    def tensor_resize(self, receiver: Value, call: Call, st: State) -> Value:
+        """``resize_(0)`` gives the block back."""
+        if call.args and call.args[0] == Const(0):
+            for inner in iterate(receiver):
+                if isinstance(inner, Object):
+                    self.release(st, self.block_of(inner.name), call.site)
+            return receiver
+        return receiver
+
+    @staticmethod
+    def block_of(name: Name) -> Name:
+        """The tensor whose storage this is."""
+        return name.parent if name.site == "storage" and name.parent is not None else name
+
+    def tensor_clone(self, receiver: Value, call: Call, st: State) -> Value:
+        """``x.clone()``: a fresh tensor in the same place."""
+        return self.operation(st, [receiver], call.site, "clone()")
+
+    def tensor_zero_grad(self, receiver: Value, call: Call, st: State) -> Value:
+        """Gradients are given up or zeroed."""
+        return NONE
+
+    # -- library functions on tensors ----------------------------------------------------------------------------
+
+    def do_torch_function(self, call: Call, st: State) -> Value:
+        """A function of torch: a factory, or an operation on its arguments."""
+        name = call.text.rpartition(".")[2]
+        parts = call.text.split(".")
+        if name in apis.FACTORIES and len(parts) == 2:
+            return self.factory(name, call, st)
+        if name[:1].isupper() or name in ("get_default_dtype", "device", "Size", "typename", "finfo", "iinfo"):
+            return PLAIN if name[:1].islower() else UNKNOWN
+        self.check_generator(call, st)
+        if name.startswith("_foreach_") and name.endswith("_"):
+            for value in call.args[:1]:
+                self.in_place(st, union((v, ALWAYS) for v in self.tensor_results(st, value)), call.args[1:], call.site, f"{name}()")
+            return NONE
+        out = call.kwargs.get("out")
+        operands = [*call.args, *(v for k, v in call.kwargs.items() if k != "out")]
+        text = f"{name}()"
+        if out is not None:
+            for value in self.tensor_results(st, out):
+                self.in_place(st, value, operands, call.site, text)
+            return out
+        if name in ("from_dlpack", "view_as_real", "view_as_complex", "unsqueeze", "squeeze", "transpose", "permute",
+                    "reshape", "flatten", "chunk", "split", "narrow", "select", "unbind", "movedim", "diagonal", "t"):
+            return call.args[0] if call.args else UNKNOWN
+        if name.endswith("_") and call.args:
+            self.in_place(st, call.args[0], call.args[1:], call.site, text)
+            return call.args[0]
+        if not any(True for o in operands for _ in self.tensors(st, o)):
+            return UNKNOWN
+        return self.operation(st, operands, call.site, text)
+
+    def do_init_function(self, call: Call, st: State) -> Value:
+        """``torch.nn.init``: fills in place."""
+        if call.args:
+            self.in_place(st, call.args[0], [], call.site, f"{call.text.rpartition('.')[2]}()")
+            return call.args[0]
+        return UNKNOWN
+
+    def factory(self, name: str, call: Call, st: State) -> Value:
+        """A fresh tensor: pinned, on a device, or in pageable memory."""
+        text = f"{name}()"
+        self.check_generator(call, st)
+        pinned = call.kwargs.get("pin_memory")
+        device = call.kwargs.get("device")
+        like = name.endswith("_like")
+        if pinned is not None and any(
+            not (isinstance(v, Const) and v.value is False) and v != NONE for v in iterate(pinned)
+        ):
+            result = self.fresh(call.node, st, "pinned")
+            st.store[(result, "@place")] = Const("pinned")
+            if name == "tensor":
+                self.hand_to_host(st, call.args, call.site, text)
+            return Tensor(result)
+        place = ""
+        if device is not None and device != NONE:
+            kind = self.device_kind(device)
+            place = {"cpu": "pageable", "cuda": "device"}.get(kind or "", "")
+        elif like and call.args:
+            place = next((self.place(st, v) for v in iterate(call.args[0]) if isinstance(v, Object)), "")
+            if place == "pinned":
+                place = "pageable"
+        elif not like:
+            place = "pageable"
+        if place == "pageable":
+            return Tensor(self.host_result(call, st))
+        if not place and self.on_side_stream(st, "torch"):
+            place = "device"
+        if name == "tensor" and device is not None:
+            self.hand_to_host(st, call.args, call.site, text)
+            self.sync_in_capture(st, call.site, "torch.tensor() on a device")
+        written = not name.startswith("empty")
+        tags = frozenset({"fill"}) if written else frozenset()
+        made = self.new_tensor(st, call.site, text, library="torch", place=place, written=written, tags=tags)
+        if name == "tensor" and device is not None:
+            self.synchronize_stream(st, None, "torch", call.site)
+        if like and name == "tensor":
+            self.read_operands(st, call.args, call.site, text)
+        return made
+
+    def do_make_tensor(self, call: Call, st: State) -> Value:
+        """``torch.tensor(data, device=, pin_memory=)``: on a device it blocks (TM-10)."""
+        return self.factory("tensor", call, st)
+
+    def do_as_tensor(self, call: Call, st: State) -> Value:
+        """``torch.as_tensor``: shares, or copies to a device."""
+        device = call.get(2, "device")
+        if device is not None and device != NONE:
+            return self.factory("tensor", Call(call.node, call.site, call.args, {"device": device}), st)
+        return self.do_share_host(call, st)
+
+    def do_share_host(self, call: Call, st: State) -> Value:
+        """``torch.from_numpy``: the same host memory."""
+        value = call.args[0] if call.args else UNKNOWN
+        found = []
+        for inner, guard in alternatives(value, st.path):
+            if isinstance(inner, Tensor):
+                found.append((Tensor(inner.name, inner.part, False), guard))
+            elif isinstance(inner, Opaque):
+                found.append((inner, guard))
+        if found:
+            return union(found)
+        return Tensor(self.host_result(call, st))
+
+    def do_numpy_function(self, call: Call, st: State) -> Value:
+        """NumPy reads its arguments on the host."""
+        name = call.text.rpartition(".")[2]
+        if name in ("frombuffer", "asarray", "ascontiguousarray", "reshape", "squeeze") and call.args:
+            shared = [v for v in iterate(call.args[0]) if isinstance(v, Tensor)]
+            if shared:
+                return union((Tensor(v.name, v.part, True), ALWAYS) for v in shared)
+        out = call.kwargs.get("out")
+        targets = [out] if out is not None else call.args[:1] if name in ("copyto", "put", "place") else []
+        reads = [v for v in call.everything() if not any(v is t for t in targets)]
+        self.hand_to_host(st, reads, call.site, f"{name}()")
+        for target in targets:
+            for inner, _ in self.tensors(st, target):
+                self.host_access(st, inner, call.site, f"{name}()", writes=True)
+        return Tensor(self.host_result(call, st), None, True)
+
+    # -- CuPy ----------------------------------------------------------------------------------------------------
+
+    def do_cupy_function(self, call: Call, st: State) -> Value:
+        """A function of CuPy: an operation on the current stream."""
+        name = call.text.rpartition(".")[2]
+        if name[:1].isupper() or name in ("dtype", "float32", "int32", "float64", "int64"):
+            return UNKNOWN if name[:1].isupper() else PLAIN
+        out = call.kwargs.get("out")
+        operands = [*call.args, *(v for k, v in call.kwargs.items() if k != "out")]
+        text = f"{name}()"
+        if name in apis.FACTORIES or name in ("zeros", "ones", "empty"):
+            return self.new_tensor(
+                st, call.site, text, library="cupy", place="device", written=not name.startswith("empty")
+            )
+        if out is not None:
+            for value in self.tensor_results(st, out):
+                self.in_place(st, value, operands, call.site, text)
+            return out
+        if name in ("copyto",) and len(call.args) > 1:
+            self.in_place(st, call.args[0], call.args[1:2], call.site, text)
+            return NONE
+        if name in ("reshape", "ravel", "transpose", "squeeze", "expand_dims", "broadcast_to", "split", "array_split"):
+            return call.args[0] if call.args else UNKNOWN
+        if "random" in call.text:
+            return self.new_tensor(st, call.site, text, library="cupy", place="device")
+        if name == "synchronize":
+            return self.do_synchronize_device(call, st)
+        return self.operation(st, operands, call.site, text, library="cupy")
+
+    def do_cupy_factory(self, call: Call, st: State) -> Value:
+        """``cupy.empty``."""
+        return self.new_tensor(st, call.site, "empty()", library="cupy", place="device", written=False)
+
+    def do_cupy_asarray(self, call: Call, st: State) -> Value:
+        """``cupy.asarray(host)``: pageable memory is staged, pinned memory is read in place (CS-18)."""
+        source = call.args[0] if call.args else UNKNOWN
+        objects = [v for v in iterate(source) if isinstance(v, Object)]
+        if any(self.place(st, v) == "device" for v in objects):
+            return source
+        if any(self.place(st, v) == "pinned" for v in objects):
+            self.access(
+                st, source, call.site, "asarray()", writes=False, library="cupy", tags=frozenset({"h2d"})
+            )
+        else:
+            self.hand_to_host(st, [source], call.site, "asarray()")
+        return self.new_tensor(st, call.site, "asarray()", library="cupy", place="device")
+
+    def do_cupy_pinned(self, call: Call, st: State) -> Value:
+        """Pinned memory as an array."""
+        name = self.fresh(call.node, st, "pinned")
+        st.store[(name, "@place")] = Const("pinned")
+        st.store[(name, "@library")] = Const("cupy")
+        return Tensor(name, None, True)
+
+    def do_make_kernel(self, call: Call, st: State) -> Value:
+        """A kernel of the user's own: which arguments it writes, its source says."""
+        name = self.fresh(call.node, st, "kernel")
+        st.store[(name, "@kernel")] = Const(call.text)
+        for value in call.everything():
+            if isinstance(value, Const) and isinstance(value.value, str) and "__global__" in value.value:
+                st.store[(name, "@source")] = value
+        return Opaque(name)
+
+    # -- objects of unknown kind ---------------------------------------------------------------------------------
+
+    def opaque_method(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
+        """A method of an object of unknown kind: its name may tell what it is."""
+        if name in apis.OPAQUE_STREAM_METHODS:
+            if name in ("begin_capture", "end_capture") and self.default_library != "cupy":
+                pass
+            call.args.insert(0, Stream(receiver.name, self.default_library))
+            self.table_known(receiver.name)
+            return self.verb(apis.STREAM_METHODS[name], call, st)
+        if name in ("capture_begin", "capture_end", "replay"):
+            call.args.insert(0, Graph(receiver.name))
+            return self.verb(apis.GRAPH_METHODS[name], call, st)
+        if (receiver.name, "@optimizer") in st.store or _optimizer(receiver.name):
+            if name == "step" or name in ("unscale_", "clip_grad_norm_"):
+                self.use_of_gradients(st, call.site, f"{name}()")
+                return UNKNOWN
+            if name in ("zero_grad", "update", "state_dict", "load_state_dict", "add_param_group"):
+                return UNKNOWN
+            if name == "scale":
+                return call.args[0] if call.args else UNKNOWN
+        if (receiver.name, "@thread") in st.store:
+            return self._thread_method(receiver, name, call, st)
+        if name == "submit" and call.args and isinstance(call.args[0], (Function, Partial, Method)):
+            self.hand_to_host(st, call.args[1:], call.site, "submit()")
+            return self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st)
+        if (receiver.name, "@executor") in st.store and name == "submit":
+            self.hand_to_host(st, call.args[1:], call.site, "submit()")
+            return UNKNOWN
+        if name in ("put", "put_nowait", "send", "send_bytes", "dump", "dumps", "write") and call.args:
+            self.hand_to_host(st, call.args, call.site, f"{name}()")
+            return UNKNOWN
+        if name in HOOK_REGISTRATIONS or name.startswith("register_forward"):
+            return self.register_hooks(name, call, st)
+        held = st.store.get((receiver.name, name))
+        if held is not None:
+            return self.call_value(held, call, st)
+        if name in apis.DEVICE_MODULE_METHODS and self._is_device_module(receiver, name, call):
+            return self.verb(apis.DEVICE_MODULE_METHODS[name], call, st)
+        if name in apis.EVENT_METHODS and (receiver.name in self.carriers or (receiver.name, "@recorded") in st.store):
+            if (receiver.name, "@recorded") in st.store:
+                call.args.insert(0, Event(receiver.name))
+                return self.verb(apis.EVENT_METHODS[name], call, st)
+            if name in apis.STREAM_METHODS:
+                call.args.insert(0, Stream(receiver.name, self.default_library))
+                return self.verb(apis.STREAM_METHODS[name], call, st)
+        if name == "record" and _event_like(receiver.name):
+            call.args.insert(0, Event(receiver.name))
+            return self.verb("event_record", call, st)
+        if name in ("wait", "synchronize", "query") and _event_like(receiver.name):
+            call.args.insert(0, Event(receiver.name))
+            return self.verb(apis.EVENT_METHODS[name], call, st)
+        if name in ("synchronize", "query") and _stream_like(receiver.name):
+            call.args.insert(0, Stream(receiver.name, self.default_library))
+            return self.verb(apis.STREAM_METHODS[name], call, st)
+        unit = self.class_of_method(name)
+        if unit is not None:
+            instance = self.materialized(receiver, unit, st)
+            return self.call_method(instance, name, call, st)
+        if name in ("resize_",) and receiver.name.site == "storage":
+            return self.tensor_resize(receiver, call, st)
+        if name in _TENSOR_METHODS or name in apis.SCALAR_METHODS:
+            if name in ("get", "set", "copy"):
+                return self._mapping_or_array(receiver, name, call, st)
+            return self.tensor_method(receiver, name, call, st)
+        if self.is_tensor(st, receiver):
+            return self.tensor_method(receiver, name, call, st)
+        if name in ("size", "dim", "numel", "is_contiguous", "stride", "element_size", "data_ptr"):
+            return PLAIN
+        if name in apis.VIEW_METHODS and name not in ("split", "view", "select", "storage"):
+            return Tensor(receiver.name)
+        if name.endswith("_") and not name.startswith("_") and len(name) > 2:
+            self.mark_tensor(st, receiver)
+            return self.tensor_method(receiver, name, call, st)
+        if name in ("parameters", "named_parameters", "buffers", "modules", "children", "state_dict", "values"):
+            return receiver if name == "values" else Opaque(receiver.name.child(f"{name}()"))
+        if name == "items":
+            return Partial(Api("builtins.items"), (receiver,), ())
+        if name in ("eval", "train", "requires_grad_", "half", "float", "bfloat16", "double") and not call.args:
+            return receiver
+        if name in ("append", "add", "appendleft", "insert"):
+            for value in call.args[-1:]:
+                old = st.store.get((receiver.name, "*"))
+                st.store[(receiver.name, "*")] = union([*([(old, ALWAYS)] if old else []), (value, ALWAYS)])
+            return NONE
+        if name in ("pop", "popleft", "get", "get_nowait", "recv"):
+            held = st.store.get((receiver.name, "*"))
+            return held if held is not None else Opaque(self.fresh(call.node, st, name))
+        if name in apis.ORDERING_METHODS and not _text_method(receiver.name, name):
+            self.host_learns_everything(st, call.site)
+            return Opaque(self.fresh(call.node, st, name))
+        return self.unmodelled(receiver, call, st, name)
+
+    def table_known(self, name: Name) -> None:
+        """A stream is met by this name."""
+        self.carriers.bit(name)
+
+    def _mapping_or_array(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
+        arrays = self.default_library == "cupy" and (
+            call.kwargs.keys() & {"stream", "out", "blocking"} or self.is_tensor(st, receiver) or (name == "get" and not call.args)
+        )
+        if arrays:
+            return self.tensor_method(receiver, name, call, st)
+        if name == "get" and call.args:
+            return self._element(receiver, call.args[0], st)
+        if name == "copy":
+            return receiver
+        return self.unmodelled(receiver, call, st, name)
+
+    def _is_device_module(self, receiver: Opaque, name: str, call: Call) -> bool:
+        text = str(receiver.name.site).lower()
+        if name in ("Stream", "current_stream", "default_stream", "set_stream", "StreamContext", "is_current_stream_capturing"):
+            return True
+        return any(word in text for word in ("device", "accelerator", "platform", "module", "backend", "cuda"))
+
+    def _thread_method(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
+        if name == "start":
+            target = st.store.get((receiver.name, "target"))
+            arguments = st.store.get((receiver.name, "args"), Tuple(()))
+            items = list(arguments.items) if isinstance(arguments, Tuple) else []
+            self.hand_to_host(st, items, call.site, "start()")
+            if target is not None:
+                st.threads |= {call.site}
+                return self.in_thread(target, items, {}, call, st)
+        if name == "join":
+            st.threads = frozenset(t for t in st.threads if not isinstance(t, Site))
+        return NONE
+
+    def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value:
+        """A call whose code is not seen: a careful author wrote it.
+
+        Given a stream or an event it orders what needs ordering; given tensors it reads them on the current stream
+        and returns fresh ones written there; given neither it does nothing.
+        """
+        text = f"{name or _callable_text(function)}()"
+        values = call.everything()
+        model = self._kernel(function, st)
+        if model is not None:
+            return self.launch_kernel(function, model, call, st)
+        streams = [v for value in values for v in iterate(value) if isinstance(v, (Stream, Event, Context))]
+        if any(isinstance(v, (Stream, Event)) for v in streams):
+            for s, guard in self.streams(st, "torch"):
+                st.order.learn_everything(s.name, guard)
+            for v in streams:
+                if isinstance(v, (Stream, Event)):
+                    st.order.learn_everything(v.name)
+        for value in values:
+            for inner in iterate(value):
+                if isinstance(inner, Function) and inner.unit not in self.entered and len(self.stack) < 4:
+                    pass
+        library = self.library_of(st, [*values, function])
+        receiver = function.receiver if isinstance(function, Method) else function
+        touched = [v for v in values if not isinstance(v, Const)]
+        held = [receiver] if isinstance(receiver, (Opaque, Instance)) else []
+        sure = any(
+            isinstance(t, Tensor) or (isinstance(t, Opaque) and self.is_tensor(st, t))
+            for v in touched
+            for t, _ in self.tensors(st, v)
+        )
+        some = any(True for v in touched for _ in self.tensors(st, v))
+        assumed = Assumed.UNMODELLED
+        for value in touched:
+            for target, guard in self.tensors(st, value):
+                one = union([(target, guard)])
+                if self.is_host(st, target):
+                    if self.pending_copy(st, target):
+                        self.host_access(
+                            st, one, call.site, text, writes=False, assumed=Assumed.UNMODELLED | Assumed.PLACE
+                        )
+                elif isinstance(target, Tensor) or target.name in st.order.made or self.is_tensor(st, target):
+                    self.access(st, one, call.site, text, writes=False, library=library, assumed=assumed)
+        for value in held:
+            for target, guard in self.tensors(st, value):
+                if target is value or self.is_host(st, target):
+                    continue
+                if target.name in st.order.made:
+                    self.access(
+                        st, union([(target, guard)]), call.site, text, writes=False, library=library, assumed=assumed
+                    )
+        if not some:
+            return Opaque(self.fresh(call.node, st, "result"))
+        place = "device" if self.on_side_stream(st, library) and sure else ""
+        made = self.new_tensor(st, call.site, text, library=library, place=place, assumed=assumed, opaque=True)
+        if sure:
+            self.mark_tensor(st, made)
+        return made
+
+    def _kernel(self, function: Value, st: State) -> Opaque | None:
+        for inner in iterate(function):
+            if isinstance(inner, Method):
+                inner = inner.receiver
+            if isinstance(inner, Opaque):
+                for name in inner.name.chain():
+                    if (name, "@kernel") in st.store:
+                        return Opaque(name)
+        return None
+
+    def launch_kernel(self, function: Value, kernel: Opaque, call: Call, st: State) -> Value:
+        """``kernel((grid,), (block,), (args...), stream=None)`` or an elementwise kernel's call."""
+        kind = st.store.get((kernel.name, "@kernel"))
+        stream = call.kwargs.get("stream")
+        target = self.as_stream(stream, "cupy") if stream is not None and stream != NONE else None
+        arguments: list[Value] = list(call.args)
+        text = "kernel launch"
+        if kind == Const("cupy.RawModule") and len(call.args) <= 1 and not isinstance(function, Opaque):
+            return kernel
+        if kind in (Const("cupy.RawKernel"), Const("cupy.RawModule")) and len(call.args) >= 3:
+            arguments = list(call.args[2].items) if isinstance(call.args[2], Tuple) else [call.args[2]]
+            directions = self.directions(kernel, st)
+            for position, value in enumerate(arguments):
+                reads_only = position < len(directions) and directions[position]
+                self.access(
+                    st, value, call.site, text, writes=not reads_only, library="cupy", stream=target,
+                    assumed=Assumed.NOTHING if directions else Assumed.UNMODELLED,
+                )
+            return NONE
+        out = call.kwargs.get("out")
+        values = [v for v in arguments if any(True for _ in self.tensors(st, v))]
+        for value in values:
+            self.access(st, value, call.site, text, writes=False, library="cupy", stream=target)
+        if out is not None:
+            self.access(st, out, call.site, text, writes=True, library="cupy", stream=target)
+            return out
+        return self.new_tensor(st, call.site, text, library="cupy", place="device", stream=target)
+
+    def directions(self, kernel: Opaque, st: State) -> list[bool]:
+        """For each parameter of a raw kernel whether it is only read (a ``const`` pointer or a scalar)."""
+        source = st.store.get((kernel.name, "@source"))
+        if not isinstance(source, Const):
+            return []
+        import re
+
+        found = re.search(r"__global__\s+void\s+\w+\s*\(([^)]*)\)", str(source.value))
+        if found is None:
+            return []
+        return ["const" in p or "*" not in p for p in found.group(1).split(",")]
+
+    def user_model(self, model: object, call: Call, st: State) -> Value:
+        """A wrapper that the user's configuration describes."""
+        from streamsafe.static.modelled import apply_model
+
+        return apply_model(self, model, call, st)
+
+
+class Scope:
+    """Interpret something in another scope, then come back."""
+
+    def __init__(self, interpreter: Calls, slice_: Slice, frame: Name, unit: FunctionUnit | None) -> None:
+        from streamsafe.static.interpreter import Activation
+
+        self._interpreter = interpreter
+        outer = interpreter.stack[-1].path if interpreter.stack else ()
+        self._activation = Activation(frame, unit, slice_, outer)
+
+    def __enter__(self) -> None:
+        self._interpreter.stack.append(self._activation)
+
+    def __exit__(self, *_: object) -> None:
+        self._interpreter.stack.pop()
+
+
+_TENSOR_METHODS = frozenset(
+    """to cuda cpu numpy get set copy_ copy pin_memory record_stream backward resize_ clone zero_grad""".split()
+)
+
+_COMMON_METHODS = frozenset(
+    """step forward run get put put_nowait wait to start stop close reset update append pop add clear copy items keys
+    values join load save read write send recv call apply backward train eval cuda cpu numpy item query record
+    synchronize result submit flush size shape view reshape replay capture setup build init process execute next
+    state_dict load_state_dict parameters zero_grad scale""".split()
+)
+
+
+def _yields(node: cst.FunctionDef) -> bool:
+    found = False
+
+    class Finder(cst.CSTVisitor):
+        def visit_Yield(self, _: cst.Yield) -> bool:  # noqa: N802 - LibCST's name
+            nonlocal found
+            found = True
+            return False
+
+        def visit_FunctionDef(self, inner: cst.FunctionDef) -> bool:  # noqa: N802 - LibCST's name
+            return inner is node
+
+        def visit_Lambda(self, _: cst.Lambda) -> bool:  # noqa: N802 - LibCST's name
+            return False
+
+    node.visit(Finder())
+    return found
+
+
+def _text(node: cst.CSTNode) -> str:
+    if isinstance(node, cst.Name):
+        return node.value
+    if isinstance(node, cst.Attribute):
+        return f"{_text(node.value)}.{node.attr.value}"
+    if isinstance(node, cst.Subscript):
+        inner = _text(node.value)
+        if inner.rpartition(".")[2] == "Optional" and isinstance(node.slice[0].slice, cst.Index):
+            return _text(node.slice[0].slice.value)
+        return inner
+    if isinstance(node, cst.SimpleString):
+        return str(node.evaluated_value)
+    if isinstance(node, cst.BinaryOperation):  # X | None
+        return _text(node.left)
+    if isinstance(node, cst.Call):
+        return _text(node.func)
+    return ""
+
+
+def _dotted(decorator: cst.Decorator) -> str:
+    return _text(decorator.decorator)
+
+
+def _statements(statement: cst.CSTNode) -> list[cst.CSTNode]:
+    if isinstance(statement, cst.SimpleStatementLine):
+        return list(statement.body)
+    if isinstance(statement, cst.If):
+        return [s for inner in statement.body.body for s in _statements(inner)]
+    return [statement]
+
+
+def _callable_text(function: Value) -> str:
+    if isinstance(function, Api):
+        return function.name.rpartition(".")[2]
+    if isinstance(function, Function):
+        return function.unit.name
+    if isinstance(function, Object) and isinstance(function.name.site, str):
+        return function.name.site
+    return "call"
+
+
+def _last_word(name: Name) -> str:
+    for part in name.chain():
+        if isinstance(part.site, str) and part.site != EACH:
+            return part.site.lower()
+    return ""
+
+
+def _optimizer(name: Name) -> bool:
+    text = _last_word(name)
+    return ("optim" in text or text in ("opt", "scaler", "grad_scaler")) and "scheduler" not in text
+
+
+def _event_like(name: Name) -> bool:
+    text = _last_word(name)
+    return "event" in text or text.endswith(("_evt", "_done", "_ready")) or text in ("evt", "ev", "done", "ready")
+
+
+def _stream_like(name: Name) -> bool:
+    return "stream" in _last_word(name)
+
+
+def _text_method(name: Name, method: str) -> bool:
+    """``", ".join(...)`` and its like are no waits."""
+    return method in ("join", "flush") and "thread" not in _last_word(name) and "process" not in _last_word(name)
+
+
+__all__ = ["GRADIENTS", "HOOK", "Calls"]

@@ -1,0 +1,241 @@
+"""Captures: who takes part, what may not happen in one, and what a graph's replay leans on (SEMANTICS section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+
+from streamsafe.order.symbolic import Made
+from streamsafe.static.effects import AMBIENT, Assumed, Detail, Effects, Site
+from streamsafe.static.state import Capture, Rebound, State
+from streamsafe.static.values import (
+    Const,
+    Graph,
+    Name,
+    Object,
+    Opaque,
+    Stream,
+    Tensor,
+    Value,
+    alternatives,
+    iterate,
+)
+
+
+class Captures(Effects):
+    """What capturing adds to the verbs."""
+
+    def capture_begin(
+        self, st: State, graph: Value | None, stream: Value | None, mode: str, library: str, site: Site
+    ) -> None:
+        """A stream begins to capture."""
+        if st.capture is not None:
+            self.violation(
+                st,
+                "concurrent-capture",
+                site,
+                "begins a capture",
+                [("another capture is under way since here", st.capture.site)],  # type: ignore[list-item]
+                tags=frozenset({"nested"}),
+            )
+            return
+        for thread in st.threads:
+            if mode in ("", "global"):
+                place = thread if isinstance(thread, Site) else site
+                self.violation(
+                    st,
+                    "concurrent-capture",
+                    site,
+                    "begins a capture in the global mode",
+                    [("a thread that may call CUDA meanwhile is at work since here", place)],
+                    tags=frozenset({"threads"}),
+                )
+        origin = frozenset(s.name for s, _ in self.streams(st, library, stream))
+        name = graph.name if isinstance(graph, Object) else None
+        st.capture = Capture(site, origin, origin, name, mode, library)
+        self.explain(st, site, "a capture begins")
+
+    def capture_end(self, st: State, site: Site) -> None:
+        """The capture ends: every stream that was forked must have been joined."""
+        capture = st.capture
+        if capture is None:
+            return
+        st.capture = None
+        reported = set()
+        for made, ways in list(st.order.iterate()):
+            if not (isinstance(made.buffer, tuple) and made.buffer[:1] == ("captured",)):
+                continue
+            lacking = [
+                way
+                for way in ways
+                if not st.path.contradicts(way.guard)
+                and not all(way.carriers & self.carriers.bit(origin) for origin in capture.origin)
+            ]
+            if lacking and made.timeline not in reported:
+                reported.add(made.timeline)
+                detail: Detail = made.detail  # type: ignore[assignment]
+                self.violation(
+                    st,
+                    "unjoined-capture-stream",
+                    made.site,  # type: ignore[arg-type]
+                    f"{detail.operation} on {self.timeline_text(made.timeline)}",
+                    [("the capture ends without waiting for that stream", capture.site)],  # type: ignore[list-item]
+                    tags=frozenset({"unjoined"}),
+                )
+        for buffer in [b for b in st.order.made if isinstance(b, tuple) and b[:1] == ("captured",)]:
+            st.order.drop(buffer)
+        if capture.graph is not None:
+            st.graphs[capture.graph] = st.graphs.get(capture.graph, frozenset()) | capture.inputs
+        self.explain(st, site, "the capture ends")
+
+    def captured_on(self, st: State, stream: Name) -> bool:
+        """Whether a stream takes part in the capture under way."""
+        return st.capture is not None and stream in st.capture.members
+
+    def capture_access(
+        self, st: State, target: Object, stream: Name, site: Site, operation: str, writes: bool
+    ) -> None:
+        """An access inside a capture: its stream must take part; what it reads from before is an input."""
+        capture = st.capture
+        if capture is None:
+            return
+        if stream not in capture.members:
+            self.violation(
+                st,
+                "unjoined-capture-stream",
+                site,
+                f"{operation} on {self.timeline_text(stream)}",
+                [("capturing since here", capture.site)],  # type: ignore[list-item]
+                tags=frozenset({"not forked"}),
+            )
+            st.capture = replace(capture, members=capture.members | {stream})
+            return
+        if stream not in capture.origin:
+            detail = Detail(operation, "", Assumed.NOTHING, frozenset(), self.entry)
+            made = Made(site, ("captured", stream), None, True, stream, detail)
+            st.order.add(made, covers=False)
+        self.capture_input(st, target)
+
+    def capture_input(self, st: State, target: Object) -> None:
+        """Remember where a static input is kept."""
+        capture = st.capture
+        if capture is None or (target.name, "@captured") in st.store:
+            return
+        keys = set(capture.inputs)
+        if isinstance(target, Opaque) and target.name.parent is not None and isinstance(target.name.site, str):
+            keys.add((target.name.parent, target.name.site))
+        for (owner, key), value in st.store.items():
+            if isinstance(key, str) and not key.startswith("@") and isinstance(value, (Tensor, Opaque)):
+                if value.name == target.name and key not in ("data", "grad"):
+                    keys.add((owner, key))
+        if len(keys) != len(capture.inputs):
+            st.capture = replace(capture, inputs=frozenset(keys))
+
+    def capture_record(self, st: State, event: Name, stream: Name) -> None:
+        """An event recorded on a capturing stream takes part; re-recorded elsewhere it no longer does."""
+        if st.capture is None:
+            return
+        members = st.capture.members
+        if stream in members:
+            st.capture = replace(st.capture, members=members | {event})
+        elif event in members:
+            st.capture = replace(st.capture, members=members - {event})
+
+    def capture_wait(self, st: State, source: Name, stream: Name, site: Site, *, is_stream: bool) -> None:
+        """A wait inside a capture forks, joins, or leans on work that is not captured (GM-wait_outside)."""
+        capture = st.capture
+        if capture is None:
+            return
+        if source in capture.members:
+            st.capture = replace(capture, members=capture.members | {stream})
+            return
+        if stream not in capture.members or source == stream:
+            return
+        recorded = is_stream or (source, "@recorded") in st.store
+        if not recorded or stream not in capture.members:
+            return
+        what = self.timeline_text(source) if is_stream else "an event recorded outside the capture"
+        self.violation(
+            st,
+            "unjoined-capture-stream",
+            site,
+            f"waits for {what}",
+            [("capturing since here", capture.site)],  # type: ignore[list-item]
+            tags=frozenset({"isolation"}),
+        )
+
+    def sync_in_capture(self, st: State, site: Site, operation: str, assumed: Assumed = Assumed.NOTHING) -> None:
+        """An operation that synchronizes, if a capture is under way."""
+        if st.capture is None:
+            return
+        self.violation(
+            st,
+            "sync-in-capture",
+            site,
+            operation,
+            [("capturing since here", st.capture.site)],  # type: ignore[list-item]
+            assumed,
+        )
+
+    def rng_in_capture(self, st: State, site: Site, operation: str) -> None:
+        """Random state that replay cannot repeat (GM-gen_unreg, GC-16)."""
+        if st.capture is None:
+            return
+        self.violation(
+            st, "capture-rng", site, operation, [("capturing since here", st.capture.site)]  # type: ignore[list-item]
+        )
+
+    def check_capture_stream(self, st: State, stream: Value | None, library: str, site: Site) -> None:
+        """A raw capture may not begin on the default stream (GC-01, GP-01)."""
+        for s, _ in self.streams(st, library, stream):
+            if s.name == AMBIENT:
+                self.violation(st, "capture-on-default-stream", site, "begins a capture", assumed=Assumed.AMBIENT)
+                return
+
+    # -- static inputs -------------------------------------------------------------------------------------------
+
+    def rebound_input(self, st: State, key: tuple[Name, Hashable], value: Value, site: Site) -> None:
+        """An assignment takes a static input away from every graph that reads it (GC-04, GC-06)."""
+        if st.capture is not None or not st.graphs:
+            return
+        old = st.store.get(key)
+        same = {v.name for v in iterate(old) if isinstance(v, Object)} if old is not None else set()
+        if old is None:
+            same = {key[0].child(key[1])}
+        if any(isinstance(v, Object) and v.name in same for v in iterate(value)):
+            return
+        for graph, inputs in st.graphs.items():
+            if key in inputs:
+                st.rebound |= {Rebound(key, site, graph)}
+
+    def graph_replayed(self, st: State, graph: Value, site: Site) -> None:
+        """A replay reads the addresses that the capture saw."""
+        for inner, _ in alternatives(graph, st.path):
+            if not isinstance(inner, (Graph, Opaque)):
+                continue
+            for rebound in [r for r in st.rebound if r.graph == inner.name]:
+                st.rebound -= {rebound}
+                name = rebound.key[1]
+                self.violation(
+                    st,
+                    "rebound-static-input",
+                    rebound.site,  # type: ignore[arg-type]
+                    "rebinds a static input",
+                    [("the replay still reads the tensor that was captured", site)],
+                    memory=str(name),
+                )
+
+    def graph_of(self, st: State, value: Value) -> Value:
+        """The graph a value stands for."""
+        return value if isinstance(value, Graph) else Graph(value.name) if isinstance(value, Opaque) else value
+
+    @staticmethod
+    def capture_mode(value: Value | None) -> str:
+        """The error mode a capture is asked for; empty when not known or left out (CUDA's is global)."""
+        if isinstance(value, Const) and isinstance(value.value, str):
+            return value.value
+        return "global" if value is None else "unknown"
+
+    def is_side_stream(self, stream: Stream) -> bool:
+        """Whether it is known not to be the stream the caller is on."""
+        return stream.name != AMBIENT

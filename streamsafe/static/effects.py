@@ -1,0 +1,784 @@
+"""What operations do to a state: accesses, edges, allocation and release, and the conflicts these show.
+
+These are the verbs of a stream program. The tables say which call means which verbs; the interpreter says when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import IntFlag
+from typing import TYPE_CHECKING, NamedTuple
+
+from streamsafe.order import edges
+from streamsafe.order.edges import Carrier, Edge
+from streamsafe.order.symbolic import ALWAYS, HOST, Carriers, Guard, Made, Order
+from streamsafe.static.state import State, Waited
+from streamsafe.static.values import (
+    NONE,
+    Const,
+    Container,
+    Event,
+    Generator,
+    Instance,
+    Method,
+    Name,
+    Object,
+    Opaque,
+    Partial,
+    Stream,
+    Tensor,
+    Tuple,
+    Union,
+    Value,
+    alternatives,
+    iterate,
+    union,
+)
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from streamsafe.static.source import Slice
+
+AMBIENT = Name("ambient")
+"""The current stream at entry, taken to be the default stream."""
+HOOK = Name("hook stream")
+"""The stream on which autograd runs a hook: its node's (TA-06)."""
+EACH = "each element"
+"""An element of a container that is walked from end to end: stands for all of them."""
+GRADIENTS = Name("gradients")
+"""The gradients that backward passes leave in ``.grad``."""
+
+
+class Assumed(IntFlag):
+    """What a finding leans on. The first two are ordinary, the others strong."""
+
+    NOTHING = 0
+    UNMODELLED = 1
+    METHODS = 2
+    AMBIENT = 4
+    PLACE = 8
+    OLDER = 16
+    RELEASE = 32
+    FORGOTTEN = 64
+    ROUNDS = 128
+    POSSIBLE = 256
+
+
+_STRONG = (
+    Assumed.AMBIENT,
+    Assumed.PLACE,
+    Assumed.OLDER,
+    Assumed.RELEASE,
+    Assumed.FORGOTTEN,
+    Assumed.ROUNDS,
+)
+
+
+class Site(NamedTuple):
+    """A syntax node and the slice it stands in."""
+
+    slice: Slice
+    node: cst.CSTNode
+
+    def __hash__(self) -> int:
+        return id(self.node)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Site) and self.node is other.node
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
+class Detail(NamedTuple):
+    """What is remembered of an access besides what the engine needs."""
+
+    operation: str
+    memory: str
+    assumed: Assumed
+    tags: frozenset[str]
+    entry: str
+
+
+@dataclass(slots=True)
+class Finding:
+    """A pair of accesses (or one illegal operation) found on some path."""
+
+    kind: str
+    second: Site
+    operation: str
+    writes: bool
+    timeline: str
+    first: Made | None = None
+    first_timeline: str = ""
+    memory: str = ""
+    assumed: Assumed = Assumed.NOTHING
+    tags: frozenset[str] = frozenset()
+    notes: list[tuple[str, Site]] = field(default_factory=list)
+    ineffective: Waited | None = None
+    entry: str = ""
+    streams: tuple[Hashable, Hashable] = ("", "")
+    buffer: Name | None = None
+
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """Findings with the same key are one."""
+        first = self.first.site if self.first else None
+        return (self.kind, self.second, first)
+
+    @property
+    def strong(self) -> int:
+        """How many strong assumptions it leans on."""
+        return sum(1 for flag in _STRONG if self.assumed & flag)
+
+
+class StreamTable:
+    """The topology of an analysis: which streams take part in the legacy barrier."""
+
+    def __init__(self) -> None:
+        self.blocking: set[Name] = set()
+
+    def is_legacy(self, stream: Carrier) -> bool:
+        """The ambient stream is taken to be the default stream."""
+        return stream == AMBIENT
+
+    def is_blocking(self, stream: Carrier) -> bool:
+        """Streams made blocking (CuPy's ``Stream()``)."""
+        return stream in self.blocking
+
+    def legacy_of(self, stream: Carrier) -> Carrier:
+        """There is one device as long as none is named."""
+        return AMBIENT
+
+    def blocking_of(self, stream: Carrier) -> Iterable[Carrier]:
+        """All blocking streams."""
+        return tuple(self.blocking)
+
+    def streams_of(self, device: Carrier) -> Iterable[Carrier]:
+        """Not asked: a device synchronize is :meth:`Effects.host_learns_everything`."""
+        return ()
+
+
+def disjoint(first: Hashable | None, second: Hashable | None) -> bool:
+    """Whether two known parts, ``(start, stop)`` along the first axis, have no element in common."""
+    if not (isinstance(first, tuple) and isinstance(second, tuple)):
+        return first is not None and second is not None and first != second
+    return bool(first[1] <= second[0] or second[1] <= first[0])
+
+
+class Effects:
+    """The verbs. The interpreter inherits them."""
+
+    def __init__(self) -> None:
+        self.carriers = Carriers()
+        self.table = StreamTable()
+        self.findings: dict[tuple[Hashable, ...], Finding] = {}
+        self.candidates: list[Name] = []
+        self.entry = ""
+        self.silent = 0
+        self.ending = False
+        self.evidence: set[tuple[Hashable, ...]] = set()
+        self.plain: set[Name] = set()  # objects that are known to be no tensors
+        self.tensorish: set[Name] = set()  # objects of unknown kind that are used as tensors somewhere
+        self.explained: list[tuple[Site, str]] | None = None
+
+    # -- what the interpreter supplies ---------------------------------------------------------------------------
+
+    def frames(self) -> Iterable[Name]:
+        """The scopes that are alive."""
+        raise AssertionError
+
+    def describe(self, value: Value) -> str:
+        """How a user would name an object."""
+        raise AssertionError
+
+    # -- streams -------------------------------------------------------------------------------------------------
+
+    def order(self) -> Order:
+        """An order in which nothing has happened."""
+        return Order(self.carriers, disjoint)
+
+    def current(self, st: State, library: str) -> Value:
+        """The current stream of a library."""
+        return st.current.get(library) or Stream(AMBIENT, library)
+
+    def as_stream(self, value: Value, library: str) -> Value:
+        """A stream for what is used as one; None keeps the current one."""
+        if isinstance(value, Opaque):
+            return Stream(value.name, library)
+        if isinstance(value, Union):
+            return union((self.as_stream(v, library), g) for v, g in value.alternatives)
+        return value
+
+    def streams(self, st: State, library: str, stream: Value | None = None) -> list[tuple[Stream, Guard]]:
+        """The streams an operation may run on, each with the guard it needs."""
+        found = []
+        for value, guard in alternatives(self.current(st, library) if stream is None else stream, st.path):
+            if isinstance(value, Opaque):
+                value = Stream(value.name, library)
+            if isinstance(value, Stream):
+                found.append((value, guard))
+            elif value == NONE:
+                found.extend((s, guard & g) for s, g in self.streams(st, library) if not guard.contradicts(g))
+        return found
+
+    def spread(self, name: Name) -> list[Name]:
+        """The carriers a name stands for: an element of a whole walk stands for every element."""
+        if name.site != EACH or name.parent is None:
+            return [name]
+        return [name] + [
+            c
+            for c in self.carriers.known()
+            if isinstance(c, Name) and c != name and c.parent == name.parent
+        ]
+
+    # -- edges ---------------------------------------------------------------------------------------------------
+
+    def record(self, st: State, event: Event, stream: Value | None, library: str, site: Site) -> None:
+        """An event is recorded."""
+        marker = ("timing", event.name)
+        st.order.drop(marker)
+        for s, guard in self.streams(st, library, stream):
+            detail = Detail("record()", "", Assumed.NOTHING, frozenset({"timing"}), self.entry)
+            st.order.add(Made(site, marker, None, False, s.name, detail), guard, covers=False)
+            st.order.obey(edges.record(event.name, s.name, HOST, self.table), guard)
+            for other in self.spread(event.name)[1:]:
+                st.order.obey(edges.record(other, s.name, HOST, self.table), guard)
+            self.capture_record(st, event.name, s.name)
+        st.store[(event.name, "@recorded")] = union((s, g) for s, g in self.streams(st, library, stream))
+        st.store[(event.name, "@record site")] = Const(site)
+        self.explain(st, site, f"records {self.describe(event)} on {self._streams_text(st, library, stream)}")
+
+    def wait_event(self, st: State, event: Event, stream: Value | None, library: str, site: Site) -> None:
+        """A stream waits for an event."""
+        recorded_on = st.store.get((event.name, "@recorded"))
+        recorded_at = st.store.get((event.name, "@record site"))
+        for s, guard in self.streams(st, library, stream):
+            before = self._lacking(st, s.name, guard)
+            for target in self.spread(s.name):
+                for source in self.spread(event.name):
+                    st.order.obey(edges.wait(target, source, HOST, self.table), guard)
+            self._waited(
+                st,
+                s.name,
+                site,
+                recorded_at.value if isinstance(recorded_at, Const) else None,
+                {v.name for v in iterate(recorded_on)} if recorded_on else set(),
+                before,
+                guard,
+            )
+            self.capture_wait(st, event.name, s.name, site, is_stream=False)
+        self.explain(st, site, f"{self._streams_text(st, library, stream)} waits for {self.describe(event)}")
+
+    def wait_stream(self, st: State, waiter: Value, other: Value, library: str, site: Site) -> None:
+        """One stream waits for another: a record and a wait (TS-06)."""
+        for target, target_guard in self.streams(st, library, waiter):
+            for source, source_guard in self.streams(st, library, other):
+                if target_guard.contradicts(source_guard):
+                    continue
+                guard = target_guard & source_guard
+                if st.path.contradicts(guard):
+                    continue
+                before = self._lacking(st, target.name, guard)
+                for t in self.spread(target.name):
+                    for s in self.spread(source.name):
+                        st.order.obey(edges.launch(s, HOST, self.table), guard)
+                        st.order.obey(edges.launch(t, HOST, self.table), guard)
+                        st.order.obey([Edge(t, s)], guard)
+                self._waited(st, target.name, site, None, {source.name}, before, guard)
+                self.capture_wait(st, source.name, target.name, site, is_stream=True)
+        self.explain(
+            st,
+            site,
+            f"{self._streams_text(st, library, waiter)} waits for {self._streams_text(st, library, other)}",
+        )
+
+    def synchronize_stream(self, st: State, stream: Value | None, library: str, site: Site) -> None:
+        """The host waits for a stream."""
+        for s, guard in self.streams(st, library, stream):
+            before = self._lacking(st, HOST, guard)
+            for source in self.spread(s.name):
+                st.order.obey(edges.synchronize_stream(HOST, source, self.table), guard)
+            self._waited(st, HOST, site, None, {s.name}, before, guard)
+        self.explain(st, site, f"the host waits for {self._streams_text(st, library, stream)}")
+
+    def synchronize_event(self, st: State, event: Event, site: Site) -> None:
+        """The host waits for an event."""
+        recorded_on = st.store.get((event.name, "@recorded"))
+        recorded_at = st.store.get((event.name, "@record site"))
+        before = self._lacking(st, HOST, ALWAYS)
+        for source in self.spread(event.name):
+            st.order.obey(edges.synchronize_event(HOST, source))
+        sources = {v.name for v in iterate(recorded_on) if isinstance(v, Stream)} if recorded_on else set()
+        at = recorded_at.value if isinstance(recorded_at, Const) else None
+        self._waited(st, HOST, site, at, sources, before, ALWAYS)
+        self.explain(st, site, f"the host waits for {self.describe(event)}")
+
+    def host_learns_everything(self, st: State, site: Site | None = None) -> None:
+        """A device synchronize, or a call that is taken to order everything."""
+        st.order.learn_everything(HOST)
+        if site is not None:
+            self.explain(st, site, "the host waits for every stream")
+
+    def _lacking(self, st: State, learner: Carrier, guard: Guard) -> dict[Made, None]:
+        """Accesses that a wait might be meant for: not yet known to who waits."""
+        bit = 0 if learner == HOST else self.carriers.bit(learner)
+        path = st.path & guard
+        return {
+            made: None
+            for made, ways in st.order.iterate()
+            if made.timeline != learner
+            and any(not way.carriers & bit and not path.contradicts(way.guard) for way in ways)
+        }
+
+    def _waited(
+        self,
+        st: State,
+        learner: Carrier,
+        site: Site,
+        recorded: Hashable | None,
+        sources: set[Name],
+        before: dict[Made, None],
+        guard: Guard,
+    ) -> None:
+        """Remember a wait that leaves something uncovered which it may have been meant for (SS103)."""
+        if not before and learner == HOST:
+            return
+        after = self._lacking(st, learner, guard)
+        useless = len(after) == len(before)
+        uncovered = {made.site for made in after if made.timeline in sources or useless}
+        # the wait turned round: the stream that did the work waits for the one that will use it
+        turned = {made.site for made, _ in st.order.iterate() if made.timeline == learner} if useless else set()
+        if uncovered:
+            st.waits = frozenset(w for w in st.waits if (w.timeline, w.site) != (learner, site)) | {
+                Waited(learner, site, recorded, frozenset(uncovered))
+            }
+        if turned and learner != HOST:
+            for source in sources:
+                st.waits |= {Waited(source, site, recorded, frozenset(turned))}
+
+    # -- accesses ------------------------------------------------------------------------------------------------
+
+    def access(
+        self,
+        st: State,
+        value: Value,
+        site: Site,
+        operation: str,
+        *,
+        writes: bool,
+        library: str = "torch",
+        stream: Value | None = None,
+        assumed: Assumed = Assumed.NOTHING,
+        tags: frozenset[str] = frozenset(),
+    ) -> None:
+        """A device operation touches what ``value`` stands for, on a stream."""
+        for target, guard in self.tensors(st, value):
+            for s, stream_guard in self.streams(st, library, stream):
+                both = guard & stream_guard
+                if guard.contradicts(stream_guard) or st.path.contradicts(both):
+                    continue
+                self._touch(st, target, site, operation, writes, s, both, assumed, tags)
+
+    def _touch(
+        self,
+        st: State,
+        target: Object,
+        site: Site,
+        operation: str,
+        writes: bool,
+        stream: Stream,
+        guard: Guard,
+        assumed: Assumed,
+        tags: frozenset[str],
+    ) -> None:
+        buffer, part = target.name, target.part if isinstance(target, Tensor) else None
+        if isinstance(target, Tensor):
+            self.tensorish.add(buffer.base())
+        if buffer.is_older():
+            assumed |= Assumed.OLDER
+        if stream.name == HOOK:
+            tags |= {"hook"}
+        st.order.obey(edges.launch(stream.name, HOST, self.table), guard)
+        self._check(st, buffer, part, writes, stream.name, site, operation, guard, assumed, tags, target)
+        memory = self.describe(target)
+        detail = Detail(operation, memory, assumed, tags, self.entry)
+        covers = part is None and not buffer.is_older() and not isinstance(target, Opaque)
+        st.order.add(Made(site, buffer, part, writes, stream.name, detail), guard, covers=covers)
+        self.capture_access(st, target, stream.name, site, operation, writes)
+        self.explain(
+            st, site, f"{operation} {'writes' if writes else 'reads'} {memory} on {self.describe(stream)}"
+        )
+
+    def host_access(
+        self,
+        st: State,
+        value: Value,
+        site: Site,
+        operation: str,
+        *,
+        writes: bool,
+        assumed: Assumed = Assumed.NOTHING,
+        tags: frozenset[str] = frozenset(),
+    ) -> None:
+        """The host touches memory."""
+        for target, guard in self.tensors(st, value):
+            part = target.part if isinstance(target, Tensor) else None
+            self._check(
+                st, target.name, part, writes, HOST, site, operation, guard, assumed, tags, target
+            )
+            self.explain(
+                st, site, f"the host {'writes' if writes else 'reads'} {self.describe(target)} ({operation})"
+            )
+
+    def _check(
+        self,
+        st: State,
+        buffer: Name,
+        part: Hashable | None,
+        writes: bool,
+        timeline: Carrier,
+        site: Site,
+        operation: str,
+        guard: Guard,
+        assumed: Assumed,
+        tags: frozenset[str],
+        target: Object,
+    ) -> None:
+        path = st.path & guard
+        conflicts = st.order.conflicts(buffer, part, writes, timeline, path)
+        if not conflicts:
+            return
+        place = self.place(st, target)
+        by_stream: dict[Carrier, tuple[Made, Guard]] = {}
+        for made, way in conflicts:
+            # a host operation meets only what touches host memory, and a device one only device memory
+            if timeline == HOST and place == "device":
+                continue
+            best = by_stream.get(made.timeline)
+            if best is None or (made.writes and not best[0].writes):
+                by_stream[made.timeline] = (made, way)
+        for made, way in by_stream.values():
+            detail: Detail = made.detail  # type: ignore[assignment]
+            extra = Assumed.NOTHING
+            if detail.entry != self.entry:
+                extra |= Assumed.METHODS
+            finding = Finding(
+                kind="pair",
+                second=site,
+                operation=operation,
+                writes=writes,
+                timeline=self.timeline_text(timeline),
+                first=made,
+                first_timeline=self.timeline_text(made.timeline),
+                memory=detail.memory or self.describe(target),
+                assumed=assumed | detail.assumed | extra,
+                tags=tags | {f"first:{t}" for t in detail.tags} | ({"host"} if timeline == HOST else set()),
+                entry=self.entry,
+                streams=(made.timeline, timeline),
+                buffer=buffer,
+            )
+            if not writes and not made.writes:
+                continue
+            finding.ineffective = self._ineffective(st, made, timeline)
+            self.report(st, finding, way)
+            # one missing edge, one finding: go on as if the second timeline had waited
+            st.order.obey([Edge(timeline, made.timeline)], guard & way)
+
+    def _ineffective(self, st: State, made: Made, timeline: Carrier) -> Waited | None:
+        found = [
+            w
+            for w in st.waits
+            if w.timeline in (timeline, HOST) and made.site in w.uncovered
+        ]
+        return max(found, key=lambda w: (w.timeline == timeline, str(w.recorded is not None))) if found else None
+
+    def report(self, st: State, finding: Finding, way: Guard = ALWAYS) -> None:
+        """Keep a finding; of two with the same places the one that assumes less."""
+        if self.silent:
+            return
+        old = self.findings.get(finding.key)
+        if old is None or (finding.strong, finding.assumed.value) < (old.strong, old.assumed.value):
+            self.findings[finding.key] = finding
+
+    def violation(
+        self,
+        st: State,
+        kind: str,
+        site: Site,
+        operation: str,
+        notes: list[tuple[str, Site]] | None = None,
+        assumed: Assumed = Assumed.NOTHING,
+        memory: str = "",
+        tags: frozenset[str] = frozenset(),
+    ) -> None:
+        """An operation that is illegal where it stands."""
+        self.report(
+            st,
+            Finding(
+                kind=kind,
+                second=site,
+                operation=operation,
+                writes=False,
+                timeline=self._streams_text(st, "torch", None),
+                notes=notes or [],
+                assumed=assumed,
+                entry=self.entry,
+                memory=memory,
+                tags=tags,
+            ),
+        )
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def tensors(self, st: State, value: Value, depth: int = 0) -> Iterator[tuple[Object, Guard]]:
+        """The tensors a value stands for or holds, each with the guard it needs."""
+        for inner, guard in alternatives(value, st.path):
+            if isinstance(inner, Opaque) and self.is_plain(inner.name):
+                continue
+            if isinstance(inner, (Tensor, Opaque)):
+                yield inner, guard
+                if isinstance(inner, Opaque) and depth == 0:
+                    yield from ((t, guard) for t in self._held(st, inner))
+            elif isinstance(inner, Tuple) and depth < 4:
+                for item in inner.items:
+                    yield from ((t, guard & g) for t, g in self.tensors(st, item, depth + 1))
+            elif isinstance(inner, (Container, Instance)) and depth < 3:
+                for (owner, key), held in list(st.store.items()):
+                    if owner == inner.name and not (isinstance(key, str) and key.startswith("@")):
+                        yield from ((t, guard & g) for t, g in self.tensors(st, held, depth + 1))
+
+    def is_plain(self, name: Name) -> bool:
+        """Whether an object is known to be no tensor: an index, a key, a parameter that is annotated so."""
+        site = name.site
+        if isinstance(site, tuple) and len(site) == 2 and site[1] in ("index", "key"):
+            return True
+        return name.base() in self.plain
+
+    def _held(self, st: State, opaque: Opaque) -> Iterator[Object]:
+        """What is known to be reached from an object that is not seen made."""
+        seen = set()
+        for (owner, key), held in list(st.store.items()):
+            if isinstance(key, str) and key.startswith("@"):
+                continue
+            if owner == opaque.name or (owner.parent is not None and opaque.name in owner.chain()):
+                for inner in iterate(held):
+                    if isinstance(inner, (Tensor, Opaque)) and inner.name not in seen:
+                        seen.add(inner.name)
+                        yield inner
+        for buffer in list(st.order.made):
+            if isinstance(buffer, Name) and buffer != opaque.name and buffer not in seen:
+                if any(n == opaque.name for n in buffer.chain()) and self.belongs(st, buffer):
+                    yield Opaque(buffer)
+
+    def belongs(self, st: State, buffer: Name) -> bool:
+        """Whether an attribute or element still is what its parent holds: nothing else was assigned to it."""
+        name = buffer
+        while name.parent is not None:
+            held = st.store.get((name.parent, name.site))
+            if held is not None and not any(
+                isinstance(v, Object) and v.name == name for v in iterate(held)
+            ):
+                return False
+            name = name.parent
+        return True
+
+    def place(self, st: State, target: Value) -> str:
+        """``device``, ``pinned``, ``pageable`` or nothing."""
+        if isinstance(target, Tensor) and target.numpy:
+            found = st.store.get((target.name, "@place"))
+            return str(found.value) if isinstance(found, Const) else "host"
+        if isinstance(target, Object):
+            found = st.store.get((target.name, "@place"))
+            if isinstance(found, Const):
+                return str(found.value)
+        return ""
+
+    def set_place(self, st: State, target: Value, place: str) -> None:
+        """Where a buffer lies is known from now on."""
+        if isinstance(target, Object):
+            st.store[(target.name, "@place")] = Const(place)
+
+    def allocate(self, st: State, buffer: Name, library: str, site: Site, stream: Value | None = None) -> None:
+        """A block is taken from the pool of the current stream (TL-01, CS-20): its next life begins."""
+        st.store[(buffer, "@allocated")] = union(self.streams(st, library, stream))
+        st.store[(buffer, "@library")] = Const(library)
+        st.store[(buffer, "@site")] = Const(site)
+        self.candidates.append(buffer)
+        for s, guard in self.streams(st, library, stream):
+            pool = ("pool", s.name)
+            if pool not in st.order.made:
+                continue
+            st.order.obey(edges.launch(s.name, HOST, self.table), guard)
+            for made, way in st.order.conflicts(pool, None, True, s.name, st.path & guard):
+                detail: Detail = made.detail  # type: ignore[assignment]
+                extra = Assumed.METHODS if detail.entry != self.entry else Assumed.NOTHING
+                released = made.part
+                self.report(
+                    st,
+                    Finding(
+                        kind="reuse",
+                        second=made.site,  # type: ignore[arg-type]
+                        operation=detail.operation,
+                        writes=made.writes,
+                        timeline=self.timeline_text(made.timeline),
+                        first=made,
+                        first_timeline=self.timeline_text(s.name),
+                        memory=detail.memory,
+                        assumed=detail.assumed | extra,
+                        tags=detail.tags | {f"library:{library}"},
+                        notes=[
+                            *(released.notes if isinstance(released, Release) else ()),
+                            ("the next allocation on that stream may take its memory", site),
+                        ],
+                        entry=self.entry,
+                        streams=(made.timeline, s.name),
+                        buffer=released.buffer if isinstance(released, Release) else None,
+                    ),
+                    way,
+                )
+                st.order.obey([Edge(s.name, made.timeline)], guard & way)
+
+    def record_stream(self, st: State, value: Value, stream: Value, library: str, site: Site) -> None:
+        """``tensor.record_stream(stream)``: a later free waits for what that stream has by then (TL-03)."""
+        for target, _ in self.tensors(st, value):
+            key = (target.name, "@recorded on")
+            known = st.store.get(key)
+            names = [s for s, _ in self.streams(st, library, stream)]
+            before = list(known.items) if isinstance(known, Tuple) else []
+            st.store[key] = Tuple(tuple(dict.fromkeys([*before, *names])))
+            for s in names:
+                self.evidence.add(("recorded", self.entry.partition(".")[0], s.name))
+        self.explain(st, site, f"record_stream({self._streams_text(st, library, stream)})")
+
+    def release_unreachable(self, st: State, site: Site, keep: Iterable[Value] = ()) -> None:
+        """Blocks whose last name is gone go back to their pool."""
+        if not self.candidates:
+            return
+        candidates, self.candidates = self.candidates, []
+        concerned = []
+        for name in dict.fromkeys(candidates):
+            allocated = st.store.get((name, "@allocated"))
+            if allocated is None or name not in st.order.made:
+                continue
+            own = {s.name for s in iterate(allocated) if isinstance(s, Stream)}
+            if any(made.timeline not in own for made in st.order.made[name]):
+                concerned.append(name)
+        if not concerned:
+            return
+        alive = self.reachable(st, keep)
+        for name in concerned:
+            if name not in alive:
+                self.release(st, name, site)
+
+    def release(self, st: State, buffer: Name, site: Site) -> None:
+        """A block goes back to the pool of the stream it was allocated on; uses that were recorded are waited for."""
+        allocated = st.store.get((buffer, "@allocated"))
+        if allocated is None:
+            return
+        recorded = st.store.get((buffer, "@recorded on"))
+        covered = {s.name for s in recorded.items if isinstance(s, Stream)} if isinstance(recorded, Tuple) else set()
+        library = st.store.get((buffer, "@library"))
+        if library == Const("cupy"):
+            covered = set()
+        made_at = st.store.get((buffer, "@site"))
+        for stream in iterate(allocated):
+            if not isinstance(stream, Stream):
+                continue
+            notes: list[tuple[str, Site]] = []
+            if isinstance(made_at, Const):
+                notes.append((f"allocated on {self.describe(stream)}", made_at.value))
+            notes.append(("released here, while that use may still run", site))
+            release = Release(tuple(notes), buffer)
+            table = dict(st.order.accesses(buffer))
+            for made in table:
+                if made.timeline == stream.name or made.timeline in covered:
+                    continue
+                st.order.made.setdefault(("pool", stream.name), {})
+                pooled = made._replace(buffer=("pool", stream.name), part=release, writes=True)
+                merged = dict(st.order.made[("pool", stream.name)])
+                merged[pooled] = table[made]
+                st.order.made[("pool", stream.name)] = merged
+            if ("pool", stream.name) in st.order.made and not st.order.made[("pool", stream.name)]:
+                del st.order.made[("pool", stream.name)]
+        st.order.drop(buffer)
+
+    def reachable(self, st: State, keep: Iterable[Value] = ()) -> set[Name]:
+        """Every object that some live name leads to."""
+        held: dict[Name, list[Value]] = {}
+        children: dict[Name, list[Name]] = {}
+        for (owner, key), value in st.store.items():
+            if isinstance(key, str) and key.startswith("@"):
+                continue
+            held.setdefault(owner, []).append(value)
+            if owner.parent is not None:
+                children.setdefault(owner.parent, []).append(owner)
+        seen: set[Name] = set()
+        stack: list[Name] = list(self.frames())
+        values: list[Value] = list(keep)
+        while stack or values:
+            while values:
+                value = values.pop()
+                if isinstance(value, Union):
+                    values.extend(v for v, _ in value.alternatives)
+                elif isinstance(value, Object):
+                    stack.append(value.name)
+                elif isinstance(value, Tuple):
+                    values.extend(value.items)
+                elif isinstance(value, Method):
+                    values.append(value.receiver)
+                elif isinstance(value, (Partial, Generator)):
+                    values.extend((value.function, *value.args, *(v for _, v in value.kwargs)))
+                else:
+                    frame = getattr(value, "frame", None)
+                    if frame is not None:
+                        stack.append(frame)
+                    receiver = getattr(value, "receiver", None)
+                    if receiver is not None:
+                        values.append(receiver)
+            if stack:
+                name = stack.pop()
+                if name in seen:
+                    continue
+                seen.add(name)
+                values.extend(held.get(name, ()))
+                stack.extend(children.get(name, ()))
+        return seen
+
+    # -- captures: see capture.py ---------------------------------------------------------------------------------
+
+    def capture_access(
+        self, st: State, target: Object, stream: Name, site: Site, operation: str, writes: bool
+    ) -> None:
+        """An access inside a capture."""
+
+    def capture_record(self, st: State, event: Name, stream: Name) -> None:
+        """An event recorded inside a capture."""
+
+    def capture_wait(self, st: State, source: Name, stream: Name, site: Site, *, is_stream: bool) -> None:
+        """A wait inside a capture."""
+
+    # -- words ---------------------------------------------------------------------------------------------------
+
+    def timeline_text(self, timeline: Carrier) -> str:
+        """How a user would name a timeline."""
+        if timeline == HOST:
+            return "the host"
+        return self.describe(Stream(timeline)) if isinstance(timeline, Name) else str(timeline)
+
+    def _streams_text(self, st: State, library: str, stream: Value | None) -> str:
+        return " or ".join(dict.fromkeys(self.describe(s) for s, _ in self.streams(st, library, stream)))
+
+    def explain(self, st: State, site: Site, text: str) -> None:
+        """Keep a line for ``--explain-line``."""
+        if self.explained is not None:
+            self.explained.append((site, text))
+
+
+class Release(NamedTuple):
+    """Where a block was allocated and released: the part of a pooled access."""
+
+    notes: tuple[tuple[str, Site], ...]
+    buffer: Name

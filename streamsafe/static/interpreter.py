@@ -1,0 +1,561 @@
+"""The interpreter: walks statements forward, with joins, loops to a fixpoint and real exits.
+
+Expressions, calls and what library calls mean are in the classes it is built from; rules never walk control flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.static.calls import Calls
+from streamsafe.static.effects import Site
+from streamsafe.static.source import FunctionUnit, Slice, SourceFile
+from streamsafe.static.state import State
+from streamsafe.static.values import (
+    NONE,
+    PLAIN,
+    UNKNOWN,
+    Clock,
+    Const,
+    Container,
+    Generator,
+    Name,
+    Object,
+    Opaque,
+    Partial,
+    Tensor,
+    Tuple,
+    Value,
+    alternatives,
+    iterate,
+    union,
+)
+
+if TYPE_CHECKING:
+    from streamsafe.config import Models
+
+ROUNDS = 8
+MODULE = Name("module")
+
+
+@dataclass(eq=False)
+class Loop:
+    """The states that leave a loop's body early."""
+
+    breaks: list[State] = field(default_factory=list)
+    continues: list[State] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Activation:
+    """A call that is being interpreted.
+
+    Attributes:
+        frame: the scope of its names.
+        path: the call sites that lead here.
+        returns: the states and values with which it ends.
+        on_yield: what the consumer does with a yielded value, None when nobody is seen to consume.
+    """
+
+    frame: Name
+    unit: FunctionUnit | None
+    slice: Slice
+    path: tuple[cst.CSTNode, ...] = ()
+    returns: list[tuple[State, Value]] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+    handlers: list[State | None] = field(default_factory=list)
+    on_yield: Callable[[Value, State], Value] | None = None
+    outer: set[str] = field(default_factory=set)
+    temporaries: list[Value] = field(default_factory=list)
+
+
+class Interpreter(Calls):
+    """Interprets the functions of one file.
+
+    Args:
+        file: the source.
+        models: the user's own wrappers.
+    """
+
+    def __init__(self, file: SourceFile, models: Models | None = None) -> None:
+        super().__init__(file, models)
+        self.stack: list[Activation] = []
+        self.protocol_roots: list[Name] = []
+        self.steps = 0
+
+    @property
+    def activation(self) -> Activation:
+        """The call being interpreted."""
+        return self.stack[-1]
+
+    def site(self, node: cst.CSTNode) -> Site:
+        """A node of the current slice, as a place."""
+        return Site(self.activation.slice, node)
+
+    def frames(self) -> Iterator[Name]:
+        """The scopes that are alive, and the objects that callers hold."""
+        yield MODULE
+        yield from self.protocol_roots
+        for activation in self.stack:
+            frame: Name | None = activation.frame
+            while frame is not None:
+                yield frame
+                frame = self.closures.get(frame)
+
+    # -- blocks --------------------------------------------------------------------------------------------------
+
+    def block(self, statements: Sequence[cst.CSTNode], st: State) -> None:
+        """Statements one after another."""
+        handlers = self.activation.handlers
+        for statement in statements:
+            if st.dead:
+                return
+            if isinstance(statement, cst.SimpleStatementLine):
+                for small in statement.body:
+                    if st.dead:
+                        return
+                    self.statement(small, st)
+            else:
+                self.statement(statement, st)
+            if handlers and not st.dead:
+                handlers[-1] = self.join(handlers[-1], st.copy())
+
+    def suite(self, body: cst.BaseSuite, st: State) -> None:
+        """The body of a compound statement."""
+        self.block(body.body, st)
+
+    def join(self, first: State | None, second: State | None) -> State | None:
+        """Two paths meet."""
+        return State.join(first, second, self.is_opaque)
+
+    def joined(self, states: Sequence[State | None]) -> State | None:
+        """Many paths meet."""
+        result: State | None = None
+        for state in states:
+            result = self.join(result, state)
+        return result
+
+    @staticmethod
+    def settle(st: State, result: State | None) -> None:
+        """``st`` becomes the joined state, or ends here."""
+        if result is None:
+            st.dead = True
+        elif result is not st:
+            st.become(result)
+
+    def statement(self, node: cst.CSTNode, st: State) -> None:
+        """One statement; whatever it leaves without a name is released."""
+        self.steps += 1
+        handler = _STATEMENTS.get(type(node))
+        if handler is None:
+            return
+        handler(self, node, st)
+        self.activation.temporaries.clear()
+        if self.candidates and not st.dead:
+            self.release_unreachable(st, self.site(node), self.suspended())
+
+    def suspended(self) -> Iterator[Value]:
+        """Values that callers still hold while a call is interpreted."""
+        for activation in self.stack:
+            yield from activation.temporaries
+
+    # -- simple statements ---------------------------------------------------------------------------------------
+
+    def _expr(self, node: cst.Expr, st: State) -> None:
+        self.eval(node.value, st)
+
+    def _assign(self, node: cst.Assign, st: State) -> None:
+        value = self.eval(node.value, st)
+        for target in node.targets:
+            self.assign(target.target, value, st, node)
+
+    def _annotated(self, node: cst.AnnAssign, st: State) -> None:
+        if node.value is not None:
+            self.assign(node.target, self.eval(node.value, st), st, node)
+
+    def _augmented(self, node: cst.AugAssign, st: State) -> None:
+        target = self.eval(node.target, st)
+        value = self.eval(node.value, st)
+        if any(isinstance(v, Clock) for v in (*iterate(target), *iterate(value))):
+            return
+        if any(isinstance(v, (Tensor, Opaque)) for v in iterate(target)):
+            kinds = [v for v in iterate(target) if isinstance(v, (Tensor, Opaque))]
+            if any(isinstance(v, Tensor) or self.is_tensor(st, v) for v in kinds):
+                self.in_place(st, union((v, ALWAYS) for v in kinds), [value], self.site(node), "in-place arithmetic")
+                return
+            if any(isinstance(v, Tensor) for v in iterate(value)):
+                self.read_operands(st, [target, value], self.site(node), "in-place arithmetic")
+                return
+            if isinstance(node.target, cst.Subscript):
+                return
+            self.assign(node.target, PLAIN if isinstance(value, Const) else UNKNOWN, st, node)
+            return
+        if any(isinstance(v, Container) for v in iterate(target)):
+            self.extend_container(st, target, value)
+            return
+        self.assign(node.target, self.binary(target, value, node, st), st, node)
+
+    def _return(self, node: cst.Return, st: State) -> None:
+        value = self.eval(node.value, st) if node.value is not None else NONE
+        self.activation.returns.append((st.copy(), value))
+        st.dead = True
+
+    def _raise(self, node: cst.Raise, st: State) -> None:
+        if node.exc is not None:
+            self.eval(node.exc, st)
+        st.dead = True
+
+    def _break(self, _: cst.Break, st: State) -> None:
+        if self.activation.loops:
+            self.activation.loops[-1].breaks.append(st.copy())
+        st.dead = True
+
+    def _continue(self, _: cst.Continue, st: State) -> None:
+        if self.activation.loops:
+            self.activation.loops[-1].continues.append(st.copy())
+        st.dead = True
+
+    def _assert(self, node: cst.Assert, st: State) -> None:
+        outcomes = self.test(node.test, st)
+        self.enter_branch(node.test, outcomes, True, st)
+
+    def _del(self, node: cst.Del, st: State) -> None:
+        targets = (
+            [e.value for e in node.target.elements] if isinstance(node.target, cst.Tuple) else [node.target]
+        )
+        for target in targets:
+            self.delete(target, st, node)
+
+    def _global(self, node: cst.Global | cst.Nonlocal, st: State) -> None:
+        self.activation.outer.update(item.name.value for item in node.names)
+
+    def _function(self, node: cst.FunctionDef, st: State) -> None:
+        self.bind(node.name.value, self.nested_function(node, st), st)
+
+    def _class(self, node: cst.ClassDef, st: State) -> None:
+        self.bind(node.name.value, self.nested_class(node), st)
+
+    # -- branches ------------------------------------------------------------------------------------------------
+
+    def enter_branch(
+        self, test: cst.BaseExpression, outcomes: list[tuple[bool, Guard]], wanted: bool, st: State
+    ) -> None:
+        """Go where a test came out as ``wanted``."""
+        guards = [guard for outcome, guard in outcomes if outcome is wanted]
+        if not guards:
+            st.dead = True
+            return
+        common = guards[0]
+        for guard in guards[1:]:
+            common = common.common(guard)
+        st.assume(common)
+        if not st.dead:
+            self.narrow(test, st, wanted)
+
+    def _if(self, node: cst.If, st: State) -> None:
+        outcomes = self.test(node.test, st)
+        otherwise = st.copy()
+        self.enter_branch(node.test, outcomes, True, st)
+        if not st.dead:
+            self.suite(node.body, st)
+        self.enter_branch(node.test, outcomes, False, otherwise)
+        if node.orelse is not None and not otherwise.dead:
+            if isinstance(node.orelse, cst.If):
+                self._if(node.orelse, otherwise)
+            else:
+                self.suite(node.orelse.body, otherwise)
+        self.settle(st, self.join(st, otherwise))
+
+    def _match(self, node: cst.Match, st: State) -> None:
+        subject = self.eval(node.subject, st)
+        ends: list[State | None] = []
+        fallback = False
+        for case in node.cases:
+            branch = st.copy()
+            self.capture_pattern(case.pattern, subject, branch)
+            if case.guard is not None:
+                self.enter_branch(case.guard, self.test(case.guard, branch), True, branch)
+            elif isinstance(case.pattern, cst.MatchAs) and case.pattern.pattern is None:
+                fallback = True
+            if not branch.dead:
+                self.suite(case.body, branch)
+            ends.append(branch)
+        if not fallback:
+            ends.append(st.copy())
+        self.settle(st, self.joined(ends))
+
+    def capture_pattern(self, pattern: cst.CSTNode, subject: Value, st: State) -> None:
+        """Names that a pattern binds."""
+        if isinstance(pattern, cst.MatchAs):
+            if pattern.name is not None:
+                self.bind(pattern.name.value, subject, st)
+            if pattern.pattern is not None:
+                self.capture_pattern(pattern.pattern, subject, st)
+            return
+        items = getattr(pattern, "patterns", None) or getattr(pattern, "elements", None) or ()
+        for position, item in enumerate(items):
+            inner = getattr(item, "value", None) or getattr(item, "pattern", None)
+            if isinstance(inner, cst.CSTNode):
+                self.capture_pattern(inner, self.element(subject, Const(position), st), st)
+        for item in getattr(pattern, "kwds", ()):
+            self.capture_pattern(item.pattern, self.attribute(subject, item.key.value, st, item), st)
+
+    # -- loops ---------------------------------------------------------------------------------------------------
+
+    def loop(
+        self,
+        st: State,
+        enter: Callable[[State], State | None],
+        body: Callable[[State], None],
+        *,
+        at_least_once: bool = False,
+    ) -> None:
+        """Interpret a body until nothing new is learnt.
+
+        Args:
+            st: the state before; the state after, in place.
+            enter: prepares a round (test or next element) and returns the state that leaves instead, or None.
+            body: one round.
+            at_least_once: there is no way round the body.
+        """
+        head = st.copy()
+        exit_state: State | None = None
+        end: State | None = None
+        loop = Loop()
+        self.rounds.append(set())
+        for round_ in range(ROUNDS):
+            loop = Loop()
+            self.activation.loops.append(loop)
+            current = head.copy()
+            exit_state = enter(current)
+            if not current.dead:
+                body(current)
+            self.activation.loops.pop()
+            end = self.joined([current, *loop.continues])
+            back = end.copy() if end else None
+            if back is not None:
+                self.age(back, self.rounds[-1])
+            new_head = self.join(head.copy(), back)
+            if new_head is None or new_head.same(head):
+                break
+            head = new_head
+            if round_ == ROUNDS - 2:
+                self.exhausted += 1
+        else:
+            self.exhausted -= 1
+        made = self.rounds.pop()
+        if self.rounds:
+            self.rounds[-1] |= made
+        leaves = [exit_state, *loop.breaks]
+        if at_least_once and exit_state is not None and end is not None:
+            leaves[0] = end
+        self.settle(st, self.joined(leaves))
+
+    def _while(self, node: cst.While, st: State) -> None:
+        def enter(current: State) -> State | None:
+            outcomes = self.test(node.test, current, track=False)
+            leaves = current.copy()
+            self.enter_branch(node.test, outcomes, True, current)
+            self.enter_branch(node.test, outcomes, False, leaves)
+            return None if leaves.dead else leaves
+
+        self.loop(st, enter, lambda current: self.suite(node.body, current))
+        if node.orelse is not None and not st.dead:
+            self.suite(node.orelse.body, st)
+
+    def _for(self, node: cst.For, st: State) -> None:
+        iterable = self.eval(node.iter, st)
+        self.iterate_over(
+            iterable,
+            st,
+            node,
+            lambda item, current: (
+                self.assign(node.target, item, current, node),
+                self.suite(node.body, current),
+            ),
+            at_least_once=self.never_empty(node.iter, iterable),
+        )
+        if node.orelse is not None and not st.dead:
+            self.suite(node.orelse.body, st)
+
+    def iterate_over(
+        self,
+        iterable: Value,
+        st: State,
+        node: cst.CSTNode,
+        body: Callable[[Value, State], object],
+        *,
+        at_least_once: bool = False,
+    ) -> None:
+        """Walk an iterable: a generator of the file runs up to each yield, anything else gives elements."""
+        if isinstance(iterable, Generator):
+            self.run_generator(iterable, st, node, lambda value, current: (body(value, current), NONE)[1])
+            return
+        if isinstance(iterable, Tuple) and len(iterable.items) <= 4:
+            self._unrolled(iterable.items, st, body)
+            return
+        threads = self.iteration_starts(iterable, st, self.site(node))
+
+        def enter(current: State) -> State:
+            return current.copy()
+
+        def round_(current: State) -> None:
+            body(self.next_item(iterable, current, node), current)
+
+        self.loop(st, enter, round_, at_least_once=at_least_once)
+        st.threads = st.threads - threads
+
+    def _unrolled(
+        self, items: Sequence[Value], st: State, body: Callable[[Value, State], object]
+    ) -> None:
+        loop = Loop()
+        self.activation.loops.append(loop)
+        for item in items:
+            if st.dead:
+                break
+            loop.continues.clear()
+            body(item, st)
+            self.settle(st, self.joined([st, *loop.continues]))
+        self.activation.loops.pop()
+        self.settle(st, self.joined([st, *loop.breaks]))
+
+    # -- try and with --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def exits(self, on_exit: Callable[[State], None]) -> Iterator[None]:
+        """Run ``on_exit`` on every state that leaves a block early."""
+        activation = self.activation
+        returns, activation.returns = activation.returns, []
+        loop = activation.loops[-1] if activation.loops else None
+        marks = (len(loop.breaks), len(loop.continues)) if loop else (0, 0)
+        try:
+            yield
+        finally:
+            left, activation.returns = activation.returns, returns
+            for state, value in left:
+                activation.temporaries.append(value)
+                on_exit(state)
+                if not state.dead:
+                    activation.returns.append((state, value))
+            if loop is not None:
+                for states, mark in ((loop.breaks, marks[0]), (loop.continues, marks[1])):
+                    for state in states[mark:]:
+                        on_exit(state)
+
+    def _try(self, node: cst.Try | cst.TryStar, st: State) -> None:
+        final = node.finalbody.body if node.finalbody is not None else None
+
+        def finish(state: State) -> None:
+            if final is not None and not state.dead:
+                self.suite(final, state)
+
+        with self.exits(finish):
+            self.activation.handlers.append(st.copy())
+            self.suite(node.body, st)
+            caught = self.activation.handlers.pop()
+            if node.orelse is not None and not st.dead:
+                self.suite(node.orelse.body, st)
+            ends: list[State | None] = [st.copy()]
+            for handler in node.handlers:
+                if caught is None:
+                    break
+                branch = caught.copy()
+                if handler.name is not None and isinstance(handler.name.name, cst.Name):
+                    self.bind(handler.name.name.value, UNKNOWN, branch)
+                self.suite(handler.body, branch)
+                ends.append(branch)
+            self.settle(st, self.joined(ends))
+        finish(st)
+
+    def _with(self, node: cst.With, st: State) -> None:
+        self._with_items(list(node.items), node, st)
+
+    def _with_items(self, items: list[cst.WithItem], node: cst.With, st: State) -> None:
+        if not items:
+            self.suite(node.body, st)
+            return
+        item = items[0]
+        manager = self.eval(item.item, st)
+
+        def body(value: Value, state: State) -> None:
+            if item.asname is not None:
+                self.assign(item.asname.name, value, state, item)
+            self._with_items(items[1:], node, state)
+
+        self.within(manager, st, item.item, body)
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def bind(self, name: str, value: Value, st: State) -> None:
+        """A name of the current scope means this value from now on."""
+        frame = self.activation.frame
+        if name in self.activation.outer:
+            frame = self.owner_of(name, st) or MODULE
+        key = (frame, name)
+        self.rebinding(st, key, value)
+        st.store[key] = value
+
+    def owner_of(self, name: str, st: State) -> Name | None:
+        """The enclosing scope that holds a name."""
+        frame = self.closures.get(self.activation.frame)
+        while frame is not None:
+            if (frame, name) in st.store:
+                return frame
+            frame = self.closures.get(frame)
+        return None
+
+    def rebinding(self, st: State, key: tuple[Name, object], value: Value) -> None:
+        """Whatever a name held may have lost its last name."""
+        old = st.store.get(key)
+        if old is not None and old is not value:
+            self.lose(st, old)
+
+    # -- elements ------------------------------------------------------------------------------------------------
+
+    def next_item(self, iterable: Value, st: State, node: cst.CSTNode) -> Value:
+        """The next element of what a loop walks."""
+        found = []
+        for inner, guard in alternatives(iterable, st.path):
+            found.append((self._next(inner, st, node), guard))
+        return union(found) if found else UNKNOWN
+
+    def _next(self, iterable: Value, st: State, node: cst.CSTNode) -> Value:
+        if isinstance(iterable, Tuple):
+            return union((item, ALWAYS) for item in iterable.items)
+        if isinstance(iterable, Partial):
+            return self.next_of_call(iterable, st, node)
+        if isinstance(iterable, Object):
+            return self.each(iterable, st, node)
+        return UNKNOWN
+
+
+_STATEMENTS: dict[type[cst.CSTNode], Callable[..., None]] = {
+    cst.Expr: Interpreter._expr,
+    cst.Assign: Interpreter._assign,
+    cst.AnnAssign: Interpreter._annotated,
+    cst.AugAssign: Interpreter._augmented,
+    cst.Return: Interpreter._return,
+    cst.Raise: Interpreter._raise,
+    cst.Break: Interpreter._break,
+    cst.Continue: Interpreter._continue,
+    cst.Assert: Interpreter._assert,
+    cst.Del: Interpreter._del,
+    cst.Global: Interpreter._global,
+    cst.Nonlocal: Interpreter._global,
+    cst.FunctionDef: Interpreter._function,
+    cst.ClassDef: Interpreter._class,
+    cst.If: Interpreter._if,
+    cst.Match: Interpreter._match,
+    cst.While: Interpreter._while,
+    cst.For: Interpreter._for,
+    cst.Try: Interpreter._try,
+    cst.TryStar: Interpreter._try,
+    cst.With: Interpreter._with,
+}
+

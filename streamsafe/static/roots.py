@@ -1,0 +1,302 @@
+"""Where interpretation starts: the module, functions nobody calls, hooks, and classes as protocols between methods."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+
+from streamsafe.static.effects import AMBIENT, GRADIENTS, HOOK, Assumed, Detail, Finding
+from streamsafe.order.symbolic import Made, Order
+from streamsafe.static.interpreter import MODULE, Activation, Interpreter
+from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
+from streamsafe.static.state import State
+from streamsafe.static.values import UNKNOWN, Const, Function, Instance, Name, Opaque, Stream, Tensor, Value
+
+NEEDLE = re.compile(
+    r"[Ss]tream\b|_stream\b|wait_event|record_event|non_blocking|blocking\s*=\s*False|CUDAGraph|cuda\.graph\b"
+    r"|begin_capture|capture_begin|elapsed_time|async_op|pinned|pin_memory|perf_counter|time\.time|monotonic"
+    r"|\.graph\(|default_timer|to\([^)\n]*,\s*True\)"
+)
+PROTOCOL_ROUNDS = 4
+
+
+class Roots:
+    """Interprets whatever of a file is concerned.
+
+    Args:
+        interpreter: does the work.
+        models: dotted names of the user's wrappers: a function that uses one is concerned.
+    """
+
+    def __init__(self, interpreter: Interpreter, models: Iterable[str] = ()) -> None:
+        self.interpreter = interpreter
+        self.file = interpreter.file
+        self.models = [name.rpartition(".")[2] for name in models]
+        self.concerned = self._concerned()
+        self.called = self._called()
+        self.ends: dict[str, list[tuple[Order, Order]]] = {}
+
+    def run(self) -> None:
+        """Interpret the module's own statements, then functions, then classes, then hooks."""
+        self._module()
+        for name, statement in list(self.file.functions.items()):
+            if name in self.concerned and name not in self.called:
+                self._function(name)
+            del statement
+        for name in self.file.classes:
+            if any(q.startswith(f"{name}.") for q in self.concerned):
+                self._class(name)
+        for name in self.file.functions:
+            if name in self.concerned:
+                unit = self.interpreter.unit(name)
+                if isinstance(unit, FunctionUnit) and unit not in self.interpreter.entered:
+                    self._function(name)
+        self._hooks()
+
+    # -- what is concerned ---------------------------------------------------------------------------------------
+
+    def _concerned(self) -> set[str]:
+        """Functions that hold stream code, and those that call them by name, three calls up."""
+        found = {
+            qualname
+            for qualname, definitions in self.file.definitions.items()
+            for d in definitions
+            if self._has_needle(d.node)
+        }
+        for _ in range(3):
+            names = {q.rpartition(".")[2] for q in found} - {"__enter__", "__exit__", "__len__"}
+            for qualname in list(found):
+                owner, _, last = qualname.rpartition(".")
+                if last == "__init__":
+                    names.add(owner.rpartition(".")[2])
+                if last in ("forward", "__call__", "__enter__"):
+                    names.add(owner.rpartition(".")[2])
+            added = {
+                qualname
+                for qualname, definitions in self.file.definitions.items()
+                if qualname not in found and any(d.calls & names for d in definitions)
+            }
+            if not added:
+                break
+            found |= added
+        return found
+
+    def _has_needle(self, node: ast.stmt) -> bool:
+        text = self.file.segment(node)
+        return NEEDLE.search(text) is not None or any(model in text for model in self.models)
+
+    def _called(self) -> set[str]:
+        """Top-level functions that a concerned function of the file, or the module, calls by name."""
+        found: set[str] = set()
+        for qualname, definitions in self.file.definitions.items():
+            if qualname not in self.concerned:
+                continue
+            for d in definitions:
+                found |= {name for name in d.calls if name in self.file.functions and name != qualname}
+        return found
+
+    # -- roots ---------------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """A program's beginning."""
+        return State(self.interpreter.order())
+
+    def _module(self) -> None:
+        statements = [s for s in self.file.statements if not isinstance(s, _DEFINITIONS)]
+        names = {q.partition(".")[0] for q in self.concerned} | {q.rpartition(".")[2] for q in self.concerned}
+        relevant = [
+            s
+            for s in statements
+            if self._has_needle(s) or any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(s))
+        ]
+        # plain assignments alone are interpreted when they are asked for
+        if not any(not isinstance(s, (ast.Assign, ast.AnnAssign)) for s in relevant):
+            return
+        interpreter = self.interpreter
+        st = self.state()
+        interpreter.entry = "the module"
+        for statement in statements:
+            if isinstance(statement, (ast.Import, ast.ImportFrom)):
+                continue
+            slice_ = self.file.slice(statement)
+            interpreter.stack = [Activation(MODULE, None, slice_)]
+            interpreter.block(slice_.module.body, st)
+            if st.dead:
+                break
+        interpreter.stack = []
+
+    def _function(self, name: str) -> None:
+        unit = self.interpreter.unit(name)
+        if isinstance(unit, FunctionUnit):
+            self._run(Function(unit), [], self.state(), name)
+
+    def _run(self, function: Function, args: list[Value], st: State, entry: str) -> Value:
+        """Interpret a function as somebody's entry into the file."""
+        interpreter = self.interpreter
+        interpreter.entry = entry
+        interpreter.steps = 0
+        interpreter.candidates.clear()
+        unit = function.unit
+        interpreter.stack = [Activation(Name(f"caller of {unit.qualname}"), None, unit.slice)]
+        try:
+            result = interpreter.run_function(function, args, {}, st, unit.node)
+            if not st.dead:
+                interpreter.ending = True
+                interpreter.release_unreachable(st, interpreter.site(unit.node), [result])
+                interpreter.ending = False
+        finally:
+            interpreter.stack = []
+        return result
+
+    # -- classes -------------------------------------------------------------------------------------------------
+
+    def _class(self, name: str) -> None:
+        """Each method starts from what ``__init__`` and any other method may have left on ``self``."""
+        interpreter = self.interpreter
+        unit = interpreter.unit(name)
+        if not isinstance(unit, ClassUnit):
+            return
+        methods = self._protocol_methods(unit)
+        if not methods:
+            return
+        self_name = Name(f"self of {name}")
+        interpreter.texts[self_name] = "self"
+        instance = Instance(self_name, unit)
+        start = self.state()
+        interpreter.protocol_roots = [self_name]
+        init = interpreter.find_method(unit, "__init__")
+        if init is not None:
+            self._run(Function(init, None, instance), [], start, f"{name}.__init__")
+        elif unit.is_dataclass:
+            pass
+        if start.dead:
+            start = self.state()
+        base = start
+        for _ in range(PROTOCOL_ROUNDS):
+            merged: State | None = start.copy()
+            for method in methods:
+                end = self._method(method, instance, start)
+                if end is not None:
+                    merged = interpreter.join(merged, end)
+            if merged is None or merged.same(start):
+                break
+            start = merged
+        interpreter.protocol_roots = []
+        del base
+        self._between_methods(name)
+
+    def _method(self, method: FunctionUnit, instance: Instance, start: State) -> State | None:
+        interpreter = self.interpreter
+        st = start.copy()
+        made: set[Name] = set()
+        interpreter.rounds = [made]
+        entry = method.qualname
+        function = Function(method, None, None if method.is_static else instance)
+        if method.name in ("backward",) and any("Function" in b for b in instance.unit.bases):
+            st.current = {"torch": Stream(HOOK)}
+        before = st.order.copy()
+        args: list[Value] = []
+        try:
+            self._run(function, args, st, entry)
+        finally:
+            interpreter.rounds = []
+        if st.dead:
+            return None
+        if method.name not in ("__enter__",):
+            st.current = dict(start.current)
+        self.ends.setdefault(entry, []).append((before, st.order.copy()))
+        interpreter.age(st, made)
+        return st
+
+    def _protocol_methods(self, unit: ClassUnit) -> list[FunctionUnit]:
+        called: set[str] = set()
+        for qualname, definitions in self.file.definitions.items():
+            if qualname.partition(".")[0] == unit.name or qualname in self.concerned:
+                for d in definitions:
+                    called |= {name for name in d.calls if name != d.node.name}
+        methods = [m for m in self._all_methods(unit) if m.name not in ("__init__", "__new__", "__del__", "__repr__")]
+        concerned = [m for m in methods if m.qualname in self.concerned or self._touches_self(m)]
+        roots = [m for m in concerned if m.name not in called or self._entry(m)]
+        fresh = [m for m in roots if m not in self.interpreter.entered]
+        if not fresh:
+            fresh = [m for m in concerned if m not in self.interpreter.entered and not m.name.startswith("_")]
+        if not any(m.qualname in self.concerned for m in fresh):
+            return []
+        return fresh
+
+    def _all_methods(self, unit: ClassUnit) -> list[FunctionUnit]:
+        return list(unit.methods.values())
+
+    @staticmethod
+    def _entry(method: FunctionUnit) -> bool:
+        return method.name in ("forward", "__call__", "__iter__", "__next__", "backward") and not method.is_property
+
+    def _touches_self(self, method: FunctionUnit) -> bool:
+        """Other public methods matter too: they read, write or rebind what stream code left on ``self``."""
+        return not method.name.startswith("__") and any(
+            "self" in d.calls for d in self.file.definitions.get(method.qualname, ())
+        )
+
+    def _between_methods(self, name: str) -> None:
+        """A hazard between two methods that a third, called in between, would order is only possible."""
+        for finding in list(self.interpreter.findings.values()):
+            first = finding.first
+            if first is None or not finding.entry.startswith(f"{name}."):
+                continue
+            detail: Detail = first.detail  # type: ignore[assignment]
+            if detail.entry == finding.entry or not detail.entry.startswith(f"{name}."):
+                continue
+            timeline = finding.streams[1]
+            for entry, runs in self.ends.items():
+                if entry in (finding.entry, detail.entry) or not entry.startswith(f"{name}."):
+                    continue
+                if any(_orders(before, after, first, timeline) for before, after in runs):
+                    finding.assumed |= Assumed.POSSIBLE
+                    break
+
+    # -- hooks ---------------------------------------------------------------------------------------------------
+
+    def _hooks(self) -> None:
+        done: set[FunctionUnit] = set()
+        interpreter = self.interpreter
+        for function, state, tensor_hook in interpreter.hooks:
+            if function.unit in done:
+                continue
+            done.add(function.unit)
+            st = state.copy()
+            st.order = interpreter.order()
+            st.capture = None
+            st.current = {"torch": Stream(HOOK)}
+            bits = interpreter.carriers.bit(HOOK)
+            del bits
+            detail = Detail("backward()", "the gradient", Assumed.NOTHING, frozenset({"backward", "hook"}), "autograd")
+            unit = function.unit
+            interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
+            site = interpreter.site(unit.node)
+            st.order.add(Made(site, GRADIENTS, None, True, HOOK, detail))
+            args: list[Value] = [Tensor(GRADIENTS)] if tensor_hook else []
+            receiver = function.receiver
+            if receiver is not None:
+                interpreter.protocol_roots = [receiver.name] if isinstance(receiver, (Instance, Opaque)) else []
+            self._run(function, args, st, f"hook {unit.qualname}")
+            interpreter.protocol_roots = []
+
+
+def _orders(before: Order, after: Order, made: Made, timeline: object) -> bool:
+    """Whether a method that started with an access unordered ended with it known to a timeline."""
+    table = {**before.made.get(made.buffer, {})}
+    if made not in table:
+        return False
+    if timeline == "host":
+        return made not in after.made.get(made.buffer, {})
+    bit = before.carriers.bit(timeline)
+    if all(way.carriers & bit for way in table[made]):
+        return False
+    ways = after.made.get(made.buffer, {}).get(made, ())
+    return all(way.carriers & bit for way in ways)
+
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+__all__ = ["AMBIENT", "UNKNOWN", "Const", "Finding", "Roots", "SourceFile"]

@@ -1,0 +1,306 @@
+"""A source file in slices: LibCST sees only the functions, classes and statements that are needed.
+
+``ast`` (fast, no whitespace) finds where the top-level statements stand, what they import, define and call. LibCST
+parses a top-level statement only when the interpreter asks for it; positions inside it are worked out only when
+something is reported there.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Union
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from streamsafe.order.hazard import Span
+
+AstFunction = Union[ast.FunctionDef, ast.AsyncFunctionDef]
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+
+
+class SourceError(Exception):
+    """A file that does not parse.
+
+    Args:
+        message: why, in one sentence.
+        row: line, from 1.
+        column: character, from 1.
+    """
+
+    def __init__(self, message: str, row: int = 1, column: int = 1) -> None:
+        super().__init__(message)
+        self.message = message
+        self.row = row
+        self.column = column
+
+
+@dataclass(eq=False)
+class Slice:
+    """One top-level statement of a file."""
+
+    file: SourceFile
+    first: int
+    last: int
+
+    @cached_property
+    def text(self) -> str:
+        """Its source."""
+        return "".join(self.file.lines[self.first - 1 : self.last])
+
+    @cached_property
+    def module(self) -> cst.Module:
+        """Its concrete syntax tree."""
+        import libcst
+
+        try:
+            return libcst.parse_module(self.text, self.file.parser_config)
+        except libcst.ParserSyntaxError as error:
+            row = self.first - 1 + error.raw_line
+            raise SourceError(error.message, row, error.raw_column + 1) from error
+        except RecursionError as error:
+            raise SourceError("nested too deeply to be analysed", self.first) from error
+
+    @cached_property
+    def _positions(self) -> dict[cst.CSTNode, tuple[int, int, int, int]]:
+        from libcst.metadata import MetadataWrapper, PositionProvider
+
+        wrapper = MetadataWrapper(self.module, unsafe_skip_copy=True)
+        return {
+            node: (place.start.line, place.start.column, place.end.line, place.end.column)
+            for node, place in wrapper.resolve(PositionProvider).items()
+        }
+
+    def span(self, node: cst.CSTNode) -> Span:
+        """Where a node of this slice stands in the file."""
+        from streamsafe.order.hazard import Span
+
+        row, column, end_row, end_column = self._positions.get(node, (1, 0, 1, 1))
+        base = self.first - 1
+        return Span(self.file.filename, row + base, column + 1, end_row + base, end_column + 1)
+
+    def rows(self, node: cst.CSTNode) -> tuple[int, int]:
+        """First and last line of a node in the file."""
+        row, _, end_row, _ = self._positions.get(node, (1, 0, 1, 1))
+        return row + self.first - 1, end_row + self.first - 1
+
+
+@dataclass(eq=False)
+class FunctionUnit:
+    """A function as the interpreter calls it."""
+
+    name: str
+    qualname: str
+    node: cst.FunctionDef | cst.Lambda
+    slice: Slice
+    owner: ClassUnit | None = None
+    generator: bool = False
+    decorators: tuple[str, ...] = ()
+
+    @property
+    def is_contextmanager(self) -> bool:
+        """Whether a call of it gives a context manager."""
+        return any(d.endswith("contextmanager") for d in self.decorators)
+
+    @property
+    def is_property(self) -> bool:
+        """Whether reading the attribute calls it."""
+        return any(d == "property" or d.endswith("cached_property") for d in self.decorators)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it takes no ``self``."""
+        return "staticmethod" in self.decorators
+
+    @property
+    def is_classmethod(self) -> bool:
+        """Whether it takes the class first."""
+        return "classmethod" in self.decorators
+
+    def __repr__(self) -> str:
+        return f"<{self.qualname}>"
+
+
+@dataclass(eq=False)
+class ClassUnit:
+    """A class of the file."""
+
+    name: str
+    node: cst.ClassDef
+    slice: Slice
+    bases: tuple[str, ...] = ()
+    methods: dict[str, FunctionUnit] = field(default_factory=dict)
+    attributes: dict[str, cst.BaseExpression] = field(default_factory=dict)
+    decorators: tuple[str, ...] = ()
+
+    @property
+    def is_dataclass(self) -> bool:
+        """Whether ``__init__`` comes from its fields."""
+        return any(d.rpartition(".")[2] == "dataclass" for d in self.decorators)
+
+    def __repr__(self) -> str:
+        return f"<class {self.name}>"
+
+
+@dataclass(eq=False)
+class Definition:
+    """A function as ``ast`` sees it: what it calls, and whether it yields."""
+
+    qualname: str
+    node: AstFunction
+    calls: frozenset[str]
+    generator: bool
+    top: str  # the top-level function or class it stands in
+
+
+class SourceFile:
+    """A file, its imports and its top-level statements.
+
+    Args:
+        text: the source.
+        filename: for spans.
+
+    Raises:
+        SourceError: it does not parse.
+    """
+
+    def __init__(self, text: str, filename: str) -> None:
+        self.filename = filename
+        self.lines = text.splitlines(keepends=True)
+        if self.lines and not self.lines[-1].endswith("\n"):
+            self.lines[-1] += "\n"
+        self.tree = _parse(text)
+        self.imports: dict[str, str] = {}
+        self.statements: list[ast.stmt] = list(self.tree.body)
+        self.functions: dict[str, ast.stmt] = {}
+        self.classes: dict[str, ast.ClassDef] = {}
+        self.bindings: dict[str, list[ast.stmt]] = defaultdict(list)
+        self.definitions: dict[str, list[Definition]] = defaultdict(list)
+        self._slices: dict[ast.stmt, Slice] = {}
+        self._index()
+
+    @cached_property
+    def parser_config(self) -> cst.PartialParserConfig:
+        """How LibCST shall read slices."""
+        import libcst
+
+        return libcst.PartialParserConfig()
+
+    def slice(self, statement: ast.stmt) -> Slice:
+        """The slice of a top-level statement."""
+        found = self._slices.get(statement)
+        if found is None:
+            first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
+            found = self._slices[statement] = Slice(self, first, statement.end_lineno or statement.lineno)
+        return found
+
+    def segment(self, node: ast.stmt) -> str:
+        """The lines of a statement."""
+        return "".join(self.lines[node.lineno - 1 : node.end_lineno])
+
+    def _index(self) -> None:
+        for statement in _flat(self.statements):
+            if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self.functions[statement.name] = statement
+                self.bindings[statement.name].append(statement)
+            elif isinstance(statement, ast.ClassDef):
+                self.classes[statement.name] = statement
+                self.bindings[statement.name].append(statement)
+            elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+                self._import(statement)
+        for top in self.statements:
+            names = {
+                node.id for node in ast.walk(top) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            } if not isinstance(top, _SCOPES) else set()
+            for name in names:
+                self.bindings[name].append(top)
+        for top in self.statements:
+            name = getattr(top, "name", "")
+            for node in ast.walk(top) if isinstance(top, _SCOPES) else ():
+                if isinstance(node, (ast.Import, ast.ImportFrom)):
+                    self._import(node)
+            self._define(top, "", name)
+
+    def _import(self, statement: ast.Import | ast.ImportFrom) -> None:
+        if isinstance(statement, ast.Import):
+            for alias in statement.names:
+                if alias.asname:
+                    self.imports[alias.asname] = alias.name
+                else:
+                    top = alias.name.partition(".")[0]
+                    self.imports[top] = top
+            return
+        module = "." * statement.level + (statement.module or "")
+        for alias in statement.names:
+            dot = "" if module.endswith(".") and not statement.module else "."
+            self.imports[alias.asname or alias.name] = f"{module}{dot}{alias.name}"
+
+    def _define(self, node: ast.stmt, prefix: str, top: str) -> None:
+        for inner in _flat([node]):
+            if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                qualname = f"{prefix}{inner.name}"
+                calls, generator = _calls(inner)
+                self.definitions[qualname].append(Definition(qualname, inner, calls, generator, top))
+                for child in inner.body:
+                    self._define_inside(child, f"{qualname}.", top)
+            elif isinstance(inner, ast.ClassDef):
+                for child in inner.body:
+                    self._define_inside(child, f"{prefix}{inner.name}.", top)
+
+    def _define_inside(self, node: ast.stmt, prefix: str, top: str) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            self._define(node, prefix, top)
+            return
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt):
+                self._define_inside(child, prefix, top)
+            elif isinstance(child, (ast.ExceptHandler, ast.match_case)):
+                for inner in child.body:
+                    self._define_inside(inner, prefix, top)
+
+
+def _parse(text: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except SyntaxError as error:
+        raise SourceError(error.msg or "invalid syntax", error.lineno or 1, error.offset or 1) from error
+    except (RecursionError, MemoryError) as error:
+        raise SourceError("nested too deeply to be analysed") from error
+    except ValueError as error:  # a null byte
+        raise SourceError(str(error)) from error
+
+
+def _flat(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Top-level statements, also those inside a top-level ``if``, ``try`` or ``with``."""
+    for statement in statements:
+        yield statement
+        if isinstance(statement, (ast.If, ast.Try, ast.With, ast.For, ast.While)):
+            for block in ("body", "orelse", "finalbody"):
+                yield from _flat(getattr(statement, block, []))
+            for handler in getattr(statement, "handlers", ()):
+                yield from _flat(handler.body)
+
+
+def _calls(function: AstFunction) -> tuple[frozenset[str], bool]:
+    """The last names of what a function calls or mentions as a callable, and whether it yields."""
+    names: set[str] = set()
+    generator = False
+    stack: list[tuple[ast.AST, bool]] = [(node, True) for node in function.body]
+    while stack:
+        node, own = stack.pop()
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            generator = generator or own
+        elif isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        inner = own and not isinstance(node, _SCOPES)
+        stack.extend((child, inner) for child in ast.iter_child_nodes(node))
+    return frozenset(names), generator

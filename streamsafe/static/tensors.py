@@ -1,0 +1,546 @@
+"""Tensors and arrays: operations, views, copies between host and device, gradients, host values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from streamsafe.order.symbolic import ALWAYS, HOST, Guard
+from streamsafe.static import apis
+from streamsafe.static.effects import AMBIENT, GRADIENTS, Assumed, Detail, Site
+from streamsafe.static.expressions import Expressions, Outcomes
+from streamsafe.static.state import State
+from streamsafe.static.values import (
+    NONE,
+    PLAIN,
+    UNKNOWN,
+    Clock,
+    Const,
+    Container,
+    Device,
+    Event,
+    Instance,
+    Name,
+    Object,
+    Opaque,
+    Stream,
+    Tensor,
+    Tuple,
+    Value,
+    alternatives,
+    iterate,
+    union,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HOST_PLACES = frozenset({"pinned", "pageable", "host"})
+COMMUNICATION = Name("the communication stream")
+
+
+@dataclass(slots=True)
+class Call:
+    """A call with its arguments evaluated."""
+
+    node: cst.CSTNode
+    site: Site
+    args: list[Value] = field(default_factory=list)
+    kwargs: dict[str, Value] = field(default_factory=dict)
+    text: str = ""
+    starred: bool = False
+
+    def get(self, position: int, name: str) -> Value | None:
+        """An argument by position or name."""
+        if name in self.kwargs:
+            return self.kwargs[name]
+        return self.args[position] if 0 <= position < len(self.args) else None
+
+    def everything(self) -> list[Value]:
+        """All arguments."""
+        return [*self.args, *self.kwargs.values()]
+
+
+class Tensors(Expressions):
+    """What happens to tensors."""
+
+    # -- which library, which place ------------------------------------------------------------------------------
+
+    def library_of(self, st: State, values: Iterable[Value]) -> str:
+        """Whose current stream an operation on these runs on."""
+        for value in values:
+            for inner in iterate(value):
+                if isinstance(inner, Object):
+                    found = st.store.get((inner.name, "@library"))
+                    if isinstance(found, Const):
+                        return str(found.value)
+        return self.default_library
+
+    @property
+    def default_library(self) -> str:
+        """The library of a file that uses only one."""
+        tops = {name.partition(".")[0] for name in self.file.imports.values()}
+        return "cupy" if "cupy" in tops and "torch" not in tops else "torch"
+
+    def on_side_stream(self, st: State, library: str) -> bool:
+        """Whether the current stream is one that was entered explicitly."""
+        return any(s.name != AMBIENT for s, _ in self.streams(st, library))
+
+    def is_host(self, st: State, value: Value) -> bool:
+        """Whether this is memory that only the host touches directly."""
+        return (isinstance(value, Tensor) and value.numpy) or self.place(st, value) in HOST_PLACES
+
+    def pending_copy(self, st: State, value: Object) -> bool:
+        """Whether an asynchronous copy to the host may still write this."""
+        return any(
+            isinstance(made.detail, Detail) and made.detail.tags & {"d2h", "d2h?"}
+            for made in st.order.accesses(value.name)
+        )
+
+    # -- operations ----------------------------------------------------------------------------------------------
+
+    def new_tensor(
+        self,
+        st: State,
+        site: Site,
+        text: str,
+        *,
+        library: str,
+        place: str = "",
+        what: str = "",
+        written: bool = True,
+        assumed: Assumed = Assumed.NOTHING,
+        tags: frozenset[str] = frozenset(),
+        opaque: bool = False,
+        stream: Value | None = None,
+    ) -> Object:
+        """A fresh tensor: memory of the current stream's pool, written there."""
+        name = self.fresh(site.node, st, what or "result")
+        if place:
+            st.store[(name, "@place")] = Const(place)
+        st.store[(name, "@library")] = Const(library)
+        st.store[(name, "@result")] = PLAIN
+        if st.capture is not None:
+            st.store[(name, "@captured")] = PLAIN
+        value: Object = Opaque(name) if opaque else Tensor(name)
+        self.stack[-1].temporaries.append(value)
+        if place not in HOST_PLACES:
+            self.allocate(st, name, library, site)
+        if written:
+            self.access(
+                st,
+                value,
+                site,
+                text,
+                writes=True,
+                library=library,
+                assumed=assumed,
+                tags=tags,
+                stream=stream,
+            )
+        return value
+
+    def operation(
+        self,
+        st: State,
+        operands: list[Value],
+        site: Site,
+        text: str,
+        *,
+        library: str = "",
+        assumed: Assumed = Assumed.NOTHING,
+    ) -> Value:
+        """A device operation: reads its operands, returns a fresh tensor. On host memory the host does it."""
+        library = library or self.library_of(st, operands)
+        flat = [t for operand in operands for t, _ in self.tensors(st, operand)]
+        known = [self.place(st, t) for t in flat]
+        numpy = any(isinstance(t, Tensor) and t.numpy for t in flat)
+        self.read_operands(st, operands, site, text, library=library, assumed=assumed)
+        if numpy or (any(p in HOST_PLACES for p in known) and "device" not in known):
+            name = self.fresh(site.node, st, "result")
+            st.store[(name, "@place")] = Const("pageable")
+            return Tensor(name, None, numpy)
+        place = "device" if "device" in known or self.on_side_stream(st, library) else ""
+        return self.new_tensor(st, site, text, library=library, place=place, assumed=assumed)
+
+    def unsure_operation(self, st: State, operands: list[Value], site: Site, text: str) -> Value:
+        """An operation on objects of unknown kind: under an explicit stream they are tensors."""
+        library = self.library_of(st, operands)
+        side = self.on_side_stream(st, library)
+        if side:
+            for operand in operands:
+                for inner in iterate(operand):
+                    if isinstance(inner, Opaque):
+                        self.mark_tensor(st, inner)
+        self.read_operands(st, operands, site, text, library=library)
+        made = self.new_tensor(st, site, text, library=library, opaque=True)
+        if side:
+            self.mark_tensor(st, made)
+        else:
+            self.tensorish.discard(made.name.base())
+        return made
+
+    def read_operands(
+        self,
+        st: State,
+        operands: list[Value],
+        site: Site,
+        text: str,
+        *,
+        library: str = "",
+        assumed: Assumed = Assumed.NOTHING,
+        tags: frozenset[str] = frozenset(),
+    ) -> None:
+        """Operands are read: device memory on the current stream, host memory by the host."""
+        library = library or self.library_of(st, operands)
+        for operand in operands:
+            if isinstance(operand, Const):
+                continue
+            for target, guard in self.tensors(st, operand):
+                value = union([(target, guard)])
+                if self.is_host(st, target):
+                    self.host_access(st, value, site, text, writes=False, assumed=assumed, tags=tags)
+                else:
+                    self.access(
+                        st, value, site, text, writes=False, library=library, assumed=assumed, tags=tags
+                    )
+
+    def in_place(
+        self,
+        st: State,
+        target: Value,
+        operands: list[Value],
+        site: Site,
+        text: str,
+        tags: frozenset[str] = frozenset(),
+    ) -> None:
+        """A write into a tensor, by the current stream or, in host memory, by the host."""
+        library = self.library_of(st, [target, *operands])
+        self.read_operands(st, operands, site, text, library=library)
+        for inner, guard in alternatives(target, st.path):
+            if not isinstance(inner, (Tensor, Opaque)):
+                continue
+            value = union([(inner, guard)])
+            if self.is_host(st, inner):
+                self.host_access(st, value, site, text, writes=True, tags=tags)
+            else:
+                self.mark_tensor(st, inner)
+                self.access(st, value, site, text, writes=True, library=library, tags=tags)
+
+    def mark_tensor(self, st: State, value: Object) -> None:
+        """This object has been used as a tensor."""
+        self.tensorish.add(value.name.base())
+
+    def fill(self, st: State, target: Value, site: Site, text: str) -> None:
+        """An in-place write that does not read its target."""
+        self.in_place(st, target, [], site, text)
+
+    # -- host values ---------------------------------------------------------------------------------------------
+
+    def read_on_host(self, st: State, value: Value, site: Site, text: str) -> None:
+        """The host needs values: of host memory at once, of device memory after the current stream (TM-08)."""
+        for target, guard in self.tensors(st, value):
+            one = union([(target, guard)])
+            if self.is_host(st, target) or self.pending_copy(st, target):
+                assumed = Assumed.NOTHING if self.place(st, target) else Assumed.PLACE
+                self.host_access(st, one, site, text, writes=False, assumed=assumed)
+            elif isinstance(target, Tensor) or self.place(st, target) == "device":
+                self.blocking_read(st, one, site, text)
+
+    def blocking_read(self, st: State, value: Value, site: Site, text: str) -> None:
+        """A read on the current stream that the host waits for."""
+        library = self.library_of(st, [value])
+        self.sync_in_capture(st, site, text)
+        self.access(st, value, site, text, writes=False, library=library)
+        self.synchronize_stream(st, None, library, site)
+
+    def hand_to_host(self, st: State, values: Iterable[Value], site: Site, text: str) -> None:
+        """Host libraries, threads and queues read what they are given."""
+        for value in values:
+            for target, guard in self.tensors(st, value):
+                if self.is_host(st, target) or self.pending_copy(st, target):
+                    assumed = Assumed.NOTHING if self.place(st, target) else Assumed.PLACE
+                    self.host_access(st, union([(target, guard)]), site, text, writes=False, assumed=assumed)
+
+    # -- copies --------------------------------------------------------------------------------------------------
+
+    def flag(self, value: Value | None, st: State, node: cst.CSTNode) -> Outcomes:
+        """How a boolean argument may come out; left out it is false."""
+        return [(False, ALWAYS)] if value is None else self.truth(value, st, node)
+
+    def wait_where_blocking(self, st: State, outcomes: Outcomes, library: str, site: Site) -> None:
+        """Where a copy is not asynchronous the host waits for the current stream (TM-02, TM-04, TM-08)."""
+        for outcome, guard in outcomes:
+            if not outcome:
+                for s, g in self.streams(st, library):
+                    if not guard.contradicts(g):
+                        st.order.learn(HOST, s.name, guard=guard & g)
+
+    def device_kind(self, value: Value | None) -> str | None:
+        """``cpu``, ``cuda``, nothing where it is not known, None where the value is no device."""
+        if isinstance(value, Device):
+            return value.kind
+        if isinstance(value, Const):
+            if isinstance(value.value, str):
+                kind = value.value.partition(":")[0]
+                return "cpu" if kind == "cpu" else "cuda" if kind else ""
+            if isinstance(value.value, int) and not isinstance(value.value, bool):
+                return "cuda"
+            return None
+        if isinstance(value, (Opaque,)):
+            text = str(value.name.site).lower()
+            return None if "dtype" in text else ""
+        return "" if type(value) is Value else None
+
+    def to_host(self, st: State, source: Value, outcomes: Outcomes, site: Site, text: str) -> Value:
+        """``x.to("cpu", non_blocking=...)``: asynchronous it gives a pinned tensor still being written (TM-05)."""
+        library = self.library_of(st, [source])
+        if source and all(self.is_host(st, v) for v in iterate(source) if isinstance(v, Object)):
+            return source
+        asynchronous = any(outcome for outcome, _ in outcomes)
+        self.access(st, source, site, text, writes=False, library=library, tags=frozenset({"copy source"}))
+        name = self.fresh(site.node, st, "host copy")
+        st.store[(name, "@library")] = Const(library)
+        result = Tensor(name)
+        self.stack[-1].temporaries.append(result)
+        if not asynchronous:
+            self.sync_in_capture(st, site, text)
+            st.store[(name, "@place")] = Const("pageable")
+            self.wait_where_blocking(st, outcomes, library, site)
+            return result
+        st.store[(name, "@place")] = Const("pinned")
+        self.access(st, result, site, text, writes=True, library=library, tags=frozenset({"d2h"}))
+        self.wait_where_blocking(st, outcomes, library, site)
+        return result
+
+    def to_device(
+        self, st: State, source: Value, outcomes: Outcomes, site: Site, text: str, kind: str, *, opaque: bool = False
+    ) -> Value:
+        """``x.to("cuda", non_blocking=...)``: reads the source, gives a tensor written on the current stream."""
+        library = self.library_of(st, [source])
+        places = {self.place(st, v) for v in iterate(source) if isinstance(v, Object)}
+        asynchronous = any(outcome for outcome, _ in outcomes)
+        if places and places <= {"pageable"} or any(isinstance(v, Tensor) and v.numpy for v in iterate(source)):
+            self.hand_to_host(st, [source], site, text)  # staged before return (TM-03)
+            if st.capture is not None:
+                self.sync_in_capture(st, site, f"{text} from pageable memory")
+        elif "pinned" in places:
+            tags = frozenset({"h2d"})
+            if not asynchronous:
+                self.sync_in_capture(st, site, text)
+            self.access(st, source, site, text, writes=False, library=library, tags=tags)
+        else:
+            assumed = Assumed.NOTHING
+            tags = frozenset({"h2d?" if kind == "cuda" else "copy"})
+            self.access(st, source, site, text, writes=False, library=library, tags=tags, assumed=assumed)
+        result = self.new_tensor(
+            st,
+            site,
+            text,
+            library=library,
+            place="device" if kind == "cuda" or self.on_side_stream(st, library) else "",
+            tags=frozenset() if kind == "cuda" else frozenset({"d2h?"}) if asynchronous else frozenset(),
+            opaque=opaque,
+        )
+        if "device" not in places:
+            self.wait_where_blocking(st, outcomes, library, site)
+        return result
+
+    def copy_into(self, st: State, target: Value, source: Value, outcomes: Outcomes, site: Site, text: str) -> None:
+        """``target.copy_(source, non_blocking=...)`` (TM-06, TM-07, TM-01, TM-03)."""
+        library = self.library_of(st, [target, source])
+        asynchronous = any(outcome for outcome, _ in outcomes)
+        targets = [v for v in iterate(target) if isinstance(v, (Tensor, Opaque))]
+        sources = [v for v in iterate(source) if isinstance(v, Object)]
+        host_target = bool(targets) and all(self.is_host(st, v) for v in targets)
+        host_source = bool(sources) and all(self.is_host(st, v) for v in sources)
+        device_source = any(self.place(st, v) == "device" for v in sources)
+        if (host_target and host_source) or (host_target and not sources):
+            self.hand_to_host(st, [source], site, text)
+            self.host_access(st, target, site, text, writes=True)
+            return
+        for v in targets:
+            self.mark_tensor(st, v)
+        if host_target:
+            pinned = any(self.place(st, v) == "pinned" for v in targets)
+            assumed = Assumed.NOTHING if pinned else Assumed.POSSIBLE
+            if not asynchronous:
+                self.sync_in_capture(st, site, text)
+            self.access(st, source, site, text, writes=False, library=library, tags=frozenset({"copy source"}))
+            self.access(
+                st, target, site, text, writes=True, library=library, tags=frozenset({"d2h"}), assumed=assumed
+            )
+        elif host_source:
+            if any(self.place(st, v) == "pageable" for v in sources):
+                self.hand_to_host(st, [source], site, text)
+                self.sync_in_capture(st, site, f"{text} from pageable memory")
+            else:
+                if not asynchronous:
+                    self.sync_in_capture(st, site, text)
+                self.access(st, source, site, text, writes=False, library=library, tags=frozenset({"h2d"}))
+            self.access(st, target, site, text, writes=True, library=library)
+        else:
+            tags = frozenset({"h2d?"}) if asynchronous and not device_source else frozenset()
+            self.access(st, source, site, text, writes=False, library=library, tags=tags)
+            tags = frozenset({"d2h?"}) if asynchronous else frozenset()
+            self.access(st, target, site, text, writes=True, library=library, tags=tags)
+        if host_target or host_source:
+            self.wait_where_blocking(st, outcomes, library, site)
+
+    # -- gradients -----------------------------------------------------------------------------------------------
+
+    def backward(self, st: State, gradients: list[Value], site: Site, text: str) -> None:
+        """A backward pass: the roots wait for the caller's stream, the caller's stream for the leaves (TA-02, TA-04)."""
+        for gradient in gradients:
+            for target, guard in self.tensors(st, gradient):
+                if self.is_host(st, target):
+                    continue
+                self.access(
+                    st,
+                    union([(target, guard)]),
+                    site,
+                    text,
+                    writes=False,
+                    tags=frozenset({"consumes initial gradient"}),
+                )
+        self.access(st, Tensor(GRADIENTS), site, text, writes=True, tags=frozenset({"backward"}))
+        self.launched(st, site, text, device=True)
+
+    def use_of_gradients(self, st: State, site: Site, text: str) -> None:
+        """Something that reads or changes ``.grad``."""
+        self.access(st, Tensor(GRADIENTS), site, text, writes=False, tags=frozenset({"gradient use"}))
+        self.launched(st, site, text, device=False)
+
+    # -- clocks --------------------------------------------------------------------------------------------------
+
+    def access(
+        self,
+        st: State,
+        value: Value,
+        site: Site,
+        operation: str,
+        *,
+        writes: bool,
+        library: str = "torch",
+        stream: Value | None = None,
+        assumed: Assumed = Assumed.NOTHING,
+        tags: frozenset[str] = frozenset(),
+    ) -> None:
+        """A device operation touches memory; a clock that is running sees it as a launch."""
+        super().access(
+            st,
+            value,
+            site,
+            operation,
+            writes=writes,
+            library=library,
+            stream=stream,
+            assumed=assumed,
+            tags=tags,
+        )
+        if st.clocks:
+            device = any(self.place(st, t) == "device" for t, _ in self.tensors(st, value))
+            self.launched(st, site, operation, device=device, library=library, stream=stream)
+
+    def launched(
+        self,
+        st: State,
+        site: Site,
+        text: str,
+        *,
+        device: bool,
+        library: str = "torch",
+        stream: Value | None = None,
+    ) -> None:
+        """Work is enqueued while clocks run (SS311)."""
+        if not device:
+            return
+        for clock in st.clocks:
+            for s, guard in self.streams(st, library, stream):
+                detail = Detail(text, "", Assumed.NOTHING, frozenset({"launch"}), self.entry)
+                made = self.made_launch(site, clock, s.name, detail)
+                st.order.add(made, guard, covers=False)
+
+    @staticmethod
+    def made_launch(site: Site, clock: object, stream: Name, detail: Detail):  # type: ignore[no-untyped-def]
+        """The access that stands for a launch since a clock was read."""
+        from streamsafe.order.symbolic import Made
+
+        return Made(site, ("since", clock), None, True, stream, detail)
+
+    def read_clock(self, st: State, site: Site) -> Value:
+        """A host clock is read: what was launched since each earlier reading and is not waited for."""
+        key = (site.node, self.stack[-1].path[-4:])
+        for other in st.clocks:
+            pending = tuple(made for made in st.order.accesses(("since", other)))
+            st.store[(Name(("clock", key)), ("since", other))] = Const(pending) if pending else NONE
+        st.order.drop(("since", key))
+        st.clocks |= {key}
+        self.clock_sites[key] = site
+        return Clock(key)
+
+    clock_sites: dict[object, Site]
+
+    def duration(self, st: State, left: Value, right: Value, site: Site) -> None:
+        """Two readings of a clock are subtracted: the work between them should have been waited for."""
+        for end in iterate(left):
+            for start in iterate(right):
+                if not (isinstance(end, Clock) and isinstance(start, Clock)):
+                    continue
+                pending = st.store.get((Name(("clock", end.site)), ("since", start.site)))
+                if not isinstance(pending, Const) or not pending.value:
+                    for inner in iterate(pending) if pending is not None else ():
+                        if isinstance(inner, Const) and inner.value:
+                            pending = inner
+                            break
+                    else:
+                        continue
+                made = pending.value[-1]
+                detail: Detail = made.detail
+                self.violation(
+                    st,
+                    "unsynchronized-timing",
+                    self.clock_sites.get(end.site, site),
+                    "reads the clock",
+                    [(f"{detail.operation} may still be running", made.site)],
+                    assumed=detail.assumed,
+                )
+
+    # -- words for the capture of streams and events -------------------------------------------------------------
+
+    def query_stream(self, st: State, stream: Stream, site: Site) -> Value:
+        """A query that is true is an edge to the host (TS-20); where it is false nothing is known."""
+        key = ("idle", stream.name)
+        outcomes = self.condition(key, (stream.name,), st, True)
+        for outcome, guard in outcomes:
+            if outcome:
+                st.order.learn(HOST, stream.name, guard=guard)
+        return self.guarded(outcomes)
+
+    def query_event(self, st: State, event: Event, site: Site) -> Value:
+        """A query that is true is an edge to the host (TS-16)."""
+        outcomes = [(True, ALWAYS), (False, ALWAYS)]
+        key = ("done", event.name, site.node)
+        outcomes = self.condition(key, (event.name,), st, True)
+        for outcome, guard in outcomes:
+            if outcome:
+                st.order.learn(HOST, event.name, guard=guard)
+        return self.guarded(outcomes)
+
+    @staticmethod
+    def guarded(outcomes: list[tuple[bool, Guard]]) -> Value:
+        """A boolean that is what its condition says."""
+        return union((Const(outcome), guard) for outcome, guard in outcomes)
+
+    def tensor_results(self, st: State, value: Value) -> list[Value]:
+        """The elements of a container that are tensors."""
+        if isinstance(value, Tuple):
+            return list(value.items)
+        if isinstance(value, (Container, Instance)):
+            return self.held(value, st)
+        return [value]
+
+
+__all__ = ["ALWAYS", "HOST_PLACES", "NONE", "UNKNOWN", "Call", "Tensors", "apis"]

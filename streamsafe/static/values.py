@@ -1,0 +1,348 @@
+"""What an expression may stand for: the value domain of the interpreter.
+
+Objects are named by where they are made (site), through which calls (path) and by age: the newest object of a site, the
+one of the round before, or *older* ones, of which there may be many. Attributes and elements of objects that are not seen made are named by their
+parent: ``x.grad`` and ``x.grad`` are one object as long as nothing is assigned to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamsafe.order.symbolic import ALWAYS, Guard
+
+if TYPE_CHECKING:
+    from streamsafe.static.source import ClassUnit, FunctionUnit
+
+MAX_ALTERNATIVES = 6
+
+
+class Name(NamedTuple):
+    """Identity of an object.
+
+    Attributes:
+        site: a syntax node, or a word such as ``ambient`` for what no source line makes.
+        path: the call sites through which it was reached, outermost first, at most four.
+        parent: the object it is an attribute or element of.
+        age: 0 for the newest object of the site, 1 for the one of the round before, 2 for all older ones.
+    """
+
+    site: Hashable
+    path: tuple[Hashable, ...] = ()
+    parent: Name | None = None
+    age: int = 0
+
+    def child(self, key: Hashable) -> Name:
+        """The attribute or element ``key`` of this object."""
+        return Name(key, (), self)
+
+    def root(self) -> Name:
+        """The object from which this one is reached."""
+        name = self
+        while name.parent is not None:
+            name = name.parent
+        return name
+
+    def chain(self) -> Iterator[Name]:
+        """This name and its parents."""
+        name: Name | None = self
+        while name is not None:
+            yield name
+            name = name.parent
+
+    def base(self) -> Name:
+        """The same name without ages: what is said of it holds for every object of the site."""
+        parent = self.parent.base() if self.parent is not None else None
+        if self.age == 0 and parent is self.parent:
+            return self
+        return self._replace(age=0, parent=parent)
+
+    def is_older(self) -> bool:
+        """Whether it, or something it is reached from, stands for many objects."""
+        return any(name.age > 1 for name in self.chain())
+
+
+Renaming = Callable[[Name], Name]
+
+
+def aging(names: set[Name]) -> Renaming:
+    """A renaming after which the newest objects of these names are those of the round before."""
+    memo: dict[Name, Name] = {}
+
+    def rename(name: Name) -> Name:
+        found = memo.get(name)
+        if found is not None:
+            return found
+        result = name
+        if name.parent is not None:
+            parent = rename(name.parent)
+            if parent is not name.parent:
+                result = result._replace(parent=parent)
+        if name.age < 2 and (name._replace(age=0) if name.age else name) in names:
+            result = result._replace(age=name.age + 1)
+        memo[name] = result
+        return result
+
+    return rename
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Base of all values; on its own: nothing is known."""
+
+    def rename(self, renaming: Renaming) -> Value:
+        """The same value after objects have aged."""
+        return self
+
+
+UNKNOWN = Value()
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Value):
+    """A Python constant, or a plain number or string whose value is not known (``value`` is Ellipsis)."""
+
+    value: Any
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), repr(self.value)))
+
+
+NONE = Const(None)
+PLAIN = Const(...)
+
+
+@dataclass(frozen=True, slots=True)
+class Device(Value):
+    """A device: ``cuda``, ``cpu`` or not known."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Api(Value):
+    """Something of a library, by its canonical dotted name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Value):
+    """A method of an object whose code is not seen."""
+
+    receiver: Value
+    name: str
+
+    def rename(self, renaming: Renaming) -> Value:
+        return Method(self.receiver.rename(renaming), self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Function(Value):
+    """A function of the analysed file; ``frame`` is the scope it closes over, ``receiver`` what it is bound to."""
+
+    unit: FunctionUnit
+    frame: Name | None = None
+    receiver: Value | None = None
+
+    def rename(self, renaming: Renaming) -> Value:
+        return Function(
+            self.unit,
+            renaming(self.frame) if self.frame else None,
+            self.receiver.rename(renaming) if self.receiver else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Partial(Value):
+    """A callable with arguments already given."""
+
+    function: Value
+    args: tuple[Value, ...]
+    kwargs: tuple[tuple[str, Value], ...]
+
+    def rename(self, renaming: Renaming) -> Value:
+        return Partial(
+            self.function.rename(renaming),
+            tuple(a.rename(renaming) for a in self.args),
+            tuple((k, v.rename(renaming)) for k, v in self.kwargs),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Class(Value):
+    """A class of the analysed file."""
+
+    unit: ClassUnit
+
+
+@dataclass(frozen=True, slots=True)
+class Object(Value):
+    """Base of values that have an identity."""
+
+    name: Name
+
+    def rename(self, renaming: Renaming) -> Value:
+        return replace(self, name=renaming(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque(Object):
+    """An object of which nothing is known but that it is one: a parameter, an attribute, a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance(Object):
+    """An instance of a class of the analysed file."""
+
+    unit: ClassUnit
+
+
+@dataclass(frozen=True, slots=True)
+class Stream(Object):
+    """A stream; ``library`` is whose ``current`` it may become."""
+
+    library: str = "torch"
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Object):
+    """An event. ``timing``: made able to time; None when not known."""
+
+    timing: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Graph(Object):
+    """A CUDA graph, or the object that will hold one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work(Object):
+    """An asynchronous collective: ``wait()`` orders it before the waiter's current stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor(Object):
+    """A tensor or array over a buffer.
+
+    Attributes:
+        part: a known part of the buffer, None for all of it.
+        numpy: a NumPy view: whatever touches it is the host.
+    """
+
+    part: Hashable | None = None
+    numpy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Context(Value):
+    """A context manager: ``stream`` (of ``library``), ``capture``, or ``nothing``."""
+
+    kind: str
+    payload: tuple[Value, ...] = ()
+    options: tuple[tuple[str, Value], ...] = ()
+
+    def rename(self, renaming: Renaming) -> Value:
+        return Context(
+            self.kind,
+            tuple(v.rename(renaming) for v in self.payload),
+            tuple((k, v.rename(renaming)) for k, v in self.options),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Generator(Value):
+    """A call of a generator or context-manager function of the file, not yet run."""
+
+    function: Value
+    args: tuple[Value, ...]
+    kwargs: tuple[tuple[str, Value], ...]
+    site: Hashable
+
+    def rename(self, renaming: Renaming) -> Value:
+        return Generator(
+            self.function.rename(renaming),
+            tuple(a.rename(renaming) for a in self.args),
+            tuple((k, v.rename(renaming)) for k, v in self.kwargs),
+            self.site,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tuple(Value):
+    """A tuple whose elements are known."""
+
+    items: tuple[Value, ...]
+
+    def rename(self, renaming: Renaming) -> Value:
+        return Tuple(tuple(v.rename(renaming) for v in self.items))
+
+
+@dataclass(frozen=True, slots=True)
+class Container(Object):
+    """A list, set, dict, deque or queue made in what is analysed; its elements are in the store."""
+
+    kind: str = "list"
+
+
+@dataclass(frozen=True, slots=True)
+class Clock(Value):
+    """A reading of a host clock."""
+
+    site: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Union(Value):
+    """One of several values, each under a guard."""
+
+    alternatives: tuple[tuple[Value, Guard], ...]
+
+    def rename(self, renaming: Renaming) -> Value:
+        return union((v.rename(renaming), g) for v, g in self.alternatives)
+
+
+def alternatives(value: Value, path: Guard = ALWAYS) -> list[tuple[Value, Guard]]:
+    """The values it may be on this path, each with the guard it needs."""
+    if isinstance(value, Union):
+        return [(v, g) for v, g in value.alternatives if not path.contradicts(g)]
+    return [(value, ALWAYS)]
+
+
+def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
+    """One value that is any of these."""
+    merged: dict[Value, Guard] = {}
+    for value, guard in choices:
+        for inner, inner_guard in alternatives(value):
+            if guard.contradicts(inner_guard):
+                continue
+            both = guard & inner_guard
+            merged[inner] = merged[inner].common(both) if inner in merged else both
+    if len(merged) > MAX_ALTERNATIVES:
+        kept = {v: g for v, g in merged.items() if isinstance(v, (Stream, Event, Tensor))}
+        if not kept or len(kept) > 3 * MAX_ALTERNATIVES:
+            return UNKNOWN
+        merged = kept
+    if not merged:
+        return UNKNOWN
+    if len(merged) == 1:
+        return next(iter(merged))
+    return Union(tuple(merged.items()))
+
+
+def same_kind(values: Iterable[Value]) -> type[Value] | None:
+    """The class that all of them share, None where they differ."""
+    kinds = {type(v) for v in values}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def iterate(value: Value) -> Iterator[Value]:
+    """The value itself, or each alternative of a union."""
+    if isinstance(value, Union):
+        for inner, _ in value.alternatives:
+            yield inner
+    else:
+        yield value
