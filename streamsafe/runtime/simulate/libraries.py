@@ -142,6 +142,8 @@ class _Calls:
         self._reports = re.compile(reports)
         self._handles: dict[int, list[int]] = {}
         self._numbers = 0
+        # CuPy's handles are destroyed while the interpreter takes modules apart: nothing is looked up then.
+        self._is_finalizing = sys.is_finalizing
 
     def make(self, name: str) -> Any:
         """Return what the attribute ``name`` of the library's module is."""
@@ -189,6 +191,8 @@ class _Calls:
             return handle
 
     def _destroy(self, handle: int, *_: Any) -> None:
+        if self._is_finalizing():
+            return
         machine = self._recorder.machine
         with machine.lock:
             if self._handles.pop(handle, None) is not None:

@@ -289,7 +289,8 @@ class StreamCalls:
                 raise CudaError(INVALID_VALUE)
             nodes = machine.graphs[graph]
         number = {node: index for index, node in enumerate(nodes)}
-        lines = [f'n{number[node]} [label="{node.label}"];' for node in nodes]
+        kinds = {True: "\\nhost function", False: "\\ndevice work"} if flags else {True: "", False: ""}
+        lines = [f'n{number[node]} [label="{node.label}{kinds[node.on_host]}"];' for node in nodes]
         lines += [f"n{number[earlier]} -> n{number[node]};" for node in nodes for earlier in node.before]
         with open(path, "w", encoding="utf-8") as file:
             file.write("digraph dot {\n" + "\n".join(lines) + "\n}\n")

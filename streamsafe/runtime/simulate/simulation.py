@@ -20,6 +20,7 @@ from streamsafe.runtime.simulate.libraries import Recorder, install_libraries
 from streamsafe.runtime.simulate.library_modules import complete_libraries
 from streamsafe.runtime.simulate.log import Operation
 from streamsafe.runtime.simulate.machine import Machine
+from streamsafe.runtime.simulate.runtime_array import ArrayCalls
 from streamsafe.runtime.simulate.runtime_device import DeviceCalls
 from streamsafe.runtime.simulate.runtime_memory import MemoryCalls
 from streamsafe.runtime.simulate.runtime_stream import StreamCalls
@@ -158,6 +159,7 @@ def install(devices: int = 1, *, values: Policy = "stop") -> Simulation:
         [
             DeviceCalls(machine, version),
             MemoryCalls(machine, runtime.PointerAttributes, policy),
+            ArrayCalls(machine),
             StreamCalls(machine),
         ],
     )
