@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamsafe.order.clocks import Timeline
+from streamsafe.order.clocks import Clock, Timeline
 from streamsafe.order.hazard import Mode
 from streamsafe.order.views import FEW_RUNS, View, normalize, overlap, touches
 
@@ -154,15 +154,24 @@ class Cell:
         if self.partial:
             yield from self.partial
 
-    def against(self, mode: Mode) -> list[Record]:
+    def shared_with(self, timeline: Timeline) -> bool:
+        """Whether it may remember anybody else's operation on all of it."""
+        write, read = self.write, self.read
+        return (
+            (write is not None and write.timeline is not timeline)
+            or (read is not None and read.timeline is not timeline)
+            or self.readers is not None
+        )
+
+    def against(self, mode: Mode) -> Iterator[Record]:
         """The operations on all of it that one that reads, or writes, must come after."""
-        found = [] if self.write is None else [self.write]
+        if self.write is not None:
+            yield self.write
         if mode == "writes":
             if self.read is not None:
-                found.append(self.read)
+                yield self.read
             if self.readers:
-                found.extend(self.readers.values())
-        return found
+                yield from self.readers.values()
 
     def keep(self, wanted: Callable[[Partial], bool]) -> bool:
         """Drop what is not wanted. Whether anything is left."""
@@ -182,6 +191,23 @@ class Cell:
         if self.partial:
             self.partial = [entry for entry in self.partial if wanted(entry)] or None
         return self.write is not None or self.read is not None or self.partial is not None
+
+    def admits(self, timeline: Timeline, mode: Mode, host: Clock, sequence: int) -> bool:
+        """Whether it is plain that an access now conflicts with nothing; if not, :meth:`examine` tells.
+
+        Notes with the timeline whom it needed, where ``host`` had not waited for them.
+        """
+        if self.partial is not None:
+            return False
+        known = timeline.clock
+        for last in self.against(mode):
+            other = last.timeline
+            if other is not timeline:
+                if known.get(other.id, 0) < last.count:
+                    return False
+                if host.get(other.id, 0) < last.count:
+                    timeline.served[other.id] = sequence
+        return True
 
     def examine(
         self, timeline: Timeline, use: Use, mode: Mode, view: View | None, found: list[Found]
@@ -219,19 +245,19 @@ class Cell:
     def commit_read(self, record: Record) -> None:
         """All of it was read."""
         timeline = record.timeline
+        known = timeline.clock
         last = self.read
         readers = self.readers
         if readers is not None:
-            known = timeline.clock
-            readers = {
+            self.readers = readers = {
                 line: other
                 for line, other in readers.items()
                 if line is not timeline and known.get(line.id, 0) < other.count
-            }
-        if last is not None and not timeline.knows(last.timeline, last.count):
-            readers = readers or {}
+            } or None
+        if last is not None and last.timeline is not timeline and known.get(last.timeline.id, 0) < last.count:
+            if readers is None:
+                self.readers = readers = {}
             readers[last.timeline] = last
-        self.readers = readers or None
         self.read = record
 
     def commit_write(self, record: Record) -> None:
