@@ -234,6 +234,9 @@ class Monitor:
         with self.lock:
             if self._released:
                 self._drain()
+            if self.imported:
+                end = start + size
+                self.imported = [kept for kept in self.imported if not (kept[1] < end and start < kept[2])]
             self._owners[space, start] = serial
             self.checker.allocate(
                 space, start, size, stream=stream, owner=owner, site=sites.capture(2), fresh=fresh

@@ -1,7 +1,120 @@
-"""x"""
+"""Arrays handed between libraries: which ways exchange a stream, and which leave the order to luck."""
+
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import cupy
+import cupy._core as core
+import cupy._core.dlpack as dlpack
+import numpy
+from cupy import _util
+from cupy.cuda.device import get_device_id
+
+from streamsafe.runtime.cupy import uses
+from streamsafe.runtime.cupy.state import state, timeline, timeline_of_handle
+from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
+
+Wrapped = Callable[..., Any]
+
+
+def without_handshake(monitor: Monitor, touch: uses.Touch) -> None:
+    """Memory comes in by a way that exchanges no stream.
+
+    A hazard over it is interop's only if something is pending on it now: of what is written later no handshake at the
+    import could have known (CI-12).
+    """
+    queue = timeline(monitor)
+    with monitor.lock:
+        pending = monitor.checker.check_access(queue, [touch], (), operation="import", host=monitor.thread)  # type: ignore[list-item]
+    if pending:
+        space, start, stop, *_ = touch[0]
+        monitor.imported.append((space, start, stop))
+
+
+def take_interface(monitor: Monitor, source: Any) -> None:
+    """CuPy takes an object by ``__cuda_array_interface__``: it makes the host wait for the stream in it (CI-08)."""
+    interface = source.__cuda_array_interface__
+    stream = interface.get("stream")
+    if stream is not None and _util.CUDA_ARRAY_INTERFACE_SYNC:
+        monitor.order(monitor.checker.synchronize_stream, timeline_of_handle(monitor, stream))
+        return
+    pointer = interface["data"][0]
+    shape = tuple(interface["shape"])
+    dtype = numpy.dtype(interface["typestr"])
+    strides = interface.get("strides")
+    if pointer and stream is None:
+        if strides is None:
+            size = dtype.itemsize
+            for extent in shape:
+                size *= extent
+            touch = uses.of_bytes(get_device_id(), pointer, size)
+        else:
+            touch = uses.of_view(get_device_id(), pointer, shape, tuple(strides), dtype)
+        without_handshake(monitor, touch)
+
+
+def _from_interface(original: Wrapped) -> Wrapped:
+    @wraps(original)
+    def convert(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        monitor = state.monitor
+        if (
+            monitor is not None
+            and not isinstance(obj, (uses.array_type, numpy.ndarray, list, tuple, int, float, complex))
+            and not hasattr(obj, "__cupy_get_ndarray__")
+        ):
+            try:
+                known = hasattr(obj, "__cuda_array_interface__")
+            except Exception:
+                known = False
+            if known:
+                take_interface(monitor, obj)
+        return original(obj, *args, **kwargs)
+
+    return convert
+
+
+def _from_dlpack(original: Wrapped) -> Wrapped:
+    @wraps(original)
+    def from_dlpack(array: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(array, *args, **kwargs)
+        monitor = state.monitor
+        if monitor is not None and type(array).__name__ == "PyCapsule" and isinstance(result, uses.array_type):
+            without_handshake(monitor, uses.of_array(result))
+        return result
+
+    return from_dlpack
+
+
+def _to_dlpack(original: Wrapped) -> Wrapped:
+    def __dlpack__(self: Any, **kwargs: Any) -> Any:
+        monitor = state.monitor
+        if monitor is not None and kwargs.get("stream") == -1:
+            without_handshake(monitor, uses.of_array(self))
+        return original(self, **kwargs)
+
+    return __dlpack__
+
+
+def _capsule(original: Wrapped) -> Wrapped:
+    def toDlpack(self: Any) -> Any:
+        monitor = state.monitor
+        if monitor is not None:
+            without_handshake(monitor, uses.of_array(self))
+        return original(self)
+
+    return toDlpack
 
 
 def install(patches: Patches) -> None:
-    """x"""
+    """Wraps imports and exports."""
+    for name in ("array", "ascontiguousarray", "asfortranarray"):
+        patches.wrap(core, name, _from_interface)
+    for module in (cupy, core, dlpack):
+        for name in ("from_dlpack", "fromDlpack"):
+            patches.wrap(module, name, _from_dlpack)
+    patches.wrap(uses.array_type, "__dlpack__", _to_dlpack)
+    patches.wrap(uses.array_type, "toDlpack", _capsule)

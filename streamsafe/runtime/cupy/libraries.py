@@ -1,7 +1,388 @@
-"""x"""
+"""Library calls: their operands from the table, before they are enqueued, on the stream their wrapper gives them."""
+
 from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from types import ModuleType
+from typing import Any
+
+import numpy
+
+from streamsafe.runtime.cupy import library_table as table
+from streamsafe.runtime.cupy import memory, uses
+from streamsafe.runtime.cupy.state import state, timeline, timeline_of_handle
 from streamsafe.runtime.patches import Patches
+
+Wrapped = Callable[..., Any]
+
+_LETTER = {"s": 4, "d": 8, "c": 8, "z": 16}
+_CUDA_TYPES = {0: 4, 1: 8, 2: 2, 3: 1, 4: 8, 5: 16, 6: 4, 7: 2, 8: 1, 9: 2, 10: 4, 12: 4, 14: 2, 15: 4, 24: 8, 26: 8}
+"""Bytes of a ``cudaDataType``."""
+_NCCL_TYPES = {0: 1, 1: 1, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 8, 9: 2}
+"""Bytes of an ``ncclDataType``."""
+
+
+# -- operands from raw pointers ------------------------------------------------------------------------------------------
+
+
+def _operand(text: str, values: dict[str, int], itemsize: int) -> tuple[int, uses.Touch] | None:
+    """The pointer and the bytes of one operand of a call."""
+    name, _, shape = text.partition(":")
+    pointer = values[name]
+    found = memory.block_at(pointer)
+    if found is None and shape == "*":
+        return None
+    device = found[0] if found else _device()
+    if shape == "*":
+        assert found is not None
+        return pointer, uses.of_bytes(device, pointer, found[1] + found[2] - pointer)
+    shape, _, size = shape.partition("#")
+    shape, _, kind = shape.partition("/")
+    if size:
+        itemsize = int(size)
+    elif kind:
+        itemsize = _CUDA_TYPES.get(values[kind], itemsize)
+    parts = shape.split(",") + [""] * 6
+    rows, columns = _number(parts[0], values), _number(parts[1], values)
+    if parts[3] and values[parts[3]] != 0:
+        rows, columns = columns, rows
+    leading = _number(parts[2], values)
+    extents, strides = [columns, rows], [leading * itemsize, itemsize]
+    if parts[4]:
+        extents.insert(0, _number(parts[5], values))
+        strides.insert(0, values[parts[4]] * itemsize)
+    return pointer, uses.of_view(device, pointer, tuple(extents), tuple(strides), _Sized(itemsize))
+
+
+class _Sized:
+    """Stands in for a dtype of which only the size is known."""
+
+    def __init__(self, itemsize: int) -> None:
+        self.itemsize = itemsize
+
+    def __str__(self) -> str:
+        return f"{self.itemsize}-byte elements"
+
+
+def _number(text: str, values: dict[str, int]) -> int:
+    return int(text) if text.isdigit() else values[text]
+
+
+def _device() -> int:
+    from cupy.cuda.device import get_device_id
+
+    return int(get_device_id())
+
+
+def _raw(call: table.Call, letter: str, name: str) -> Callable[[Wrapped], Wrapped]:
+    names = call.parameters.split()
+    reads, writes = call.reads.split(), call.writes.split()
+    itemsize = _LETTER.get(letter, 4)
+
+    def make(original: Wrapped) -> Wrapped:
+        @wraps(original)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            monitor = state.monitor
+            if monitor is not None and not kwargs:
+                values = dict(zip(names, args, strict=False))
+                found = [
+                    [touch[1] for text in operands if (touch := _operand(text, values, itemsize)) is not None]
+                    for operands in (reads, writes)
+                ]
+                monitor.access(timeline(monitor), found[0], found[1], name)
+            return original(*args, **kwargs)
+
+        return called
+
+    return make
+
+
+def _patch_calls(patches: Patches, module: ModuleType, calls: Sequence[table.Call], library: str) -> None:
+    for name in dir(module):
+        for call in calls:
+            match = re.fullmatch(call.pattern, name)
+            if match is not None:
+                letter = match.groupdict().get("t") or ""
+                patches.wrap(module, name, _raw(call, letter, f"{library} {name}"))
+                break
+
+
+def _patch_solver(patches: Patches, module: ModuleType) -> None:
+    """cuSOLVER: every pointer into a block is written, except the operands that the table lists as read."""
+    for name in dir(module):
+        function = getattr(module, name)
+        if name.startswith(("_", "create", "destroy", "set", "get")) and not re.match(r"get(?:rf|rs|ri)", name):
+            continue
+        if not callable(function) or isinstance(function, type) or name.endswith("_bufferSize"):
+            continue
+        patterns = [pattern for pattern in table.CUSOLVER_READ if re.fullmatch(pattern, name)]
+        parameters = table.CUSOLVER_PARAMETERS[patterns[0]].split() if patterns else []
+        read = set(table.CUSOLVER_READ[patterns[0]].split()) if patterns else set()
+        positions = frozenset(index for index, parameter in enumerate(parameters) if parameter in read)
+        patches.wrap(module, name, _solver(name, positions))
+
+
+def _solver(name: str, read: frozenset[int]) -> Callable[[Wrapped], Wrapped]:
+    def make(original: Wrapped) -> Wrapped:
+        @wraps(original)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            monitor = state.monitor
+            if monitor is not None:
+                reads, writes = [], []
+                for position, argument in enumerate(args[1:], 1):
+                    if isinstance(argument, int) and argument > 1 << 16:
+                        block = memory.block_at(argument)
+                        if block is not None:
+                            device, start, size = block
+                            touch = uses.of_bytes(device, argument, start + size - argument)
+                            (reads if position in read else writes).append(touch)
+                if reads or writes:
+                    monitor.access(timeline(monitor), reads, writes, f"cuSOLVER {name}")
+            return original(*args, **kwargs)
+
+        return called
+
+    return make
+
+
+def _patch_sorts(patches: Patches, thrust: ModuleType) -> None:
+    """thrust: the arguments are the element type, the addresses and the shape."""
+
+    def sized(pointer: int, dtype: Any, count: int) -> uses.Touch | None:
+        return uses.of_bytes(_device(), pointer, count * numpy.dtype(dtype).itemsize) if pointer else None
+
+    def tell(name: str, reads: Iterable[uses.Touch | None], writes: Iterable[uses.Touch | None]) -> None:
+        monitor = state.monitor
+        if monitor is not None:
+            monitor.access(timeline(monitor), [r for r in reads if r], [w for w in writes if w], name)
+
+    def sort(original: Wrapped) -> Wrapped:
+        def sort(dtype: Any, data: int, keys: int, shape: Any) -> Any:
+            count = int(numpy.prod(shape, dtype=numpy.int64))
+            data_, keys_ = sized(data, dtype, count), sized(keys, "q", count)
+            tell("sort", [data_], [data_, keys_])
+            return original(dtype, data, keys, shape)
+
+        return sort
+
+    def argsort(original: Wrapped) -> Wrapped:
+        def argsort(dtype: Any, index: int, data: int, keys: int, shape: Any) -> Any:
+            count = int(numpy.prod(shape, dtype=numpy.int64))
+            data_ = sized(data, dtype, count)
+            tell("argsort", [data_], [sized(index, "q", count), data_, sized(keys, "q", count)])
+            return original(dtype, index, data, keys, shape)
+
+        return argsort
+
+    def lexsort(original: Wrapped) -> Wrapped:
+        def lexsort(dtype: Any, index: int, keys: int, k: int, n: int) -> Any:
+            tell("lexsort", [sized(keys, dtype, k * n)], [sized(index, "q", n)])
+            return original(dtype, index, keys, k, n)
+
+        return lexsort
+
+    for name, make in (("sort", sort), ("argsort", argsort), ("lexsort", lexsort)):
+        patches.wrap(thrust, name, make)
+
+
+def _patch_nccl(patches: Patches, module: ModuleType) -> None:
+    communicator = getattr(module, "NcclCommunicator", None)
+    if communicator is None:
+        return
+    for name, (parameters, reads, writes) in table.NCCL.items():
+        patches.wrap(communicator, name, _collective(name, parameters.split(), reads, writes))
+
+
+def _collective(name: str, parameters: list[str], reads: str, writes: str) -> Callable[[Wrapped], Wrapped]:
+    def make(original: Wrapped) -> Wrapped:
+        @wraps(original)
+        def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+            monitor = state.monitor
+            if monitor is not None and not kwargs:
+                values = dict(zip(parameters, args, strict=False))
+                size = values["count"] * _NCCL_TYPES.get(values["type"], 1)
+
+                def touch(text: str) -> list[uses.Touch]:
+                    if not text:
+                        return []
+                    pointer = values[text.rstrip("@")]
+                    found = memory.block_at(pointer)
+                    whole = size * self.size() if text.endswith("@") else size
+                    return [uses.of_bytes(found[0] if found else _device(), pointer, whole)]
+
+                queue = timeline_of_handle(monitor, values["stream"])
+                monitor.access(queue, touch(reads), touch(writes), f"NCCL {name}")
+            return original(self, *args, **kwargs)
+
+        return called
+
+    return make
+
+
+# -- operands that are arrays ------------------------------------------------------------------------------------------------
+
+
+def _arrays(value: Any, depth: int = 0) -> list[Any]:
+    """The arrays in an argument: itself, in a sequence, or the parts of a sparse matrix."""
+    if isinstance(value, uses.array_type):
+        return [value]
+    if depth < 2 and isinstance(value, (list, tuple)):
+        return [array for part in value for array in _arrays(part, depth + 1)]
+    parts = [getattr(value, name, None) for name in ("data", "indices", "indptr", "row", "col")] if depth < 2 and hasattr(value, "nnz") else []
+    return [part for part in parts if isinstance(part, uses.array_type)]
+
+
+def _array_function(name: str, *, method: bool = False) -> Callable[[Wrapped], Wrapped]:
+    def make(original: Wrapped) -> Wrapped:
+        @wraps(original)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            monitor = state.monitor
+            if monitor is None:
+                return original(*args, **kwargs)
+            given = args[1:] if method else args
+            inputs = [a for value in (*given, *kwargs.values()) for a in _arrays(value)]
+            out = [a for key in ("out", "y", "C") for a in _arrays(kwargs.get(key))]
+            written = {id(array) for array in out}
+            monitor.access(
+                timeline(monitor),
+                [uses.of_array(a) for a in inputs if id(a) not in written],
+                [uses.of_array(a) for a in out],
+                name,
+            )
+            result = original(*args, **kwargs)
+            fresh = [a for a in _arrays(result) if id(a) not in written]
+            if fresh:
+                monitor.access(timeline(monitor), (), [uses.of_array(a) for a in fresh], name, may_raise=False)
+            return result
+
+        return called
+
+    return make
+
+
+def _patch_arrays(patches: Patches, module: ModuleType, pattern: str) -> None:
+    for name in dir(module):
+        function = getattr(module, name)
+        defined = getattr(function, "__module__", module.__name__) in (module.__name__, None)
+        if re.fullmatch(pattern, name) and callable(function) and not isinstance(function, type) and defined:
+            patches.wrap(module, name, _array_function(name))
+
+
+def _patch_methods(patches: Patches, module: ModuleType, classes: dict[str, str]) -> None:
+    for name, pattern in classes.items():
+        owner = getattr(module, name, None)
+        if owner is None:
+            continue
+        for method in list(vars(owner)):
+            if re.fullmatch(pattern, method) and callable(getattr(owner, method)):
+                patches.wrap(owner, method, _array_function(method, method=True))
+
+
+def _patch_fft(patches: Patches, cufft: ModuleType) -> None:
+    def make(original: Wrapped) -> Wrapped:
+        def fft(self: Any, a: Any, out: Any, direction: Any) -> Any:
+            monitor = state.monitor
+            if monitor is not None:
+                reads = [uses.of_array(x) for x in _arrays(a)]
+                monitor.access(timeline(monitor), reads, [uses.of_array(x) for x in _arrays(out)], "fft")
+            return original(self, a, out, direction)
+
+        return fft
+
+    for name in ("Plan1d", "PlanNd"):
+        plan = getattr(cufft, name, None)
+        if plan is not None:
+            patches.wrap(plan, "fft", make)
+
+
+def _patch_textures(patches: Patches, texture: ModuleType) -> None:
+    def copy_from(original: Wrapped) -> Wrapped:
+        def copy_from(self: Any, in_arr: Any, stream: Any = None) -> Any:
+            monitor = state.monitor
+            if monitor is not None and isinstance(in_arr, uses.array_type):
+                monitor.access(timeline(monitor, stream), [uses.of_array(in_arr)], [_texels(self)], "copy_from")
+            return original(self, in_arr, stream)
+
+        return copy_from
+
+    def copy_to(original: Wrapped) -> Wrapped:
+        def copy_to(self: Any, out_arr: Any, stream: Any = None) -> Any:
+            monitor = state.monitor
+            if monitor is not None and isinstance(out_arr, uses.array_type):
+                monitor.access(timeline(monitor, stream), [_texels(self)], [uses.of_array(out_arr)], "copy_to")
+            return original(self, out_arr, stream)
+
+        return copy_to
+
+    patches.wrap(texture.CUDAarray, "copy_from", copy_from)
+    patches.wrap(texture.CUDAarray, "copy_to", copy_to)
+
+
+def _texels(array: Any) -> uses.Touch:
+    """An opaque CUDA array: one byte in an address space of their own stands for all of it."""
+    return uses.of_bytes("texture", int(array.ptr), 1)
+
+
+# -- modules, now or when they are imported ------------------------------------------------------------------------------------
+
+
+_MODULES: dict[str, Callable[[Patches, ModuleType], None]] = {
+    "cupy_backends.cuda.libs.cublas": lambda p, m: _patch_calls(p, m, table.CUBLAS, "cuBLAS"),
+    "cupy_backends.cuda.libs.curand": lambda p, m: _patch_calls(p, m, table.CURAND, "cuRAND"),
+    "cupy_backends.cuda.libs.cusolver": _patch_solver,
+    "cupy_backends.cuda.libs.nccl": _patch_nccl,
+    "cupy.cuda.cufft": _patch_fft,
+    "cupy.cuda.texture": _patch_textures,
+    "cupy.cuda.thrust": _patch_sorts,
+    **{name: lambda p, m, pattern=pattern: _patch_arrays(p, m, pattern) for name, pattern in table.ARRAY_FUNCTIONS.items()},
+    **{name: lambda p, m, classes=classes: _patch_methods(p, m, classes) for name, classes in table.ARRAY_METHODS.items()},
+}
+
+
+class _OnImport(importlib.abc.MetaPathFinder):
+    """Patches a library's module when it is first imported: loading all of them up front would take seconds."""
+
+    def __init__(self, patches: Patches, wanted: dict[str, Callable[[Patches, ModuleType], None]]) -> None:
+        self.patches = patches
+        self.wanted = dict(wanted)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        patch = self.wanted.pop(fullname, None)
+        if patch is None:
+            return None
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            return None
+        loader = spec.loader
+        execute = loader.exec_module
+        patches = self.patches
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            if state.monitor is not None:
+                patch(patches, module)
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
 
 def install(patches: Patches) -> None:
-    """x"""
+    """Patches the library modules that are loaded, and the others when they are."""
+    later = {}
+    for name, patch in _MODULES.items():
+        module = sys.modules.get(name)
+        if module is not None:
+            patch(patches, module)
+        else:
+            later[name] = patch
+    finder = _OnImport(patches, later)
+    sys.meta_path.insert(0, finder)
+    patches.call(lambda: sys.meta_path.remove(finder))
