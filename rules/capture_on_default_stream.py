@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
 from streamsafe.rule import Rule
-from streamsafe.wording import quoted
+from streamsafe.wording import deed
 
 
 class CaptureOnDefaultStream(Rule):
@@ -71,7 +71,7 @@ def capture(model, x):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{quoted(conflict.second.operation)} begins a capture on the default stream, which cannot be captured"
+        return f"{deed(conflict.second)}: the default stream cannot be captured"
 
     def help(self, conflict: Conflict) -> str:
         return super().help(conflict) or "begin the capture inside `with torch.cuda.stream(side):`"

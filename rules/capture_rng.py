@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
 from streamsafe.rule import Rule
-from streamsafe.wording import quoted
+from streamsafe.wording import deed
 
 
 class CaptureRng(Rule):
@@ -66,7 +66,7 @@ def capture(n):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{quoted(conflict.second.operation)} uses random number state that the captured graph does not manage"
+        return f"{deed(conflict.second)}: the captured graph does not manage this random number state"
 
     def help(self, conflict: Conflict) -> str:
         return super().help(conflict) or "call graph.register_generator_state(generator) before the capture"

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
 from streamsafe.rule import Rule
-from streamsafe.wording import quoted
+from streamsafe.wording import deed
 
 
 class ConcurrentCapture(Rule):
@@ -69,7 +69,8 @@ def capture(x):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{quoted(conflict.second.operation)} happens while another capture is under way, and can break it"
+        deeds = deed(conflict.second)
+        return f"{deeds} while another capture, or another thread, is at work: either can break the capture"
 
     def help(self, conflict: Conflict) -> str:
         return (

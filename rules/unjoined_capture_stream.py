@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
 from streamsafe.rule import Rule
-from streamsafe.wording import by
+from streamsafe.wording import deed
 
 
 class UnjoinedCaptureStream(Rule):
@@ -71,7 +71,7 @@ def capture(x):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{by(conflict.second)} is not forked from the capturing stream and joined back to it"
+        return f"{deed(conflict.second)}: in a capture every stream has to be forked from it and joined back to it"
 
     def help(self, conflict: Conflict) -> str:
         return (

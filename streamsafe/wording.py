@@ -15,6 +15,11 @@ def by(access: Access) -> str:
     return f"{quoted(access.operation)} on {quoted(access.timeline)}"
 
 
+def deed(access: Access) -> str:
+    """What an operation that is illegal where it stands does: a name in backticks, or a description."""
+    return quoted(access.operation)
+
+
 def block(conflict: Conflict | Hazard) -> str:
     """The memory the two accesses meet in."""
     return quoted(conflict.memory.name) if conflict.memory.name else "the same memory"

@@ -321,12 +321,22 @@ def _explain(place: str, configs: Configs) -> int:
     if result.crash:
         _error(f"internal error in {path}: {result.crash}; please report it")
         return 2
-    for text in result.explanation:
+    reported = _findings_at(result, int(line))
+    for text in (*result.explanation, *reported):
         click.echo(text)
-    for conflict in () if result.explanation else result.conflicts:
-        if conflict.facts.violation == "syntax-error" and conflict.second.span is not None:
-            _error(f"{path}:{conflict.second.span.row}: {conflict.second.operation}")
-            return 2
-    if not result.explanation:
-        click.echo(f"{place}: no stream, access or edge is known there.")
+    if not result.explanation and not reported:
+        click.echo("no stream, access or edge is known there")
     return 0
+
+
+def _findings_at(result: project.Checked, row: int) -> list[str]:
+    """What a file's analysis reports on a row, whatever is selected, suppressed or hidden."""
+    from streamsafe.registry import code_for
+
+    lines = []
+    for conflict in result.conflicts:
+        spans = [access.span for access in (conflict.first, conflict.second) if access is not None]
+        if any(span is not None and span.row <= row <= span.end_row for span in spans):
+            hazard = code_for(conflict)
+            lines.append(f"{hazard.code} ({hazard.confidence}): {hazard.message}")
+    return lines

@@ -63,7 +63,10 @@ def _labels(finding: Finding) -> Iterator[_Label]:
     hazard = finding.hazard
     yield _Label(finding.span, _does(finding, finding.access), primary=True)
     other = finding.other
-    if other is not None and other.span is not None:
+    explained = (
+        finding.rule.place == "first" and other is not None and other.span in {n.span for n in hazard.notes}
+    )
+    if other is not None and other.span is not None and not explained:
         yield _Label(other.span, _does(finding, other), primary=False)
     for note in (*hazard.notes, *hazard.edges):
         if note.span is not None:

@@ -53,7 +53,7 @@ def test_edits(cli: Cli, project: Path, known: Path, old: str, new: str, status:
 
 
 def test_a_second_one_is_new(cli: Cli, project: Path, known: Path) -> None:
-    twice = BUG + BUG.split("\n\n\n")[1]
+    twice = BUG.replace("    return x.sum()", "    if n:\n        return x.sum()\n    return x.sum()")
     (project / "bug.py").write_text(twice)
     assert len(places(cli("check", "--baseline", FILE, "--output-format", "json"))) == 1
 

@@ -30,7 +30,7 @@ class SummedTooEarly(Rule):
     rank = 105
 
     def matches(self, conflict: Conflict) -> bool:
-        return conflict.first is not None and conflict.second.operation == "sum"
+        return conflict.first is not None and conflict.second.operation == "sum()"
 
     def message(self, conflict: Conflict) -> str:
         return "too early"
