@@ -1,0 +1,114 @@
+"""Memory is bounded by live memory and streams, not by how much happens. Counts, no clocks on the wall."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from streamsafe.order.checker import Checker
+from streamsafe.order.engine import SWEEP_EVERY
+from streamsafe.order.memory import Region, Use
+
+OPERATIONS = 100_000
+ARRAYS = [Use(Region(0, 4096 + 1024 * n, 4096 + 1024 * n + 1000)) for n in range(20)]
+
+
+def checker() -> Checker:
+    made = Checker()
+    for key in range(4):
+        made.stream(key)
+    return made
+
+
+def frozen_weights(c: Checker, n: int) -> None:
+    """Everybody reads the same array for ever, and nobody waits for anybody."""
+    c.access(n % 4, ARRAYS[:1], operation="matmul")
+
+
+def ping_pong(c: Checker, n: int) -> None:
+    """Two streams hand an array to and fro; the host never waits."""
+    here, there = n % 2, 1 - n % 2
+    c.access(here, ARRAYS[:2], ARRAYS[2:3], operation="step")
+    c.record("e", here)
+    c.wait(there, "e")
+
+
+def slices(c: Checker, n: int) -> None:
+    """Ranges that cut one another, on one stream."""
+    start = 4096 + (n * 37) % 900
+    c.access(0, [], [Use(Region(0, start, start + n % 91 + 1))], operation="slice")
+
+
+def columns(c: Checker, n: int) -> None:
+    """Columns of a matrix, in an order in which they never join."""
+    start = 4096 + (n * 7) % 64
+    c.access(0, [], [Use(Region(0, start, start + 64 * 15 + 1, (16,), (64,)))], operation="column")
+
+
+def maybe(c: Checker, n: int) -> None:
+    """Parameters of unknown direction."""
+    c.access(n % 4, [], [ARRAYS[n % 3]._replace(certain=False)], operation="kernel")
+
+
+def pool(c: Checker, n: int) -> None:
+    """Blocks of many sizes come and go in one arena."""
+    start = 4096 + 512 * ((n * 13) % 40)
+    c.allocate(0, start, 512 * (n % 5 + 1), stream=0, owner="cupy")
+    c.access(0, [], [Use(Region(0, start, start + 512))], operation="fill")
+    c.free(0, start)
+
+
+def short_lived_streams(c: Checker, n: int) -> None:
+    """A stream for each step, ordered by an event, the host waiting now and then."""
+    c.stream("side", name="side")
+    c.record("e", 0)
+    c.wait("side", "e")
+    c.access("side", ARRAYS[:1], ARRAYS[1:2], operation="step")
+    c.record("f", "side")
+    c.wait(0, "f")
+    c.destroy_stream("side")
+    if n % 1000 == 0:
+        c.synchronize_device(0)
+
+
+def new_memory(c: Checker, n: int) -> None:
+    """Ever new addresses, and a host that waits."""
+    c.access(0, [], [Use(Region(0, n * 4096 + 4096, n * 4096 + 5000))], operation="fill")
+    if n % 100 == 0:
+        c.synchronize_stream(0)
+
+
+@pytest.mark.parametrize(
+    ("step", "limit"),
+    [
+        (frozen_weights, 4),
+        (ping_pong, 6),
+        (slices, 1000),
+        (columns, 64 * 3 * 34),
+        (maybe, 12),
+        (pool, 60),
+        (short_lived_streams, 2 * SWEEP_EVERY),
+        (new_memory, SWEEP_EVERY + 200),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_records_are_bounded(step: Callable[[Checker, int], None], limit: int) -> None:
+    c = checker()
+    most = 0
+    rounds = OPERATIONS if step in (frozen_weights, new_memory) else OPERATIONS // 10
+    for n in range(rounds):
+        step(c, n)
+        if n % 997 == 0:
+            most = max(most, c.remembered())
+    assert max(most, c.remembered()) <= limit
+
+
+def test_clocks_forget_streams_that_are_gone() -> None:
+    c = checker()
+    for n in range(3000):
+        short_lived_streams(c, n)
+    c.synchronize_device(0)
+    c._sweep()
+    assert len(c.timeline(0).clock) <= 6
+    assert len(c._gone) == 0
