@@ -42,12 +42,14 @@ class Patches:
             self._write(owner, name, value)
             self._undo.append(lambda: self._write(owner, name, before))
         else:
-            self._undo.append(lambda: self._reset(owner, name, before))
+            self._undo.append(lambda: self._reset(owner, name, value, before))
         return None if before is _ABSENT else before
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
-        """Replaces ``owner.name`` by ``make(original)``; False when there is no such attribute."""
-        original = owner.__dict__.get(name, _ABSENT) if isinstance(owner, type) else getattr(owner, name, _ABSENT)
+        """Replaces ``owner.name``, or what it inherits, by ``make(original)``; False when there is no such attribute."""
+        original = owner.__dict__.get(name, _ABSENT) if isinstance(owner, type) else _ABSENT
+        if original is _ABSENT:
+            original = getattr(owner, name, _ABSENT)
         if original is _ABSENT:
             return False
         self.attribute(owner, name, make(original))
@@ -63,7 +65,10 @@ class Patches:
             self._undo.pop()()
 
     @staticmethod
-    def _reset(owner: Any, name: str, before: Any) -> None:
+    def _reset(owner: Any, name: str, ours: Any, before: Any) -> None:
+        present = owner.__dict__.get(name) if isinstance(owner, type) else getattr(owner, name, None)
+        if present is not ours:
+            return  # somebody replaced it after us and holds on to ours, which only passes on from now on
         if before is _ABSENT:
             delattr(owner, name)
         else:

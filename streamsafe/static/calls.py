@@ -358,8 +358,9 @@ class Calls(Library):
         *,
         starred: bool = False,
         on_yield: Callable[[Value, State], Value] | None = None,
+        root: bool = False,
     ) -> Value:
-        """Interpret a function's body for these arguments."""
+        """Interpret a function's body for these arguments; as a root nobody is seen to give any."""
         from streamsafe.static.interpreter import Activation
 
         unit = function.unit
@@ -373,7 +374,7 @@ class Calls(Library):
         for key in [k for k in st.store if k[0] == frame]:
             del st.store[key]
         activation = Activation(frame, unit, unit.slice, path, on_yield=on_yield)
-        self.bind_arguments(function, frame, args, kwargs, st, starred)
+        self.bind_arguments(function, frame, args, kwargs, st, starred or root)
         self.stack.append(activation)
         try:
             if isinstance(unit.node, cst.Lambda):
@@ -414,7 +415,7 @@ class Calls(Library):
                 value = rest.pop(name)
             elif position < len(positional) and position < len(given):
                 value = given[position]
-            elif parameter.default is not None and not (starred and given):
+            elif parameter.default is not None and not starred:
                 with self.scope(unit.slice, function.frame or Name("module"), None):
                     value = self.eval(parameter.default, st)
             else:
@@ -490,7 +491,13 @@ class Calls(Library):
                 self.stack[-1].path = (*outer, instance.name)[-4:]  # type: ignore[assignment]
             try:
                 self.run_function(
-                    Function(init, None, instance), call.args, call.kwargs, st, call.node, starred=call.starred
+                    Function(init, None, instance),
+                    call.args,
+                    call.kwargs,
+                    st,
+                    call.node,
+                    starred=call.starred,
+                    root=not known,
                 )
             finally:
                 if self.stack:

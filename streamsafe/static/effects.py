@@ -51,6 +51,10 @@ GRADIENTS = Name("gradients")
 """The gradients that backward passes leave in ``.grad``."""
 
 
+COPIES = frozenset({"d2h", "d2h?", "h2d", "h2d?", "host function"})
+"""Accesses of a stream to memory that the host may touch too."""
+
+
 class Assumed(IntFlag):
     """What a finding leans on. The first two are ordinary, the others strong."""
 
@@ -180,6 +184,7 @@ class Effects:
         self.silent = 0
         self.ending = False
         self.evidence: set[tuple[Hashable, ...]] = set()
+        self.recorded_siblings: set[tuple[Name, Name]] = set()  # objects of which some part is recorded on a stream
         self.plain: set[Name] = set()  # objects that are known to be no tensors
         self.tensorish: set[Name] = set()  # objects of unknown kind that are used as tensors somewhere
         self.explained: list[tuple[Site, str]] | None = None
@@ -353,7 +358,7 @@ class Effects:
         turned = {made.site for made, _ in st.order.iterate() if made.timeline == learner} if useless else set()
         if uncovered:
             st.waits = frozenset(w for w in st.waits if (w.timeline, w.site) != (learner, site)) | {
-                Waited(learner, site, recorded, frozenset(uncovered))
+                Waited(learner, site, recorded, frozenset(uncovered), useless)
             }
         if turned and learner != HOST:
             for source in sources:
@@ -454,8 +459,8 @@ class Effects:
         place = self.place(st, target)
         by_stream: dict[Carrier, tuple[Made, Guard]] = {}
         for made, way in conflicts:
-            # a host operation meets only what touches host memory, and a device one only device memory
-            if timeline == HOST and place == "device":
+            # the host meets only what touches host memory: copies, and functions that streams call
+            if timeline == HOST and (place == "device" or not made.detail.tags & COPIES):  # type: ignore[attr-defined]
                 continue
             best = by_stream.get(made.timeline)
             if best is None or (made.writes and not best[0].writes):
@@ -645,12 +650,13 @@ class Effects:
         """``tensor.record_stream(stream)``: a later free waits for what that stream has by then (TL-03)."""
         for target, _ in self.tensors(st, value):
             key = (target.name, "@recorded on")
-            known = st.store.get(key)
             names = [s for s, _ in self.streams(st, library, stream)]
-            before = list(known.items) if isinstance(known, Tuple) else []
+            before = [s for r in iterate(st.store.get(key, NONE)) if isinstance(r, Tuple) for s in r.items]
             st.store[key] = Tuple(tuple(dict.fromkeys([*before, *names])))
             for s in names:
                 self.evidence.add(("recorded", self.entry.partition(".")[0], s.name))
+                if target.name.parent is not None:
+                    self.recorded_siblings.add((target.name.parent.base(), s.name))
         self.explain(st, site, f"record_stream({self._streams_text(st, library, stream)})")
 
     def release_unreachable(self, st: State, site: Site, keep: Iterable[Value] = ()) -> None:
@@ -679,7 +685,9 @@ class Effects:
         if allocated is None:
             return
         recorded = st.store.get((buffer, "@recorded on"))
-        covered = {s.name for s in recorded.items if isinstance(s, Stream)} if isinstance(recorded, Tuple) else set()
+        covered = {
+            s.name for r in iterate(recorded or NONE) if isinstance(r, Tuple) for s in r.items if isinstance(s, Stream)
+        }
         library = st.store.get((buffer, "@library"))
         if library == Const("cupy"):
             covered = set()

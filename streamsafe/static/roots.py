@@ -127,9 +127,24 @@ class Roots:
         interpreter.stack = []
 
     def _function(self, name: str) -> None:
-        unit = self.interpreter.unit(name)
-        if isinstance(unit, FunctionUnit):
-            self._run(Function(unit), [], self.state(), name)
+        interpreter = self.interpreter
+        unit = interpreter.unit(name)
+        if not isinstance(unit, FunctionUnit):
+            return
+        st = self.state()
+        made: set[Name] = set()
+        interpreter.rounds = [made]
+        self._run(Function(unit), [], st, name)
+        pools = {b: t for b, t in st.order.made.items() if isinstance(b, tuple) and b[0] == "pool"}
+        if pools and not st.dead:
+            # it may be called again: what it released then is handed out
+            interpreter.age(st, made)
+            for buffer in list(st.order.made):
+                if not (isinstance(buffer, tuple) and buffer[0] == "pool"):
+                    del st.order.made[buffer]
+            st.current = {}
+            self._run(Function(unit), [], st, name)
+        interpreter.rounds = []
 
     def _run(self, function: Function, args: list[Value], st: State, entry: str) -> Value:
         """Interpret a function as somebody's entry into the file."""
@@ -140,14 +155,92 @@ class Roots:
         unit = function.unit
         interpreter.stack = [Activation(Name(f"caller of {unit.qualname}"), None, unit.slice)]
         try:
-            result = interpreter.run_function(function, args, {}, st, unit.node)
+            result = interpreter.run_function(function, args, {}, st, unit.node, root=True)
             if not st.dead:
+                self._unrecorded_siblings(st, entry)
+                self._left_behind(st)
                 interpreter.ending = True
                 interpreter.release_unreachable(st, interpreter.site(unit.node), [result])
                 interpreter.ending = False
         finally:
             interpreter.stack = []
         return result
+
+    def _unrecorded_siblings(self, st: State, entry: str) -> None:
+        """A part of an object is recorded on a stream, another is used there and is not: its release is not seen."""
+        interpreter = self.interpreter
+        siblings = interpreter.recorded_siblings
+        interpreter.recorded_siblings = set()
+        if not siblings:
+            return
+        for made, ways in list(st.order.iterate()):
+            buffer = made.buffer
+            if not isinstance(buffer, Name) or buffer.parent is None or not isinstance(made.timeline, Name):
+                continue
+            if (buffer.parent.base(), made.timeline) not in siblings or made.timeline == AMBIENT:
+                continue
+            recorded = st.store.get((buffer, "@recorded on"))
+            if recorded is not None or (buffer, "@allocated") in st.store:
+                continue
+            bit = interpreter.carriers.bit(AMBIENT)
+            if all(way.carriers & bit for way in ways):
+                continue
+            detail: Detail = made.detail  # type: ignore[assignment]
+            interpreter.report(
+                st,
+                Finding(
+                    kind="reuse",
+                    second=made.site,  # type: ignore[arg-type]
+                    operation=detail.operation,
+                    writes=made.writes,
+                    timeline=interpreter.timeline_text(made.timeline),
+                    first=made,
+                    first_timeline="its allocation stream",
+                    memory=detail.memory,
+                    assumed=detail.assumed | Assumed.RELEASE,
+                    tags=detail.tags | {"library:torch"},
+                    notes=[("another part of the same object is recorded on that stream", made.site)],  # type: ignore[list-item]
+                    entry=entry,
+                    streams=(made.timeline, AMBIENT),
+                    buffer=buffer,
+                ),
+            )
+
+    def _left_behind(self, st: State) -> None:
+        """A wait at the end that orders nothing, while what the caller will use is still under way elsewhere."""
+        interpreter = self.interpreter
+        for waited in st.waits:
+            if waited.timeline != AMBIENT or not waited.useless:
+                continue
+            bit = interpreter.carriers.bit(AMBIENT)
+            for made, ways in st.order.iterate():
+                buffer = made.buffer
+                if made.site not in waited.uncovered or not made.writes or not isinstance(buffer, Name):
+                    continue
+                if (buffer, "@made") in st.store or any((n, "@made") in st.store for n in buffer.chain()):
+                    continue
+                if buffer == GRADIENTS or all(way.carriers & bit for way in ways):
+                    continue
+                detail: Detail = made.detail  # type: ignore[assignment]
+                interpreter.report(
+                    st,
+                    Finding(
+                        kind="pair",
+                        second=waited.site,  # type: ignore[arg-type]
+                        operation="the caller",
+                        writes=False,
+                        timeline=interpreter.timeline_text(AMBIENT),
+                        first=made,
+                        first_timeline=interpreter.timeline_text(made.timeline),
+                        memory=detail.memory,
+                        assumed=detail.assumed | Assumed.METHODS,
+                        entry=interpreter.entry,
+                        streams=(made.timeline, AMBIENT),
+                        buffer=buffer,
+                        ineffective=waited,
+                    ),
+                )
+                break
 
     # -- classes -------------------------------------------------------------------------------------------------
 
@@ -158,7 +251,8 @@ class Roots:
         if not isinstance(unit, ClassUnit):
             return
         methods = self._protocol_methods(unit)
-        if not methods:
+        init_unit = unit.methods.get("__init__")
+        if not methods and (init_unit is None or init_unit in interpreter.entered):
             return
         self_name = Name(f"self of {name}")
         interpreter.texts[self_name] = "self"
@@ -221,6 +315,8 @@ class Roots:
         fresh = [m for m in roots if m not in self.interpreter.entered]
         if not fresh:
             fresh = [m for m in concerned if m not in self.interpreter.entered and not m.name.startswith("_")]
+        if f"{unit.name}.__init__" in self.concerned:
+            return fresh
         if not any(m.qualname in self.concerned for m in fresh):
             return []
         return fresh

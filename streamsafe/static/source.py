@@ -8,6 +8,7 @@ something is reported there.
 from __future__ import annotations
 
 import ast
+import io
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
@@ -171,7 +172,7 @@ class SourceFile:
 
     def __init__(self, text: str, filename: str) -> None:
         self.filename = filename
-        self.lines = text.splitlines(keepends=True)
+        self.lines = list(io.StringIO(text))  # str.splitlines would also end lines at form feeds
         if self.lines and not self.lines[-1].endswith("\n"):
             self.lines[-1] += "\n"
         self.tree = _parse(text)

@@ -51,12 +51,14 @@ class Waited(NamedTuple):
         site: the wait.
         recorded: where the event it waited for was recorded, if that is not the wait itself.
         uncovered: the sites of the accesses it might have been meant to cover.
+        useless: it ordered nothing that was not ordered already.
     """
 
     timeline: Hashable
     site: Hashable
     recorded: Hashable | None
     uncovered: frozenset[Hashable]
+    useless: bool = False
 
 
 @dataclass(slots=True, eq=False)

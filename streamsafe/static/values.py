@@ -100,14 +100,17 @@ class Value:
 UNKNOWN = Value()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Const(Value):
     """A Python constant, or a plain number or string whose value is not known (``value`` is Ellipsis)."""
 
     value: Any
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Const) and type(self.value) is type(other.value) and bool(self.value == other.value)
+
     def __hash__(self) -> int:
-        return hash((type(self.value), repr(self.value)))
+        return hash(self.value)
 
 
 NONE = Const(None)
@@ -185,7 +188,8 @@ class Object(Value):
     name: Name
 
     def rename(self, renaming: Renaming) -> Value:
-        return replace(self, name=renaming(self.name))
+        name = renaming(self.name)
+        return self if name is self.name else replace(self, name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +282,8 @@ class Tuple(Value):
     items: tuple[Value, ...]
 
     def rename(self, renaming: Renaming) -> Value:
-        return Tuple(tuple(v.rename(renaming) for v in self.items))
+        items = tuple(v.rename(renaming) for v in self.items)
+        return self if all(a is b for a, b in zip(items, self.items)) else Tuple(items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +307,10 @@ class Union(Value):
     alternatives: tuple[tuple[Value, Guard], ...]
 
     def rename(self, renaming: Renaming) -> Value:
-        return union((v.rename(renaming), g) for v, g in self.alternatives)
+        renamed = [(v.rename(renaming), g) for v, g in self.alternatives]
+        if all(new is old for (new, _), (old, _) in zip(renamed, self.alternatives)):
+            return self
+        return union(renamed)
 
 
 def alternatives(value: Value, path: Guard = ALWAYS) -> list[tuple[Value, Guard]]:

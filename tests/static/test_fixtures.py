@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.static.evalfiles import FIXTURES, EvalFile, Found, check_tree, eval_files
+from tests.static.evalfiles import EvalFile, eval_files, in_fixture, possible_in_fixtures
 
 RULES = [
-    *("SS101", "SS102", "SS103", "SS111", "SS112", "SS113", "SS201", "SS202", "SS301", "SS302", "SS311", "SS312"),
+    *(
+        "SS101",
+        "SS102",
+        "SS103",
+        "SS111",
+        "SS112",
+        "SS113",
+        "SS201",
+        "SS202",
+        "SS301",
+        "SS302",
+        "SS311",
+        "SS312",
+    ),
     *("SS401", "SS402", "SS403", "SS404", "SS405", "SS411", "SS901", "SS902"),
 ]
 
 
-@pytest.fixture(scope="module")
-def shown() -> Callable[[EvalFile], list[Found]]:
-    findings = check_tree(FIXTURES)
-    return lambda file: findings.get(file.path.name, [])
-
-
-@pytest.fixture(scope="module")
-def possible() -> Callable[[EvalFile], list[Found]]:
-    findings = check_tree(FIXTURES, "--confidence", "possible")
-    return lambda file: findings.get(file.path.name, [])
-
-
 @pytest.mark.parametrize("file", eval_files(), ids=lambda f: f.name)
-def test_what_is_shown(file: EvalFile, shown: Callable[[EvalFile], list[Found]]) -> None:
-    wrong = file.disagreements(shown(file))
+def test_what_is_shown(file: EvalFile) -> None:
+    wrong = file.disagreements(in_fixture(file))
     assert not wrong, "\n" + "\n".join(wrong)
 
 
 @pytest.mark.parametrize(
     "file", [f for f in eval_files() if f.marked("expect-possible")], ids=lambda f: f.name
 )
-def test_what_is_possible(file: EvalFile, possible: Callable[[EvalFile], list[Found]]) -> None:
-    found = {(f.row, f.code) for f in possible(file)}
+def test_what_is_possible(file: EvalFile) -> None:
+    found = {
+        (f.row, f.code) for f in possible_in_fixtures().get(file.path.name, []) if f.confidence == "possible"
+    }
     assert not set(file.marked("expect-possible")) - found
 
 

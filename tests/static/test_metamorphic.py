@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.static.evalfiles import FIXTURES, EvalFile, Found, check_tree, eval_files, write_tree
+from tests.static.evalfiles import EvalFile, Found, check_tree, eval_files, in_fixture, write_tree
 from tests.static.transform import one_stream, ordering_statements, slice_of, synchronized, without
 
 STREAMS = eval_files(("ss1", "ss2"))
@@ -43,11 +43,6 @@ def in_lock_step(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Fou
     return check_tree(write_tree(root, {f.path.name: synchronized(f.text) for f in ACCESSES}))
 
 
-@pytest.fixture(scope="module")
-def usual() -> dict[str, list[Found]]:
-    return check_tree(FIXTURES)
-
-
 def statement_at(tree: ast.Module, row: int) -> ast.stmt | None:
     """The innermost statement that holds a row."""
     held = [
@@ -57,14 +52,12 @@ def statement_at(tree: ast.Module, row: int) -> ast.stmt | None:
 
 
 @pytest.mark.parametrize("file", ACCESSES, ids=lambda f: f.name)
-def test_synchronized_is_silent(
-    file: EvalFile, in_lock_step: dict[str, list[Found]], usual: dict[str, list[Found]]
-) -> None:
+def test_synchronized_is_silent(file: EvalFile, in_lock_step: dict[str, list[Found]]) -> None:
     """The host waits for the device after each statement, so two statements never race; one alone may still."""
     text, tree = synchronized(file.text), ast.parse(file.text)
     alone = {
         file.definition_at(f.row)
-        for f in usual.get(file.path.name, [])
+        for f in in_fixture(file)
         if f.first_row is not None and statement_at(tree, f.row) is statement_at(tree, f.first_row)
     }
     changed = EvalFile(file.path, text)
@@ -99,7 +92,9 @@ def deletions() -> list[Deletion]:
     for file in [*ACCESSES, *eval_files(("ss402",))]:
         for node in file.definitions:
             if node.name.startswith(SILENT):  # what else is silent is a helper of these
-                statements = [s for s in ordering_statements(node) if "# unchecked: " not in file.lines[s.lineno - 1]]
+                statements = [
+                    s for s in ordering_statements(node) if "# unchecked: " not in file.lines[s.lineno - 1]
+                ]
                 found += [Deletion(file, node.name, s.lineno) for s in statements]
     return found
 

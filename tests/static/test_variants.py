@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.static.evalfiles import FIXTURES, EvalFile, Found, check_tree, eval_files, write_tree
+from tests.static.evalfiles import EvalFile, Found, check_tree, eval_files, in_fixture, write_tree
 from tests.static.transform import SPELLINGS, suppressed
 
 FILES = eval_files()
@@ -15,13 +15,12 @@ SPELLED = [(file, spelling) for file in FILES for spelling in file.variants()]
 Lookup = Callable[[str], set[tuple[int, str]]]
 
 
+def usual(file: EvalFile) -> set[tuple[int, str]]:
+    return {(f.row, f.code) for f in in_fixture(file)}
+
+
 def verdicts(findings: dict[str, list[Found]]) -> Lookup:
     return lambda name: {(f.row, f.code) for f in findings.get(name, [])}
-
-
-@pytest.fixture(scope="module")
-def usual() -> Lookup:
-    return verdicts(check_tree(FIXTURES))
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +32,15 @@ def spelled(tmp_path_factory: pytest.TempPathFactory) -> Lookup:
 @pytest.mark.parametrize(
     ("file", "spelling"), SPELLED, ids=lambda v: v.name if isinstance(v, EvalFile) else v
 )
-def test_spelling(file: EvalFile, spelling: str, usual: Lookup, spelled: Lookup) -> None:
+def test_spelling(file: EvalFile, spelling: str, spelled: Lookup) -> None:
     assert SPELLINGS[spelling](file.text) != file.text, "nothing to spell otherwise"
-    assert spelled(f"{spelling}/{file.path.name}") == usual(file.path.name)
+    assert spelled(f"{spelling}/{file.path.name}") == usual(file)
 
 
-def test_suppressed(usual: Lookup, tmp_path: Path) -> None:
+def test_suppressed(tmp_path: Path) -> None:
     """With `# noqa: CODE` at each finding nothing is left, no unused suppression either."""
     files = {
-        file.path.name: suppressed(file.text, sorted(usual(file.path.name)))
+        file.path.name: suppressed(file.text, sorted(usual(file)))
         for file in FILES
         if not file.name.startswith("ss9")
     }
