@@ -76,7 +76,7 @@ class Monitor:
         self.sessions: list[Session] = []
         self.lock = threading.RLock()
         self.deferred = False
-        self.names: list[Callable[[Conflict], str]] = []
+        self.delay: tuple[frozenset[tuple[str, int]], Callable[[Monitor, Any], None]] | None = None
         self.capturing: list[Hashable] = []
         self.imported: list[tuple[Space, int, int]] = []
         self._blocking: set[Hashable] = set()
@@ -238,8 +238,9 @@ class Monitor:
                 end = start + size
                 self.imported = [kept for kept in self.imported if not (kept[1] < end and start < kept[2])]
             self._owners[space, start] = serial
+            site = sites.capture(2)
             self.checker.allocate(
-                space, start, size, stream=stream, owner=owner, site=sites.capture(2), fresh=fresh
+                space, start, size, stream=stream, owner=owner, site=site, name=sites.name_of(site), fresh=fresh
             )
         return serial
 

@@ -13,12 +13,9 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from streamsafe.order.hazard import Access, Frame, Hazard
+from streamsafe.static.suppress import Suppression, find
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-_IGNORE = re.compile(r"#\s*streamsafe:\s*ignore(?:\[(?P<codes>[^\]]*)\])?", re.I)
-_NOQA = re.compile(r"#\s*noqa(?::\s*(?P<codes>[A-Z]+[0-9]+(?:[,\s]+[A-Z]+[0-9]+)*))?", re.I)
-
 
 @dataclass(frozen=True)
 class Allowance:
@@ -115,7 +112,7 @@ def suppressed(hazard: Hazard, allowances: Iterable[Allowance]) -> bool:
     """Whether an allowance, an ``allow`` block of this thread, or a comment on either access's line covers it."""
     if any(allowance.covers(hazard) for allowance in (*allowances, *_allowed.stack)):
         return True
-    return any(access.stack and commented(access.stack[0], hazard.code) for access in accesses(hazard))
+    return any(access.stack and commented(access.stack[0], hazard) for access in accesses(hazard))
 
 
 def accesses(hazard: Hazard) -> tuple[Access, ...]:
@@ -123,22 +120,14 @@ def accesses(hazard: Hazard) -> tuple[Access, ...]:
     return (hazard.first, hazard.second) if hazard.first is not None else (hazard.second,)
 
 
-def commented(frame: Frame, code: str) -> bool:
-    """Whether the line of a frame says ``# streamsafe: ignore[CODE]`` or ``# noqa: CODE``, or either with no code."""
-    line = linecache.getline(frame.filename, frame.line)
-    return "#" in line and code_ignored(line, code)
+def commented(frame: Frame, hazard: Hazard) -> bool:
+    """Whether a comment on a frame's line (or above it, or for the file) suppresses the hazard's code."""
+    return any(found.covers(hazard.code, hazard.name, (frame.line,)) for found in _comments(frame.filename))
 
 
-@lru_cache(maxsize=1024)
-def code_ignored(line: str, code: str) -> bool:
-    """Whether a source line's comment ignores a code."""
-    for pattern in (_IGNORE, _NOQA):
-        match = pattern.search(line)
-        if match is not None:
-            codes = match.group("codes")
-            if codes is None or any(code.startswith(part.upper()) for part in re.split(r"[,\s]+", codes.strip()) if part):
-                return True
-    return False
+@lru_cache(maxsize=256)
+def _comments(filename: str) -> tuple[Suppression, ...]:
+    return tuple(find("".join(linecache.getlines(filename))))
 
 
 def identity(hazard: Hazard) -> tuple[object, ...]:

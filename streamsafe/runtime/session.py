@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from streamsafe.order.hazard import Conflict, Hazard
+from streamsafe.runtime.present import describe
 from streamsafe.runtime.policy import Allowance, identity, parse_allowance, suppressed
 
 if TYPE_CHECKING:
@@ -41,28 +42,6 @@ class StreamHazardError(RuntimeError):
 
 class StreamHazardWarning(RuntimeWarning):
     """A hazard in a session that warns."""
-
-
-def describe(hazard: Hazard) -> str:
-    """The hazard in a few lines: what, both accesses and where they are, the fix."""
-    lines = [f"{hazard.code} {hazard.name}: {hazard.message}"]
-    for label, access in (("first", hazard.first), ("then", hazard.second)):
-        if access is None:
-            continue
-        where = ""
-        if access.stack:
-            frame = access.stack[0]
-            where = f"  {frame.filename}:{frame.line} in {frame.function}"
-        lines.append(f"  {label:5} {access.operation} {access.reads_or_writes} on {access.timeline}{where}")
-    for note in hazard.notes:
-        where = f"  {note.stack[0].filename}:{note.stack[0].line}" if note.stack else ""
-        lines.append(f"  note  {note.message}{where}")
-    for edge in hazard.edges:
-        where = f"  {edge.stack[0].filename}:{edge.stack[0].line}" if edge.stack else ""
-        lines.append(f"  edge  {edge.message}{where}")
-    if hazard.help:
-        lines.append(f"  fix   {hazard.help}")
-    return "\n".join(lines)
 
 
 class Session:

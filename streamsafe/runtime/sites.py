@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dis
 import os
 import sys
 import sysconfig
 from collections.abc import Iterator
+from functools import lru_cache
 from types import CodeType, FrameType
 from typing import TypeAlias
 
@@ -97,3 +99,32 @@ def line_of(code: CodeType, offset: int) -> int:
         if start <= offset < stop and number is not None:
             return number
     return line
+
+
+@lru_cache(maxsize=4096)
+def assigned(code: CodeType, offset: int) -> str:
+    """The name to which the result of a call instruction is bound at once (``x``, ``self.stream``), or nothing."""
+    instructions = [each for each in dis.get_instructions(code) if each.opname not in ("CACHE", "NOP", "COPY")]
+    following = iter(each for each in instructions if each.offset > offset)
+    owner = ""
+    for instruction in following:
+        name = instruction.opname
+        if name.startswith("STORE_") and name not in ("STORE_SUBSCR", "STORE_SLICE", "STORE_ATTR"):
+            value = instruction.argval
+            return value if isinstance(value, str) and not owner else ""
+        if name == "STORE_ATTR" and owner:
+            return f"{owner}.{instruction.argval}"
+        if name.startswith("LOAD_FAST") and not owner and isinstance(instruction.argval, str):
+            owner = instruction.argval
+            continue
+        return ""
+    return ""
+
+
+def name_of(site: Site) -> str:
+    """What the user's line calls what it makes (see :func:`assigned`)."""
+    if len(site) < 2:
+        return ""
+    code, offset = site[0], site[1]
+    assert isinstance(code, CodeType) and isinstance(offset, int)
+    return assigned(code, offset)

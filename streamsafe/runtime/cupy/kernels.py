@@ -21,6 +21,7 @@ from cupy.cuda.function import Function, Module
 
 from streamsafe.runtime.cupy import uses
 from streamsafe.runtime.cupy.signatures import Signature, annotations, base_name, signature
+from streamsafe.runtime.cupy.perturb import delayed
 from streamsafe.runtime.cupy.state import MAJOR, state, timeline
 from streamsafe.runtime.patches import Patches
 
@@ -87,6 +88,8 @@ class TracedFunction(Function):
                 if touched is not None:
                     (reads if directions[position] == "reads" else writes).append(touched)
             position += 1
+        if monitor.delay is not None:
+            delayed(monitor, stream)
         monitor.access(timeline(monitor, stream), reads, writes, self.operation, may_raise=not self.silent)
 
     def __call__(

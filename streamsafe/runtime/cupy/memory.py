@@ -17,6 +17,7 @@ from cupy.cuda.memory import MemoryPointer, PooledMemory
 from cupy.cuda.pinned_memory import is_memory_pinned
 
 from streamsafe.runtime.cupy import kernels, pinned, uses
+from streamsafe.runtime.cupy.perturb import delayed
 from streamsafe.runtime.cupy.state import state, timeline, timeline_of_handle
 from streamsafe.runtime.host import fingerprints
 from streamsafe.runtime.monitor import LEGACY, Monitor
@@ -101,6 +102,8 @@ def tell_copy(
     operation: str,
 ) -> Hashable:
     """A copy or fill on a stream; returns its timeline."""
+    if monitor.delay is not None:
+        delayed(monitor, stream)
     queue = timeline(monitor, stream)
     monitor.access(queue, reads, writes, operation)
     return queue
@@ -123,6 +126,8 @@ def refuse_in_capture(monitor: Monitor, queue: Hashable, operation: str) -> None
 
 def host_to_device(monitor: Monitor, source: int, target: uses.Touch, size: int, stream: Any, operation: str) -> None:
     """An asynchronous copy from the host: pinned memory of the user's is read while the copy runs."""
+    if monitor.delay is not None:
+        delayed(monitor, stream)
     queue = timeline(monitor, stream)
     refuse_in_capture(monitor, queue, operation)
     touched = pinned.region(monitor, source, size)
@@ -139,6 +144,8 @@ def device_to_host(
     Returns:
         the timeline that the host has waited for once the copy returns, if it waits (CS-14b).
     """
+    if monitor.delay is not None:
+        delayed(monitor, stream)
     queue = timeline(monitor, stream)
     refuse_in_capture(monitor, queue, operation)
     touched = pinned.region(monitor, target, size)

@@ -9,6 +9,8 @@ import cupy
 import cupy.cuda.stream as stream_module
 from cupy.cuda.stream import Event, Stream, _BaseStream
 
+from streamsafe.order.checker import Kind
+from streamsafe.runtime import sites
 from streamsafe.runtime.cupy import pinned
 from streamsafe.runtime.cupy.state import state, timeline
 from streamsafe.runtime.host import fingerprints
@@ -123,7 +125,8 @@ def _stream_init(original: Wrapped) -> Wrapped:
         if monitor is not None and self.ptr > PER_THREAD:
             non_blocking = kwargs.get("non_blocking", args[1] if len(args) > 1 else False)
             monitor.destroy_stream(self.device_id, self.ptr)
-            monitor.stream(self.device_id, self.ptr, kind="non-blocking" if non_blocking else "blocking")
+            kind: Kind = "non-blocking" if non_blocking else "blocking"
+            monitor.stream(self.device_id, self.ptr, kind=kind, name=sites.name_of(sites.capture(2)))
 
     return __init__
 

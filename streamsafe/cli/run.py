@@ -1,0 +1,76 @@
+"""`streamsafe run`: a script or a module under the sanitizer."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from streamsafe.cli import Failure
+
+
+class _LikePython(click.Command):
+    """What follows ``-m MODULE`` is the module's own, as on Python's command line."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        takes_value = {name for each in self.params if not getattr(each, "is_flag", False) for name in each.opts}
+        position = 0
+        while position < len(args) and args[position].startswith("-") and args[position] != "--":
+            if args[position] == "-m":
+                args = [*args[: position + 2], "--", *args[position + 2 :]]
+                break
+            position += 2 if args[position] in takes_value else 1
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_LikePython, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-m", "module", metavar="MODULE", help="Run a module instead of a script.")
+@click.option("--mode", type=click.Choice(["raise", "warn", "collect"]), help="What a hazard does [default: raise].")
+@click.option("--report", metavar="FILE", help="Write the hazards as JSON.")
+@click.option("--trace", metavar="FILE", help="Record what was enqueued, for `streamsafe verify` and `trace`.")
+@click.option("--simulate", is_flag=True, help="Run on the simulated CUDA runtime: no GPU, kernels do not compute.")
+@click.option("--perturb", is_flag=True, help="Run twice, and delay one side of each hazard the second time.")
+@click.option("--threads", is_flag=True, help="One clock for each host thread.")
+@click.option("--ignore", multiple=True, metavar="CODE[:FILE[::FUNCTION]]", help="What is not reported.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
+def run(
+    module: str | None,
+    mode: str | None,
+    report: str | None,
+    trace: str | None,
+    simulate: bool,
+    perturb: bool,
+    threads: bool,
+    ignore: tuple[str, ...],
+    arguments: tuple[str, ...],
+) -> None:
+    """Run SCRIPT, or a module, under the sanitizer.
+
+    Exit status: the program's own when it is not 0, else 1 when hazards were found, else 0; 2 when it cannot be run.
+    """
+    from streamsafe.runtime.launcher import Launch, LaunchError, launch
+
+    if module is None and not arguments:
+        raise click.UsageError("name a script, or a module with -m")
+    if mode is None:
+        mode = os.environ.get("STREAMSAFE", "raise").lower()
+        mode = mode if mode in ("warn", "collect") else "raise"
+    target = module if module is not None else arguments[0]
+    try:
+        status = launch(
+            Launch(
+                target=target,
+                module=module is not None,
+                arguments=arguments if module is not None else arguments[1:],
+                mode=mode,  # type: ignore[arg-type]
+                report=report,
+                trace=trace,
+                simulate=simulate,
+                perturb=perturb,
+                threads=threads,
+                ignore=ignore,
+            )
+        )
+    except (LaunchError, ValueError) as error:
+        raise Failure(str(error)) from error
+    raise SystemExit(status)

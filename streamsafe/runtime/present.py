@@ -1,0 +1,113 @@
+"""A hazard in words, with the two lines of code, and as data."""
+
+from __future__ import annotations
+
+import linecache
+from typing import Any
+
+from streamsafe.order.hazard import Access, Frame, Hazard, Note
+
+CONTEXT = 2
+"""Lines shown around the line of an access."""
+
+
+def describe(hazard: Hazard, *, snippets: bool = False) -> str:
+    """The hazard in a few lines: what, both accesses and where they are, the missing edge and the fix.
+
+    Args:
+        snippets: also show the source around both accesses.
+    """
+    sure = "" if hazard.confidence == "certain" else f" ({hazard.confidence})"
+    latent = " (latent)" if hazard.latent else ""
+    lines = [f"{hazard.code} {hazard.name}{sure}{latent}: {hazard.message}"]
+    for label, access in (("first", hazard.first), ("then", hazard.second)):
+        if access is None:
+            continue
+        does = "reads" if access.reads_or_writes == "reads" else "writes"
+        lines.append(f"  {label + ':':7}{access.operation} {does} on {access.timeline}{_where(access.stack)}")
+        if snippets and access.stack:
+            lines.extend(f"    {line}" for line in snippet(access.stack[0]))
+    for note in hazard.notes:
+        lines.append(f"  note:  {note.message}{_where(note.stack)}")
+    for edge in hazard.edges:
+        lines.append(f"  edge:  {edge.message}{_where(edge.stack)}")
+    if hazard.help:
+        lines.append(f"  fix:   {hazard.help}")
+    if hazard.count > 1:
+        lines.append(f"  met {hazard.count} times")
+    return "\n".join(lines)
+
+
+def _where(stack: tuple[Frame, ...]) -> str:
+    return f"  [{stack[0].filename}:{stack[0].line} in {stack[0].function}]" if stack else ""
+
+
+def snippet(frame: Frame) -> list[str]:
+    """The source around a frame's line, which is marked; empty when the file cannot be read."""
+    lines = []
+    for number in range(max(frame.line - CONTEXT, 1), frame.line + CONTEXT + 1):
+        text = linecache.getline(frame.filename, number)
+        if text:
+            lines.append(f"{'>' if number == frame.line else ' '} {number:5} {text.rstrip()}")
+    return lines
+
+
+def as_dict(hazard: Hazard) -> dict[str, Any]:
+    """The hazard as JSON data: the keys of a static finding, and both accesses with their stacks."""
+    return {
+        "code": hazard.code,
+        "name": hazard.name,
+        "message": hazard.message,
+        **_place(hazard.second.stack),
+        "related": [
+            *([_related(hazard.first, hazard)] if hazard.first is not None and hazard.first.stack else []),
+            *(_note(note) for note in (*hazard.notes, *hazard.edges) if note.stack),
+        ],
+        "confidence": hazard.confidence,
+        "latent": hazard.latent,
+        "count": hazard.count,
+        "first": None if hazard.first is None else _access(hazard.first),
+        "second": _access(hazard.second),
+        "memory": {
+            "name": hazard.memory.name,
+            "owner": hazard.memory.owner,
+            "shape": hazard.memory.shape,
+            "dtype": hazard.memory.dtype,
+            "start": hazard.memory.start,
+            "stop": hazard.memory.stop,
+        },
+        "missing": None
+        if hazard.missing is None
+        else {"source": hazard.missing.source, "target": hazard.missing.target, "fix": hazard.missing.fix},
+        "help": hazard.help or None,
+        "fix": None,
+    }
+
+
+def _place(stack: tuple[Frame, ...]) -> dict[str, Any]:
+    if not stack:
+        return {"filename": None, "location": None, "end_location": None}
+    line = stack[0].line
+    return {
+        "filename": stack[0].filename,
+        "location": {"row": line, "column": 1},
+        "end_location": {"row": line, "column": len(linecache.getline(stack[0].filename, line).rstrip()) + 1},
+    }
+
+
+def _related(access: Access, hazard: Hazard) -> dict[str, Any]:
+    message = f"{access.operation} on {access.timeline} {access.reads_or_writes} {hazard.memory.name or 'it'} here"
+    return {**_place(access.stack), "message": message}
+
+
+def _note(note: Note) -> dict[str, Any]:
+    return {**_place(note.stack), "message": note.message}
+
+
+def _access(access: Access) -> dict[str, Any]:
+    return {
+        "operation": access.operation,
+        "timeline": access.timeline,
+        "reads_or_writes": access.reads_or_writes,
+        "stack": [{"filename": f.filename, "line": f.line, "function": f.function} for f in access.stack],
+    }
