@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 
 from streamsafe.order.hazard import Conflict, Frame
 from streamsafe.order.memory import Use
-from streamsafe.order.program import Operation, run
+from streamsafe.order.program import OPERATIONS, Operation, run
 from streamsafe.order.trace import Recorder, Trace, TraceError, read, verify
 from tests.order.language import translate
 from tests.order.test_oracle import access_steps, host_steps, order_steps, pool_steps
@@ -154,3 +157,26 @@ def test_a_file_that_is_not_text(tmp_path: Any) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TraceError, match="not text"):
         verify(path)
+
+
+def test_the_documented_schema_is_the_schema() -> None:
+    """Every operation and field is in the tables, with its default, and the example does what the text says."""
+    text = (Path(__file__).parents[2] / "docs" / "trace-schema.md").read_text(encoding="utf-8")
+    table = text.partition("## Lines")[2]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \| .* \|$", table, re.MULTILINE))
+    del rows["do"]
+    assert set(rows) == set(OPERATIONS)
+    for verb, operation in OPERATIONS.items():
+        said = {
+            name: default.strip("`")
+            for name, default in re.findall(r"`(\w+)`(?: = (\S+?))?(?:,|$)", rows[verb] or "")
+        }
+        for each in fields(operation):
+            default = "" if each.default is MISSING or each.name == "site" else json.dumps(each.default)
+            assert said.pop(each.name) == default, (verb, each.name)
+        assert not said
+    example, fix = re.findall(r"```json\n(.*?)```", text.partition("## Example")[2], re.DOTALL)
+    lines = example.splitlines()
+    (conflict,) = verify(lines)
+    assert conflict.second.stack == (Frame("train.py", 20, "main"),)
+    assert verify([*lines[:4], *fix.splitlines(), *lines[4:]]) == []

@@ -1,0 +1,341 @@
+"""The symbolic engine: like the concrete one where there is one path, and exact where there are many.
+
+Programs are trees of statements. The judge walks every path (all values of the conditions, all numbers of rounds of
+every loop) and asks the brute-force oracle of each; the symbolic engine sees the program once. No missing edge is
+assumed after a conflict, so that one verdict does not depend on another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streamsafe.order import edges
+from streamsafe.order.checker import Checker
+from streamsafe.order.edges import Carrier
+from streamsafe.order.memory import Region, Use
+from streamsafe.order.symbolic import ALWAYS, HOST, Carriers, Guard, Made, Order
+from tests.order.oracle import Oracle
+
+KINDS = {"A": "non-blocking", "B": "non-blocking", "P": "blocking", "Q": "blocking", "N": "legacy"}
+BUFFERS = {"x": 4096, "y": 8192}
+SIZE = 8
+
+
+class Streams:
+    """One device, as the edge rules ask for it."""
+
+    def is_legacy(self, stream: Carrier) -> bool:
+        return stream == "N"
+
+    def is_blocking(self, stream: Carrier) -> bool:
+        return stream in ("P", "Q")
+
+    def legacy_of(self, stream: Carrier) -> Carrier:
+        return "N"
+
+    def blocking_of(self, stream: Carrier) -> Iterable[Carrier]:
+        return ("P", "Q")
+
+    def streams_of(self, device: Carrier) -> Iterable[Carrier]:
+        return tuple(KINDS)
+
+
+TOPOLOGY = Streams()
+
+# A step: ("read" | "write", stream, buffer), ("host read" | "host write", buffer), ("record", event, stream),
+# ("wait", stream, event), ("sync", "stream" | "event" | "device", name).
+# A statement: a step, ("if", condition, body, otherwise), ("loop", body), ("choose", condition, step, step).
+Step = tuple[Any, ...]
+
+
+# -- the symbolic engine sees the program once ----------------------------------------------------------------
+
+
+class Interpreter:
+    """The least that drives the engine: branches with guards, joins, loops to the fixpoint."""
+
+    def __init__(self) -> None:
+        self.carriers = Carriers()
+        self.found: set[int] = set()
+
+    def run(self, program: list[Any]) -> set[int]:
+        self.body(number(program), Order(self.carriers), ALWAYS)
+        return self.found
+
+    def body(self, statements: list[Any], order: Order, path: Guard) -> Order:
+        for statement in statements:
+            order = self.statement(statement, order, path)
+        return order
+
+    def statement(self, statement: Any, order: Order, path: Guard) -> Order:
+        verb = statement[0]
+        if verb == "if":
+            _, condition, body, otherwise = statement
+            bit = 1 << condition
+            sides = []
+            for guard, branch in ((Guard(bit, 0), body), (Guard(0, bit), otherwise)):
+                if path.contradicts(guard):
+                    sides.append((None, guard))
+                    continue
+                side = order.copy()
+                only = guard.without(path)
+                side.assume(only)
+                sides.append((self.body(branch, side, path & guard), only))
+            (first, first_only), (second, second_only) = sides
+            if first is None or second is None:
+                taken = first if second is None else second
+                assert taken is not None
+                return taken
+            return Order.join(first, first_only, second, second_only)
+        if verb == "loop":
+            head = order
+            for _ in range(12):
+                after = self.body(statement[1], head.copy(), path)
+                joined = Order.join(head, ALWAYS, after, ALWAYS)
+                if joined == head:
+                    return head
+                head = joined
+            raise AssertionError("no fixpoint")
+        if verb == "choose":
+            _, condition, first_step, second_step = statement
+            bit = 1 << condition
+            for guard, step in ((Guard(bit, 0), first_step), (Guard(0, bit), second_step)):
+                if not path.contradicts(guard):
+                    self.step(step, order, path, guard.without(path))
+            return order
+        self.step(statement, order, path, ALWAYS)
+        return order
+
+    def step(self, step: Any, order: Order, path: Guard, guard: Guard) -> None:
+        verb, site, *rest = step
+        if verb in ("read", "write"):
+            stream, buffer = rest
+            order.obey(edges.launch(stream, HOST, TOPOLOGY), guard)
+            if order.conflicts(buffer, None, verb == "write", stream, path & guard):
+                self.found.add(site)
+            order.add(Made(site, buffer, None, verb == "write", stream), guard)
+        elif verb in ("host read", "host write"):
+            if order.conflicts(rest[0], None, verb == "host write", HOST, path & guard):
+                self.found.add(site)
+        elif verb == "record":
+            event, stream = rest
+            order.obey(edges.record(event, stream, HOST, TOPOLOGY), guard)
+        elif verb == "wait":
+            stream, event = rest
+            order.obey(edges.wait(stream, event, HOST, TOPOLOGY), guard)
+        elif rest[0] == "stream":
+            order.obey(edges.synchronize_stream(HOST, rest[1], TOPOLOGY), guard)
+        elif rest[0] == "event":
+            order.obey(edges.synchronize_event(HOST, rest[1]), guard)
+        else:
+            order.obey(edges.synchronize_device(HOST, 0, TOPOLOGY), guard)
+
+
+def number(program: list[Any], sites: Iterator[int] | None = None) -> list[Any]:
+    """The program with a site of its own for every step."""
+    sites = iter(range(10_000)) if sites is None else sites
+    numbered: list[Any] = []
+    for statement in program:
+        verb = statement[0]
+        if verb == "if":
+            numbered.append((verb, statement[1], number(statement[2], sites), number(statement[3], sites)))
+        elif verb == "loop":
+            numbered.append((verb, number(statement[1], sites)))
+        elif verb == "choose":
+            numbered.append((verb, statement[1], *number(list(statement[2:]), sites)))
+        else:
+            numbered.append((verb, next(sites), *statement[1:]))
+    return numbered
+
+
+# -- the judge walks every path -------------------------------------------------------------------------------
+
+
+def paths(statements: list[Any], conditions: tuple[bool, ...], rounds: int) -> Iterator[tuple[Any, ...]]:
+    """The steps of every path under these conditions."""
+    if not statements:
+        yield ()
+        return
+    first, *rest = statements
+    if first[0] == "if":
+        heads: Iterable[tuple[Any, ...]] = paths(
+            first[2] if conditions[first[1]] else first[3], conditions, rounds
+        )
+    elif first[0] == "loop":
+        body = list(paths(first[1], conditions, rounds))
+        heads = [sum(chosen, ()) for times in range(rounds + 1) for chosen in product(body, repeat=times)]
+    elif first[0] == "choose":
+        heads = [(first[2] if conditions[first[1]] else first[3],)]
+    else:
+        heads = [(first,)]
+    tails = list(paths(rest, conditions, rounds))
+    for head in heads:
+        for tail in tails:
+            yield head + tail
+
+
+def judge(program: list[Any], conditions: int, rounds: int) -> set[int]:
+    """The sites whose access conflicts with an earlier one on some path."""
+    found: set[int] = set()
+    seen: set[tuple[Any, ...]] = set()
+    numbered = number(program)
+    for values in product((True, False), repeat=conditions):
+        for path in paths(numbered, values, rounds):
+            if path not in seen:
+                seen.add(path)
+                found |= walk(path)
+    return found
+
+
+def walk(path: tuple[Any, ...]) -> set[int]:
+    oracle = Oracle()
+    for key, kind in KINDS.items():
+        oracle.stream(key, 0, kind)
+    found: set[int] = set()
+    for verb, site, *rest in path:
+        if verb == "record":
+            oracle.record(*rest, None)
+        elif verb == "wait":
+            oracle.wait(*rest, None)
+        elif verb == "sync":
+            oracle.synchronize(None, rest[0], rest[1])
+        else:
+            touched = frozenset([BUFFERS[rest[-1]]])
+            stream = None if verb.startswith("host") else rest[0]
+            _, may = oracle.access(stream, None, [(touched, verb.endswith("write"))], str(site))
+            if may:
+                found.add(site)
+    return found
+
+
+# -- one path: the two engines agree --------------------------------------------------------------------------
+
+streams = st.sampled_from(sorted(KINDS))
+few = st.sampled_from(["A", "B"])
+buffers = st.sampled_from(sorted(BUFFERS))
+events = st.sampled_from(["e", "f"])
+
+
+def steps(stream: st.SearchStrategy[str]) -> st.SearchStrategy[Step]:
+    return st.one_of(
+        st.tuples(st.sampled_from(["read", "write"]), stream, buffers),
+        st.tuples(st.sampled_from(["read", "write"]), stream, buffers),
+        st.tuples(st.sampled_from(["host read", "host write"]), buffers),
+        st.tuples(st.just("record"), events, stream),
+        st.tuples(st.just("wait"), stream, events),
+        st.tuples(st.just("sync"), st.just("stream"), stream),
+        st.tuples(st.just("sync"), st.just("event"), events),
+        st.tuples(st.just("sync"), st.just("device"), st.just(0)),
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(steps(streams), max_size=25))
+def test_one_path_both_engines_agree(program: list[Step]) -> None:
+    """After a conflict both go on as if the second timeline had waited, for what the concrete engine names."""
+    checker = Checker()
+    for key, kind in KINDS.items():
+        checker.stream(key, kind=kind, name=key)  # type: ignore[arg-type]
+    symbolic, order = Interpreter(), Order(Carriers())
+    for site, (verb, *rest) in enumerate(program):
+        if verb == "record":
+            checker.record(*rest)
+        elif verb == "wait":
+            checker.wait(*rest)
+        elif verb == "sync":
+            getattr(checker, f"synchronize_{rest[0]}")(rest[1])
+        else:
+            buffer, writes = rest[-1], verb.endswith("write")
+            use = [Use(Region(0, BUFFERS[buffer], BUFFERS[buffer] + SIZE), buffer)]
+            both = ([], use) if writes else (use, [])
+            line = HOST if verb.startswith("host") else rest[0]
+            if line == HOST:
+                found = checker.host_access(*both, operation=verb)
+            else:
+                found = checker.access(line, *both, operation=verb)
+                order.obey(edges.launch(line, HOST, TOPOLOGY))
+            concrete = {conflict.missing.source for conflict in found if conflict.missing}
+            expected = {made.timeline for made, _ in order.conflicts(buffer, None, writes, line)}
+            assert concrete <= expected
+            assert bool(concrete) == bool(expected)
+            for source in sorted(concrete):
+                order.learn(line, source)
+            # an earlier read that a later one comes after needs no edge of its own: the concrete engine names the last
+            assert not order.conflicts(buffer, None, writes, line)
+            order.add(Made(site, buffer, None, writes, line))
+            continue
+        symbolic.step((verb, site, *rest), order, ALWAYS, ALWAYS)
+
+
+# -- many paths: the symbolic engine and the judge agree ------------------------------------------------------
+
+
+def programs(depth: int, stream: st.SearchStrategy[str]) -> st.SearchStrategy[list[Any]]:
+    step = steps(stream)
+    choice = st.tuples(st.just("choose"), st.integers(0, 1), step, step)
+    if depth == 0:
+        return st.lists(st.one_of(step, step, choice), max_size=3)
+    inner = programs(depth - 1, stream)
+    return st.lists(
+        st.one_of(
+            step,
+            step,
+            choice,
+            st.tuples(st.just("if"), st.integers(0, 1), inner, inner),
+            st.tuples(st.just("loop"), inner),
+        ),
+        max_size=5,
+    )
+
+
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+@given(programs(1, few))
+def test_branches_and_loops(program: list[Any]) -> None:
+    assert Interpreter().run(program) == judge(program, 2, 3)
+
+
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+@given(programs(1, streams))
+def test_branches_and_loops_with_the_default_stream(program: list[Any]) -> None:
+    assert Interpreter().run(program) == judge(program, 2, 3)
+
+
+ALPHABET: list[Step] = [
+    ("write", "A", "x"),
+    ("read", "B", "x"),
+    ("record", "e", "A"),
+    ("wait", "B", "e"),
+    ("record", "e", "B"),
+    ("wait", "A", "e"),
+    ("sync", "stream", "A"),
+]
+SHAPES = {
+    "straight": lambda a, b, c, d, e: [a, b, c, d, e],
+    "correlated": lambda a, b, c, d, e: [("if", 0, [a], []), b, ("if", 0, [c], [d]), e],
+    "opposed": lambda a, b, c, d, e: [("if", 0, [a], [b]), c, ("if", 0, [], [d]), e],
+    "two conditions": lambda a, b, c, d, e: [("if", 0, [a], []), ("if", 1, [b], [c]), d, ("if", 0, [e], [])],
+    "chosen": lambda a, b, c, d, e: [("choose", 0, a, b), c, ("choose", 0, d, e)],
+    "nested": lambda a, b, c, d, e: [a, ("if", 0, [("if", 1, [b], []), c], [d]), ("if", 1, [e], [])],
+    "loop": lambda a, b, c, d, e: [a, ("loop", [b, c, d]), e],
+    "loop with a branch": lambda a, b, c, d, e: [a, ("loop", [b, ("if", 0, [c], [d])]), e],
+    "branch with a loop": lambda a, b, c, d, e: [a, ("if", 0, [("loop", [b, c])], [d]), ("if", 0, [e], [])],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_short_program(shape: str) -> None:
+    """All 16,807 fillings of a shape, but for those in which no two accesses can meet."""
+    for filling in product(ALPHABET, repeat=5):
+        if ALPHABET[0] in filling and ALPHABET[1] in filling:
+            program = SHAPES[shape](*filling)
+            assert Interpreter().run(program) == judge(program, 2, 3), program
