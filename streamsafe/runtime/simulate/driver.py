@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from streamsafe.runtime.simulate.errors import INVALID_HANDLE, SYMBOL_NOT_FOUND, CudaError
-from streamsafe.runtime.simulate.kernels import Function, Module, Region, parameters, regions
+from streamsafe.runtime.simulate.kernels import Function, Module, Region, function, regions
 from streamsafe.runtime.simulate.machine import Machine
 from streamsafe.runtime.simulate.memory import Kind
+from streamsafe.runtime.simulate.moves import read_move
 
 # cuFuncGetAttribute: MAX_THREADS_PER_BLOCK and BINARY_VERSION have values of their own, the rest is 0.
 _FUNCTION_ATTRIBUTES = {0: 1024, 5: 90, 6: 90}
@@ -104,8 +105,8 @@ class DriverCalls:
         machine = self._machine
         with machine.lock:
             loaded = self._module(module)
-            for function in loaded.functions:
-                del machine.functions[function]
+            for handle in loaded.functions:
+                del machine.functions[handle]
             for address in loaded.variables.values():
                 machine.memory.free(address, Kind.DEVICE)
             del machine.modules[module]
@@ -115,13 +116,14 @@ class DriverCalls:
         machine = self._machine
         with machine.lock:
             loaded = self._module(module)
-            found = None
-            if loaded.source is not None:
-                found = parameters(loaded.source, funcname)
-                if found is None and funcname.isidentifier() and funcname not in loaded.source:
-                    raise CudaError(SYMBOL_NOT_FOUND)
+            kernel = function(loaded.source, funcname)
+            missing = (
+                kernel.parameters is None and loaded.source is not None and funcname not in loaded.source
+            )
+            if missing and funcname.isidentifier():
+                raise CudaError(SYMBOL_NOT_FOUND)
             handle = machine.handles.take()
-            machine.functions[handle] = Function(funcname, found)
+            machine.functions[handle] = kernel
             loaded.functions.append(handle)
             return handle
 
@@ -139,14 +141,14 @@ class DriverCalls:
     # -- functions
 
     def _function(self, handle: int) -> Function:
-        function = self._machine.functions.get(handle)
-        if function is None:
+        kernel = self._machine.functions.get(handle)
+        if kernel is None:
             raise CudaError(INVALID_HANDLE)
-        return function
+        return kernel
 
     def funcGetAttribute(self, attribute: int, f: int) -> int:
-        function = self._function(f)
-        return function.attributes.get(attribute, _FUNCTION_ATTRIBUTES.get(attribute, 0))
+        kernel = self._function(f)
+        return kernel.attributes.get(attribute, _FUNCTION_ATTRIBUTES.get(attribute, 0))
 
     def funcSetAttribute(self, f: int, attribute: int, value: int) -> None:
         self._function(f).attributes[attribute] = value
@@ -220,15 +222,18 @@ class DriverCalls:
         machine = self._machine
         with machine.lock:
             machine.permit()
-            function = self._function(handle)
+            kernel = self._function(handle)
             if machine.stream(stream).device != machine.device:
                 raise CudaError(INVALID_HANDLE)
-            touched = regions(function, arguments)
+            touched = regions(kernel, arguments)
             written = [region for region in touched if not region.reads]
-            source_known, device = function.parameters is not None, machine.device
+            known, device = kernel.parameters is not None, machine.device
+            move = read_move(kernel, arguments) if kernel.moves else None
 
             def run() -> None:
-                if source_known:
+                if move is not None:
+                    move.run(machine.memory)
+                elif known:
                     self._forget(written)
                 else:
                     # A binary may have written anything on its device.
@@ -236,7 +241,7 @@ class DriverCalls:
                         machine.memory.forget(owned.address, owned.size)
 
             detail: dict[str, Any] = {
-                "kernel": function.name,
+                "kernel": kernel.name,
                 "grid": grid,
                 "block": block,
                 "arguments": arguments,

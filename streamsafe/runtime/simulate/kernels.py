@@ -2,7 +2,7 @@
 
 A simulated module keeps the source it was "compiled" from. A launch reads its own argument block with it: which
 parameters are device memory, and which of them the kernel may write. Memory that a kernel may write is not known
-afterwards.
+afterwards. Only CuPy's own copy and fill kernels run (see :mod:`streamsafe.runtime.simulate.moves`).
 """
 
 from __future__ import annotations
@@ -10,28 +10,40 @@ from __future__ import annotations
 import ctypes
 import re
 from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy
 
 _GLOBAL = re.compile(
     r"__global__\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(?P<name>\w+)\s*\("
 )
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _CARRAY = re.compile(r"\bCArray\s*<\s*(?P<dtype>[\w:\s]+(?:<\w+>)?)\s*,\s*(?P<ndim>\d+)\s*(?:,[^<>]*)?>")
-_WIDTHS = {
-    "bool": 1,
-    "char": 1,
-    "signed char": 1,
-    "unsigned char": 1,
-    "short": 2,
-    "unsigned short": 2,
-    "float16": 2,
-    "int": 4,
-    "unsigned int": 4,
-    "float": 4,
-    "long long": 8,
-    "unsigned long long": 8,
-    "double": 8,
-    "complex<float>": 8,
-    "complex<double>": 16,
+# What CuPy's generated sources call the dtypes.
+DTYPES: dict[str, numpy.dtype[Any]] = {
+    name: numpy.dtype(code)
+    for name, code in {
+        "bool": "?",
+        "char": "i1",
+        "signed char": "i1",
+        "unsigned char": "u1",
+        "short": "i2",
+        "unsigned short": "u2",
+        "int": "i4",
+        "unsigned int": "u4",
+        "long": "i8",
+        "unsigned long": "u8",
+        "long long": "i8",
+        "unsigned long long": "u8",
+        "float16": "f2",
+        "float": "f4",
+        "double": "f8",
+        "complex<float>": "c8",
+        "complex<double>": "c16",
+        "thrust::complex<float>": "c8",
+        "thrust::complex<double>": "c16",
+    }.items()
 }
 _WIDEST = 16
 _POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
@@ -44,25 +56,14 @@ class Parameter:
     Attributes:
         index: position in the parameter list.
         ndim: dimensions of a CuPy ``CArray``, or None for a plain pointer.
-        width: bytes of one element of a ``CArray``; the widest dtype's where it is not told.
+        dtype: element type of a ``CArray``; None where it is not one of CuPy's.
         reads: declared const: the kernel only reads it.
     """
 
     index: int
     ndim: int | None
-    width: int
+    dtype: numpy.dtype[Any] | None
     reads: bool
-
-
-def parameters(source: str, name: str) -> tuple[Parameter, ...] | None:
-    """Return the memory parameters of ``__global__ void name(...)`` in CUDA source, or None if it is not there."""
-    # A template is asked for as "name<float>", a namespace member as "space::name".
-    wanted = name.split("<", 1)[0].rsplit("::", 1)[-1].strip()
-    text = _COMMENT.sub(" ", source)
-    for match in _GLOBAL.finditer(text):
-        if match["name"] == wanted:
-            return tuple(_memory(_split(text, match.end())))
-    return None
 
 
 def _split(text: str, start: int) -> list[str]:
@@ -87,11 +88,11 @@ def _memory(declared: list[str]) -> list[Parameter]:
     for index, text in enumerate(declared):
         array = _CARRAY.search(text)
         if array is not None:
-            width = _WIDTHS.get(" ".join(array["dtype"].split()), _WIDEST)
-            found.append(Parameter(index, int(array["ndim"]), width, text.startswith("const ")))
+            dtype = DTYPES.get(" ".join(array["dtype"].split()))
+            found.append(Parameter(index, int(array["ndim"]), dtype, text.startswith("const ")))
         elif "*" in text:
             before = text[: text.index("*")]
-            found.append(Parameter(index, None, 0, "const" in before.split()))
+            found.append(Parameter(index, None, None, "const" in before.split()))
     return found
 
 
@@ -112,11 +113,51 @@ class Module:
 
 @dataclass(slots=True)
 class Function:
-    """One kernel: name, its module's source parameters (None: unknown) and settable attributes."""
+    """One kernel.
+
+    Attributes:
+        name: as it was asked for.
+        parameters: its memory parameters; None when there is no source to tell.
+        scalar: dtype of its first parameter if that is a number.
+        moves: one of CuPy's own copy and fill kernels, which run.
+        attributes: set by ``cuFuncSetAttribute``.
+    """
 
     name: str
     parameters: tuple[Parameter, ...] | None
+    scalar: numpy.dtype[Any] | None = None
+    moves: bool = False
     attributes: dict[int, int] = field(default_factory=dict)
+
+
+# The whole work of CuPy's copy and fill kernels, as it generates them.
+_MOVES = re.compile(
+    r"out0 = in0\s*;\s*_raw_out0\[_ind\.get\(\)\] = out0|T &y = _raw_y\[_ind\.get\(\)\];\s*y = x;"
+)
+
+
+def function(source: str | None, name: str) -> Function:
+    """Return what CUDA source says of ``__global__ void name(...)``; no source says nothing."""
+    declared = None if source is None else _declaration(source, name)
+    if declared is None or source is None:
+        return Function(name, None)
+    scalar = re.fullmatch(r"const ([\w:<> ]+) \w+", declared[0]) if declared else None
+    return Function(
+        name,
+        tuple(_memory(declared)),
+        scalar=DTYPES.get(scalar[1]) if scalar else None,
+        moves=name.startswith(("cupy_copy__", "cupy_fill")) and _MOVES.search(source) is not None,
+    )
+
+
+def _declaration(source: str, name: str) -> list[str] | None:
+    # A template is asked for as "name<float>", a namespace member as "space::name".
+    wanted = name.split("<", 1)[0].rsplit("::", 1)[-1].strip()
+    text = _COMMENT.sub(" ", source)
+    for match in _GLOBAL.finditer(text):
+        if match["name"] == wanted:
+            return _split(text, match.end())
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,38 +169,62 @@ class Region:
     reads: bool
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """A ``CArray`` argument: {data, size, shape[ndim], strides[ndim]}, strides in bytes."""
+
+    pointer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: numpy.dtype[Any] | None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """First byte, and number of bytes up to the end of the last element."""
+        if not self.size:
+            return self.pointer, 0
+        steps = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)]
+        first = self.pointer + sum(step for step in steps if step < 0)
+        last = self.pointer + sum(step for step in steps if step > 0)
+        return first, last - first + (self.dtype.itemsize if self.dtype is not None else _WIDEST)
+
+
+def argument(arguments: int, index: int) -> int:
+    """Return the address of one argument's value, from the array of pointers to them (``kernelParams``)."""
+    return ctypes.c_void_p.from_address(arguments + index * _POINTER_BYTES).value or 0
+
+
+def view(arguments: int, parameter: Parameter) -> View:
+    """Read a ``CArray`` argument."""
+    value, ndim = argument(arguments, parameter.index), parameter.ndim or 0
+    pointer = ctypes.c_void_p.from_address(value).value or 0
+    numbers = (ctypes.c_ssize_t * (1 + 2 * ndim)).from_address(value + _POINTER_BYTES)
+    return View(pointer, tuple(numbers[1 : 1 + ndim]), tuple(numbers[1 + ndim :]), parameter.dtype)
+
+
 def regions(function: Function, arguments: int) -> list[Region]:
     """Read the memory arguments of a launch.
 
     Args:
         function: the kernel.
-        arguments: address of the array of pointers to argument values (``kernelParams``).
+        arguments: address of the array of pointers to argument values.
     """
     found: list[Region] = []
     if not function.parameters or not arguments:
         return found
     for parameter in function.parameters:
-        value = ctypes.c_void_p.from_address(arguments + parameter.index * _POINTER_BYTES).value
-        if not value:
-            continue
-        pointer = ctypes.c_void_p.from_address(value).value or 0
+        value = argument(arguments, parameter.index)
+        pointer = ctypes.c_void_p.from_address(value).value if value else None
         if not pointer:
             continue
         if parameter.ndim is None:
             found.append(Region(pointer, None, parameter.reads))
         else:
-            found.append(_array(pointer, value, parameter))
+            first, size = view(arguments, parameter).extent
+            found.append(Region(first, size, parameter.reads))
     return found
-
-
-def _array(pointer: int, value: int, parameter: Parameter) -> Region:
-    """Return the bytes a ``CArray`` spans: {data, size, shape[ndim], strides[ndim]}."""
-    ndim = parameter.ndim or 0
-    numbers = (ctypes.c_ssize_t * (1 + 2 * ndim)).from_address(value + _POINTER_BYTES)
-    size, shape, strides = numbers[0], numbers[1 : 1 + ndim], numbers[1 + ndim :]
-    if not size:
-        return Region(pointer, 0, parameter.reads)
-    steps = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
-    first = pointer + sum(step for step in steps if step < 0)
-    last = pointer + sum(step for step in steps if step > 0)
-    return Region(first, last - first + parameter.width, parameter.reads)

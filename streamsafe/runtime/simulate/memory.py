@@ -259,6 +259,13 @@ class AddressSpace:
             start = max(pointer - block.address, 0)
             block.known.remove(start, min(start + size, block.size))
 
+    def remember(self, pointer: int, size: int) -> None:
+        """Make ``[pointer, pointer + size)`` known: its bytes are truthful."""
+        block = self.find(pointer)
+        if block is not None and block.known is not None:
+            start = pointer - block.address
+            block.known.add(start, start + size)
+
     def unknown(self, pointer: int, size: int) -> int:
         """Return how many of the bytes ``[pointer, pointer + size)`` are not truthful."""
         block = self.find(pointer)
