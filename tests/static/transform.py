@@ -24,7 +24,7 @@ ORDERING = ("wait_stream", "wait_event", "wait", "synchronize", "record_stream")
 
 
 class OneStream(cst.CSTTransformer):
-    """Every stream becomes the current one: contexts vanish, `stream=` and `set_stream` are dropped."""
+    """Every stream becomes the current one: contexts vanish, `stream=`, `set_stream` and `async_op=` are dropped."""
 
     def __init__(self, cupy: bool) -> None:
         super().__init__()
@@ -53,7 +53,9 @@ class OneStream(cst.CSTTransformer):
             return cst.parse_expression("contextlib.nullcontext()")
         if m.matches(original_node, NEW_STREAM):
             return self._current
-        kept = [a for a in updated_node.args if a.keyword is None or a.keyword.value != "stream"]
+        kept = [
+            a for a in updated_node.args if a.keyword is None or a.keyword.value not in ("stream", "async_op")
+        ]
         if len(kept) == len(updated_node.args):
             return updated_node
         if kept:
@@ -205,13 +207,14 @@ def accelerator(text: str) -> str:
 
 
 def import_as(text: str) -> str:
-    """`import torch as t`."""
+    """`import torch as t`, or as another name where the file has that one already."""
+    alias = next(name for name in ("t", "th", "pt") if not re.search(rf"(?<![\w.]){name}\b", text))
     lines = text.splitlines(keepends=True)
     for index, line in enumerate(lines):
         if line == "import torch\n":
-            lines[index] = "import torch as t\n"
+            lines[index] = f"import torch as {alias}\n"
         elif not line.startswith(("import ", "from ")):
-            lines[index] = re.sub(r"(?<![\w.])torch\.", "t.", line)
+            lines[index] = re.sub(r"(?<![\w.])torch\.", f"{alias}.", line)
     return "".join(lines)
 
 
