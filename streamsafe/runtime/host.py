@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy
@@ -17,6 +18,7 @@ from streamsafe.order.hazard import Access, Conflict, Facts, Memory, Missing
 from streamsafe.order.memory import HOST
 from streamsafe.runtime import sites
 from streamsafe.runtime.monitor import Monitor, current
+from streamsafe.runtime.patches import Patches
 
 
 def _use(array: numpy.ndarray[Any, Any]) -> tuple[Any, ...]:
@@ -227,6 +229,31 @@ def watched(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
     return array if isinstance(array, PinnedArray) else array.view(PinnedArray)
 
 
+def _converter(original: Callable[..., Any]) -> Callable[..., Any]:
+    """``numpy.array`` and its kin: a copy reads the pinned arrays in its argument, a view of one is one."""
+
+    @wraps(original)
+    def convert(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if current.monitor is None or not args or type(args[0]) not in (PinnedArray, list, tuple):
+            return result
+        found = list(_found(args[0]))
+        if not found:
+            return result
+        if isinstance(args[0], PinnedArray) and numpy.may_share_memory(result, args[0]):
+            return watched(result)
+        _tell(found, [], original.__name__)
+        return result
+
+    return convert
+
+
+def install(patches: Patches) -> None:
+    """Wraps NumPy's conversion functions, which a subclass does not hear of."""
+    for name in ("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray"):
+        patches.wrap(numpy, name, _converter)
+
+
 # -- plain arrays in pinned memory -----------------------------------------------------------------------------------------
 
 
@@ -297,7 +324,7 @@ def _overwritten(monitor: Monitor, taken: _Print) -> None:
         missing=Missing("the copy's stream", "the host", "stream.synchronize()"),
         confidence="likely",
     )
-    monitor.report([conflict], may_raise=False)
+    monitor.found(conflict, may_raise=False)
 
 
 fingerprints = Fingerprints()

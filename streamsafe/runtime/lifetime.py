@@ -7,10 +7,8 @@ import os
 import threading
 from typing import Any
 
-from streamsafe.order.checker import Checker
 from streamsafe.order.trace import Recorder, Trace
-from streamsafe.runtime import sites
-from streamsafe.runtime.monitor import Monitor, current
+from streamsafe.runtime.monitor import Monitor, current, rendered
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.session import Session
 
@@ -65,12 +63,12 @@ def enter(session: Session, *, threads: bool = False, host: bool = True, trace: 
             monitor.sessions.append(session)
             session._held = False
             return
-        checker: Checker | None = None
-        if trace is not None:
-            checker = Recorder(
-                Trace(trace, threads=threads).write, threads=threads, render=lambda site: sites.frames(site)  # type: ignore[arg-type]
-            )
-        monitor = Monitor(threads=threads, host=host, checker=checker)
+        if trace is None:
+            monitor = Monitor(threads=threads, host=host)
+        else:
+            recording = Trace(trace, threads=threads)
+            recorder = Recorder(recording.write, threads=threads, render=rendered)
+            monitor = Monitor(threads=threads, host=host, checker=recorder, mark=recording.mark)
         monitor.sessions.append(session)
         current.monitor = monitor
         try:

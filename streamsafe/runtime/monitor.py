@@ -18,6 +18,7 @@ from streamsafe.order.checker import CaptureMode, Checker, Graph, Kind, Owner
 from streamsafe.order.hazard import Access, Conflict, Facts, Hazard, Memory, Note
 from streamsafe.order.memory import Space, Use
 from streamsafe.runtime import sites
+from streamsafe.runtime.replay import BY_HOST, FOUND, IMPORTED, SUPPRESSED, interop, places, written
 from streamsafe.runtime.session import Session, StreamHazardError, coded, refined
 
 Uses = Sequence[Use | tuple[Any, ...]]
@@ -67,12 +68,21 @@ class Monitor:
         threads: one host clock for each thread.
         host: whether host accesses are checked.
         checker: the engine; a recorder that writes a trace stands in for it.
+        mark: writes into the trace what the engine does not know.
     """
 
-    def __init__(self, *, threads: bool = False, host: bool = True, checker: Checker | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        threads: bool = False,
+        host: bool = True,
+        checker: Checker | None = None,
+        mark: Callable[[str, Any], None] | None = None,
+    ) -> None:
+        self.mark = mark
         self.threads = threads
         self.host = host
-        self.checker = checker or Checker(threads=threads, render=_render)
+        self.checker = checker or Checker(threads=threads, render=rendered)
         self.sessions: list[Session] = []
         self.lock = threading.RLock()
         self.deferred = False
@@ -148,6 +158,8 @@ class Monitor:
                 self._raise_deferred()
             if self.capturing and stream[1] == LEGACY:  # type: ignore[index]
                 self._refuse_legacy(stream, operation, may_raise)
+            if by_host and self.mark is not None:
+                self.mark(BY_HOST, None)
             verdict = _Verdict(self, may_raise, by_host)
             self.checker.access(
                 stream,
@@ -279,28 +291,41 @@ class Monitor:
         """
         second = Access(operation, timeline, "reads", stack=sites.frames(sites.capture(2)))
         notes = (Note(message),) if message else ()
-        conflict = Conflict(second=second, first=None, memory=Memory(""), facts=Facts(violation=name), notes=notes)
+        self.found(
+            Conflict(second=second, first=None, memory=Memory(""), facts=Facts(violation=name), notes=notes),
+            may_raise=may_raise,
+        )
+
+    def found(self, conflict: Conflict, *, may_raise: bool = True) -> None:
+        """A conflict that the front end found by itself, without the engine.
+
+        Raises:
+            StreamHazardError: as :meth:`access`.
+        """
+        if self.mark is not None:
+            self.mark(FOUND, written(conflict))
         self.report([conflict], may_raise=may_raise)
+
+    def came_in(self, space: Space, start: int, stop: int) -> None:
+        """Memory was taken from another library with no handshake, while something was pending on it."""
+        self.imported.append((space, start, stop))
+        if self.mark is not None:
+            self.mark(IMPORTED, (space, start, stop))
 
     def judge(self, conflicts: Sequence[Conflict], may_raise: bool) -> Hazard | None:
         """Gives conflicts their codes and tells the sessions; returns the hazard to raise, if any."""
         chosen: Hazard | None = None
         for conflict in conflicts:
-            hazard = coded(self._refine(conflict))
+            hazard = coded(interop(conflict, self.imported))
+            silent = sum(session.suppressed for session in self.sessions)
             new = [session for session in self.sessions if session.take(hazard) is not None]
+            if self.mark is not None and silent != sum(session.suppressed for session in self.sessions):
+                self.mark(SUPPRESSED, places(hazard))
             if self.sessions and self.sessions[-1] in new:
                 due = self.sessions[-1].decide(hazard, may_raise=may_raise and chosen is None)
                 chosen = chosen or due
         self.deferred = any(session.waiting for session in self.sessions)
         return chosen
-
-    def _refine(self, conflict: Conflict) -> Conflict:
-        memory = conflict.memory
-        if memory.start is not None and memory.stop is not None:
-            start, stop = memory.start, memory.stop
-            if any(low < stop and start < high for _, low, high in self.imported):
-                conflict = refined(conflict, interop=True)
-        return conflict
 
     def _raise_deferred(self) -> None:
         session = self.sessions[-1] if self.sessions else None
@@ -340,7 +365,8 @@ class _Verdict:
             raise StreamHazardError(self.hazard)
 
 
-def _render(site: object) -> tuple[Any, ...]:
+def rendered(site: object) -> tuple[Any, ...]:
+    """The stack of a site."""
     return sites.frames(site)  # type: ignore[arg-type]
 
 

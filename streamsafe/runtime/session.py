@@ -67,14 +67,14 @@ class Session:
 
     # -- called by the monitor ---------------------------------------------------------------------------------------
 
-    def take(self, hazard: Hazard) -> Hazard | None:
+    def take(self, hazard: Hazard, *, suppressible: bool = True) -> Hazard | None:
         """Counts a finding; returns the hazard when it is new and not suppressed."""
         key = identity(hazard)
         known = self._known.get(key)
         if known is not None:
             known.count += 1
             return None
-        if suppressed(hazard, self.allowances):
+        if suppressible and suppressed(hazard, self.allowances):
             self.suppressed += 1
             return None
         self._known[key] = hazard

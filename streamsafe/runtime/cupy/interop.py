@@ -32,7 +32,7 @@ def without_handshake(monitor: Monitor, touch: uses.Touch) -> None:
         pending = monitor.checker.check_access(queue, [touch], (), operation="import", host=monitor.thread)  # type: ignore[list-item]
     if pending:
         space, start, stop, *_ = touch[0]
-        monitor.imported.append((space, start, stop))
+        monitor.came_in(space, start, stop)
 
 
 def take_interface(monitor: Monitor, source: Any) -> None:

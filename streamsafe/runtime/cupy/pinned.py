@@ -190,3 +190,4 @@ def install(patches: Patches) -> None:
         for module in (cupyx, cupyx._pinned_array):
             patches.wrap(module, name, watched)
     patches.attribute(numpy, "frombuffer", frombuffer)
+    host.install(patches)

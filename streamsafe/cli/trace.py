@@ -1,0 +1,38 @@
+"""`streamsafe trace`: a recorded trace as a timeline."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from streamsafe.cli import Failure
+
+
+@click.command()
+@click.option("-o", "--output", metavar="FILE", help="Write a timeline for Perfetto or chrome://tracing (JSON).")
+@click.option("--html", metavar="FILE", help="Write a page with the picture of one hazard.")
+@click.option("--hazard", type=click.IntRange(min=1), default=1, help="Which hazard the page shows [default: 1].")
+@click.argument("trace", metavar="TRACE")
+def trace(output: str | None, html: str | None, hazard: int, trace: str) -> None:
+    """Draw TRACE: streams as tracks, edges as arrows, the accesses of each hazard marked."""
+    from streamsafe.order.trace import TraceError
+    from streamsafe.runtime.timeline import Timeline
+
+    if output is None and html is None:
+        raise click.UsageError("name an output: -o FILE, --html FILE or both")
+    try:
+        timeline = Timeline.of(trace)
+        if output is not None:
+            with open(output, "w", encoding="utf-8") as file:
+                json.dump(timeline.events(), file)
+        if html is not None:
+            page = timeline.page(hazard)
+            with open(html, "w", encoding="utf-8") as file:
+                file.write(page)
+    except TraceError as error:
+        raise Failure(f"{trace}: {error}") from error
+    except LookupError as error:
+        raise Failure(f"{trace}: {error.args[0]}") from error
+    except OSError as error:
+        raise Failure(f"cannot open {error.filename}: {error.strerror}") from error
