@@ -619,6 +619,7 @@ class Calls(Library):
         return result
 
     def _comp_for(self, clause: cst.CompFor, st: State, element: Callable[[State], None]) -> None:
+        """One round stands for all: the elements of a comprehension are made alike."""
         iterable = self.eval(clause.iter, st)
 
         def body(item: Value, state: State) -> None:
@@ -632,7 +633,26 @@ class Calls(Library):
             else:
                 element(state)
 
-        self.iterate_over(iterable, st, clause, body, at_least_once=True)
+        items = self.literal_items(iterable, st)
+        if isinstance(iterable, Generator):
+            self.run_generator(iterable, st, clause, lambda value, state: (body(value, state), NONE)[1])
+        elif items is not None:
+            for item in items:
+                body(item, st)
+        else:
+            body(self.next_item(iterable, st, clause), st)
+
+    def literal_items(self, iterable: Value, st: State) -> list[Value] | None:
+        """The elements of a short tuple or list whose length is known."""
+        if isinstance(iterable, Tuple) and len(iterable.items) <= 4:
+            return list(iterable.items)
+        if isinstance(iterable, Container):
+            length = st.store.get((iterable.name, "@length"))
+            if isinstance(length, Const) and isinstance(length.value, int) and length.value <= 4:
+                items = [st.store.get((iterable.name, i)) for i in range(length.value)]
+                if all(item is not None for item in items):
+                    return items  # type: ignore[return-value]
+        return None
 
     def iterate_over(
         self,
@@ -681,7 +701,7 @@ class Calls(Library):
             value = self.call_value(call.args[0], Call(call.node, call.site, [item]), state)
             self.extend_container(state, result, Tuple((value,)))
 
-        self.iterate_over(call.args[1], st, call.node, body, at_least_once=True)
+        body(self.next_item(call.args[1], st, call.node), st)
         return result
 
     def never_empty(self, node: cst.BaseExpression, iterable: Value) -> bool:
@@ -694,7 +714,20 @@ class Calls(Library):
                 return bounds[1] > bounds[0]
             # a loop over a count that is a parameter is written for the case that it runs
             return False
+        if isinstance(iterable, Container) and iterable.kind != "queue":
+            return True  # what was put into it is there
         return isinstance(node, (cst.List, cst.Tuple)) and bool(node.elements)
+
+    def count_of(self, iterable: Value) -> Opaque | None:
+        """The object whose truth says whether a loop has a round."""
+        if isinstance(iterable, Partial) and isinstance(iterable.function, Api):
+            if iterable.function.name == "builtins.range":
+                bounds = iterable.args
+                return bounds[0] if len(bounds) == 1 and isinstance(bounds[0], Opaque) else None
+            return self.count_of(iterable.args[0]) if iterable.args else None
+        if isinstance(iterable, Opaque) and not isinstance(iterable.name.root().site, tuple):
+            return iterable
+        return None
 
     def iteration_starts(self, iterable: Value, st: State, site: Site) -> frozenset[object]:
         """A loader that pins memory is at work while it is walked."""
@@ -844,6 +877,10 @@ class Calls(Library):
             kinds = {type(v) for v, _ in choices}
             if kinds <= {Tensor, Opaque} or kinds <= {Stream} or kinds <= {Event}:
                 return self._joint_method(receiver, choices[0][0], name, call, st)
+            if kinds <= {Work}:
+                for work, _ in choices:
+                    self._method(work, name, self.copied(call), st)
+                return UNKNOWN
             return self.each_way(
                 [(v, g, lambda s, v=v: self._method(v, name, self.copied(call), s)) for v, g in choices if v != NONE],
                 st,

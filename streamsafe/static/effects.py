@@ -185,6 +185,7 @@ class Effects:
         self.ending = False
         self.evidence: set[tuple[Hashable, ...]] = set()
         self.recorded_siblings: set[tuple[Name, Name]] = set()  # objects of which some part is recorded on a stream
+        self.members: dict[Name, set[Name]] = {}  # streams and events that were put into a container
         self.plain: set[Name] = set()  # objects that are known to be no tensors
         self.tensorish: set[Name] = set()  # objects of unknown kind that are used as tensors somewhere
         self.explained: list[tuple[Site, str]] | None = None
@@ -233,10 +234,11 @@ class Effects:
         """The carriers a name stands for: an element of a whole walk stands for every element."""
         if name.site != EACH or name.parent is None:
             return [name]
+        members = self.members.get(name.parent.base(), set())
         return [name] + [
             c
             for c in self.carriers.known()
-            if isinstance(c, Name) and c != name and c.parent == name.parent
+            if isinstance(c, Name) and c != name and (c.parent == name.parent or c.base() in members)
         ]
 
     # -- edges ---------------------------------------------------------------------------------------------------

@@ -327,7 +327,7 @@ class Expressions(Captures):
                 if first.name in self.table.blocking:
                     self.table.blocking.add(name)
                 return Stream(name, first.library)
-            if isinstance(first, Event):
+            if isinstance(first, Event) and key != EACH:
                 return Event(name, first.timing)
         return value
 
@@ -389,6 +389,10 @@ class Expressions(Captures):
             if not isinstance(inner, Container):
                 continue
             new = list(added.items) if isinstance(added, Tuple) else [self.any_element(added, st)]
+            for item in new:
+                for member in iterate(item):
+                    if isinstance(member, (Stream, Event)):
+                        self.members.setdefault(inner.name.base(), set()).add(member.name.base())
             old = st.store.get((inner.name, "*"))
             st.store[(inner.name, "*")] = union(
                 [*([(old, ALWAYS)] if old is not None else []), *((v, ALWAYS) for v in new)]
@@ -735,8 +739,7 @@ class Expressions(Captures):
     def _unary(self, node: cst.UnaryOperation, st: State) -> Value:
         if isinstance(node.operator, cst.Not):
             outcomes = self.test(node.expression, st)
-            kinds = {outcome for outcome, _ in outcomes}
-            return Const(not kinds.pop()) if len(kinds) == 1 else PLAIN
+            return union((Const(not outcome), guard) for outcome, guard in outcomes)
         value = self.eval(node.expression, st)
         if isinstance(value, Const) and isinstance(value.value, (int, float)) and isinstance(node.operator, cst.Minus):
             return Const(-value.value)
@@ -754,7 +757,13 @@ class Expressions(Captures):
             outcome = _compare(node.comparisons[0].operator, operands[0].value, operands[1].value)  # type: ignore[attr-defined]
             if outcome is not None:
                 return Const(outcome)
-        return PLAIN
+        return self.unknown_flag(node, st)
+
+    def unknown_flag(self, node: cst.CSTNode, st: State) -> Value:
+        """A truth that is not known, but is one value: tested twice it comes out alike."""
+        name = self.fresh(node, st, "flag")
+        self.plain.add(name.base())
+        return Opaque(name)
 
     def _boolean(self, node: cst.BooleanOperation, st: State) -> Value:
         left = self.eval(node.left, st)
@@ -876,7 +885,7 @@ class Expressions(Captures):
             wanted = isinstance(operator, cst.Equal)
             if isinstance(left, Const) and isinstance(right, Const):
                 if left.value is ... or right.value is ...:
-                    return list(BOTH)
+                    return self.truth(self.unknown_flag(node, st), st, node, track=track)
                 return [((left.value == right.value) is wanted, ALWAYS)]
             if isinstance(left, Opaque) and isinstance(right, Const) and right.value is not ...:
                 key = ("==", left.name, repr(right.value))
@@ -886,7 +895,7 @@ class Expressions(Captures):
             if any(isinstance(v, Tensor) for v in (left, right)):
                 result = self.operation(st, [left, right], self.site(node), "comparison")
                 return self.truth(result, st, node, track=track)
-            return list(BOTH)
+            return self.truth(self.unknown_flag(node, st), st, node, track=track)
         return None
 
     def truth(self, value: Value, st: State, node: cst.CSTNode, *, track: bool = True) -> Outcomes:

@@ -15,6 +15,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static.calls import Calls
 from streamsafe.static.effects import Site
+from streamsafe.static.expressions import MAX_CONDITIONS
 from streamsafe.static.source import FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import State
 from streamsafe.static.values import (
@@ -24,11 +25,13 @@ from streamsafe.static.values import (
     Clock,
     Const,
     Container,
+    Event,
     Generator,
     Name,
     Object,
     Opaque,
     Partial,
+    Stream,
     Tensor,
     Tuple,
     Value,
@@ -325,37 +328,76 @@ class Interpreter(Calls):
             at_least_once: there is no way round the body.
         """
         head = st.copy()
-        exit_state: State | None = None
-        end: State | None = None
-        loop = Loop()
+        leaves: list[State | None] = []
+        left: list[State | None] = []
+        period = 1
         self.rounds.append(set())
         for round_ in range(ROUNDS):
-            loop = Loop()
-            self.activation.loops.append(loop)
-            current = head.copy()
-            exit_state = enter(current)
-            if not current.dead:
-                body(current)
-            self.activation.loops.pop()
-            end = self.joined([current, *loop.continues])
-            back = end.copy() if end else None
-            if back is not None:
-                self.age(back, self.rounds[-1])
-            new_head = self.join(head.copy(), back)
+            left = []
+            current: State | None = head.copy()
+            for _ in range(period):
+                if current is None:
+                    break
+                current = self._round(current, enter, body, left)
+            if current is not None:
+                self.age(current, self.rounds[-1])
+            if round_ == 0:
+                # the first round stands by itself: what it starts from is not mixed with what a round leaves
+                leaves = left[1:] if at_least_once else left
+                if current is None:
+                    left = []
+                    break
+                head = current
+                continue
+            if round_ == 1 and current is not None and _swapped(head, current):
+                period = 2
+            new_head = self.join(head.copy(), current)
             if new_head is None or new_head.same(head):
                 break
+            if period == 2 and round_ == 1:
+                continue
             head = new_head
-            if round_ == ROUNDS - 2:
-                self.exhausted += 1
-        else:
-            self.exhausted -= 1
         made = self.rounds.pop()
         if self.rounds:
             self.rounds[-1] |= made
-        leaves = [exit_state, *loop.breaks]
-        if at_least_once and exit_state is not None and end is not None:
-            leaves[0] = end
-        self.settle(st, self.joined(leaves))
+        result: State | None = None
+        for state in (*leaves, *left):
+            result = self._join_apart(result, state)
+        self.settle(st, result)
+
+    def _join_apart(self, first: State | None, second: State | None) -> State | None:
+        """Join two ways out of a loop; where names are exchanged, a condition keeps the two apart."""
+        if first is not None and second is not None and _swapped(first, second):
+            key = ("rounds", self.stack[-1].frame)
+            known = self.conditions.get(key)
+            if known is None and len(self.conditions) < MAX_CONDITIONS:
+                known = self.conditions[key] = 1 << len(self.conditions)
+                self.mentions[known] = ()
+            if known is not None:
+                first, second = first.copy(), second.copy()
+                for state in (first, second):
+                    state.forget(known)
+                first.assume(Guard(known, 0))
+                second.assume(Guard(0, known))
+        return self.join(first, second)
+
+    def _round(
+        self,
+        current: State,
+        enter: Callable[[State], State | None],
+        body: Callable[[State], None],
+        left: list[State | None],
+    ) -> State | None:
+        """One round; the states that leave the loop are added to ``left``, how it would have ended before it first."""
+        loop = Loop()
+        self.activation.loops.append(loop)
+        left.append(enter(current))
+        if not current.dead:
+            body(current)
+        self.activation.loops.pop()
+        left.extend(loop.breaks)
+        end = self.joined([current, *loop.continues])
+        return end.copy() if end is not None else None
 
     def _while(self, node: cst.While, st: State) -> None:
         def enter(current: State) -> State | None:
@@ -397,13 +439,26 @@ class Interpreter(Calls):
         if isinstance(iterable, Generator):
             self.run_generator(iterable, st, node, lambda value, current: (body(value, current), NONE)[1])
             return
-        if isinstance(iterable, Tuple) and len(iterable.items) <= 4:
-            self._unrolled(iterable.items, st, body)
+        items = self.literal_items(iterable, st)
+        if items is not None:
+            self._unrolled(items, st, body)
             return
         threads = self.iteration_starts(iterable, st, self.site(node))
 
-        def enter(current: State) -> State:
-            return current.copy()
+        count = self.count_of(iterable)
+        outcomes = [] if count is None else self.condition(("truth", count.name), (count.name,), st, True)
+
+        first = True
+
+        def enter(current: State) -> State | None:
+            nonlocal first
+            leaves = current.copy()
+            for outcome, guard in outcomes if first else ():
+                (current if outcome else leaves).assume(guard)
+            if first and len(outcomes) == 1:
+                (leaves if outcomes[0][0] else current).dead = True
+            first = False
+            return None if leaves.dead else leaves
 
         def round_(current: State) -> None:
             body(self.next_item(iterable, current, node), current)
@@ -533,6 +588,21 @@ class Interpreter(Calls):
         if isinstance(iterable, Object):
             return self.each(iterable, st, node)
         return UNKNOWN
+
+
+def _swapped(before: State, after: State) -> bool:
+    """Whether a round exchanges what two names hold: then two rounds make a whole."""
+    moved = {
+        key: value
+        for key, value in before.store.items()
+        if isinstance(value, (Tensor, Opaque, Stream, Event)) and after.store.get(key, value) != value
+    }
+    return any(
+        after.store.get(key) == other and after.store.get(other_key) == value
+        for key, value in moved.items()
+        for other_key, other in moved.items()
+        if key != other_key
+    )
 
 
 _STATEMENTS: dict[type[cst.CSTNode], Callable[..., None]] = {

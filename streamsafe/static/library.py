@@ -450,10 +450,6 @@ class Library(Tensors):
         self.own_events.add(name)
         return Event(name, True if disabled is None else known)
 
-    def _event(self, call: Call) -> Event | None:
-        events = self.event_of(call.args[0])
-        return events[0] if events else None
-
     def do_event_record(self, call: Call, st: State) -> Value:
         """``e.record(stream=None)``: left out it is the current stream (TS-11, CS-10)."""
         stream = call.get(1, "stream")
@@ -484,8 +480,8 @@ class Library(Tensors):
 
     def do_event_query(self, call: Call, st: State) -> Value:
         """``e.query()``: true is an edge to the host (TS-16)."""
-        event = self._event(call)
-        return self.query_event(st, event, call.site) if event is not None else PLAIN
+        events = self.event_of(call.args[0])
+        return self.query_event(st, events[0], call.site, *events[1:]) if events else PLAIN
 
     def do_event_elapsed_time(self, call: Call, st: State) -> Value:
         """``a.elapsed_time(b)`` needs timing and completion, and is no sync (TX-01)."""

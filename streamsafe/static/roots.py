@@ -44,9 +44,11 @@ class Roots:
             if name in self.concerned and name not in self.called:
                 self._function(name)
             del statement
-        for name in self.file.classes:
-            if any(q.startswith(f"{name}.") for q in self.concerned):
-                self._class(name)
+        classes = [n for n in self.file.classes if any(q.startswith(f"{n}.") for q in self.concerned)]
+        for name in classes:
+            self._class(name, nobody=False)
+        for name in classes:
+            self._class(name, nobody=True)
         for name in self.file.functions:
             if name in self.concerned:
                 unit = self.interpreter.unit(name)
@@ -244,15 +246,15 @@ class Roots:
 
     # -- classes -------------------------------------------------------------------------------------------------
 
-    def _class(self, name: str) -> None:
-        """Each method starts from what ``__init__`` and any other method may have left on ``self``."""
+    def _class(self, name: str, *, nobody: bool) -> None:
+        """With ``nobody``, methods that are called by name somewhere but were never reached. Each method starts from what ``__init__`` and any other method may have left on ``self``."""
         interpreter = self.interpreter
         unit = interpreter.unit(name)
         if not isinstance(unit, ClassUnit):
             return
-        methods = self._protocol_methods(unit)
+        methods = self._protocol_methods(unit, nobody=nobody)
         init_unit = unit.methods.get("__init__")
-        if not methods and (init_unit is None or init_unit in interpreter.entered):
+        if not methods and (not nobody or init_unit is None or init_unit in interpreter.entered):
             return
         self_name = Name(f"self of {name}")
         interpreter.texts[self_name] = "self"
@@ -266,9 +268,9 @@ class Roots:
             pass
         if start.dead:
             start = self.state()
-        base = start
-        for _ in range(PROTOCOL_ROUNDS):
-            merged: State | None = start.copy()
+        for round_ in range(PROTOCOL_ROUNDS):
+            # as with a loop, what the first calls start from is not mixed with what calls leave
+            merged: State | None = start.copy() if round_ or not methods else None
             for method in methods:
                 end = self._method(method, instance, start)
                 if end is not None:
@@ -277,7 +279,6 @@ class Roots:
                 break
             start = merged
         interpreter.protocol_roots = []
-        del base
         self._between_methods(name)
 
     def _method(self, method: FunctionUnit, instance: Instance, start: State) -> State | None:
@@ -303,7 +304,7 @@ class Roots:
         interpreter.age(st, made)
         return st
 
-    def _protocol_methods(self, unit: ClassUnit) -> list[FunctionUnit]:
+    def _protocol_methods(self, unit: ClassUnit, *, nobody: bool) -> list[FunctionUnit]:
         called: set[str] = set()
         for qualname, definitions in self.file.definitions.items():
             if qualname.partition(".")[0] == unit.name or qualname in self.concerned:
@@ -311,10 +312,15 @@ class Roots:
                     called |= {name for name in d.calls if name != d.node.name}
         methods = [m for m in self._all_methods(unit) if m.name not in ("__init__", "__new__", "__del__", "__repr__")]
         concerned = [m for m in methods if m.qualname in self.concerned or self._touches_self(m)]
-        roots = [m for m in concerned if m.name not in called or self._entry(m)]
+        own: set[str] = set()
+        for qualname, definitions in self.file.definitions.items():
+            if qualname.partition(".")[0] == unit.name:
+                own = own.union(*(d.calls - {d.node.name} for d in definitions))
+        roots = [m for m in concerned if m.name not in called or (self._entry(m) and m.name not in own)]
         fresh = [m for m in roots if m not in self.interpreter.entered]
-        if not fresh:
-            fresh = [m for m in concerned if m not in self.interpreter.entered and not m.name.startswith("_")]
+        if nobody:
+            fresh = [m for m in concerned if m not in self.interpreter.entered]
+            fresh = [m for m in fresh if not m.name.startswith("_")] or fresh
         if f"{unit.name}.__init__" in self.concerned:
             return fresh
         if not any(m.qualname in self.concerned for m in fresh):

@@ -202,15 +202,17 @@ class State:
         store = joined.store
         for key, value in first.store.items():
             other = second.store.get(key)
+            if key[1] == "@length" and other != value:
+                continue
             if other is None:
-                other = _default(key, opaque)
+                other = None if (key[0], "@materialized") in first.store else _default(key, opaque)
             if other is None or other is value or other == value:
                 store[key] = value
             else:
                 store[key] = union([(value, first_only), (other, second_only)])
         for key, value in second.store.items():
-            if key not in store:
-                other = _default(key, opaque)
+            if key not in store and key[1] != "@length":
+                other = None if (key[0], "@materialized") in second.store else _default(key, opaque)
                 store[key] = value if other is None else union([(other, first_only), (value, second_only)])
         for library in {**first.current, **second.current}:
             left, right = first.current.get(library), second.current.get(library)

@@ -519,14 +519,13 @@ class Tensors(Expressions):
                 st.order.learn(HOST, stream.name, guard=guard)
         return self.guarded(outcomes)
 
-    def query_event(self, st: State, event: Event, site: Site) -> Value:
+    def query_event(self, st: State, event: Event, site: Site, *others: Event) -> Value:
         """A query that is true is an edge to the host (TS-16)."""
-        outcomes = [(True, ALWAYS), (False, ALWAYS)]
-        key = ("done", event.name, site.node)
-        outcomes = self.condition(key, (event.name,), st, True)
+        outcomes = self.condition(("done", event.name, site.node), (event.name,), st, True)
         for outcome, guard in outcomes:
             if outcome:
-                st.order.learn(HOST, event.name, guard=guard)
+                for one in (event, *others):
+                    st.order.learn(HOST, one.name, guard=guard)
         return self.guarded(outcomes)
 
     @staticmethod
