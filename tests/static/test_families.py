@@ -151,7 +151,8 @@ def initial_gradients() -> Iterator[Case]:
         every = (
             f == "ones_like" or c == "keyword"
         )  # the others with the first few ways only: they differ in spelling
-        forks, kepts = (list(t.values())[: None if every else 2] for t in (FORKS, KEPT))
+        forks = list(FORKS.values())[: None if every else 2]
+        kepts = list(KEPT.values())[: None if every else 2]
         for (fork, ordered), (before, after, kept) in itertools.product(forks, kepts):
             start = ("s = torch.cuda.Stream()", *fill, *fork, *before)
             code = None if ordered and kept else "SS113" if ordered else "SS112"
