@@ -354,10 +354,13 @@ class Order:
 
 
 def _moved(carriers: int, moves: list[tuple[int, int]]) -> int:
+    added = 0
     for source, target in moves:
         if carriers & source:
-            carriers = carriers & ~source | target
-    return carriers
+            added |= target
+    for source, _ in moves:
+        carriers &= ~source
+    return carriers | added
 
 
 def _outside(way: Way, rest: Guard) -> Iterator[Way]:

@@ -287,6 +287,18 @@ VIEW_METHODS = frozenset(
     _local_tensor view_as_real view_as_complex""".split()
 )
 
+STRIDING_METHODS = frozenset("t transpose permute swapaxes swapdims movedim unfold diagonal as_strided".split())
+"""Views whose elements are not next to each other: copied through a temporary (TM-16, TM-17)."""
+
+ARITHMETIC_METHODS = frozenset(
+    """abs add sub mul div matmul mm bmm dot addmm sum mean std var max min amax amin argmax argmin round floor ceil
+    exp log sqrt rsqrt sin cos tanh sigmoid relu softmax log_softmax norm clamp clamp_min float half bfloat16 double
+    long int bool cumsum prod gather scatter index_select masked_fill where eq ne lt le gt ge square pow any all
+    sort topk argsort flip roll repeat tril triu type clone new_zeros new_empty new_ones new_full new_tensor
+    contiguous nonzero""".split()
+)
+"""Methods that tensors have and little else: who is asked for one is a tensor."""
+
 METADATA_METHODS = frozenset(
     """size dim numel element_size stride is_contiguous data_ptr nelement storage_offset get_device is_pinned
     is_floating_point is_complex ndimension is_shared is_same_size register_hook nbytes __len__ names

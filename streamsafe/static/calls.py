@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -78,8 +79,10 @@ class Calls(Library):
         self.entered: set[FunctionUnit] = set()
         self.captured_frames: set[Name] = set()
         self.steps = 0
+        self.followed = 0
         self.paused: list[list[Activation]] = []
         self._owners: dict[str, list[str]] = {}
+        self.element_types: dict[Name, cst.BaseExpression] = {}
         self._method_owners: dict[str, list[ClassUnit]] | None = None
 
     # -- units ---------------------------------------------------------------------------------------------------
@@ -142,6 +145,7 @@ class Calls(Library):
                 elif isinstance(inner, cst.Assign) and isinstance(inner.targets[0].target, cst.Name):
                     unit.attributes[inner.targets[0].target.value] = inner.value
                 elif isinstance(inner, cst.AnnAssign) and isinstance(inner.target, cst.Name):
+                    unit.annotations[inner.target.value] = inner.annotation.annotation
                     unit.attributes[inner.target.value] = inner.value or cst.Ellipsis()
         return unit
 
@@ -364,6 +368,7 @@ class Calls(Library):
         from streamsafe.static.interpreter import Activation
 
         unit = function.unit
+        self.followed += 1
         self.entered.add(unit)
         outer = self.stack[-1].path if self.stack else ()
         path = (*outer, node)[-4:]
@@ -420,6 +425,8 @@ class Calls(Library):
                     value = self.eval(parameter.default, st)
             else:
                 value = self.parameter(unit, parameter, st)
+            if isinstance(value, Opaque):
+                value = self.annotated(value, parameter.annotation, st)
             st.store[(frame, name)] = value
         star = parameters.star_arg
         if isinstance(star, cst.Param):
@@ -439,6 +446,8 @@ class Calls(Library):
     def parameter(self, unit: FunctionUnit, parameter: cst.Param, st: State) -> Value:
         """A parameter nobody is seen to give: its annotation may tell what it is."""
         name = Name(parameter.name.value, (unit.node,))
+        for names in self.rounds:
+            names.add(name)
         self.texts.setdefault(name, parameter.name.value)
         return self.annotated(Opaque(name), parameter.annotation, st)
 
@@ -446,7 +455,16 @@ class Calls(Library):
         """What an annotation says of an object of unknown kind."""
         if annotation is None:
             return value
-        text = _text(annotation.annotation).strip("\"'")
+        return self.described(value, annotation.annotation, st)
+
+    def described(self, value: Opaque, annotation: cst.BaseExpression, st: State) -> Value:
+        """What a type says of an object of unknown kind; of a container's, what its elements are."""
+        if isinstance(annotation, cst.Subscript) and _text(annotation.value).rpartition(".")[2] in _CONTAINERS:
+            last = annotation.slice[-1].slice
+            if isinstance(last, cst.Index):
+                self.element_types[value.name.base()] = last.value
+            return value
+        text = _text(annotation).strip("\"'")
         unit = self.unit(text) if text.isidentifier() else None
         if isinstance(unit, ClassUnit):
             return self.materialized(value, unit, st)
@@ -464,18 +482,34 @@ class Calls(Library):
             return Tensor(value.name, None, True)
         return value
 
+    def typed_element(self, container: Object, element: Opaque, st: State) -> Value:
+        """An element of a container whose annotation says what it holds."""
+        annotation = self.element_types.get(container.name.base())
+        return element if annotation is None else self.described(element, annotation, st)
+
+    def typed_attribute(self, base: Instance, name: str, st: State) -> Value:
+        """An attribute that is not seen assigned: its annotation in the class may tell what it is."""
+        value = Opaque(base.name.child(name))
+        annotation = base.unit.annotations.get(name)
+        return value if annotation is None else self.described(value, annotation, st)
+
     def materialized(self, value: Opaque, unit: ClassUnit, st: State) -> Value:
         """An object of one of the file's classes that was made elsewhere: what ``__init__`` leaves is on it."""
         instance = Instance(value.name, unit)
         if (value.name, "@materialized") in st.store:
             return instance
         st.store[(value.name, "@materialized")] = PLAIN
-        self.initialize(instance, unit, Call(unit.node, Site(unit.slice, unit.node)), st, known=False)
+        rounds, self.rounds = self.rounds, []  # what it holds was made elsewhere: no round makes it anew
+        try:
+            self.initialize(instance, unit, Call(unit.node, Site(unit.slice, unit.node)), st, known=False)
+        finally:
+            self.rounds = rounds
         return instance
 
     def instantiate(self, unit: ClassUnit, call: Call, st: State) -> Value:
         """``Class(...)``."""
         name = self.fresh(call.node, st, f"{unit.name}()")
+        self.closed.add(name)
         instance = Instance(name, unit)
         self.initialize(instance, unit, call, st, known=True)
         return instance
@@ -640,7 +674,16 @@ class Calls(Library):
             for item in items:
                 body(item, st)
         else:
+            before = self.followed
+            made: set[Name] = set()
+            self.rounds.append(made)
             body(self.next_item(iterable, st, clause), st)
+            if self.followed != before and not st.dead:
+                self.age(st, made)
+                body(self.next_item(iterable, st, clause), st)
+            self.rounds.pop()
+            if self.rounds:
+                self.rounds[-1] |= made
 
     def literal_items(self, iterable: Value, st: State) -> list[Value] | None:
         """The elements of a short tuple or list whose length is known."""
@@ -1010,6 +1053,7 @@ class Calls(Library):
             if isinstance(inner, Partial):
                 arguments, inner = inner.args, inner.function
             if isinstance(inner, Function) and not any(f.unit is inner.unit for f, _, _ in self.hooks):
+                self.entered.add(inner.unit)
                 self.hooks.append((inner, st.copy(), name == "register_hook"))
                 del arguments
 
@@ -1072,6 +1116,11 @@ class Calls(Library):
         if name in apis.METADATA_METHODS:
             return PLAIN
         if name in apis.VIEW_METHODS or name in apis.NOT_IN_PLACE:
+            if name in apis.STRIDING_METHODS:
+                return union(
+                    (replace(v, strided=True) if isinstance(v, Tensor) else v, g)
+                    for v, g in alternatives(receiver, st.path)
+                )
             if name in ("untyped_storage", "storage"):
                 return union((Opaque(v.name.child("storage")), g) for v, g in alternatives(receiver, st.path) if isinstance(v, Object))
             return receiver
@@ -1566,7 +1615,12 @@ class Calls(Library):
             if name in ("get", "set", "copy"):
                 return self._mapping_or_array(receiver, name, call, st)
             return self.tensor_method(receiver, name, call, st)
-        if self.is_tensor(st, receiver):
+        if name in apis.ARITHMETIC_METHODS and not self.is_plain(receiver.name):
+            if call.args or name not in ("half", "float", "double", "bfloat16", "type", "int", "long", "bool"):
+                self.mark_tensor(st, receiver)
+            elif receiver.name in st.order.made:
+                self.mark_tensor(st, receiver)
+        if self.is_tensor(st, receiver) or (receiver.name in st.order.made and (receiver.name, "@result") in st.store):
             return self.tensor_method(receiver, name, call, st)
         if name in ("size", "dim", "numel", "is_contiguous", "stride", "element_size", "data_ptr"):
             return PLAIN
@@ -1761,6 +1815,11 @@ class Scope:
     def __exit__(self, *_: object) -> None:
         self._interpreter.stack.pop()
 
+
+_CONTAINERS = frozenset(
+    """List list Sequence Iterable Iterator Tuple tuple Dict dict Mapping MutableMapping Deque deque Set
+    Collection Generator""".split()
+)
 
 _TENSOR_METHODS = frozenset(
     """to cuda cpu numpy get set copy_ copy pin_memory record_stream backward resize_ clone zero_grad""".split()

@@ -545,6 +545,10 @@ class Effects:
         for inner, guard in alternatives(value, st.path):
             if isinstance(inner, Opaque) and self.is_plain(inner.name):
                 continue
+            if isinstance(inner, Tensor) and depth < 4 and (inner.name, "data") in st.store:
+                # its memory was replaced
+                yield from ((t, guard & g) for t, g in self.tensors(st, st.store[(inner.name, "data")], depth + 1))
+                continue
             if isinstance(inner, (Tensor, Opaque)):
                 yield inner, guard
                 if isinstance(inner, Opaque) and depth == 0:

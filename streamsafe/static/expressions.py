@@ -108,7 +108,7 @@ class Expressions(Captures):
 
     def is_opaque(self, name: Name) -> bool:
         """Whether attributes of this object exist although nothing was seen assigned to them."""
-        return name not in self.closed
+        return name.base() not in self.closed
 
     def describe(self, value: Value) -> str:
         """How a user would name an object."""
@@ -315,7 +315,11 @@ class Expressions(Captures):
         held = st.store.get((iterable.name, EACH)) or st.store.get((iterable.name, "*"))
         if held is not None:
             return held
-        return Opaque(name)
+        return self.typed_element(iterable, Opaque(name), st)
+
+    def typed_element(self, container: Object, element: Opaque, st: State) -> Value:
+        """An element of a container whose annotation says what it holds."""
+        return element
 
     def element_view(self, container: Object, key: Hashable, value: Value, st: State) -> Value:
         """An element of which only the container's summary is known: streams and events get a name by their key."""
@@ -362,7 +366,7 @@ class Expressions(Captures):
             elif isinstance(index, str):
                 index = f"[{index!r}]"
             held = st.store.get((base.name, index))
-            return held if held is not None else Opaque(base.name.child(index))
+            return held if held is not None else self.typed_element(base, Opaque(base.name.child(index)), st)
         return UNKNOWN
 
     def store_element(self, base: Value, key: Value, value: Value, st: State) -> None:
@@ -549,6 +553,10 @@ class Expressions(Captures):
             return self.class_level(expression, st)
         if name == "grad":
             return Tensor(GRADIENTS)
+        return self.typed_attribute(base, name, st)
+
+    def typed_attribute(self, base: Instance, name: str, st: State) -> Value:
+        """An attribute that is not seen assigned: its annotation in the class may tell what it is."""
         return Opaque(base.name.child(name))
 
     def find_method(self, unit: ClassUnit, name: str) -> FunctionUnit | None:
@@ -648,6 +656,8 @@ class Expressions(Captures):
             key = (owner, name)
             self.rebound_input(st, key, value, self.site(node))
             old = st.store.get(key)
+            if old is None and name == "grad":
+                old = Tensor(GRADIENTS)
             if old is None and isinstance(inner, Tensor) and name == "data":
                 old = inner
             if old is not None:

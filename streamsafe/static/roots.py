@@ -377,11 +377,17 @@ class Roots:
             interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
             site = interpreter.site(unit.node)
             st.order.add(Made(site, GRADIENTS, None, True, HOOK, detail))
+            st.store[(GRADIENTS, "@allocated")] = Stream(HOOK)
             args: list[Value] = [Tensor(GRADIENTS)] if tensor_hook else []
             receiver = function.receiver
             if receiver is not None:
                 interpreter.protocol_roots = [receiver.name] if isinstance(receiver, (Instance, Opaque)) else []
             self._run(function, args, st, f"hook {unit.qualname}")
+            if not st.dead:
+                # autograd goes on to allocate gradients on that stream
+                interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
+                interpreter.allocate(st, Name("the next gradient"), "torch", site, Stream(HOOK))
+                interpreter.stack = []
             interpreter.protocol_roots = []
 
 

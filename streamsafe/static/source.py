@@ -137,6 +137,7 @@ class ClassUnit:
     bases: tuple[str, ...] = ()
     methods: dict[str, FunctionUnit] = field(default_factory=dict)
     attributes: dict[str, cst.BaseExpression] = field(default_factory=dict)
+    annotations: dict[str, cst.BaseExpression] = field(default_factory=dict)
     decorators: tuple[str, ...] = ()
 
     @property

@@ -322,7 +322,8 @@ class Tensors(Expressions):
         library = self.library_of(st, [source])
         places = {self.place(st, v) for v in iterate(source) if isinstance(v, Object)}
         asynchronous = any(outcome for outcome, _ in outcomes)
-        if places and places <= {"pageable"} or any(isinstance(v, Tensor) and v.numpy for v in iterate(source)):
+        strided = any(isinstance(v, Tensor) and v.strided for v in iterate(source))
+        if (places and places <= ({"pageable", "pinned"} if strided else {"pageable"})) or any(isinstance(v, Tensor) and v.numpy for v in iterate(source)):
             self.hand_to_host(st, [source], site, text)  # staged before return (TM-03)
             if st.capture is not None:
                 self.sync_in_capture(st, site, f"{text} from pageable memory")
@@ -357,7 +358,8 @@ class Tensors(Expressions):
         host_target = bool(targets) and all(self.is_host(st, v) for v in targets)
         host_source = bool(sources) and all(self.is_host(st, v) for v in sources)
         device_source = any(self.place(st, v) == "device" for v in sources)
-        if (host_target and host_source) or (host_target and not sources):
+        filled = host_target and not asynchronous and not device_source  # staging memory is filled from the host
+        if (host_target and (host_source or not sources)) or (filled and not any(self.is_tensor_value(st, v) for v in sources)):
             self.hand_to_host(st, [source], site, text)
             self.host_access(st, target, site, text, writes=True)
             return
@@ -373,7 +375,7 @@ class Tensors(Expressions):
                 st, target, site, text, writes=True, library=library, tags=frozenset({"d2h"}), assumed=assumed
             )
         elif host_source:
-            if any(self.place(st, v) == "pageable" for v in sources):
+            if any(self.place(st, v) == "pageable" or (isinstance(v, Tensor) and v.strided) for v in sources):
                 self.hand_to_host(st, [source], site, text)
                 self.sync_in_capture(st, site, f"{text} from pageable memory")
             else:
@@ -388,6 +390,10 @@ class Tensors(Expressions):
             self.access(st, target, site, text, writes=True, library=library, tags=tags)
         if host_target or host_source:
             self.wait_where_blocking(st, outcomes, library, site)
+
+    def is_tensor_value(self, st: State, value: Object) -> bool:
+        """Whether this is known to be a tensor that is not on the host."""
+        return isinstance(value, Tensor) and not self.is_host(st, value)
 
     # -- gradients -----------------------------------------------------------------------------------------------
 

@@ -235,10 +235,12 @@ class Tensor(Object):
     Attributes:
         part: a known part of the buffer, None for all of it.
         numpy: a NumPy view: whatever touches it is the host.
+        strided: a view whose elements are not next to each other.
     """
 
     part: Hashable | None = None
     numpy: bool = False
+    strided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
