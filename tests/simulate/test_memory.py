@@ -129,7 +129,8 @@ def test_a_users_kernel_of_the_same_name_does_not_run(cupy: Any) -> None:
 
 
 def test_memset_is_known(cupy: Any) -> None:
-    with cupy.cuda.using_allocator(cupy.cuda.MemoryPool().malloc):
+    pool = cupy.cuda.MemoryPool()
+    with cupy.cuda.using_allocator(pool.malloc):
         array = cupy.empty(4, "u1")
     array.data.memset_async(7, 3, cupy.cuda.Stream.null)
     assert array.get().tolist() == [7, 7, 7, 0]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy
 
 _GLOBAL = re.compile(
-    r"__global__\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(?P<name>\w+)\s*\("
+    r"__global__\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(?P<name>\w+|<lambda>)\s*\("
 )
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _CARRAY = re.compile(r"\bCArray\s*<\s*(?P<dtype>[\w:\s]+(?:<\w+>)?)\s*,\s*(?P<ndim>\d+)\s*(?:,[^<>]*)?>")
@@ -151,8 +151,9 @@ def function(source: str | None, name: str) -> Function:
 
 
 def _declaration(source: str, name: str) -> list[str] | None:
-    # A template is asked for as "name<float>", a namespace member as "space::name".
-    wanted = name.split("<", 1)[0].rsplit("::", 1)[-1].strip()
+    # A template is asked for as "name<float>", a namespace member as "space::name"; a fused lambda is "<lambda>".
+    head = re.match(r"[\w:]+", name)
+    wanted = head[0].rsplit("::", 1)[-1] if head else name
     text = _COMMENT.sub(" ", source)
     for match in _GLOBAL.finditer(text):
         if match["name"] == wanted:

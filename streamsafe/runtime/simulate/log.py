@@ -39,25 +39,23 @@ class Operation:
 
 
 class Log:
-    """Operations in order of their calls, bounded, and complete counts."""
+    """Operations in order of their calls, bounded, and complete counts.
+
+    Attributes:
+        operations: the latest operations, oldest first.
+        counts: calls by name.
+        kernels: launches by kernel name.
+        dropped: operations that are no longer in the list.
+    """
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
         self.counts: Counter[str] = Counter()
+        self.kernels: Counter[str] = Counter()
         self.dropped = 0
         self.arrays_copied_back = 0
         self.arrays_filled = 0
         self.bytes_filled = 0
-        self.scalars_filled: Counter[str] = Counter()
-
-    def add(self, operation: Operation) -> None:
-        """Append one operation; the oldest half goes when the limit is reached."""
-        self.counts[operation.name] += 1
-        if len(self.operations) >= LOG_LIMIT:
-            half = LOG_LIMIT // 2
-            del self.operations[:half]
-            self.dropped += half
-        self.operations.append(operation)
 
     def note(
         self,
@@ -69,8 +67,17 @@ class Log:
         capture: int | None = None,
         **detail: Any,
     ) -> None:
-        """Append an operation of the calling thread."""
-        self.add(Operation(name, device, stream, pointers, size, threading.get_ident(), capture, detail))
+        """Append an operation of the calling thread; the oldest half goes when the limit is reached."""
+        self.counts[name] += 1
+        if "kernel" in detail:
+            self.kernels[detail["kernel"]] += 1
+        if len(self.operations) >= LOG_LIMIT:
+            half = LOG_LIMIT // 2
+            del self.operations[:half]
+            self.dropped += half
+        self.operations.append(
+            Operation(name, device, stream, pointers, size, threading.get_ident(), capture, detail)
+        )
 
     def copied_back(self, total: int, filled: int) -> None:
         """Count one device-to-host copy of which ``filled`` of ``total`` bytes no kernel has computed."""

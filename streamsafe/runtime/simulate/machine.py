@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from streamsafe.runtime.simulate.capture import Captures, Node
 from streamsafe.runtime.simulate.errors import (
+    INITIALIZATION_ERROR,
     INVALID_DEVICE,
     INVALID_HANDLE,
     NOT_PERMITTED,
@@ -44,6 +46,15 @@ class Machine:
         self.handles = Handles(0x7000_0000)
         self.peers: set[tuple[int, int]] = set()
         self._current = threading.local()
+        self._forked = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget_parent)
+
+    def _forget_parent(self) -> None:
+        """In a forked child: CUDA is unusable, and no lock is held by a thread that does not exist here."""
+        self._forked = True
+        self.lock = threading.RLock()
+        self.scheduler.abandon(self.lock)
 
     # -- devices
 
@@ -77,8 +88,14 @@ class Machine:
             raise CudaError(INVALID_DEVICE)
 
     def permit(self) -> None:
-        """Raise if the calling thread is inside a host function: CUDA calls are illegal there (row CS-23)."""
+        """Check that the calling thread may use CUDA at all.
+
+        Raises:
+            CudaError: inside a host function (row CS-23), or in a forked child.
+        """
         self.bind()
+        if self._forked:
+            raise CudaError(INITIALIZATION_ERROR)
         if self.scheduler.in_callback:
             raise CudaError(NOT_PERMITTED)
 

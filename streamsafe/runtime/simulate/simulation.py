@@ -41,28 +41,35 @@ class Summary:
 
     Attributes:
         counts: calls by name.
+        kernels: launches by kernel name. None computed, except CuPy's own copies and fills.
         arrays_copied_back: device-to-host copies.
         arrays_filled: how many of them held bytes that no kernel had computed, returned as zeros.
         bytes_filled: those bytes.
+        filled_at: where the program copied such arrays back, by "file:line".
         scalars_filled: scalars answered with zero (policy ``"fill"``), by "file:line call".
     """
 
     counts: dict[str, int]
+    kernels: dict[str, int]
     arrays_copied_back: int
     arrays_filled: int
     bytes_filled: int
+    filled_at: dict[str, int]
     scalars_filled: dict[str, int]
 
     def __str__(self) -> str:
-        launches = sum(n for name, n in self.counts.items() if name.startswith("launch") and "Kernel" in name)
-        text = (
-            f"simulated CUDA runtime: {launches} kernel launches, none computed; "
-            f"{self.arrays_filled} of {self.arrays_copied_back} arrays copied back hold the fill value 0 "
-            f"where a kernel would have written"
-        )
+        lines = [
+            f"simulated CUDA runtime: {sum(self.kernels.values())} kernel launches; kernels do not compute",
+            f"{self.arrays_filled} of {self.arrays_copied_back} arrays copied back hold 0 where a kernel would have "
+            "written",
+        ]
+        lines += [f"  {place}: {count}" for place, count in sorted(self.filled_at.items())]
         if self.scalars_filled:
-            text += f"; {sum(self.scalars_filled.values())} scalars asked of the device were answered with 0"
-        return text
+            lines.append(
+                f"{sum(self.scalars_filled.values())} scalars asked of the device were answered with 0"
+            )
+            lines += [f"  {place}: {count}" for place, count in sorted(self.scalars_filled.items())]
+        return "\n".join(lines)
 
 
 class Simulation:
@@ -103,11 +110,13 @@ class Simulation:
         log = self._machine.log
         with self._machine.lock:
             return Summary(
-                dict(log.counts),
-                log.arrays_copied_back,
-                log.arrays_filled,
-                log.bytes_filled,
-                dict(self._values.filled),
+                counts=dict(log.counts),
+                kernels=dict(log.kernels),
+                arrays_copied_back=log.arrays_copied_back,
+                arrays_filled=log.arrays_filled,
+                bytes_filled=log.bytes_filled,
+                filled_at=dict(self._values.arrays),
+                scalars_filled=dict(self._values.filled),
             )
 
 

@@ -138,6 +138,12 @@ class Scheduler:
         self._handles = Handles()
         self._lock = lock
 
+    def abandon(self, lock: threading.RLock) -> None:  # type: ignore[valid-type, unused-ignore]
+        """Drop all unfinished work: in a forked child nothing will finish it."""
+        self._changed = threading.Condition(lock)
+        self._unfinished.clear()
+        self._callbacks.clear()
+
     # -- streams
 
     def create(self, device: int, flags: int, priority: int) -> Stream:

@@ -31,7 +31,6 @@ _SCALAR_METHODS = {
     "__int__": "int()",
     "__complex__": "complex()",
     "__bool__": "bool()",
-    "__index__": "an index",
 }
 _OWN_PACKAGES = ("cupy.", "cupyx.", "cupy_backends.", "streamsafe.runtime.")
 
@@ -65,11 +64,13 @@ class Values:
     Attributes:
         policy: ``"stop"`` raises :class:`SimulationLimit` where a scalar is asked for, ``"fill"`` answers zero.
         filled: scalars answered with zero, by "file:line call".
+        arrays: arrays copied back that hold the fill value somewhere, by "file:line".
     """
 
     def __init__(self, policy: Policy) -> None:
         self.policy: Policy = policy
         self.filled: Counter[str] = Counter()
+        self.arrays: Counter[str] = Counter()
         self._asking = threading.local()
 
     def unknown_copied_back(self) -> None:
@@ -81,6 +82,7 @@ class Values:
         asking = self._asking
         method = getattr(asking, "method", None)
         if method is None:
+            self.arrays[_origin("")[0]] += 1
             return
         size = getattr(asking, "size", None)
         if size is not None:
@@ -91,7 +93,8 @@ class Values:
             asking.answer = answer
             return
         # CuPy's public function, if one stands between the user and the conversion, says more than int().
-        call = entry or _SCALAR_METHODS[method]
+        mask = getattr(asking, "mask", False)
+        call = entry or ("indexing with a mask" if mask else f"{_SCALAR_METHODS[method]} of a device array")
         if self.policy == "fill":
             self.filled[f"{line} {call}"] += 1
             return
@@ -107,6 +110,7 @@ class Values:
             if original is not None:
                 setattr(array, name, self._asks(name, original))
         array.__setitem__ = self._sets(array, array.__setitem__)
+        array.__getitem__ = self._gets(array, array.__getitem__)
 
     def _asks(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         asking = self._asking
@@ -124,6 +128,22 @@ class Values:
                 asking.method = None
 
         return ask
+
+    def _gets(self, array: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+        """``a[mask]`` counts the mask's true elements for its shape: the message says so."""
+        asking = self._asking
+
+        @functools.wraps(original)
+        def getitem(self: Any, key: Any) -> Any:
+            if not isinstance(key, array) or key.dtype.char != "?":
+                return original(self, key)
+            asking.mask = True
+            try:
+                return original(self, key)
+            finally:
+                asking.mask = False
+
+        return getitem
 
     def _sets(self, array: Any, original: Callable[..., None]) -> Callable[..., None]:
         """``a[mask] = v`` counts the mask's true elements; the result does not depend on how many they are."""

@@ -1,0 +1,160 @@
+"""Installing: refusals, a clean exit, and what a fresh process sees."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamsafe.runtime import simulate
+
+TIMEOUT_S = 60
+
+
+def run(source: str, *, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Python source in a fresh process, warnings being errors in what it says of streamsafe."""
+    prefix = "" if path is None else f"import sys; sys.path.insert(0, {str(path)!r})\n"
+    return subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", prefix + source],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+def refusal(source: str, *, path: Path | None = None) -> str:
+    """Return the message of the refusal that the source must meet."""
+    result = run(
+        source
+        + """
+from streamsafe.runtime import simulate
+try:
+    simulate.install()
+except simulate.SimulationUnavailable as error:
+    assert not simulate.is_active()
+    print(error)
+""",
+        path=path,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def stand_in(root: Path, version: str) -> Path:
+    """Make a package that calls itself CuPy."""
+    package = root / "cupy"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "_version.py").write_text(f"__version__ = '{version}'\n")
+    return root
+
+
+@pytest.mark.parametrize("version", ["12.3.0", "13.5.1", "15.0.0a1"])
+def test_untested_versions_are_refused(tmp_path: Path, version: str) -> None:
+    message = refusal("", path=stand_in(tmp_path, version))
+    assert message.startswith(f"CuPy {version} is not among the versions")
+    assert all(tested in message for tested in simulate.TESTED_VERSIONS)
+
+
+def test_an_earlier_import_is_refused(tmp_path: Path) -> None:
+    message = refusal("import cupy", path=stand_in(tmp_path, simulate.TESTED_VERSIONS[-1]))
+    assert message == "cupy was imported before the simulated CUDA runtime: it must be installed first"
+
+
+def test_no_cupy_is_said(tmp_path: Path) -> None:
+    message = refusal("import importlib.util\nimportlib.util.find_spec = lambda name: None\n")
+    assert message == "CuPy is not installed: pip install cupy-cuda12x (no GPU is needed)"
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    result = run(
+        "import sys, streamsafe.runtime.simulate\nprint('cupy' in sys.modules, 'cupy_backends' in sys.modules)"
+    )
+    assert result.stdout.split() == ["False", "False"], result.stderr
+
+
+def test_a_second_install_is_the_first(simulation: Any) -> None:
+    assert simulate.is_active()
+    assert simulate.install() is simulation
+    assert simulate.install(2) is simulation
+    with pytest.raises(ValueError, match="2 device"):
+        simulate.install(3)
+
+
+# One process with live objects of every kind when it ends: modules, graphs, handles, arrays, a pending callback.
+EXIT = """
+from streamsafe.runtime import simulate
+simulation = simulate.install(devices=2)
+import atexit, threading
+import cupy, cupyx, numpy
+stream = cupy.cuda.Stream(non_blocking=True)
+a = cupy.asarray(numpy.eye(4))
+b = a @ a
+c = cupy.fft.fft(a)
+d = cupy.random.rand(4)
+e = cupy.random.default_rng(0).random(4)
+f = cupy.linalg.svd(a)
+pinned = cupyx.empty_pinned(8)
+managed = cupy.cuda.malloc_managed(64)
+with stream:
+    stream.begin_capture()
+    cupy.add(a, a, out=b)
+    graph = stream.end_capture()
+    graph.launch()
+event = stream.record()
+stream.launch_host_func(lambda _: print("called back"), None)
+with cupy.cuda.Device(1):
+    other = cupy.cuda.Stream()
+    g = cupy.ones(4)
+thread = threading.Thread(target=lambda: cupy.ones(3) + 1)
+thread.start()
+thread.join()
+kernel = cupy.RawKernel('extern "C" __global__ void f(float* y) {}', "f")
+kernel((1,), (1,), (a,))
+cycle = [a, stream, event, graph]
+cycle.append(cycle)
+atexit.register(lambda ones=cupy.ones: ones(2))
+print("end")
+"""
+
+
+@pytest.mark.parametrize("ending", ["", "del cupy, cupyx; stream.begin_capture()"])
+def test_a_clean_exit(simulation: Any, ending: str) -> None:
+    result = run(EXIT + ending)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    assert sorted(result.stdout.split("\n")) == ["", "called back", "end"]
+
+
+def test_a_failing_script_keeps_its_own_error(simulation: Any) -> None:
+    result = run(EXIT + "1 / 0")
+    assert result.returncode == 1
+    assert result.stderr.count("Traceback") == 1
+    assert "ZeroDivisionError" in result.stderr
+
+
+def test_a_forked_child_is_told(simulation: Any) -> None:
+    """CUDA cannot be used in a child forked from a process that has used it."""
+    result = run(
+        """
+from streamsafe.runtime import simulate
+simulate.install()
+import os, warnings
+import cupy
+cupy.ones(3)
+warnings.simplefilter("ignore")
+child = os.fork()
+if not child:
+    try:
+        cupy.cuda.Device().synchronize()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        os.write(1, str(error).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    )
+    assert result.stdout.startswith("cudaErrorInitializationError"), result.stderr
