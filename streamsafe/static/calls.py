@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -80,6 +80,7 @@ class Calls(Library):
         self.captured_frames: set[Name] = set()
         self.steps = 0
         self.followed = 0
+        self.new_parameters = False  # each call of a method is taken to be given other objects
         self.paused: list[list[Activation]] = []
         self._owners: dict[str, list[str]] = {}
         self.element_types: dict[Name, cst.BaseExpression] = {}
@@ -181,8 +182,12 @@ class Calls(Library):
     def interpret_global(self, statement: ast.stmt, st: State) -> None:
         """Interpret a module-level assignment, in the module's scope."""
         slice_ = self.file.slice(statement)
-        with self.scope(slice_, Name("module"), None):
-            self.block(slice_.module.body, st)
+        rounds, self.rounds = self.rounds, []  # it is made once, although a loop may be the first to ask for it
+        try:
+            with self.scope(slice_, Name("module"), None):
+                self.block(slice_.module.body, st)
+        finally:
+            self.rounds = rounds
 
     def class_level(self, found: tuple[Slice, cst.BaseExpression], st: State) -> Value:
         """The value of a class-level assignment."""
@@ -378,6 +383,8 @@ class Calls(Library):
             self.closures[frame] = function.frame
         for key in [k for k in st.store if k[0] == frame]:
             del st.store[key]
+        if st.graphs:  # the names of an earlier call are no inputs of its graph any more
+            st.graphs = {g: frozenset(k for k in inputs if k[0] != frame) for g, inputs in st.graphs.items()}
         activation = Activation(frame, unit, unit.slice, path, on_yield=on_yield)
         self.bind_arguments(function, frame, args, kwargs, st, starred or root)
         self.stack.append(activation)
@@ -446,8 +453,9 @@ class Calls(Library):
     def parameter(self, unit: FunctionUnit, parameter: cst.Param, st: State) -> Value:
         """A parameter nobody is seen to give: its annotation may tell what it is."""
         name = Name(parameter.name.value, (unit.node,))
-        for names in self.rounds:
-            names.add(name)
+        if self.new_parameters:
+            for names in self.rounds:
+                names.add(name)
         self.texts.setdefault(name, parameter.name.value)
         return self.annotated(Opaque(name), parameter.annotation, st)
 
@@ -571,7 +579,7 @@ class Calls(Library):
                         owners.setdefault(inner.name, []).append(class_name)
             self._owners = owners
             self._method_owners = {}
-        if name.startswith("__") or name in _COMMON_METHODS:
+        if name.startswith("__") or name in _COMMON_METHODS or name in _LIBRARY_METHODS:
             return None
         names = self._owners.get(name, [])
         if len(names) != 1:
@@ -638,6 +646,7 @@ class Calls(Library):
         name = self.fresh(node, st, kind)
         self.closed.add(name)
         result = Container(name, kind)
+        self.stack[-1].temporaries.append(result)
 
         def element(state: State) -> None:
             if isinstance(node, cst.DictComp):
@@ -679,11 +688,16 @@ class Calls(Library):
             self.rounds.append(made)
             body(self.next_item(iterable, st, clause), st)
             if self.followed != before and not st.dead:
+                self.release_unreachable(st, self.site(clause), self.suspended())
                 self.age(st, made)
                 body(self.next_item(iterable, st, clause), st)
             self.rounds.pop()
             if self.rounds:
                 self.rounds[-1] |= made
+
+    def suspended(self) -> Iterable[Value]:
+        """Values that callers still hold."""
+        raise AssertionError
 
     def literal_items(self, iterable: Value, st: State) -> list[Value] | None:
         """The elements of a short tuple or list whose length is known."""
@@ -1036,6 +1050,10 @@ class Calls(Library):
             self.set_attribute(receiver, str(call.args[0].value), call.args[1], st, call.node)
             return NONE
         if name in ("cuda", "to", "eval", "train", "half", "float", "requires_grad_", "__init__", "bfloat16"):
+            if name in ("cuda", "to"):
+                for target, _ in self.tensors(st, receiver):
+                    if self.place(st, target) == "pageable":
+                        self.set_place(st, target, "device")
             return receiver
         return self.unmodelled(receiver, call, st, name)
 
@@ -1830,6 +1848,15 @@ _COMMON_METHODS = frozenset(
     values join load save read write send recv call apply backward train eval cuda cpu numpy item query record
     synchronize result submit flush size shape view reshape replay capture setup build init process execute next
     state_dict load_state_dict parameters zero_grad scale""".split()
+)
+
+
+_LIBRARY_METHODS = frozenset(
+    {*_TENSOR_METHODS, *apis.STREAM_METHODS, *apis.EVENT_METHODS, *apis.GRAPH_METHODS, *apis.VIEW_METHODS}
+    | apis.METADATA_METHODS
+    | apis.SCALAR_METHODS
+    | apis.BLOCKING_METHODS
+    | apis.ARITHMETIC_METHODS
 )
 
 

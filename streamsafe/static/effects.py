@@ -186,6 +186,8 @@ class Effects:
         self.evidence: set[tuple[Hashable, ...]] = set()
         self.recorded_siblings: set[tuple[Name, Name]] = set()  # objects of which some part is recorded on a stream
         self.members: dict[Name, set[Name]] = {}  # streams and events that were put into a container
+        self.made_here: set[Name] = set()
+        self.closed: set[Name] = set()  # scopes and objects that hold only what is seen put there
         self.plain: set[Name] = set()  # objects that are known to be no tensors
         self.tensorish: set[Name] = set()  # objects of unknown kind that are used as tensors somewhere
         self.explained: list[tuple[Site, str]] | None = None
@@ -722,15 +724,19 @@ class Effects:
     def reachable(self, st: State, keep: Iterable[Value] = ()) -> set[Name]:
         """Every object that some live name leads to."""
         held: dict[Name, list[Value]] = {}
+        external: set[Name] = set()
         children: dict[Name, list[Name]] = {}
         for (owner, key), value in st.store.items():
             if isinstance(key, str) and key.startswith("@"):
                 continue
             held.setdefault(owner, []).append(value)
+            root = owner.root().base()
+            if root not in self.made_here and root not in self.closed:
+                external.add(owner)  # somebody who is not seen holds it
             if owner.parent is not None:
                 children.setdefault(owner.parent, []).append(owner)
         seen: set[Name] = set()
-        stack: list[Name] = list(self.frames())
+        stack: list[Name] = [*self.frames(), *external]
         values: list[Value] = list(keep)
         while stack or values:
             while values:

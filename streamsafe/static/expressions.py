@@ -67,7 +67,7 @@ class Expressions(Captures):
         super().__init__()
         self.file = file
         self.closures: dict[Name, Name] = {}
-        self.closed: set[Name] = {MODULE}
+        self.closed.add(MODULE)
         self.rounds: list[set[Name]] = []
         self.conditions: dict[Hashable, int] = {}
         self.mentions: dict[int, tuple[Name, ...]] = {}
@@ -88,6 +88,7 @@ class Expressions(Captures):
         if (name, "@made") in st.store:
             self.age(st, {name})
         st.store[(name, "@made")] = PLAIN
+        self.made_here.add(name)
         for names in self.rounds:
             names.add(name)
         return name
@@ -103,6 +104,7 @@ class Expressions(Captures):
         st.forget(bits)
         renaming = aging(names)
         st.rename(renaming, lambda name: renaming(name) is not name)
+        self.candidates = [renaming(name) for name in self.candidates]
         for name in list(names):
             st.store.pop((name, "@made"), None)
 
@@ -548,9 +550,8 @@ class Expressions(Captures):
             if found.is_static:
                 return Function(found)
             return Function(found, None, base)
-        expression = self.find_class_attribute(base.unit, name)
-        if expression is not None:
-            return self.class_level(expression, st)
+        if self.find_class_attribute(base.unit, name) is not None and name not in base.unit.annotations:
+            return self.class_attribute(base.unit, name, st)
         if name == "grad":
             return Tensor(GRADIENTS)
         return self.typed_attribute(base, name, st)
@@ -597,7 +598,8 @@ class Expressions(Captures):
             return held
         expression = self.find_class_attribute(unit, name)
         if expression is not None:
-            return self.class_level(expression, st)
+            value = st.store[(Name(f"class {unit.name}"), name)] = self.class_level(expression, st)
+            return value
         return Opaque(Name(f"class {unit.name}").child(name))
 
     # -- assignment ----------------------------------------------------------------------------------------------
@@ -1043,9 +1045,6 @@ class Expressions(Captures):
     ) -> Value:
         """Call a function of the file."""
         raise AssertionError
-
-    def rebound_input(self, st: State, key: tuple[Name, Hashable], value: Value, site: Site) -> None:
-        """An assignment may take a static input away from a graph."""
 
     def _lambda(self, node: cst.Lambda, _: State) -> Value:
         frame = self.stack[-1].frame

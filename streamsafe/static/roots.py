@@ -286,6 +286,7 @@ class Roots:
         st = start.copy()
         made: set[Name] = set()
         interpreter.rounds = [made]
+        interpreter.new_parameters = True
         entry = method.qualname
         function = Function(method, None, None if method.is_static else instance)
         if method.name in ("backward",) and any("Function" in b for b in instance.unit.bases):
@@ -296,6 +297,7 @@ class Roots:
             self._run(function, args, st, entry)
         finally:
             interpreter.rounds = []
+            interpreter.new_parameters = False
         if st.dead:
             return None
         if method.name not in ("__enter__",):
