@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,3 +40,8 @@ def __dir__() -> list[str]:
 
 
 __all__ = ["__version__", *_HOMES]
+
+if os.environ.get("STREAMSAFE", "0") not in ("", "0"):
+    from streamsafe.runtime.environment import open_session
+
+    open_session()

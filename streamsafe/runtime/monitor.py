@@ -153,7 +153,7 @@ class Monitor:
         """
         with self.lock:
             if self._released:
-                self._drain()
+                self.drain()
             if self.deferred and may_raise:
                 self._raise_deferred()
             if self.capturing and stream[1] == LEGACY:  # type: ignore[index]
@@ -194,7 +194,7 @@ class Monitor:
             return
         with self.lock:
             if self._released:
-                self._drain()
+                self.drain()
             if self.deferred:
                 self._raise_deferred()
             verdict = _Verdict(self, True)
@@ -216,7 +216,7 @@ class Monitor:
         """
         with self.lock:
             if self._released:
-                self._drain()
+                self.drain()
             if self.deferred and may_raise:
                 self._raise_deferred()
             conflicts = verb(*arguments, host=self.thread, site=sites.capture(2))
@@ -231,7 +231,7 @@ class Monitor:
         """
         with self.lock:
             if self._released:
-                self._drain()
+                self.drain()
             if self.deferred:
                 self._raise_deferred()
             verdict = _Verdict(self, True)
@@ -245,7 +245,7 @@ class Monitor:
         serial = next(self._serials)
         with self.lock:
             if self._released:
-                self._drain()
+                self.drain()
             if self.imported:
                 end = start + size
                 self.imported = [kept for kept in self.imported if not (kept[1] < end and start < kept[2])]
@@ -261,7 +261,8 @@ class Monitor:
         if not self._finishing:
             self._released.append((space, start, serial))
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
+        """Tells the engine of the blocks that were freed."""
         released = self._released
         while released:
             space, start, serial = released.popleft()
@@ -337,7 +338,7 @@ class Monitor:
     def finish(self) -> None:
         """The program ends: what was freed while a use was unordered is latent."""
         with self.lock:
-            self._drain()
+            self.drain()
             self._finishing = True
             conflicts = self.checker.finish()
         self.judge(conflicts, False)

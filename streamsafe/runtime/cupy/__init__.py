@@ -33,8 +33,9 @@ def install(patches: Patches) -> None:
     """
     cupy = importlib.import_module("cupy")
     check_version(cupy)
-    for layer in _LAYERS:
-        importlib.import_module(f"{__name__}.{layer}").install(patches)
+    layers = [importlib.import_module(f"{__name__}.{layer}") for layer in _LAYERS]
+    for layer in layers:
+        layer.install(patches)
 
 
 def check_version(cupy: Any) -> None:

@@ -52,6 +52,7 @@ def begin(monitor: Monitor, queue: Hashable, mode: int, call: Callable[[], Any])
 def end(monitor: Monitor, queue: Hashable, call: Callable[[], Any]) -> tuple[Any, Captured]:
     """A capture ends. CUDA's own state is always brought to an end too, before a hazard is raised."""
     with monitor.lock:
+        monitor.drain()
         captured = monitor.checker.capture_end(queue, host=monitor.thread)
     if queue in monitor.capturing:
         monitor.capturing.remove(queue)

@@ -13,7 +13,7 @@ import numpy
 from cupy import _util
 from cupy.cuda.device import get_device_id
 
-from streamsafe.runtime.cupy import uses
+from streamsafe.runtime.cupy import memory, uses
 from streamsafe.runtime.cupy.state import state, timeline, timeline_of_handle
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
@@ -57,6 +57,19 @@ def take_interface(monitor: Monitor, source: Any) -> None:
         without_handshake(monitor, touch)
 
 
+def operand(monitor: Monitor, array: Any) -> None:
+    """An array whose pointer is plain: CuPy has just made it of a foreign object that was passed as an operand."""
+    owner = getattr(array.data.mem, "_owner", None)
+    if owner is None or isinstance(owner, uses.array_type):
+        return
+    try:
+        known = hasattr(owner, "__cuda_array_interface__")
+    except Exception:
+        return
+    if known:
+        take_interface(monitor, owner)
+
+
 def _from_interface(original: Wrapped) -> Wrapped:
     @wraps(original)
     def convert(obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -72,6 +85,9 @@ def _from_interface(original: Wrapped) -> Wrapped:
                 known = False
             if known:
                 take_interface(monitor, obj)
+                result = original(obj, *args, **kwargs)
+                memory.convert(result)
+                return result
         return original(obj, *args, **kwargs)
 
     return convert
@@ -82,8 +98,10 @@ def _from_dlpack(original: Wrapped) -> Wrapped:
     def from_dlpack(array: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(array, *args, **kwargs)
         monitor = state.monitor
-        if monitor is not None and type(array).__name__ == "PyCapsule" and isinstance(result, uses.array_type):
-            without_handshake(monitor, uses.of_array(result))
+        if monitor is not None and isinstance(result, uses.array_type):
+            memory.convert(result)
+            if type(array).__name__ == "PyCapsule":
+                without_handshake(monitor, uses.of_array(result))
         return result
 
     return from_dlpack

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import re
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +17,13 @@ import cupy._core._cub_reduction as cub_reduction
 import cupy._core.raw as raw
 import cupy.cuda.compiler as compiler
 from cupy.cuda.function import Function, Module
+from cupy.cuda.memory import MemoryPointer
 
 from streamsafe.runtime.cupy import uses
 from streamsafe.runtime.cupy.signatures import Signature, annotations, base_name, signature
+from streamsafe.runtime.cupy.interop import operand
 from streamsafe.runtime.cupy.perturb import delayed
-from streamsafe.runtime.cupy.state import MAJOR, state, timeline
+from streamsafe.runtime.cupy.state import MAJOR, plain_pointer, state, timeline
 from streamsafe.runtime.patches import Patches
 
 _plain_call = Function.__call__
@@ -55,7 +56,7 @@ class TracedFunction(Function):
         monitor = state.monitor
         if monitor is None:
             return
-        _pass.pending = False
+        plain_pointer.pending = False
         reads: list[uses.Touch] = []
         writes: list[uses.Touch] = []
         if self.stamp != len(annotations):
@@ -66,6 +67,8 @@ class TracedFunction(Function):
         position = 0
         for argument in args:
             if isinstance(argument, uses.array_type):
+                if type(argument.data) is MemoryPointer:
+                    operand(monitor, argument)
                 direction = directions[position] if position < known else "unknown"
                 if direction == "reads":
                     reads.append(uses.of_array(argument))
@@ -144,22 +147,6 @@ class TracedModule(Module):
         return self.plain.get_global_var(name)
 
 
-class _Pass(threading.local):
-    """Whether the next allocation is the work area of a CUB block reduction, which must be a plain pointer."""
-
-    pending = False
-
-
-_pass = _Pass()
-
-
-def takes_plain_pointer() -> bool:
-    """Whether CuPy is about to pass the allocation to its argument table, which knows plain pointers only."""
-    pending = _pass.pending
-    _pass.pending = False
-    return pending
-
-
 def _label(name: str) -> str:
     return re.split(r"__|_pass\d", _PREFIX.sub("", name), maxsplit=1)[0] or name
 
@@ -223,7 +210,7 @@ def install(patches: Patches) -> None:
 
     def parameters(original: Callable[..., Any]) -> Callable[..., Any]:
         def get_param_info(*args: Any, **kwargs: Any) -> Any:
-            _pass.pending = True
+            plain_pointer.pending = True
             return original(*args, **kwargs)
 
         return get_param_info

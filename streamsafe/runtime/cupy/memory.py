@@ -16,9 +16,9 @@ import cupy.cuda.memory as memory_module
 from cupy.cuda.memory import MemoryPointer, PooledMemory
 from cupy.cuda.pinned_memory import is_memory_pinned
 
-from streamsafe.runtime.cupy import kernels, pinned, uses
+from streamsafe.runtime.cupy import pinned, uses
 from streamsafe.runtime.cupy.perturb import delayed
-from streamsafe.runtime.cupy.state import state, timeline, timeline_of_handle
+from streamsafe.runtime.cupy.state import plain_pointer, state, timeline, timeline_of_handle
 from streamsafe.runtime.host import fingerprints
 from streamsafe.runtime.monitor import LEGACY, Monitor
 from streamsafe.runtime.patches import Patches
@@ -284,7 +284,8 @@ class Allocator:
                 owner = _hand_out(monitor, memory, start, size)
             except Exception as error:  # an allocator is called from C++ that cannot take an exception
                 monitor.sessions and monitor.sessions[-1].notes.append(f"an allocation was not tracked: {error}")
-        if kernels.takes_plain_pointer():
+        if plain_pointer.pending:
+            plain_pointer.pending = False
             return pointer
         traced = TracedMemoryPointer(memory, start - memory.ptr)
         traced.owner = owner
@@ -337,6 +338,8 @@ def install(patches: Patches) -> None:
     patches.wrap(memory_module, "_set_thread_local_allocator", thread_setter)
     for name in _plain:
         patches.wrap(MemoryPointer, name, lambda original, name=name: _for_plain_pointers(original, name))
+    for module in (memory_module, cupy.cuda):
+        patches.attribute(module, "MemoryPointer", TracedMemoryPointer)
     convert_arrays(traced=True)
     patches.call(lambda: convert_arrays(traced=False))
 
@@ -377,19 +380,20 @@ def _for_plain_pointers(original: Any, name: str) -> Any:
     return method
 
 
+def convert(array: Any, wanted: type = TracedMemoryPointer) -> None:
+    """Gives an array a pointer of another type; nothing else about it changes."""
+    pointer = array.data
+    if pointer is None or type(pointer) is wanted or pointer.ptr == 0 or not isinstance(pointer, MemoryPointer):
+        return
+    replacement = wanted(pointer.mem, pointer.ptr - pointer.mem.ptr)
+    if wanted is TracedMemoryPointer:
+        replacement.owner = None
+    array._init((), array.dtype, replacement, array.strides)
+
+
 def convert_arrays(*, traced: bool) -> None:
     """Gives the arrays that exist a traced pointer, or a plain one again; nothing else about them changes."""
     wanted = TracedMemoryPointer if traced else MemoryPointer
     for array in gc.get_objects():
-        if not isinstance(array, uses.array_type):
-            continue
-        pointer = array.data
-        if pointer is None or type(pointer) is wanted or pointer.ptr == 0 or not isinstance(pointer, MemoryPointer):
-            continue
-        replacement = wanted(pointer.mem, pointer.ptr - pointer.mem.ptr)
-        if traced:
-            replacement.owner = None
-        array._init((), array.dtype, replacement, array.strides)
-
-
-
+        if isinstance(array, uses.array_type):
+            convert(array, wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Hashable
 from typing import Any
 
@@ -18,6 +19,18 @@ MAJOR = int(cupy.__version__.split(".")[0])
 
 
 state = current
+
+
+class _PlainPointer(threading.local):
+    """Whether the next allocation is the work area of a CUB block reduction.
+
+    CuPy passes it to its table of argument types, which knows plain pointers only.
+    """
+
+    pending = False
+
+
+plain_pointer = _PlainPointer()
 
 
 def timeline(monitor: Monitor, stream: Any = None) -> Hashable:

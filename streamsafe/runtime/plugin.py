@@ -1,0 +1,191 @@
+"""The pytest plugin: every test is a stream program of its own; a hazard fails it with both lines of code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from streamsafe.order.hazard import Hazard
+    from streamsafe.runtime.session import Session
+
+MODES = ("raise", "warn", "collect", "simulate")
+MARKER = "streamsafe(mode='raise', threads=False, host=True, ignore=()): check this test for stream hazards."
+OPT_OUT = "no_streamsafe: do not check this test for stream hazards."
+
+_on = pytest.StashKey[bool]()
+_mode = pytest.StashKey[str]()
+_found = pytest.StashKey["list[tuple[str, Hazard]]"]()
+_simulation = pytest.StashKey[Any]()
+_sessions = pytest.StashKey["list[tuple[Any, Session]]"]()
+_PROPERTY = "streamsafe_hazard"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("streamsafe", "CUDA stream hazards")
+    group.addoption(
+        "--streamsafe",
+        nargs="?",
+        const="raise",
+        default=None,
+        choices=MODES,
+        metavar="MODE",
+        help="check tests for stream hazards: raise (the default), warn or collect; simulate: without a GPU",
+    )
+    parser.addini("streamsafe", "check tests for CUDA stream hazards", type="bool", default=False)
+    parser.addini("streamsafe_ignore", "hazards that are not reported (CODE[:FILE[::FUNCTION]])", type="linelist")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+    config.addinivalue_line("markers", OPT_OUT)
+    option = config.getoption("--streamsafe")
+    variable = os.environ.get("STREAMSAFE", "").lower()
+    if option is None and variable not in ("", "0"):
+        option = "raise" if variable in ("1", "true") else variable
+        if option not in MODES:
+            raise pytest.UsageError(f"STREAMSAFE is {variable!r}: it must be 1, {', '.join(MODES)}")
+    config.stash[_on] = option is not None or bool(config.getini("streamsafe"))
+    config.stash[_mode] = "raise" if option in (None, "simulate") else option
+    config.stash[_found] = []
+    if option == "simulate":
+        from streamsafe.runtime import simulate
+
+        try:
+            config.stash[_simulation] = simulate.install()
+        except simulate.SimulationUnavailable as error:
+            raise pytest.UsageError(f"--streamsafe=simulate: {error}") from error
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """The hooks stay in place for the whole run: only what listens changes from test to test."""
+    config = session.config
+    if not config.stash[_on]:
+        return
+    from streamsafe.runtime import lifetime
+    from streamsafe.runtime.cupy import UnsupportedError
+
+    try:
+        held = lifetime.hold()
+    except UnsupportedError as error:
+        raise pytest.UsageError(str(error)) from error
+    if held:
+        config.add_cleanup(lifetime.release)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    item.stash[_sessions] = []
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    _open(item)
+    try:
+        return (yield)
+    except BaseException:
+        _close(item)
+        raise
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    try:
+        result = yield
+    except BaseException:
+        _close(item)
+        raise
+    hazard = _close(item)
+    if hazard is not None:
+        from streamsafe.runtime.session import StreamHazardError
+
+        raise StreamHazardError(hazard)
+    return result
+
+
+def _open(item: pytest.Item) -> None:
+    marker = item.get_closest_marker("streamsafe")
+    if item.get_closest_marker("no_streamsafe") or not (item.config.stash[_on] or marker):
+        return
+    from streamsafe.runtime.session import sanitize
+
+    options: dict[str, Any] = {"mode": item.config.stash[_mode]}
+    ignored: list[str] = list(item.config.getini("streamsafe_ignore"))
+    if marker is not None:
+        if marker.args:
+            options["mode"] = marker.args[0]
+        given = dict(marker.kwargs)
+        extra = given.pop("ignore", ())
+        ignored += [extra] if isinstance(extra, str) else list(extra)
+        options |= given
+    try:
+        manager = sanitize(**options, ignore=ignored)
+        item.stash[_sessions].append((manager, manager.__enter__()))
+    except (TypeError, ValueError) as error:
+        raise pytest.UsageError(f"{item.nodeid}: @pytest.mark.streamsafe: {error}") from error
+
+
+def _close(item: pytest.Item) -> Hazard | None:
+    """Ends the test's session; returns a hazard that could not be raised where it was found."""
+    from streamsafe.runtime.session import StreamHazardError
+
+    due: Hazard | None = None
+    while item.stash[_sessions]:
+        manager, session = item.stash[_sessions].pop()
+        try:
+            manager.__exit__(None, None, None)
+        except StreamHazardError as error:
+            due = error.hazard
+        for hazard in session.hazards:
+            item.user_properties.append((_PROPERTY, _portable(hazard)))
+    return due
+
+
+def _portable(hazard: Hazard) -> dict[str, Any]:
+    from streamsafe.runtime.present import as_dict
+
+    return as_dict(hazard)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if call.excinfo is not None and report.failed:
+        error = call.excinfo.value
+        hazard = getattr(error, "hazard", None)
+        if hazard is not None and type(error).__name__ == "StreamHazardError":
+            from streamsafe.runtime.present import describe
+
+            report.longrepr = describe(hazard, snippets=True)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    found = list(_hazards(terminalreporter.stats.values()))
+    if found:
+        terminalreporter.section("stream hazards")
+        for nodeid, hazard in found:
+            where = f"{hazard['filename']}:{hazard['location']['row']}" if hazard["location"] else "?"
+            latent = " (latent)" if hazard["latent"] else ""
+            terminalreporter.line(f"{hazard['code']} {hazard['name']}{latent} {where} in {nodeid}")
+            terminalreporter.line(f"    {hazard['message']}")
+    simulation = config.stash.get(_simulation, None)
+    if simulation is not None:
+        terminalreporter.section("simulated CUDA runtime")
+        terminalreporter.line(str(simulation.summary()))
+
+
+def _hazards(groups: Iterable[list[Any]]) -> Iterable[tuple[str, dict[str, Any]]]:
+    """The hazards that tests found, also those that came from workers."""
+    for reports in groups:
+        for report in reports:
+            if getattr(report, "when", "") == "teardown":
+                for name, value in getattr(report, "user_properties", ()):
+                    if name == _PROPERTY:
+                        yield report.nodeid, value

@@ -1,0 +1,152 @@
+"""Host threads as timelines of their own: what the ``threading``, ``queue`` and ``concurrent`` modules order."""
+
+from __future__ import annotations
+
+import concurrent.futures.thread as futures
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Hashable
+from types import TracebackType
+from typing import Any
+
+from streamsafe.runtime.monitor import Monitor, current, local
+from streamsafe.runtime.patches import Patches
+
+_serials = itertools.count(1)
+_real_lock = threading.Lock
+_real_rlock = threading.RLock
+
+
+def _learn(source: Hashable, target: Hashable) -> None:
+    monitor = current.monitor
+    if monitor is not None and monitor.threads:
+        with monitor.lock:
+            monitor.checker.host_edge(source, target)
+
+
+def _published(carrier: Hashable) -> None:
+    _learn(local.queue, carrier)
+
+
+def _received(carrier: Hashable) -> None:
+    _learn(carrier, local.queue)
+
+
+class TracedLock:
+    """A lock whose release is ordered before its next acquisition. Conditions, events, semaphores, barriers and queues
+    made while a session is open are built on it."""
+
+    __slots__ = ("__weakref__", "_carrier", "_lock")
+
+    def __init__(self, make: Callable[[], Any] = _real_lock) -> None:
+        self._lock = make()
+        self._carrier = ("lock", next(_serials))
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        taken = bool(self._lock.acquire(blocking, timeout))
+        if taken:
+            _received(self._carrier)
+        return taken
+
+    def release(self) -> None:
+        _published(self._carrier)
+        self._lock.release()
+
+    def locked(self) -> bool:
+        return bool(self._lock.locked())
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def _at_fork_reinit(self) -> None:
+        self._lock._at_fork_reinit()
+
+    def __repr__(self) -> str:
+        return repr(self._lock)
+
+
+class TracedRLock(TracedLock):
+    """The same for a lock that its owner may take again."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(_real_rlock)
+
+    def _is_owned(self) -> bool:
+        return bool(self._lock._is_owned())
+
+    def _release_save(self) -> Any:
+        _published(self._carrier)
+        return self._lock._release_save()
+
+    def _acquire_restore(self, saved: Any) -> None:
+        self._lock._acquire_restore(saved)
+        _received(self._carrier)
+
+
+def install(patches: Patches, monitor: Monitor) -> None:
+    """Makes thread starts and joins, locks made from now on, and executors' work edges between host threads."""
+
+    def start(original: Callable[[Any], None]) -> Callable[[Any], None]:
+        def start(self: Any) -> None:
+            self._streamsafe = ("thread", next(_serials))
+            _published(self._streamsafe)
+            original(self)
+
+        return start
+
+    def bootstrap(original: Callable[[Any], None]) -> Callable[[Any], None]:
+        def _bootstrap_inner(self: Any) -> None:
+            carrier = getattr(self, "_streamsafe", None)
+            if carrier is not None:
+                _received(carrier)
+            try:
+                original(self)
+            finally:
+                if carrier is not None:
+                    _published((*carrier, "end"))
+
+        return _bootstrap_inner
+
+    def join(original: Callable[..., None]) -> Callable[..., None]:
+        def join(self: Any, timeout: float | None = None) -> None:
+            original(self, timeout)
+            carrier = getattr(self, "_streamsafe", None)
+            if carrier is not None and not self.is_alive():
+                _received((*carrier, "end"))
+
+        return join
+
+    def item_init(original: Callable[..., None]) -> Callable[..., None]:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            _published(("work", id(self)))
+
+        return __init__
+
+    def item_run(original: Callable[..., None]) -> Callable[..., None]:
+        def run(self: Any, *args: Any, **kwargs: Any) -> None:
+            _received(("work", id(self)))
+            original(self, *args, **kwargs)
+
+        return run
+
+    patches.wrap(threading.Thread, "start", start)
+    patches.wrap(threading.Thread, "_bootstrap_inner", bootstrap)
+    patches.wrap(threading.Thread, "join", join)
+    patches.attribute(threading, "Lock", TracedLock)
+    patches.attribute(threading, "RLock", TracedRLock)
+    if hasattr(threading, "_allocate_lock"):
+        patches.attribute(threading, "_allocate_lock", TracedLock)
+    python_queue = getattr(queue, "_PySimpleQueue", None)
+    if python_queue is not None:
+        patches.attribute(queue, "SimpleQueue", python_queue)
+    patches.wrap(futures._WorkItem, "__init__", item_init)
+    patches.wrap(futures._WorkItem, "run", item_run)
