@@ -771,7 +771,7 @@ class Calls(Library):
                 return bounds[1] > bounds[0]
             # a loop over a count that is a parameter is written for the case that it runs
             return False
-        if isinstance(iterable, Container) and iterable.kind != "queue":
+        if all(isinstance(v, Container) and v.kind != "queue" for v in iterate(iterable)):
             return True  # what was put into it is there
         return isinstance(node, (cst.List, cst.Tuple)) and bool(node.elements)
 

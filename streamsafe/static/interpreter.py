@@ -362,13 +362,13 @@ class Interpreter(Calls):
             self.rounds[-1] |= made
         result: State | None = None
         for state in (*leaves, *left):
-            result = self._join_apart(result, state)
+            result = self.join_apart(result, state)
         self.settle(st, result)
 
-    def _join_apart(self, first: State | None, second: State | None) -> State | None:
+    def join_apart(self, first: State | None, second: State | None) -> State | None:
         """Join two ways out of a loop; where names are exchanged, a condition keeps the two apart."""
         if first is not None and second is not None and _swapped(first, second):
-            key = ("rounds", self.stack[-1].frame)
+            key = ("rounds", self.stack[-1].frame if self.stack else None)
             known = self.conditions.get(key)
             if known is None and len(self.conditions) < MAX_CONDITIONS:
                 known = self.conditions[key] = 1 << len(self.conditions)

@@ -274,7 +274,7 @@ class Roots:
             for method in methods:
                 end = self._method(method, instance, start)
                 if end is not None:
-                    merged = interpreter.join(merged, end)
+                    merged = interpreter.join_apart(merged, end)
             if merged is None or merged.same(start):
                 break
             start = merged
