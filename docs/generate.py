@@ -30,7 +30,8 @@ def page(rule: Rule) -> str:
     """One rule's page: what `streamsafe rule CODE` prints."""
     state = "on by default" if rule.default else "off by default"
     title, _, body = rule.documentation().partition("\n")
-    return f"# {title}\n\nSeverity: {rule.severity}, {state}.\n{body}\n"
+    sides = " and ".join(f"`streamsafe {side}`" for side in rule.sides)
+    return f"# {title}\n\nSeverity: {rule.severity}, {state}. Found by {sides}.\n{body}\n"
 
 
 def index(rules: list[Rule]) -> str:

@@ -41,6 +41,7 @@ class CaptureRng(Rule):
     code = "SS404"
     name = "capture-rng"
     rank = 0
+    sides = ("check",)
     bad = """\
 import torch
 

@@ -44,6 +44,7 @@ class GradOutsideBackwardStream(Rule):
     code = "SS111"
     name = "grad-outside-backward-stream"
     rank = 90
+    sides = ("check",)
     bad = """\
 import torch
 

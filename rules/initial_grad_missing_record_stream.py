@@ -47,6 +47,7 @@ class InitialGradMissingRecordStream(Rule):
     code = "SS113"
     name = "initial-grad-missing-record-stream"
     rank = 70
+    sides = ("check",)
     place = "first"
     bad = """\
 import torch
@@ -60,7 +61,7 @@ def grads(loss):
     with torch.cuda.stream(side):
         loss.backward(gradient=gradient)  # expect: SS113
     del gradient
-    torch.cuda.current_stream().wait_stream(side)
+    return torch.zeros_like(loss)
 """
     good = """\
 import torch
@@ -75,7 +76,7 @@ def grads(loss):
         loss.backward(gradient=gradient)
         gradient.record_stream(side)
     del gradient
-    torch.cuda.current_stream().wait_stream(side)
+    return torch.zeros_like(loss)
 """
 
     def matches(self, conflict: Conflict) -> bool:

@@ -42,6 +42,7 @@ class InteropWithoutHandshake(Rule):
     code = "SS501"
     name = "interop-without-handshake"
     rank = 60
+    sides = ("run",)
     bad = """\
 import cupy
 import torch

@@ -49,6 +49,7 @@ class MissingRecordStream(Rule):
     code = "SS201"
     name = "missing-record-stream"
     rank = 30
+    sides = ("check",)
     place = "first"
     bad = """\
 import torch

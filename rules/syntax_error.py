@@ -34,6 +34,7 @@ class SyntaxError(Rule):
     code = "SS900"
     name = "syntax-error"
     rank = 0
+    sides = ("check",)
     bad = """\
 import torch
 

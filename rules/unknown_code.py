@@ -31,6 +31,7 @@ class UnknownCode(Rule):
     name = "unknown-code"
     severity = "warning"
     rank = 0
+    sides = ("check",)
     bad = """\
 import torch
 

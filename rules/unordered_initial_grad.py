@@ -41,6 +41,7 @@ class UnorderedInitialGrad(Rule):
     code = "SS112"
     name = "unordered-initial-grad"
     rank = 80
+    sides = ("check",)
     bad = """\
 import torch
 

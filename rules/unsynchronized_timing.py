@@ -40,6 +40,7 @@ class UnsynchronizedTiming(Rule):
     name = "unsynchronized-timing"
     severity = "warning"
     rank = 0
+    sides = ("check",)
     bad = """\
 import time
 

@@ -32,6 +32,7 @@ class UnusedSuppression(Rule):
     name = "unused-suppression"
     severity = "warning"
     rank = 0
+    sides = ("check",)
     bad = """\
 import torch
 

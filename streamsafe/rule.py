@@ -23,6 +23,7 @@ class Rule:
         rank: place in the order in which rules are asked; of the rules that match, the lowest rank wins.
         default: whether the rule is on when nothing is selected.
         place: which of the two accesses the finding stands on.
+        sides: who can find it: ``check`` (from source), ``run`` (while the program runs).
         bad, good: complete modules; ``bad`` marks the finding's line with ``# expect: CODE``, ``good`` is silent.
     """
 
@@ -32,6 +33,7 @@ class Rule:
     rank: ClassVar[int]
     default: ClassVar[bool] = True
     place: ClassVar[Literal["first", "second"]] = "second"
+    sides: ClassVar[tuple[Literal["check", "run"], ...]] = ("check", "run")
     bad: ClassVar[str]
     good: ClassVar[str]
 

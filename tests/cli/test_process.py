@@ -72,7 +72,10 @@ def test_closed_pipe(project: Path) -> None:
     for number in range(60):
         (project / f"bug{number}.py").write_text(BUG)
     process = subprocess.Popen(
-        [sys.executable, "-m", "streamsafe", "check"], cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "streamsafe", "check"],
+        cwd=project,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     with process:
         assert process.stdout is not None
