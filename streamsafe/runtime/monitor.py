@@ -64,6 +64,13 @@ current = Current()
 class Monitor:
     """One stream program, from the first ``sanitize()`` to the end of the last one inside it.
 
+    Attributes:
+        capturing: the streams on which a capture began.
+        deferred: whether a hazard waits to be raised.
+        delay: places whose operations are delayed, and what delays them.
+        imported: memory that came in with no handshake while something was pending on it.
+        one_device: whether a raw handle alone names a timeline; ``by_handle`` has them then.
+
     Args:
         threads: one host clock for each thread.
         host: whether host accesses are checked.
@@ -89,11 +96,14 @@ class Monitor:
         self.delay: tuple[frozenset[tuple[str, int]], Callable[[Monitor, Any], None]] | None = None
         self.capturing: list[Hashable] = []
         self.imported: list[tuple[Space, int, int]] = []
-        self._blocking: set[Hashable] = set()
+        self.one_device = False
+        self.by_handle: dict[int, Hashable] = {}
         self._streams: dict[tuple[int, int], Hashable] = {}
         self._released: deque[tuple[Space, int, int]] = deque()
         self._owners: dict[tuple[Space, int], int] = {}
         self._serials = itertools.count(1)
+        self._verdict = _Verdict(self)
+        self._access = self.checker.access
         self._finishing = False
 
     # -- timelines ---------------------------------------------------------------------------------------------------
@@ -118,11 +128,9 @@ class Monitor:
                 kind, name = "legacy", name or "the null stream"
             found = self._streams[device, handle] = (device, handle)
             with self.lock:
-                if kind in ("blocking", None):
-                    self._blocking.add(found)
-                else:
-                    self._blocking.discard(found)
                 self.checker.stream(found, device=device, kind=kind or "blocking", name=name or _stream_name(handle))
+            if self.one_device:
+                self.by_handle[handle] = found
         return found
 
     def known(self, device: int, handle: int) -> bool:
@@ -131,6 +139,7 @@ class Monitor:
 
     def destroy_stream(self, device: int, handle: int) -> None:
         """The handle is given back: the next stream that has it is another timeline."""
+        self.by_handle.pop(handle, None)
         key = self._streams.pop((device, handle), None)
         if key is not None:
             with self.lock:
@@ -144,9 +153,23 @@ class Monitor:
     # -- operations --------------------------------------------------------------------------------------------------
 
     def access(
-        self, stream: Hashable, reads: Uses, writes: Uses, operation: str, *, site: sites.Site | None = None, may_raise: bool = True, by_host: bool = False
+        self,
+        stream: Hashable,
+        reads: Uses,
+        writes: Uses,
+        operation: str,
+        *,
+        may_raise: bool = True,
+        by_host: bool = False,
     ) -> None:
         """An operation is about to be enqueued.
+
+        Args:
+            stream: its timeline.
+            reads, writes: what it touches.
+            operation: as the user calls it.
+            may_raise: false where an exception would be lost; the hazard is raised later.
+            by_host: it is a host function's doing, on its stream's timeline.
 
         Raises:
             StreamHazardError: it completes a hazard, and the innermost session raises.
@@ -156,31 +179,23 @@ class Monitor:
                 self.drain()
             if self.deferred and may_raise:
                 self._raise_deferred()
-            if self.capturing and stream[1] == LEGACY:  # type: ignore[index]
-                self._refuse_legacy(stream, operation, may_raise)
             if by_host and self.mark is not None:
                 self.mark(BY_HOST, None)
-            verdict = _Verdict(self, may_raise, by_host)
-            self.checker.access(
+            verdict = self._verdict
+            verdict.may_raise = may_raise
+            verdict.by_host = by_host
+            conflicts = self._access(
                 stream,
                 reads,  # type: ignore[arg-type]
                 writes,  # type: ignore[arg-type]
                 operation=operation,
-                host=self.thread,
-                site=site if site is not None else sites.capture(2),
+                host=local.queue if self.threads else None,
+                site=sites.capture(2),
                 veto=verdict,
             )
-        verdict.settle()
-
-    def _refuse_legacy(self, stream: Hashable, operation: str, may_raise: bool) -> None:
-        """The legacy default stream would wait for a blocking stream that is capturing: CUDA refuses (GP-02)."""
-        for captured in self.capturing:
-            if captured in self._blocking and captured[0] == stream[0]:  # type: ignore[index]
-                message = "the default stream waits for blocking streams, and one of them is capturing"
-                conflict = self.checker.capture_violation(
-                    "sync-in-capture", captured, operation=operation, message=message, site=sites.capture(3)
-                )
-                self.report([conflict], may_raise=may_raise)
+            hazard = verdict.take() if conflicts else None
+        if hazard is not None:
+            raise StreamHazardError(hazard)
 
     def host_access(self, reads: Uses, writes: Uses, operation: str) -> None:
         """The host is about to read or write memory; inside a host function, its stream is.
@@ -197,7 +212,8 @@ class Monitor:
                 self.drain()
             if self.deferred:
                 self._raise_deferred()
-            verdict = _Verdict(self, True)
+            verdict = self._verdict
+            verdict.may_raise, verdict.by_host = True, False
             self.checker.host_access(
                 reads,  # type: ignore[arg-type]
                 writes,  # type: ignore[arg-type]
@@ -206,7 +222,9 @@ class Monitor:
                 site=sites.capture(2),
                 veto=verdict,
             )
-        verdict.settle()
+            hazard = verdict.take()
+        if hazard is not None:
+            raise StreamHazardError(hazard)
 
     def order(self, verb: Callable[..., list[Conflict] | None], *arguments: Hashable, may_raise: bool = True) -> None:
         """A record, wait or synchronize: ``verb`` is the engine's; its conflicts are illegal uses in a capture.
@@ -234,9 +252,12 @@ class Monitor:
                 self.drain()
             if self.deferred:
                 self._raise_deferred()
-            verdict = _Verdict(self, True)
+            verdict = self._verdict
+            verdict.may_raise, verdict.by_host = True, False
             self.checker.replay(graph, stream, host=self.thread, site=sites.capture(2), veto=verdict)
-        verdict.settle()
+            hazard = verdict.take()
+        if hazard is not None:
+            raise StreamHazardError(hazard)
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
@@ -345,14 +366,17 @@ class Monitor:
 
 
 class _Verdict:
-    """The veto given to the engine: it judges the conflicts while the operation can still be refused."""
+    """The veto given to the engine: it judges the conflicts while the operation can still be refused.
+
+    One for all operations, used under the monitor's lock.
+    """
 
     __slots__ = ("by_host", "hazard", "may_raise", "monitor")
 
-    def __init__(self, monitor: Monitor, may_raise: bool, by_host: bool = False) -> None:
+    def __init__(self, monitor: Monitor) -> None:
         self.monitor = monitor
-        self.by_host = by_host
-        self.may_raise = may_raise
+        self.may_raise = True
+        self.by_host = False
         self.hazard: Hazard | None = None
 
     def __call__(self, conflicts: list[Conflict]) -> bool:
@@ -361,9 +385,10 @@ class _Verdict:
         self.hazard = self.monitor.judge(conflicts, self.may_raise)
         return self.hazard is not None
 
-    def settle(self) -> None:
-        if self.hazard is not None:
-            raise StreamHazardError(self.hazard)
+    def take(self) -> Hazard | None:
+        """The hazard to raise, once."""
+        hazard, self.hazard = self.hazard, None
+        return hazard
 
 
 def rendered(site: object) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from streamsafe.order.hazard import Frame
 Site: TypeAlias = tuple[CodeType | int, ...]
 """Code object, instruction offset, code object, instruction offset, ..., innermost first."""
 
-DEPTH = 6
+DEPTH = 4
 """Frames kept per operation: the user's line and the callers that led to it."""
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -63,13 +63,15 @@ def capture(skip: int = 1) -> Site:
             frame = frame.f_back
             continue
         break
-    site: list[CodeType | int] = []
-    for _ in range(DEPTH):
+    if frame is None:
+        return ()
+    site: list[CodeType | int] = [frame.f_code, frame.f_lasti]
+    for _ in range(DEPTH - 1):
+        frame = frame.f_back
         if frame is None:
             break
         site.append(frame.f_code)
         site.append(frame.f_lasti)
-        frame = frame.f_back
     return tuple(site)
 
 

@@ -64,33 +64,25 @@ class TracedFunction(Function):
             self.directions = _directions(self.parameters, self.name, self.generated)
         directions = self.directions
         known = len(directions)
-        position = 0
-        for argument in args:
+        for position, argument in enumerate(args):
+            direction = directions[position] if position < known else "unknown"
             if isinstance(argument, uses.array_type):
                 if type(argument.data) is MemoryPointer:
                     operand(monitor, argument)
-                direction = directions[position] if position < known else "unknown"
-                if direction == "reads":
-                    reads.append(uses.of_array(argument))
-                elif direction == "writes":
-                    writes.append(uses.of_array(argument))
-                elif direction == "updates":
-                    reads.append(uses.of_array(argument))
-                    writes.append(uses.of_array(argument))
-                else:
-                    writes.append(uses.of_array(argument, False))
-            elif isinstance(argument, uses.MemoryPointer):
-                direction = directions[position] if position < known else "unknown"
+                touch = uses.of_array(argument, direction != "unknown")
+            elif direction == "value":
+                continue
+            elif isinstance(argument, MemoryPointer):
                 touch = uses.of_pointer(argument, certain=direction != "unknown")
-                if direction in ("reads", "updates"):
-                    reads.append(touch)
-                if direction != "reads":
-                    writes.append(touch)
-            elif position < known and directions[position] != "value":
-                touched = _of_number(argument)
-                if touched is not None:
-                    (reads if directions[position] == "reads" else writes).append(touched)
-            position += 1
+            else:
+                number = _of_number(argument) if position < known else None
+                if number is None:
+                    continue
+                touch = number
+            if direction == "reads" or direction == "updates":
+                reads.append(touch)
+            if direction != "reads":
+                writes.append(touch)
         if monitor.delay is not None:
             delayed(monitor, stream)
         monitor.access(timeline(monitor, stream), reads, writes, self.operation, may_raise=not self.silent)

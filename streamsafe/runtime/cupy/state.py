@@ -38,6 +38,9 @@ def timeline(monitor: Monitor, stream: Any = None) -> Hashable:
     if stream is None:
         stream = get_current_stream()
     handle = stream.ptr
+    found = monitor.by_handle.get(handle)
+    if found is not None:
+        return found
     device = stream.device_id
     if device < 0 or handle <= PER_THREAD:
         device = get_device_id()
@@ -83,6 +86,10 @@ def begin(monitor: Monitor) -> None:
     """A new stream program begins: what is kept beside the engine starts anew."""
     from streamsafe.runtime.cupy import graphs, pinned, streams
 
+    try:
+        monitor.one_device = runtime.getDeviceCount() == 1
+    except Exception:  # no driver: nothing will be enqueued
+        monitor.one_device = True
     streams.begin()
     graphs.executables.clear()
     pinned.begin()

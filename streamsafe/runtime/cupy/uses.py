@@ -14,7 +14,7 @@ array_type: type = cupy.ndarray.__mro__[1]
 """CuPy's array base class, which all its arrays are."""
 
 _LIMIT = 8192
-_contiguous: dict[tuple[int, int, Any], Touch] = {}
+_contiguous: dict[tuple[int, int, Any, bool], Touch] = {}
 _strided: dict[tuple[Any, ...], Touch] = {}
 
 
@@ -22,27 +22,22 @@ def of_array(array: Any, certain: bool = True) -> Touch:
     """The elements of a ``cupy.ndarray``: its exact bytes, with strides where it is not contiguous."""
     data = array.data
     if array._c_contiguous or array._f_contiguous:
-        pointer = data.ptr
-        size = array.nbytes
-        if certain:
-            key = (pointer, size, array.dtype)
-            found = _contiguous.get(key)
-            if found is not None:
-                return found
-        shape = array.shape
-        touch = ((data.device_id, pointer, pointer + size, shape, None, array.itemsize), "", str(array.dtype), certain)
-        if certain:
+        key = (data.ptr, array.nbytes, array.dtype, certain)
+        touch = _contiguous.get(key)
+        if touch is None:
             if len(_contiguous) >= _LIMIT:
                 _contiguous.clear()
-            _contiguous[key] = touch
+            pointer, size = key[:2]
+            region = (data.device_id, pointer, pointer + size, array.shape, None, array.itemsize)
+            touch = _contiguous[key] = (region, "", str(array.dtype), certain)
         return touch
     shape, strides = array.shape, array.strides
-    key = (data.ptr, shape, strides, array.dtype, certain)
-    found = _strided.get(key)
+    view = (data.ptr, shape, strides, array.dtype, certain)
+    found = _strided.get(view)
     if found is None:
         if len(_strided) >= _LIMIT:
             _strided.clear()
-        found = _strided[key] = of_view(data.device_id, data.ptr, shape, strides, array.dtype, certain)
+        found = _strided[view] = of_view(data.device_id, data.ptr, shape, strides, array.dtype, certain)
     return found
 
 
