@@ -107,6 +107,9 @@ CS-06b  | P: write x; A: read x                                                 
 CS-07   | P: write x; N: write z; Q: read x                                      |
 CS-07   | P: write x; Q: write y; N: write z; Q: read x; P: read y               |
 CS-07   | P: write x; N: write z; P: write x; Q: read x                          | RAW
+CS-09   | P: write x; N: record e; Q: read x                                     |
+CS-09   | P: write x; N: wait e; Q: read x                                       |
+CS-09   | A: write x; N: wait e; Q: read x                                       | RAW
 CS-07b  | A: write x; N: write z; Q: read x                                      | RAW
 CS-08   | T: write x; N: read x                                                  |
 CS-08b  | N: write x; T: read x                                                  |
