@@ -18,6 +18,7 @@ NEEDLE = re.compile(
     r"|begin_capture|capture_begin|elapsed_time|async_op|pinned|pin_memory|perf_counter|time\.time|monotonic"
     r"|\.graph\(|default_timer|to\([^)\n]*,\s*True\)"
 )
+HANDLE = re.compile(r"Stream\b|_stream\(|\bEvent\(|CUDAGraph\b")
 PROTOCOL_ROUNDS = 4
 
 
@@ -33,6 +34,7 @@ class Roots:
         self.interpreter = interpreter
         self.file = interpreter.file
         self.models = [name.rpartition(".")[2] for name in models]
+        self.handles = self._handles()
         self.concerned = self._concerned()
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
@@ -86,7 +88,18 @@ class Roots:
 
     def _has_needle(self, node: ast.stmt) -> bool:
         text = self.file.segment(node)
-        return NEEDLE.search(text) is not None or any(model in text for model in self.models)
+        if NEEDLE.search(text) is not None or any(model in text for model in self.models):
+            return True
+        return self.handles is not None and self.handles.search(text) is not None
+
+    def _handles(self) -> re.Pattern[str] | None:
+        """Module-level names of streams, events and the like: ``with copy_stream:`` needs no other needle."""
+        names = [
+            re.escape(name)
+            for name, statements in self.file.bindings.items()
+            if any(isinstance(s, (ast.Assign, ast.AnnAssign)) and HANDLE.search(self.file.segment(s)) for s in statements)
+        ]
+        return re.compile(rf"\b(?:{'|'.join(names)})\b") if names else None
 
     def _called(self) -> set[str]:
         """Top-level functions that a concerned function of the file, or the module, calls by name."""
