@@ -1,0 +1,29 @@
+"""The examples of the README show what their comments say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from streamsafe.cli import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXPECTED = {
+    "metrics.py": {"SS301", "SS302", "SS311"},
+    "pipeline.py": {"SS101", "SS202"},
+    "prefetch.py": {"SS101", "SS111", "SS201"},
+}
+
+
+def test_every_example_is_listed() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_example(name: str) -> None:
+    result = CliRunner().invoke(main, ["check", str(EXAMPLES / name), "--isolated", "--output-format", "json"])
+    assert result.exit_code == 1
+    assert {finding["code"] for finding in json.loads(result.stdout)} == EXPECTED[name]
