@@ -43,7 +43,15 @@ _NEEDLES: tuple[tuple[bytes, bytes | None], ...] = (
     (b".cuda(", rb"\.cuda" + _TRUE),
     (b"copy_(", rb"copy_" + _TRUE),
 )
-CLOCKS = (b"perf_counter", b"time.time", b"time import", b"monotonic", b"process_time", b"default_timer", b".now(")
+CLOCKS = (
+    b"perf_counter",
+    b"time.time",
+    b"time import",
+    b"monotonic",
+    b"process_time",
+    b"default_timer",
+    b".now(",
+)
 """Host clocks (SS311), which matter beside `DEVICES` only: a launch has to be seen between two of them."""
 DEVICES = (b"cuda", b"cupy", b"accelerator")
 

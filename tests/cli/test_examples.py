@@ -24,6 +24,8 @@ def test_every_example_is_listed() -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_example(name: str) -> None:
-    result = CliRunner().invoke(main, ["check", str(EXAMPLES / name), "--isolated", "--output-format", "json"])
+    result = CliRunner().invoke(
+        main, ["check", str(EXAMPLES / name), "--isolated", "--output-format", "json"]
+    )
     assert result.exit_code == 1
     assert {finding["code"] for finding in json.loads(result.stdout)} == EXPECTED[name]
