@@ -53,8 +53,8 @@ def parse_allowance(text: str) -> Allowance:
     Raises:
         ValueError: the code is none.
     """
-    code, _, place = text.partition(":")
-    file, _, function = place.partition("::")
+    place, _, function = text.partition("::")
+    code, _, file = place.partition(":")
     code = code.strip().upper()
     if code == "ALL":
         codes: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from cupy_backends.cuda.api import runtime
 
 from streamsafe.order.checker import CaptureMode
 from streamsafe.order.checker import Graph as Captured
+from streamsafe.runtime import sites
 from streamsafe.runtime.cupy.state import state, timeline
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
@@ -53,7 +54,7 @@ def end(monitor: Monitor, queue: Hashable, call: Callable[[], Any]) -> tuple[Any
     """A capture ends. CUDA's own state is always brought to an end too, before a hazard is raised."""
     with monitor.lock:
         monitor.drain()
-        captured = monitor.checker.capture_end(queue, host=monitor.thread)
+        captured = monitor.checker.capture_end(queue, host=monitor.thread, site=sites.capture(2))
     if queue in monitor.capturing:
         monitor.capturing.remove(queue)
     hazard = monitor.judge(captured.conflicts, True)

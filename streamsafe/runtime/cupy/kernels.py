@@ -185,7 +185,7 @@ def install(patches: Patches) -> None:
     def compile_(original: Callable[..., Module]) -> Callable[..., Module]:
         def compile_module_with_cache(source: str, *args: Any, **kwargs: Any) -> Module:
             module = original(source, *args, **kwargs)
-            if state.monitor is None or isinstance(module, TracedModule):
+            if isinstance(module, TracedModule):
                 return module
             return TracedModule(module, source)
 
@@ -194,7 +194,7 @@ def install(patches: Patches) -> None:
     def load(original: Callable[..., Module]) -> Callable[..., Module]:
         def get_raw_module(*args: Any, **kwargs: Any) -> Module:
             module = original(*args, **kwargs)
-            if state.monitor is None or isinstance(module, TracedModule):
+            if isinstance(module, TracedModule):
                 return module
             return TracedModule(module, args[0] or "")
 

@@ -367,7 +367,7 @@ class _OnImport(importlib.abc.MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            if state.monitor is not None:
+            if self in sys.meta_path:
                 patch(patches, module)
 
         loader.exec_module = exec_module  # type: ignore[method-assign]

@@ -271,19 +271,17 @@ class Allocator:
 
     def __call__(self, size: int) -> MemoryPointer:
         pointer = self.plain(size)
-        monitor = state.monitor
-        if monitor is None or type(pointer) is not MemoryPointer:
-            return pointer
-        memory = pointer.mem
         start = pointer.ptr
-        if start == 0:
+        if start == 0 or type(pointer) is not MemoryPointer:
             return pointer
+        monitor = state.monitor
+        memory = pointer.mem
         owner = None
-        if memory.ptr == start:
+        if monitor is not None and memory.ptr == start:
             try:
                 owner = _hand_out(monitor, memory, start, size)
             except Exception as error:  # an allocator is called from C++ that cannot take an exception
-                monitor.sessions and monitor.sessions[-1].notes.append(f"an allocation was not tracked: {error}")
+                monitor.sessions[-1].notes.append(f"an allocation was not tracked: {error}")
         if plain_pointer.pending:
             plain_pointer.pending = False
             return pointer

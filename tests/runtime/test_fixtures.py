@@ -1,0 +1,66 @@
+"""Every program in fixtures/runtime has the hazards its header says, exactly."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import streamsafe
+
+ROOT = Path(__file__).resolve().parents[2] / "fixtures" / "runtime"
+HEADER = re.compile(r"^# (expect|needs): (.*)$", re.M)
+PROGRAMS = sorted(
+    (path for folder in ("rows", "programs") for path in (ROOT / folder).glob("*.py")), key=lambda path: str(path)
+)
+
+
+def header(path: Path) -> dict[str, list[str]]:
+    return {name: value.split() for name, value in HEADER.findall(path.read_text(encoding="utf-8"))}
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def missing(needs: list[str], cp: Any, gpu: bool) -> str:
+    if "gpu" in needs and not gpu:
+        return "needs a GPU"
+    if "torch" in needs:
+        return "needs the torch front end"
+    if "devices" in needs and cp.cuda.runtime.getDeviceCount() < 2:
+        return "needs two devices"
+    if "cupy>=14" in needs and int(cp.__version__.split(".")[0]) < 14:
+        return "needs CuPy 14"
+    return ""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_program(path: Path, cp: Any, hooks: None, request: pytest.FixtureRequest) -> None:
+    facts = header(path)
+    reason = missing(facts.get("needs", []), cp, request.config.getoption("--gpu"))
+    if reason:
+        pytest.skip(reason)
+    expected = {word for word in facts["expect"] if word not in ("none", "latent")}
+    with contextlib.redirect_stdout(io.StringIO()), streamsafe.sanitize(mode="collect") as session:
+        load(path).main()
+    found = {hazard.code for hazard in session.hazards}
+    assert found == expected, "\n".join(hazard.message for hazard in session.hazards)
+    if "latent" in facts["expect"]:
+        assert all(hazard.latent for hazard in session.hazards)
+    assert all(hazard.second.stack or hazard.latent for hazard in session.hazards)
+
+
+def test_there_are_programs() -> None:
+    assert len(PROGRAMS) > 100

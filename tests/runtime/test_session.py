@@ -1,0 +1,254 @@
+"""Modes, nesting, raising, suppressing: what a session does with what it finds."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+from typing import Any
+
+import pytest
+
+import streamsafe
+from streamsafe.runtime import policy
+
+from tests.runtime.helpers import Program, codes
+
+
+def test_raises_before_the_operation_happens(program: Program) -> None:
+    with pytest.raises(streamsafe.StreamHazardError) as caught, streamsafe.sanitize():
+        program.race()
+    hazard = caught.value.hazard
+    assert hazard.code == "SS101"
+    assert hazard.first is not None and hazard.first.stack[0].function.endswith("write")
+    assert hazard.second.stack[0].function.endswith("read")
+    assert "`x`" not in hazard.message and "SS101" in str(caught.value)
+
+
+def test_an_ordered_program_runs_unchanged(program: Program) -> None:
+    with streamsafe.sanitize() as session:
+        program.ordered()
+    assert codes(session) == []
+    assert session.summary() == "streamsafe: no hazards"
+
+
+def test_warns_at_the_line_of_the_second_access(program: Program) -> None:
+    with pytest.warns(streamsafe.StreamHazardWarning, match="SS101") as caught, streamsafe.sanitize("warn"):
+        program.race()
+    assert caught[0].filename.endswith("helpers.py")
+
+
+def test_collects_and_counts(program: Program) -> None:
+    with streamsafe.sanitize("collect") as session:
+        for _ in range(3):
+            program.race()
+            program.settle()
+    assert codes(session) == ["SS101"]
+    assert session.hazards[0].count == 3
+    assert "met 3 times" in session.summary()
+
+
+def test_a_hazard_is_raised_once(program: Program) -> None:
+    with streamsafe.sanitize() as session:
+        for expected in (True, False):
+            program.write()
+            if expected:
+                with pytest.raises(streamsafe.StreamHazardError):
+                    program.read()
+            else:
+                program.read()
+            program.settle()
+    assert session.hazards[0].count == 2
+
+
+def test_never_replaces_an_exception(program: Program) -> None:
+    with pytest.raises(KeyError, match="the program's own"), streamsafe.sanitize() as session:
+        program.write()
+        try:
+            raise KeyError("the program's own")
+        finally:
+            program.read()
+    assert codes(session) == ["SS101"]
+
+
+def test_deferred_hazards_are_raised_at_the_next_call(program: Program) -> None:
+    with streamsafe.sanitize() as session:
+        program.write()
+        try:
+            raise KeyError
+        except KeyError:
+            program.read()
+        with pytest.raises(streamsafe.StreamHazardError):
+            program.x.fill(1)
+    assert codes(session) == ["SS101"]
+
+
+def test_deferred_hazards_are_raised_at_the_latest_on_exit(program: Program) -> None:
+    with pytest.raises(streamsafe.StreamHazardError), streamsafe.sanitize():
+        program.write()
+        try:
+            raise KeyError
+        except KeyError:
+            program.read()
+
+
+def test_work_before_the_session_is_finished(program: Program) -> None:
+    program.write()
+    with streamsafe.sanitize() as session:
+        program.read()
+    assert codes(session) == []
+
+
+def test_sessions_are_independent(program: Program) -> None:
+    with streamsafe.sanitize("collect") as first:
+        program.race()
+    with streamsafe.sanitize("collect") as second:
+        program.settle()
+        program.ordered()
+    assert (codes(first), codes(second)) == (["SS101"], [])
+
+
+def test_nested_sessions_share_one_program(program: Program) -> None:
+    with streamsafe.sanitize("collect") as outer:
+        program.write()
+        with streamsafe.sanitize("collect") as inner:
+            program.read()
+        program.settle()
+    assert (codes(outer), codes(inner)) == (["SS101"], ["SS101"])
+
+
+def test_the_innermost_mode_decides(program: Program) -> None:
+    with streamsafe.sanitize("raise"), streamsafe.sanitize("collect") as inner:
+        program.race()
+        program.settle()
+    assert codes(inner) == ["SS101"]
+
+
+def test_one_manager_can_be_entered_again(program: Program) -> None:
+    manager = streamsafe.sanitize("collect")
+    with manager as outer, manager as inner:
+        program.race()
+        program.settle()
+    with manager as later:
+        program.ordered()
+    assert (codes(outer), codes(inner), codes(later)) == (["SS101"], ["SS101"], [])
+
+
+def test_as_a_decorator(program: Program) -> None:
+    @streamsafe.sanitize()
+    def racy() -> None:
+        program.race()
+
+    @streamsafe.sanitize()
+    async def racy_coroutine() -> None:
+        program.race()
+
+    with pytest.raises(streamsafe.StreamHazardError):
+        racy()
+    program.settle()
+    with pytest.raises(streamsafe.StreamHazardError):
+        asyncio.run(racy_coroutine())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [({"mode": "loud"}, ValueError), ({"ignore": ["101"]}, ValueError), ({"mode": len}, TypeError)],
+    ids=["mode", "ignore", "no parentheses"],
+)
+def test_wrong_arguments(arguments: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        streamsafe.sanitize(**arguments)
+
+
+def test_a_generator_function_is_refused() -> None:
+    def generate() -> Any:
+        yield
+
+    with pytest.raises(TypeError, match="generator"):
+        streamsafe.sanitize()(generate)
+
+
+@pytest.mark.parametrize(
+    ("entry", "silent"),
+    [
+        ("SS101", True),
+        ("SS1", True),
+        ("ALL", True),
+        ("SS102", False),
+        ("SS101:helpers.py", True),
+        ("SS101:elsewhere.py", False),
+        ("SS101:helpers.py::read", True),
+        ("SS101::write", True),
+        ("SS101::other", False),
+    ],
+)
+def test_ignoring(program: Program, entry: str, silent: bool) -> None:
+    with streamsafe.sanitize("collect", ignore=[entry]) as session:
+        program.race()
+        program.settle()
+    assert codes(session) == ([] if silent else ["SS101"])
+    assert session.suppressed == int(silent)
+
+
+def test_allowing(program: Program) -> None:
+    @streamsafe.allow("SS101")
+    def allowed() -> None:
+        program.race()
+
+    with streamsafe.sanitize() as session:
+        allowed()
+        program.settle()
+        with streamsafe.allow(), streamsafe.allow("SS3"):
+            program.race()
+        program.settle()
+    assert (codes(session), session.suppressed) == ([], 2)
+
+
+@pytest.mark.parametrize(
+    ("comment", "silent"),
+    [
+        ("# noqa: SS101", True),
+        ("# streamsafe: ignore[SS101] whoever comes last wins", True),
+        ("# streamsafe: ignore[unordered-read]", True),
+        ("# noqa: SS102", False),
+        ("# a read", False),
+    ],
+)
+def test_comments_on_either_line(program: Program, tmp_path: Any, comment: str, silent: bool) -> None:
+    policy._comments.cache_clear()
+    source = f"def body(p):\n    with p.writer:\n        p.x.fill(7)  {comment}\n    p.read()\n"
+    path = tmp_path / f"commented_{abs(hash(comment))}.py"
+    path.write_text(source, encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(compile(source, str(path), "exec"), names)
+    with streamsafe.sanitize("collect") as session:
+        names["body"](program)
+        program.settle()
+    assert codes(session) == ([] if silent else ["SS101"])
+
+
+def test_hazards_are_data(program: Program) -> None:
+    with streamsafe.sanitize("collect") as session:
+        program.race()
+        program.settle()
+    error = pickle.loads(pickle.dumps(streamsafe.StreamHazardError(session.hazards[0])))
+    assert error.hazard == session.hazards[0]
+    assert error.hazard.missing.fix.endswith(")")
+
+
+def test_a_thread_is_raised_in_itself(program: Program) -> None:
+    caught: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            program.read()
+        except streamsafe.StreamHazardError as error:
+            caught.append(error)
+
+    with streamsafe.sanitize():
+        program.write()
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        program.settle()
+    assert len(caught) == 1
