@@ -117,6 +117,12 @@ class Oracle:
         self.clear(None, covered, [owner.last, self.hosts.get(host), *self.implied(owner)])
         self.blocks[start] = (self.lives, covered, owner, [], True)
 
+    def over(self, access: Access, byte: int) -> bool:
+        """Whether the block an access was made in is not the live one there."""
+        return access.life != self.owner.get(byte, 0) or not any(
+            byte in block[1] for block in self.blocks.values()
+        )
+
     def record_stream(self, start: int, stream: str) -> None:
         if start in self.blocks:
             self.blocks[start][3].append(self.streams[stream])
@@ -157,7 +163,7 @@ class Oracle:
                     and access.line != line
                     and not (stream is None and access.host)
                     and not self.reaches(access.node, node)
-                    and not (access.life != self.owner.get(byte, 0) and byte in access.cleared)
+                    and not (byte in access.cleared and self.over(access, byte))
                 ]
                 may += here
                 must += [
