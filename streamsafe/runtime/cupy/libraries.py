@@ -103,29 +103,36 @@ def _raw(call: table.Call, letter: str, name: str) -> Callable[[Wrapped], Wrappe
     return make
 
 
+def _typed(names: str) -> list[tuple[str, str]]:
+    """The (name, type letter) pairs that names with ``{t}`` stand for."""
+    pairs = []
+    for name in names.split():
+        letters = "sdcz" if "{t}" in name else name[:1]
+        pairs.extend((name.replace("{t}", letter), letter) for letter in letters)
+    return pairs
+
+
 def _patch_calls(patches: Patches, module: ModuleType, calls: Sequence[table.Call], library: str) -> None:
-    for name in dir(module):
-        for call in calls:
-            match = re.fullmatch(call.pattern, name)
-            if match is not None:
-                letter = match.groupdict().get("t") or ""
-                patches.wrap(module, name, _raw(call, letter, f"{library} {name}"))
-                break
+    for call in calls:
+        for name, letter in _typed(call.names):
+            patches.wrap(module, name, _raw(call, letter, f"{library} {name}"))
 
 
 def _patch_solver(patches: Patches, module: ModuleType) -> None:
     """cuSOLVER: every pointer into a block is written, except the operands that the table lists as read."""
-    for name in dir(module):
-        function = getattr(module, name)
-        if name.startswith(("_", "create", "destroy", "set", "get")) and not re.match(r"get(?:rf|rs|ri)", name):
-            continue
-        if not callable(function) or isinstance(function, type) or name.endswith("_bufferSize"):
-            continue
-        patterns = [pattern for pattern in table.CUSOLVER_READ if re.fullmatch(pattern, name)]
-        parameters = table.CUSOLVER_PARAMETERS[patterns[0]].split() if patterns else []
-        read = set(table.CUSOLVER_READ[patterns[0]].split()) if patterns else set()
-        positions = frozenset(index for index, parameter in enumerate(parameters) if parameter in read)
-        patches.wrap(module, name, _solver(name, positions))
+    others = {
+        name
+        for name in dir(module)
+        if re.match(r"[sdcz](?!.*(?:_bufferSize|[cC]reate|[dD]estroy|[sS]et)$)[a-z]{4}", name)
+        and callable(getattr(module, name))
+    }
+    for family, (parameters, read) in table.CUSOLVER.items():
+        positions = frozenset(parameters.split().index(name) for name in read.split())
+        for name, _ in _typed("{t}" + family):
+            others.discard(name)
+            patches.wrap(module, name, _solver(name, positions))
+    for name in others:
+        patches.wrap(module, name, _solver(name, frozenset()))
 
 
 def _solver(name: str, read: frozenset[int]) -> Callable[[Wrapped], Wrapped]:

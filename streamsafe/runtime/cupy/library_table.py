@@ -14,23 +14,21 @@ class Call(NamedTuple):
     """One family of functions.
 
     Attributes:
-        pattern: regular expression for the function's name; group ``t`` is the type letter.
+        names: of the functions; ``{t}`` stands for each of the type letters s, d, c and z.
         parameters: the names of its parameters.
         reads, writes: operands.
     """
 
-    pattern: str
+    names: str
     parameters: str
     reads: str
     writes: str
 
 
-_T = r"(?P<t>[sdcz])"
-
 CUBLAS: tuple[Call, ...] = (
-    Call(_T + "gemm", "h transa transb m n k alpha A lda B ldb beta C ldc", "A:m,k,lda,transa B:k,n,ldb,transb", "C:m,n,ldc"),
+    Call("{t}gemm", "h transa transb m n k alpha A lda B ldb beta C ldc", "A:m,k,lda,transa B:k,n,ldb,transb", "C:m,n,ldc"),
     Call(
-        _T + "gemmStridedBatched",
+        "{t}gemmStridedBatched",
         "h transa transb m n k alpha A lda strideA B ldb strideB beta C ldc strideC batch",
         "A:m,k,lda,transa,strideA,batch B:k,n,ldb,transb,strideB,batch",
         "C:m,n,ldc,,strideC,batch",
@@ -53,42 +51,42 @@ CUBLAS: tuple[Call, ...] = (
         "A:m,k,lda,transa,strideA,batch/Atype B:k,n,ldb,transb,strideB,batch/Btype",
         "C:m,n,ldc,,strideC,batch/Ctype",
     ),
-    Call(_T + "gemv", "h trans m n alpha A lda x incx beta y incy", "A:m,n,lda x:*", "y:*"),
-    Call(_T + "ger[uc]?", "h m n alpha x incx y incy A lda", "x:m,1,m y:n,1,n A:m,n,lda", "A:m,n,lda"),
-    Call(_T + "dot[uc]?", "h n x incx y incy result", "x:n,1,n y:n,1,n", "result:1,1,1"),
-    Call(_T + "(?:nrm2|asum)", "h n x incx result", "x:n,1,n", "result:1,1,1"),
-    Call("i" + _T + "am(?:ax|in)", "h n x incx result", "x:n,1,n", "result:1,1,1"),
-    Call(_T + "axpy", "h n alpha x incx y incy", "x:n,1,n y:n,1,n", "y:n,1,n"),
-    Call(_T + "scal", "h n alpha x incx", "x:n,1,n", "x:n,1,n"),
-    Call(_T + "sbmv", "h uplo n k alpha A lda x incx beta y incy", "A:n,n,lda x:n,1,n", "y:n,1,n"),
-    Call(_T + "syrk", "h uplo trans n k alpha A lda beta C ldc", "A:n,k,lda,trans", "C:n,n,ldc"),
+    Call("{t}gemv", "h trans m n alpha A lda x incx beta y incy", "A:m,n,lda x:*", "y:*"),
+    Call("{t}ger {t}geru {t}gerc", "h m n alpha x incx y incy A lda", "x:m,1,m y:n,1,n A:m,n,lda", "A:m,n,lda"),
+    Call("{t}dot {t}dotu {t}dotc", "h n x incx y incy result", "x:n,1,n y:n,1,n", "result:1,1,1"),
+    Call("{t}nrm2 {t}asum", "h n x incx result", "x:n,1,n", "result:1,1,1"),
+    Call("i{t}amax i{t}amin", "h n x incx result", "x:n,1,n", "result:1,1,1"),
+    Call("{t}axpy", "h n alpha x incx y incy", "x:n,1,n y:n,1,n", "y:n,1,n"),
+    Call("{t}scal", "h n alpha x incx", "x:n,1,n", "x:n,1,n"),
+    Call("{t}sbmv", "h uplo n k alpha A lda x incx beta y incy", "A:n,n,lda x:n,1,n", "y:n,1,n"),
+    Call("{t}syrk", "h uplo trans n k alpha A lda beta C ldc", "A:n,k,lda,trans", "C:n,n,ldc"),
     Call(
-        _T + "geam",
+        "{t}geam",
         "h transa transb m n alpha A lda beta B ldb C ldc",
         "A:m,n,lda,transa B:m,n,ldb,transb",
         "C:m,n,ldc",
     ),
-    Call(_T + "dgmm", "h mode m n A lda x incx C ldc", "A:m,n,lda x:*", "C:m,n,ldc"),
-    Call(_T + "trsm", "h side uplo trans diag m n alpha A lda B ldb", "A:* B:m,n,ldb", "B:m,n,ldb"),
+    Call("{t}dgmm", "h mode m n A lda x incx C ldc", "A:m,n,lda x:*", "C:m,n,ldc"),
+    Call("{t}trsm", "h side uplo trans diag m n alpha A lda B ldb", "A:* B:m,n,ldb", "B:m,n,ldb"),
 )
 
 CURAND: tuple[Call, ...] = (
-    Call("generate(?:Uniform|Poisson)?", "g output n *", "", "output:n,1,n#4"),
-    Call("generate(?:UniformDouble|LongLong)", "g output n *", "", "output:n,1,n#8"),
-    Call("generate(?:Log)?Normal", "g output n mean deviation", "", "output:n,1,n#4"),
-    Call("generate(?:Log)?NormalDouble", "g output n mean deviation", "", "output:n,1,n#8"),
+    Call("generate generateUniform generatePoisson", "g output n *", "", "output:n,1,n#4"),
+    Call("generateUniformDouble generateLongLong", "g output n *", "", "output:n,1,n#8"),
+    Call("generateNormal generateLogNormal", "g output n mean deviation", "", "output:n,1,n#4"),
+    Call("generateNormalDouble generateLogNormalDouble", "g output n mean deviation", "", "output:n,1,n#8"),
 )
 
-# cuSOLVER works in place on arrays that CuPy made for it; what follows is only read.
-CUSOLVER_READ: dict[str, str] = {
-    r"\w?getrs": "A devIpiv",
-    r"\w?potrs": "A",
-    r"\w?(?:or|un)mqr": "A tau",
-}
-CUSOLVER_PARAMETERS: dict[str, str] = {
-    r"\w?getrs": "h trans n nrhs A lda devIpiv B ldb devInfo",
-    r"\w?potrs": "h uplo n nrhs A lda B ldb devInfo",
-    r"\w?(?:or|un)mqr": "h side trans m n k A lda tau C ldc work lwork devInfo",
+# cuSOLVER works in place on arrays that CuPy made for it: every pointer is written, but for these operands.
+CUSOLVER: dict[str, tuple[str, str]] = {
+    "getrs": ("h trans n nrhs A lda devIpiv B ldb devInfo", "A devIpiv"),
+    "potrs": ("h uplo n nrhs A lda B ldb devInfo", "A"),
+    "ormqr": ("h side trans m n k A lda tau C ldc work lwork devInfo", "A tau"),
+    "unmqr": ("h side trans m n k A lda tau C ldc work lwork devInfo", "A tau"),
+    **dict.fromkeys(
+        "potrf getrf geqrf orgqr ungqr gesvd gebrd syevd heevd syevj heevj gesvdj sytrf potrfBatched potrsBatched".split(),
+        ("h", ""),
+    ),
 }
 
 # NCCL: sizes are counts of elements; allGather receives, and reduceScatter sends, a count from every rank.
