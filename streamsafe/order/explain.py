@@ -168,12 +168,12 @@ class Explainer:
             return record is not None and record.source is source and record.covered >= first.count
 
         for who, wait in _waits(target, host):
+            if wait.sequence < first.sequence:
+                break
             now = wait.event.record if wait.event is not None and wait.event.capture is None else None
-            if now is not None and covers(now) and now.sequence > max(wait.sequence, first.sequence):
+            if now is not None and covers(now) and now.sequence > wait.sequence:
                 message = f"{who.name} waits for the event before it is recorded: this orders nothing"
                 return [self.note(message, wait.site), self.note("recorded only here", now.site)]
-            if wait.sequence < first.sequence:
-                continue
             record = wait.record
             if record is None:
                 return [self.note(f"{who.name} waits for an event that was never recorded", wait.site)]
@@ -185,7 +185,7 @@ class Explainer:
             if covers(wait.replaced):
                 message = f"{who.name} waits for an event that was recorded for {source.name} and then again"
                 return [self.note(message, wait.site), self.note("recorded again here", record.site)]
-            used = target.served.get(record.source.id, 0) > wait.sequence or needs(record.source)
+            used = who.served.get(record.source.id, 0) > wait.sequence or needs(record.source)
             if record.idle_since < first.sequence and not used:
                 message = f"{who.name} waits for {wait.whom}, but the first access runs on {source.name}"
                 return [self.note(message, wait.site), *self._recorded(wait)]

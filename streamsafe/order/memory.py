@@ -195,7 +195,7 @@ class Cell:
     def admits(self, timeline: Timeline, mode: Mode, host: Clock, sequence: int) -> bool:
         """Whether it is plain that an access now conflicts with nothing; if not, :meth:`examine` tells.
 
-        Notes with the timeline whom it needed, where ``host`` had not waited for them.
+        Notes with the timeline whom it needed: a stream, where ``host`` had not waited for them already.
         """
         if self.partial is not None:
             return False
@@ -205,7 +205,7 @@ class Cell:
             if other is not timeline:
                 if known.get(other.id, 0) < last.count:
                     return False
-                if host.get(other.id, 0) < last.count:
+                if known is host or host.get(other.id, 0) < last.count:
                     timeline.served[other.id] = sequence
         return True
 

@@ -45,9 +45,10 @@ TS-11   | A: write x; N: record e; B: wait e; B: read x                         
 TS-11   | A: write x; A: record e; B: wait e; B: read x                          |
 TS-12   | A: write x; B: wait e; B: read x                                       | RAW!
 TS-13   | A: write x; B: wait e; A: record e; B: read x                          | RAW!
-TS-13   | B: wait e; A: write x; A: record e; B: read x                          | RAW!
+TS-13   | B: wait e; A: write x; A: record e; B: read x                          | RAW
 TS-14   | A: write x; A: record e; B: wait e; C: record e; B: read x             |
-TS-14   | A: record e; B: wait e; A: write x; A: record e; B: read x             | RAW!
+TS-14   | A: record e; B: wait e; A: write x; A: record e; B: read x             | RAW
+TM-18   | A: copy h x; A: record e; B: wait e; B: read x; host: sync e; host: write h; A: copy h x | WAR
 TS-15   | A: write x; A: record e; C: record e; B: wait e; B: read x             | RAW!
 TS-15   | C: write y; A: write x; A: record e; C: record e; B: wait e; B: read y |
 TS-16   | A: copy x h; A: record e; host: query e; host: read h                  |
