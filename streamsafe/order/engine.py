@@ -379,6 +379,9 @@ class Engine:
             for carrier in carriers:
                 if not lost.isdisjoint(carrier.clock):
                     carrier.clock = {line: known for line, known in carrier.clock.items() if line not in lost}
+                if isinstance(carrier, Timeline):
+                    for line in lost:
+                        carrier.served.pop(line, None)
         if len(self._suspected) > SWEEP_EVERY:
             self._suspected.clear()
         self._debt = 0

@@ -111,4 +111,5 @@ def test_clocks_forget_streams_that_are_gone() -> None:
     c.synchronize_device(0)
     c._sweep()
     assert len(c.timeline(0).clock) <= 6
+    assert len(c.timeline(0).served) <= 6
     assert len(c._gone) == 0
