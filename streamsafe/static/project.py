@@ -191,8 +191,11 @@ def _processors() -> int:
 
 def _in_parallel(tasks: list[Task], jobs: int) -> list[Checked]:
     from concurrent.futures.process import BrokenProcessPool
+    from contextlib import suppress as suppressing
+    from importlib import import_module
 
-    import streamsafe.static.analyze  # noqa: F401  before the fork, so that it is paid once
+    with suppressing(Exception):  # before the fork, so that it is paid once; a failure shows in each file
+        import_module("streamsafe.static.analyze")
 
     results: dict[str, Checked] = {}
     with _pool(jobs) as pool:
