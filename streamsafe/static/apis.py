@@ -35,7 +35,6 @@ _RENAMED = {
     "cupyx.zeros_pinned": "cupyx.empty_pinned",
     "cupyx.empty_like_pinned": "cupyx.empty_pinned",
     "cupyx.zeros_like_pinned": "cupyx.empty_pinned",
-    "cupy.array": "cupy.asarray",
     "cupy.ascontiguousarray": "cupy.asarray",
     "cupy.asanyarray": "cupy.asarray",
     "deepspeed.accelerator.get_accelerator": "get_accelerator",
@@ -124,6 +123,17 @@ FUNCTIONS: dict[str, str] = {
     "cupy.cuda.Device": "cupy_device",
     "cupy.asnumpy": "asnumpy",
     "cupy.asarray": "cupy_asarray",
+    "cupy.array": "cupy_asarray",
+    "cupy.ndarray": "pointed_array",
+    "cupy.cuda.UnownedMemory": "pointer_to",
+    "cupy.cuda.MemoryPointer": "pointer_to",
+    "ctypes.c_void_p": "pointer_to",
+    "cupy.cuda.runtime.memcpyAsync": "raw_copy",
+    "cupy.cuda.runtime.memcpy": "raw_copy",
+    "cupy.cuda.runtime.memsetAsync": "raw_fill",
+    "cupy.cuda.runtime.memset": "raw_fill",
+    "cupy.cuda.runtime.streamWaitEvent": "raw_wait",
+    "cupy.cuda.runtime.eventRecord": "raw_record",
     "cupy.empty": "cupy_factory",
     "cupyx.empty_pinned": "cupy_pinned",
     "cupy.cuda.alloc_pinned_memory": "cupy_pinned",
@@ -275,6 +285,33 @@ FACTORIES = frozenset(
 """Make a fresh tensor; the ``_like`` ones read only the shape of their argument."""
 
 RANDOM = frozenset("rand randn randint randperm normal bernoulli multinomial rand_like randn_like".split())
+
+ARRAY_TYPES = frozenset(
+    """dtype bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 intp
+    result_type can_cast promote_types finfo iinfo shape ndim size get_array_module issubdtype isscalar index_exp s_
+    get_default_memory_pool get_default_pinned_memory_pool""".split()
+)
+"""Functions of CuPy that make no array and touch none."""
+
+ARRAY_WRITING_METHODS = frozenset("fill sort partition put itemset setfield scatter_add scatter_max scatter_min".split())
+"""Change an array of NumPy's or CuPy's in place."""
+
+ARRAY_WRITING_FUNCTIONS = frozenset(
+    "copyto put putmask place fill_diagonal at scatter_add scatter_max scatter_min put_along_axis shuffle".split()
+)
+"""Change their first argument in place; ``at`` is ``ufunc.at``."""
+
+ARRAY_VIEW_FUNCTIONS = frozenset(
+    """reshape ravel transpose squeeze expand_dims broadcast_to broadcast_arrays swapaxes moveaxis rollaxis atleast_1d
+    atleast_2d atleast_3d diagonal flip fliplr flipud rot90 real imag""".split()
+)
+
+COMPILERS = {
+    "cupy.fuse": "fuse",
+    "cupyx.jit.rawkernel": "rawkernel",
+    "numba.cuda.jit": "rawkernel",
+}
+"""Decorators that compile a function into a kernel: its body is not host code."""
 
 ZEROING = frozenset("zeros ones full full_like zeros_like ones_like".split())
 

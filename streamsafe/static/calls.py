@@ -12,7 +12,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis
 from streamsafe.static.effects import EACH, GRADIENTS, HOOK, Assumed, Site
-from streamsafe.static.library import Library
+from streamsafe.static.arrays import POINTER, Arrays
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
@@ -59,7 +59,7 @@ HOOK_REGISTRATIONS = frozenset(
 )
 
 
-class Calls(Library):
+class Calls(Arrays):
     """Resolves and follows calls.
 
     Args:
@@ -279,9 +279,14 @@ class Calls(Library):
 
     def _call_one(self, function: Value, call: Call, st: State) -> Value:
         if isinstance(function, Function):
+            compiled = self.compiled(function.unit)
+            if compiled is not None:
+                return self.launch_compiled(function.unit, compiled, call, st)
+            call.kwargs.pop("@grid", None)
             return self.call_function(function, call.args, call.kwargs, st, call.node, starred=call.starred)
         if isinstance(function, Partial):
-            if function.kwargs[:1] == (("@grid", PLAIN),):
+            if function.kwargs[:1] and function.kwargs[0][0] == "@grid":
+                call.kwargs["@grid"] = function.kwargs[0][1]
                 return self._call_one(function.function, call, st)
             merged = Call(
                 call.node,
@@ -903,8 +908,7 @@ class Calls(Library):
         graph, stream = context.payload[0], context.payload[1]
         site = self.site(node)
         mode = self.capture_mode(dict(context.options).get("mode"))
-        nested = st.capture is not None
-        if not nested:
+        if st.capture is None:
             self.host_learns_everything(st, site)  # __enter__ synchronizes the device (GC-18)
         before = dict(st.current)
         side: Value = Stream(Name("the capture stream", ()))
@@ -914,10 +918,7 @@ class Calls(Library):
         self.capture_begin(st, graph, None, mode, "torch", site)
 
         def leave(state: State) -> None:
-            if not nested:
-                self.capture_end(state, site)
-                for inner in [b for b in state.order.made if isinstance(b, Name)]:
-                    state.order.drop(inner)  # what was captured has not run
+            self.capture_end(state, site)
             state.current = dict(before)
 
         with self.exits(leave):
@@ -975,6 +976,8 @@ class Calls(Library):
             return self._work_method(receiver, name, call, st)
         if isinstance(receiver, Tensor):
             return self.tensor_method(receiver, name, call, st)
+        if isinstance(receiver, Partial) and receiver.function == POINTER:
+            return self.pointer_method(receiver, name, call, st)
         if isinstance(receiver, (Instance, Class)):
             return self._instance_method(receiver, name, call, st)
         if isinstance(receiver, Container):
@@ -1131,6 +1134,10 @@ class Calls(Library):
             return special(receiver, call, st)  # type: ignore[no-any-return]
         if name in HOOK_REGISTRATIONS:
             return self.register_hooks(name, call, st)
+        if self.is_array(st, first):
+            found = self.array_method(receiver, first, name, call, st)
+            if found is not None:
+                return found
         if name in apis.METADATA_METHODS:
             return PLAIN
         if name in apis.VIEW_METHODS or name in apis.NOT_IN_PLACE:
@@ -1248,87 +1255,10 @@ class Calls(Library):
                 found.append((Tensor(value.name, part, True), guard))
         return union(found) if found else UNKNOWN
 
-    def tensor_get(self, receiver: Value, call: Call, st: State) -> Value:
-        """CuPy's ``x.get(stream=None, order="C", out=None, blocking=True)`` (CS-13, CS-14)."""
-        stream = call.get(0, "stream")
-        out = call.get(2, "out")
-        blocking = call.get(3, "blocking")
-        outcomes = [(not o, g) for o, g in self.flag(blocking if blocking is not None else Const(True), st, call.node)]
-        target = self.as_stream(stream, "cupy") if stream is not None and stream != NONE else None
-        return self.cupy_to_host(st, receiver, target, out, outcomes, call, "get()")
-
-    def cupy_to_host(
-        self,
-        st: State,
-        source: Value,
-        stream: Value | None,
-        out: Value | None,
-        outcomes: list[tuple[bool, object]],
-        call: Call,
-        text: str,
-    ) -> Value:
-        """A device-to-host copy of CuPy's, on a stream."""
-        asynchronous = any(outcome for outcome, _ in outcomes)
-        if not asynchronous:
-            self.sync_in_capture(st, call.site, text)
-        self.access(st, source, call.site, text, writes=False, library="cupy", stream=stream)
-        if out is None or out == NONE:
-            name = self.host_result(call, st)
-            result: Value = Tensor(name, None, True)
-            assumed = Assumed.POSSIBLE
-        else:
-            result = out
-            pinned = any(self.place(st, v) == "pinned" for v in iterate(out) if isinstance(v, Object))
-            known = any(self.place(st, v) for v in iterate(out) if isinstance(v, Object))
-            assumed = Assumed.NOTHING if pinned else Assumed.POSSIBLE if known else Assumed.PLACE
-        if asynchronous:
-            self.access(
-                st,
-                result,
-                call.site,
-                text,
-                writes=True,
-                library="cupy",
-                stream=stream,
-                tags=frozenset({"d2h"}),
-                assumed=assumed,
-            )
-        for outcome, guard in outcomes:
-            if not outcome:
-                for s, g in self.streams(st, "cupy", stream):
-                    self.synchronize_stream(st, s, "cupy", call.site)
-                    del g, guard
-                    break
-                break
-        return result
-
-    def do_asnumpy(self, call: Call, st: State) -> Value:
-        """``cupy.asnumpy(a, stream=None, order="C", out=None, *, blocking=True)``."""
-        stream = call.get(1, "stream")
-        out = call.get(3, "out")
-        blocking = call.kwargs.get("blocking")
-        outcomes = [(not o, g) for o, g in self.flag(blocking if blocking is not None else Const(True), st, call.node)]
-        target = self.as_stream(stream, "cupy") if stream is not None and stream != NONE else None
-        return self.cupy_to_host(st, call.args[0] if call.args else UNKNOWN, target, out, outcomes, call, "asnumpy()")
-
-    def tensor_set(self, receiver: Value, call: Call, st: State) -> Value:
-        """CuPy's ``x.set(host, stream=None)``: asynchronous; pinned memory is read in place (CS-17)."""
-        source = call.get(0, "arr") or UNKNOWN
-        stream = call.get(1, "stream")
-        target = self.as_stream(stream, "cupy") if stream is not None and stream != NONE else None
-        if any(self.place(st, v) == "pinned" for v in iterate(source) if isinstance(v, Object)):
-            self.access(
-                st, source, call.site, "set()", writes=False, library="cupy", stream=target, tags=frozenset({"h2d"})
-            )
-        else:
-            self.hand_to_host(st, [source], call.site, "set()")
-        self.access(st, receiver, call.site, "set()", writes=True, library="cupy", stream=target)
-        return NONE
-
     def tensor_copy(self, receiver: Value, call: Call, st: State) -> Value:
         """``a.copy_(b, non_blocking=False)``; NumPy's and CuPy's ``copy()`` make a fresh array."""
         source = call.get(0, "src")
-        if source is None or call.text == "copy":
+        if source is None or isinstance(source, Const) or call.text == "copy":
             return self.operation(st, [receiver], call.site, "copy()", library=self.library_of(st, [receiver]))
         outcomes = self.flag(call.get(1, "non_blocking"), st, call.node)
         self.copy_into(st, receiver, source, outcomes, call.site, "copy_()")
@@ -1505,69 +1435,6 @@ class Calls(Library):
                 self.host_access(st, inner, call.site, f"{name}()", writes=True)
         return Tensor(self.host_result(call, st), None, True)
 
-    # -- CuPy ----------------------------------------------------------------------------------------------------
-
-    def do_cupy_function(self, call: Call, st: State) -> Value:
-        """A function of CuPy: an operation on the current stream."""
-        name = call.text.rpartition(".")[2]
-        if name[:1].isupper() or name in ("dtype", "float32", "int32", "float64", "int64"):
-            return UNKNOWN if name[:1].isupper() else PLAIN
-        out = call.kwargs.get("out")
-        operands = [*call.args, *(v for k, v in call.kwargs.items() if k != "out")]
-        text = f"{name}()"
-        if name in apis.FACTORIES or name in ("zeros", "ones", "empty"):
-            return self.new_tensor(
-                st, call.site, text, library="cupy", place="device", written=not name.startswith("empty")
-            )
-        if out is not None:
-            for value in self.tensor_results(st, out):
-                self.in_place(st, value, operands, call.site, text)
-            return out
-        if name in ("copyto",) and len(call.args) > 1:
-            self.in_place(st, call.args[0], call.args[1:2], call.site, text)
-            return NONE
-        if name in ("reshape", "ravel", "transpose", "squeeze", "expand_dims", "broadcast_to", "split", "array_split"):
-            return call.args[0] if call.args else UNKNOWN
-        if "random" in call.text:
-            return self.new_tensor(st, call.site, text, library="cupy", place="device")
-        if name == "synchronize":
-            return self.do_synchronize_device(call, st)
-        return self.operation(st, operands, call.site, text, library="cupy")
-
-    def do_cupy_factory(self, call: Call, st: State) -> Value:
-        """``cupy.empty``."""
-        return self.new_tensor(st, call.site, "empty()", library="cupy", place="device", written=False)
-
-    def do_cupy_asarray(self, call: Call, st: State) -> Value:
-        """``cupy.asarray(host)``: pageable memory is staged, pinned memory is read in place (CS-18)."""
-        source = call.args[0] if call.args else UNKNOWN
-        objects = [v for v in iterate(source) if isinstance(v, Object)]
-        if any(self.place(st, v) == "device" for v in objects):
-            return source
-        if any(self.place(st, v) == "pinned" for v in objects):
-            self.access(
-                st, source, call.site, "asarray()", writes=False, library="cupy", tags=frozenset({"h2d"})
-            )
-        else:
-            self.hand_to_host(st, [source], call.site, "asarray()")
-        return self.new_tensor(st, call.site, "asarray()", library="cupy", place="device")
-
-    def do_cupy_pinned(self, call: Call, st: State) -> Value:
-        """Pinned memory as an array."""
-        name = self.fresh(call.node, st, "pinned")
-        st.store[(name, "@place")] = Const("pinned")
-        st.store[(name, "@library")] = Const("cupy")
-        return Tensor(name, None, True)
-
-    def do_make_kernel(self, call: Call, st: State) -> Value:
-        """A kernel of the user's own: which arguments it writes, its source says."""
-        name = self.fresh(call.node, st, "kernel")
-        st.store[(name, "@kernel")] = Const(call.text)
-        for value in call.everything():
-            if isinstance(value, Const) and isinstance(value.value, str) and "__global__" in value.value:
-                st.store[(name, "@source")] = value
-        return Opaque(name)
-
     # -- objects of unknown kind ---------------------------------------------------------------------------------
 
     def opaque_method(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
@@ -1709,9 +1576,9 @@ class Calls(Library):
         """
         text = f"{name or _callable_text(function)}()"
         values = call.everything()
-        model = self._kernel(function, st)
+        model = self.kernel_of(function, st)
         if model is not None:
-            return self.launch_kernel(function, model, call, st)
+            return self.launch_kernel(function, model, call, st, name)
         streams = [v for value in values for v in iterate(value) if isinstance(v, (Stream, Event, Context))]
         if any(isinstance(v, (Stream, Event)) for v in streams):
             for s, guard in self.streams(st, "torch"):
@@ -1759,56 +1626,6 @@ class Calls(Library):
         if sure:
             self.mark_tensor(st, made)
         return made
-
-    def _kernel(self, function: Value, st: State) -> Opaque | None:
-        for inner in iterate(function):
-            if isinstance(inner, Method):
-                inner = inner.receiver
-            if isinstance(inner, Opaque):
-                for name in inner.name.chain():
-                    if (name, "@kernel") in st.store:
-                        return Opaque(name)
-        return None
-
-    def launch_kernel(self, function: Value, kernel: Opaque, call: Call, st: State) -> Value:
-        """``kernel((grid,), (block,), (args...), stream=None)`` or an elementwise kernel's call."""
-        kind = st.store.get((kernel.name, "@kernel"))
-        stream = call.kwargs.get("stream")
-        target = self.as_stream(stream, "cupy") if stream is not None and stream != NONE else None
-        arguments: list[Value] = list(call.args)
-        text = "kernel launch"
-        if kind == Const("cupy.RawModule") and len(call.args) <= 1 and not isinstance(function, Opaque):
-            return kernel
-        if kind in (Const("cupy.RawKernel"), Const("cupy.RawModule")) and len(call.args) >= 3:
-            arguments = list(call.args[2].items) if isinstance(call.args[2], Tuple) else [call.args[2]]
-            directions = self.directions(kernel, st)
-            for position, value in enumerate(arguments):
-                reads_only = position < len(directions) and directions[position]
-                self.access(
-                    st, value, call.site, text, writes=not reads_only, library="cupy", stream=target,
-                    assumed=Assumed.NOTHING if directions else Assumed.UNMODELLED,
-                )
-            return NONE
-        out = call.kwargs.get("out")
-        values = [v for v in arguments if any(True for _ in self.tensors(st, v))]
-        for value in values:
-            self.access(st, value, call.site, text, writes=False, library="cupy", stream=target)
-        if out is not None:
-            self.access(st, out, call.site, text, writes=True, library="cupy", stream=target)
-            return out
-        return self.new_tensor(st, call.site, text, library="cupy", place="device", stream=target)
-
-    def directions(self, kernel: Opaque, st: State) -> list[bool]:
-        """For each parameter of a raw kernel whether it is only read (a ``const`` pointer or a scalar)."""
-        source = st.store.get((kernel.name, "@source"))
-        if not isinstance(source, Const):
-            return []
-        import re
-
-        found = re.search(r"__global__\s+void\s+\w+\s*\(([^)]*)\)", str(source.value))
-        if found is None:
-            return []
-        return ["const" in p or "*" not in p for p in found.group(1).split(",")]
 
     def user_model(self, model: object, call: Call, st: State) -> Value:
         """A wrapper that the user's configuration describes."""

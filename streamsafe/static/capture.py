@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 
-from streamsafe.order.symbolic import Made
-from streamsafe.static.effects import AMBIENT, Assumed, Detail, Effects, Site
+from streamsafe.order import edges
+from streamsafe.order.symbolic import HOST, Guard, Made
+from streamsafe.static.effects import AMBIENT, COPIES, Assumed, Detail, Effects, Site
 from streamsafe.static.state import Capture, Rebound, State
 from streamsafe.static.values import (
+    NONE,
     Const,
     Graph,
     Name,
@@ -16,6 +18,7 @@ from streamsafe.static.values import (
     Opaque,
     Stream,
     Tensor,
+    Tuple,
     Value,
     alternatives,
     iterate,
@@ -28,8 +31,9 @@ class Captures(Effects):
     def capture_begin(
         self, st: State, graph: Value | None, stream: Value | None, mode: str, library: str, site: Site
     ) -> None:
-        """A stream begins to capture."""
+        """A stream begins to capture: what is enqueued from now on does not run, it has an order of its own."""
         if st.capture is not None:
+            st.capture = replace(st.capture, nested=st.capture.nested + 1)
             self.violation(
                 st,
                 "concurrent-capture",
@@ -52,7 +56,8 @@ class Captures(Effects):
                 )
         origin = frozenset(s.name for s, _ in self.streams(st, library, stream))
         name = graph.name if isinstance(graph, Object) else None
-        st.capture = Capture(site, origin, origin, name, mode, library)
+        st.capture = Capture(site, origin, origin, name, mode, library, waits=st.waits)
+        st.eager, st.order, st.waits = st.order, self.order(), frozenset()
         self.explain(st, site, "a capture begins")
 
     def capture_end(self, st: State, site: Site) -> None:
@@ -60,7 +65,9 @@ class Captures(Effects):
         capture = st.capture
         if capture is None:
             return
-        st.capture = None
+        if capture.nested:
+            st.capture = replace(capture, nested=capture.nested - 1)
+            return
         reported = set()
         for made, ways in list(st.order.iterate()):
             if not (isinstance(made.buffer, tuple) and made.buffer[:1] == ("captured",)):
@@ -82,15 +89,54 @@ class Captures(Effects):
                     [("the capture ends without waiting for that stream", capture.site)],  # type: ignore[list-item]
                     tags=frozenset({"unjoined"}),
                 )
-        for buffer in [b for b in st.order.made if isinstance(b, tuple) and b[:1] == ("captured",)]:
-            st.order.drop(buffer)
         if capture.graph is not None:
             st.graphs[capture.graph] = st.graphs.get(capture.graph, frozenset()) | capture.inputs
+            st.store[(capture.graph, "@uses")] = self.uses(st)
+        st.leave_capture()
         self.explain(st, site, "the capture ends")
 
-    def captured_on(self, st: State, stream: Name) -> bool:
-        """Whether a stream takes part in the capture under way."""
-        return st.capture is not None and stream in st.capture.members
+    def uses(self, st: State) -> Tuple:
+        """What a replay of the capture under way will read and write, each once, with what the access assumed."""
+        found: dict[tuple[Hashable, Hashable, bool], tuple[Assumed, frozenset[str]]] = {}
+        for made, _ in st.order.iterate():
+            if not isinstance(made.buffer, Name):
+                continue
+            detail: Detail = made.detail  # type: ignore[assignment]
+            key = (made.buffer, made.part, made.writes)
+            known = found.get(key)
+            if known is None or detail.assumed.value < known[0].value:
+                tags = detail.tags & COPIES | (known[1] if known else frozenset())
+                found[key] = (detail.assumed, tags)
+        return Tuple(
+            tuple(
+                Tuple((Tensor(buffer, part), Const(writes), Const(assumed), Const(tags)))  # type: ignore[arg-type]
+                for (buffer, part, writes), (assumed, tags) in found.items()
+            )
+        )
+
+    def replay(self, st: State, graph: Value, stream: Value | None, library: str, site: Site) -> None:
+        """One operation on the launching stream, after the same graph's last one, of all it captured (GC-08, GC-13)."""
+        self.graph_replayed(st, graph, site)
+        for inner, way in alternatives(graph, st.path):
+            if not isinstance(inner, Object):
+                continue
+            for s, guard in self.streams(st, library, stream):
+                if guard.contradicts(way) or st.path.contradicts(guard & way):
+                    continue
+                st.order.obey(edges.replay(inner.name, s.name, HOST, self.table), guard & way)
+                for use in iterate(st.store.get((inner.name, "@uses"), NONE)):
+                    self._repeat(st, use, s, guard & way, site)
+                st.order.obey(edges.replayed(inner.name, s.name), guard & way)
+        self.explain(st, site, f"a graph is launched on {self._streams_text(st, library, stream)}")
+
+    def _repeat(self, st: State, uses: Value, stream: Stream, guard: Guard, site: Site) -> None:
+        """The accesses of a capture happen, on the stream of the launch."""
+        for use in uses.items if isinstance(uses, Tuple) else ():
+            target, writes, assumed, tags = use.items  # type: ignore[attr-defined]
+            if target.name.base() not in self.tensorish:
+                target = Opaque(target.name)
+            tags = tags.value | {"replay"}
+            self._touch(st, target, site, "replay()", writes.value, stream, guard, assumed.value, tags)
 
     def capture_access(
         self, st: State, target: Object, stream: Name, site: Site, operation: str, writes: bool

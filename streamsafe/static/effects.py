@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
 from streamsafe.order.symbolic import ALWAYS, HOST, Carriers, Guard, Made, Order
+from streamsafe.static.parts import disjoint
 from streamsafe.static.state import State, Waited
 from streamsafe.static.values import (
     NONE,
@@ -163,13 +164,6 @@ class StreamTable:
     def streams_of(self, device: Carrier) -> Iterable[Carrier]:
         """Not asked: a device synchronize is :meth:`Effects.host_learns_everything`."""
         return ()
-
-
-def disjoint(first: Hashable | None, second: Hashable | None) -> bool:
-    """Whether two known parts, ``(start, stop)`` along the first axis, have no element in common."""
-    if not (isinstance(first, tuple) and isinstance(second, tuple)):
-        return first is not None and second is not None and first != second
-    return bool(first[1] <= second[0] or second[1] <= first[0])
 
 
 class Effects:
@@ -691,6 +685,9 @@ class Effects:
         """A block goes back to the pool of the stream it was allocated on; uses that were recorded are waited for."""
         allocated = st.store.get((buffer, "@allocated"))
         if allocated is None:
+            return
+        if st.capture is None and (buffer, "@captured") in st.store:
+            st.order.drop(buffer)  # the graph's own pool keeps it
             return
         recorded = st.store.get((buffer, "@recorded on"))
         covered = {

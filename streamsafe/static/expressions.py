@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis
+from streamsafe.static import apis, parts
 from streamsafe.static.capture import Captures
 from streamsafe.static.effects import EACH, GRADIENTS, HOOK, Assumed, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
@@ -415,11 +415,13 @@ class Expressions(Captures):
 
     def _subscript(self, node: cst.Subscript, st: State) -> Value:
         base = self.eval(node.value, st)
-        if isinstance(base, (Class, Api)) or (isinstance(base, Function)):
+        if isinstance(base, Function):  # the grid of a compiled kernel
+            return Partial(base, (), (("@grid", Tuple(tuple(self._slice(e.slice, st) for e in node.slice))),))
+        if isinstance(base, (Class, Api)):
             for element in node.slice:
                 if isinstance(element.slice, cst.Index):
                     self.eval(element.slice.value, st)
-            return Partial(base, (), (("@grid", PLAIN),)) if isinstance(base, Function) else base
+            return base
         keys = [self._slice(e.slice, st) for e in node.slice]
         for key in keys:
             self.read_index(st, key, base, node)
@@ -456,12 +458,7 @@ class Expressions(Captures):
         )
         if gathered and not numpy:
             return self.operation(st, [base, *keys], self.site(node), "indexing")
-        part = None
-        if isinstance(base, Opaque) or base.part is None:  # type: ignore[attr-defined]
-            part = _part(keys[0])
-        else:
-            part = base.part  # type: ignore[attr-defined]
-        return Tensor(base.name, part, numpy)
+        return Tensor(base.name, parts.pick(base.part if isinstance(base, Tensor) else None, keys), numpy)
 
     def read_index(self, st: State, key: Value, base: Value, node: cst.CSTNode) -> None:
         """An index that is itself a tensor is read."""
@@ -690,7 +687,17 @@ class Expressions(Captures):
             or (isinstance(v, Opaque) and (self.is_tensor(st, v) or self.looks_like_tensor(keys)))
         ]
         if tensors:
-            views = union((Tensor(v.name, _part(keys[0]), isinstance(v, Tensor) and v.numpy), g) for v, g in tensors)
+            views = union(
+                (
+                    Tensor(
+                        v.name,
+                        parts.pick(v.part if isinstance(v, Tensor) else None, keys),
+                        isinstance(v, Tensor) and v.numpy,
+                    ),
+                    g,
+                )
+                for v, g in tensors
+            )
             self.in_place(st, views, [value, *keys], self.site(target), "item assignment")
         elif len(keys) == 1:
             self.store_element(base, keys[0], value, st)
@@ -1072,19 +1079,6 @@ def _key(value: Value) -> Hashable | None:
     if isinstance(value, Tuple):
         keys = tuple(_key(v) for v in value.items)
         return None if None in keys else keys
-    return None
-
-
-def _part(key: Value) -> tuple[int, int] | None:
-    """Start and stop along the first axis, where both are constants."""
-    if isinstance(key, Const) and isinstance(key.value, int) and not isinstance(key.value, bool) and key.value >= 0:
-        return (key.value, key.value + 1)
-    if isinstance(key, Partial) and key.function == Api("builtins.slice"):
-        bounds = [b.value if isinstance(b, Const) else ... for b in key.args[:2]]
-        start = 0 if bounds[0] is None else bounds[0]
-        stop = 1 << 62 if bounds[1] is None else bounds[1]
-        if isinstance(start, int) and isinstance(stop, int) and start >= 0 and stop >= 0:
-            return (start, stop)
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -555,9 +556,8 @@ class Library(Tensors):
         """``stream.end_capture()`` gives the graph."""
         graph = Graph(self.fresh(call.node, st, "graph"))
         if st.capture is not None:
-            inputs = st.capture.inputs
-            self.capture_end(st, call.site)
-            st.graphs[graph.name] = inputs
+            st.capture = replace(st.capture, graph=graph.name)
+        self.capture_end(st, call.site)
         return graph
 
     def do_graph_capture_begin(self, call: Call, st: State) -> Value:
@@ -576,29 +576,11 @@ class Library(Tensors):
         """One operation on the current stream, of all that was captured (GC-08)."""
         graph = call.args[0]
         stream = call.get(1, "stream")
-        self.graph_replayed(st, graph, call.site)
         library = self.default_library
         target = self.as_stream(stream, library) if stream is not None and stream != NONE else None
-        for inner in iterate(graph):
-            if not isinstance(inner, Object):
-                continue
-            for buffer, writes in self.graph_uses(st, inner.name):
-                self.access(
-                    st,
-                    Tensor(buffer),
-                    call.site,
-                    "replay()",
-                    writes=writes,
-                    library=library,
-                    stream=target,
-                    tags=frozenset({"replay"}),
-                )
+        self.replay(st, graph, target, library, call.site)
+        self.launched(st, call.site, "replay()", device=True, library=library, stream=target)
         return NONE
-
-    def graph_uses(self, st: State, graph: Name) -> list[tuple[Name, bool]]:
-        """What a graph reads and writes."""
-        found = st.store.get((graph, "@uses"))
-        return list(found.value) if isinstance(found, Const) else []
 
     def do_graph_register_generator(self, call: Call, st: State) -> Value:
         """``g.register_generator_state(gen)``."""

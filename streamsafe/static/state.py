@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from streamsafe.order.symbolic import ALWAYS, Guard, Made, Order
-from streamsafe.static.values import Name, Opaque, Value, union
+from streamsafe.static.values import Name, Opaque, Value, rename_part, union
 
 Key = tuple[Name, Hashable]
 
@@ -22,8 +22,11 @@ class Capture:
         members: every carrier that takes part: the origin, streams forked from it, events recorded in it.
         graph: the graph it ends in.
         mode: ``global``, ``thread_local`` or ``relaxed``; empty when not known.
-        inputs: where tensors made before the capture were read from.
         library: ``torch`` or ``cupy``.
+        inputs: where tensors made before the capture were read from.
+        guard: the paths on which it is under way, where others arrived here without one.
+        nested: how many captures were begun inside it and have not ended.
+        waits: the waits that were remembered when it began.
     """
 
     site: Hashable
@@ -33,6 +36,9 @@ class Capture:
     mode: str
     library: str
     inputs: frozenset[Key] = frozenset()
+    guard: Guard = ALWAYS
+    nested: int = 0
+    waits: frozenset[Waited] = frozenset()
 
 
 class Rebound(NamedTuple):
@@ -63,13 +69,17 @@ class Waited(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class State:
-    """One point of the program; copied at branches, joined after them, otherwise changed in place."""
+    """One point of the program; copied at branches, joined after them, otherwise changed in place.
+
+    While a stream captures, ``order`` is that of what is captured and ``eager`` holds what really has run.
+    """
 
     order: Order
     store: dict[Key, Value] = field(default_factory=dict)
     path: Guard = ALWAYS
     current: dict[str, Value] = field(default_factory=dict)
     capture: Capture | None = None
+    eager: Order | None = None
     graphs: dict[Name, frozenset[Key]] = field(default_factory=dict)
     rebound: frozenset[Rebound] = frozenset()
     clocks: frozenset[Hashable] = frozenset()
@@ -85,6 +95,7 @@ class State:
             path=self.path,
             current=dict(self.current),
             capture=self.capture,
+            eager=self.eager.copy() if self.eager is not None else None,
             graphs=dict(self.graphs),
             rebound=self.rebound,
             clocks=self.clocks,
@@ -112,7 +123,14 @@ class State:
             and self.waits == other.waits
             and self.store == other.store
             and self.order == other.order
+            and self.eager == other.eager
         )
+
+    def leave_capture(self) -> None:
+        """What was captured has not run: the order is what it was outside."""
+        if self.capture is not None:
+            self.waits = self.capture.waits
+            self.order, self.eager, self.capture = self.eager or self.order, None, None
 
     def assume(self, guard: Guard) -> None:
         """Enter a branch."""
@@ -123,6 +141,10 @@ class State:
         if added != ALWAYS:
             self.path = self.path & added
             self.order.assume(added)
+            if self.eager is not None:
+                self.eager.assume(added)
+            if self.capture is not None and self.path.contradicts(self.capture.guard):
+                self.leave_capture()
 
     def forget(self, conditions: int) -> None:
         """Those conditions are about something that is no more."""
@@ -130,6 +152,10 @@ class State:
             return
         self.path = self.path.forget(conditions)
         self.order.forget(conditions)
+        if self.eager is not None:
+            self.eager.forget(conditions)
+        if self.capture is not None:
+            self.capture = replace(self.capture, guard=self.capture.guard.forget(conditions))
         from streamsafe.static.values import Union
 
         for key, value in self.store.items():
@@ -152,7 +178,9 @@ class State:
                 changed[new_key] = new_value
         self.store = changed
         self.current = {library: value.rename(renaming) for library, value in self.current.items()}
-        self._rename_order(renaming, concerns)
+        for order in (self.order, self.eager):
+            if order is not None:
+                self._rename_order(order, renaming, concerns)
         if self.capture is not None:
             self.capture = replace(
                 self.capture,
@@ -168,8 +196,8 @@ class State:
             Rebound((renaming(r.key[0]), r.key[1]), r.site, renaming(r.graph)) for r in self.rebound
         )
 
-    def _rename_order(self, renaming: Callable[[Name], Name], concerns: Callable[[Name], bool]) -> None:
-        order = self.order
+    @staticmethod
+    def _rename_order(order: Order, renaming: Callable[[Name], Name], concerns: Callable[[Name], bool]) -> None:
         moves = []
         for carrier in order.carriers.known():
             if isinstance(carrier, Name) and concerns(carrier):
@@ -183,7 +211,8 @@ class State:
             elif isinstance(buffer, tuple):
                 buffer = tuple(renaming(x) if isinstance(x, Name) else x for x in buffer)
             timeline = renaming(old.timeline) if isinstance(old.timeline, Name) else old.timeline
-            return old._replace(buffer=buffer, timeline=timeline)
+            part = rename_part(old.part, renaming)
+            return old._replace(buffer=buffer, part=part, timeline=timeline)
 
         order.rewrite(made, moves)
 
@@ -220,13 +249,10 @@ class State:
                 joined.current[library] = left or right  # type: ignore[assignment]
             else:
                 joined.current[library] = union([(left, first_only), (right, second_only)])
-        joined.capture = first.capture or second.capture
-        if first.capture and second.capture and first.capture != second.capture:
-            joined.capture = replace(
-                first.capture,
-                members=first.capture.members | second.capture.members,
-                inputs=first.capture.inputs | second.capture.inputs,
-            )
+        if first.capture or second.capture:
+            joined.capture = _join_captures(first.capture, first_only, second.capture, second_only)
+            outside = first.eager or first.order, second.eager or second.order
+            joined.eager = Order.join(outside[0], first_only, outside[1], second_only).copy()
         joined.graphs = {
             g: first.graphs.get(g, frozenset()) | second.graphs.get(g, frozenset())
             for g in {**first.graphs, **second.graphs}
@@ -236,6 +262,25 @@ class State:
         joined.threads = first.threads | second.threads
         joined.waits = first.waits | second.waits
         return joined
+
+
+def _join_captures(
+    first: Capture | None, first_only: Guard, second: Capture | None, second_only: Guard
+) -> Capture | None:
+    """A capture that is under way on either path; on one of them only, under that path's guard."""
+    if first is None:
+        return replace(second, guard=second.guard & second_only) if second is not None else None
+    if second is None:
+        return replace(first, guard=first.guard & first_only)
+    if first == second:
+        return first
+    return replace(
+        first,
+        members=first.members | second.members,
+        inputs=first.inputs | second.inputs,
+        guard=(first.guard & first_only).common(second.guard & second_only),
+        nested=min(first.nested, second.nested),
+    )
 
 
 def _default(key: Key, opaque: Callable[[Name], bool]) -> Value | None:

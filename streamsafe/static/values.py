@@ -88,6 +88,17 @@ def aging(names: set[Name]) -> Renaming:
     return rename
 
 
+def rename_part(part: Hashable | None, renaming: Renaming) -> Hashable | None:
+    """A part of a buffer after the objects that hold its indices have aged."""
+    if type(part) is not tuple:
+        return renaming(part) if isinstance(part, Name) else part
+    layers = tuple(
+        layer._replace(picked=tuple((axis, rename_part(what, renaming)) for axis, what in layer.picked))
+        for layer in part
+    )
+    return part if layers == part else layers
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """Base of all values; on its own: nothing is known."""
@@ -240,6 +251,10 @@ class Tensor(Object):
 
     part: Hashable | None = None
     numpy: bool = False
+
+    def rename(self, renaming: Renaming) -> Value:
+        name, part = renaming(self.name), rename_part(self.part, renaming)
+        return self if name is self.name and part is self.part else replace(self, name=name, part=part)
     strided: bool = False
 
 

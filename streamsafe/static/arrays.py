@@ -1,0 +1,486 @@
+"""Arrays: CuPy's own copies, kernels, raw pointers and pinned memory, and the NumPy methods they share (CS rows)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from streamsafe.order import edges
+from streamsafe.order.symbolic import HOST, Guard
+from streamsafe.static import apis, parts
+from streamsafe.static.effects import AMBIENT, Assumed
+from streamsafe.static.library import Library
+from streamsafe.static.state import State
+from streamsafe.static.tensors import Call
+from streamsafe.static.values import (
+    NONE,
+    PLAIN,
+    UNKNOWN,
+    Api,
+    Const,
+    Method,
+    Name,
+    Object,
+    Opaque,
+    Partial,
+    Stream,
+    Tensor,
+    Tuple,
+    Value,
+    alternatives,
+    iterate,
+    union,
+)
+
+if TYPE_CHECKING:
+    from streamsafe.static.source import FunctionUnit
+
+PINNED_POOL = Name("the pinned pool")
+"""Where CuPy's pinned blocks return at once when their last name is gone (CS-19): its next owner is the host."""
+
+
+class Arrays(Library):
+    """What CuPy adds to the verbs."""
+
+    def given_stream(self, value: Value | None) -> Value | None:
+        """A ``stream=`` argument; left out or None it is the current one. Raw handles 0 and 1 are the null stream."""
+        if value is None or value == NONE:
+            return None
+        if isinstance(value, Const):
+            return Stream(AMBIENT, "cupy")
+        return self.as_stream(value, "cupy")
+
+    def is_pinned(self, st: State, value: Value) -> bool:
+        """Whether this is, or may be, page-locked memory."""
+        return any(self.place(st, v) == "pinned" for v in iterate(value) if isinstance(v, Object))
+
+    # -- copies between arrays and the host (CS-13 to CS-19) ---------------------------------------------------------
+
+    def tensor_get(self, receiver: Value, call: Call, st: State) -> Value:
+        """CuPy's ``x.get(stream=None, order="C", out=None, blocking=True)`` (CS-13, CS-14)."""
+        return self.array_to_host(st, receiver, call.get(0, "stream"), call.get(2, "out"), call.get(3, "blocking"), call, "get()")
+
+    def do_asnumpy(self, call: Call, st: State) -> Value:
+        """``cupy.asnumpy(a, stream=None, order="C", out=None, *, blocking=True)``."""
+        source = call.args[0] if call.args else UNKNOWN
+        blocking = call.kwargs.get("blocking")
+        return self.array_to_host(st, source, call.get(1, "stream"), call.get(3, "out"), blocking, call, "asnumpy()")
+
+    def array_to_host(
+        self,
+        st: State,
+        source: Value,
+        stream: Value | None,
+        out: Value | None,
+        blocking: Value | None,
+        call: Call,
+        text: str,
+    ) -> Value:
+        """A device-to-host copy, on a stream; where it blocks, the host waits for that stream."""
+        if all(self.is_host(st, v) for v in iterate(source) if isinstance(v, Object)) and source != UNKNOWN:
+            self.hand_to_host(st, [source], call.site, text)
+            return source
+        outcomes = self.flag(Const(True) if blocking is None else blocking, st, call.node)
+        target = self.given_stream(stream)
+        self.sync_in_capture(st, call.site, text)
+        self.access(st, source, call.site, text, writes=False, library="cupy", stream=target)
+        if out is None or out == NONE:
+            result: Value = Tensor(self.host_result(call, st), None, True)
+            assumed = Assumed.POSSIBLE
+        else:
+            result = out
+            known = any(self.place(st, v) for v in iterate(out) if isinstance(v, Object))
+            assumed = Assumed.NOTHING if self.is_pinned(st, out) else Assumed.POSSIBLE if known else Assumed.PLACE
+        tags = frozenset({"d2h"})
+        self.access(st, result, call.site, text, writes=True, library="cupy", stream=target, tags=tags, assumed=assumed)
+        self.wait_where(st, outcomes, target, call)
+        return result
+
+    def wait_where(self, st: State, outcomes: list[tuple[bool, Guard]], stream: Value | None, call: Call) -> None:
+        """The host waits for a stream where a flag is true."""
+        guards = [guard for outcome, guard in outcomes if outcome]
+        if not guards:
+            return
+        if len(guards) == len(outcomes) == 1:
+            self.synchronize_stream(st, stream, "cupy", call.site)
+            return
+        for guard in guards:
+            for s, way in self.streams(st, "cupy", stream):
+                if not guard.contradicts(way):
+                    st.order.obey(edges.synchronize_stream(HOST, s.name, self.table), guard & way)
+
+    def tensor_set(self, receiver: Value, call: Call, st: State) -> Value:
+        """CuPy's ``x.set(host, stream=None)``: asynchronous; pinned memory is read in place, and nobody keeps it."""
+        self.upload(st, receiver, call.get(0, "arr") or UNKNOWN, self.given_stream(call.get(1, "stream")), call, "set()")
+        return NONE
+
+    def upload(
+        self,
+        st: State,
+        target: Value,
+        source: Value,
+        stream: Value | None,
+        call: Call,
+        text: str,
+        tags: frozenset[str] = frozenset(),
+    ) -> None:
+        """A host-to-device copy: pageable memory is staged before the call returns (CS-17, CS-18)."""
+        pinned = self.is_pinned(st, source)
+        if pinned or any(self.place(st, v) == "device" for v in iterate(source) if isinstance(v, Object)):
+            if pinned and st.capture is not None:
+                self.sync_in_capture(st, call.site, text)
+            tags |= {"h2d"} if pinned else frozenset()
+            self.access(st, source, call.site, text, writes=False, library="cupy", stream=stream, tags=tags)
+        else:
+            self.hand_to_host(st, [source], call.site, text)
+            self.sync_in_capture(st, call.site, text)
+        self.access(st, target, call.site, text, writes=True, library="cupy", stream=stream)
+
+    def do_cupy_asarray(self, call: Call, st: State) -> Value:
+        """``cupy.asarray(host, blocking=False)``: pinned memory is read in place, and kept alive meanwhile (CS-18)."""
+        source = call.args[0] if call.args else UNKNOWN
+        text = f"{call.text.rpartition('.')[2]}()"
+        objects = [v for v in iterate(source) if isinstance(v, Object)]
+        if any(self.place(st, v) == "device" for v in objects):
+            if text != "array()" or call.kwargs.get("copy") == Const(False):
+                return source
+            return self.operation(st, [source], call.site, text, library="cupy")
+        made = self.new_tensor(st, call.site, text, library="cupy", place="device", written=False)
+        self.upload(st, made, source, None, call, text, frozenset({"kept alive"}))
+        self.wait_where(st, self.flag(call.kwargs.get("blocking"), st, call.node), None, call)
+        return made
+
+    # -- functions and methods ---------------------------------------------------------------------------------------
+
+    def do_cupy_function(self, call: Call, st: State) -> Value:
+        """A function of CuPy: an operation on the current stream."""
+        name = call.text.rpartition(".")[2]
+        if name[:1].isupper() or name in apis.ARRAY_TYPES:
+            return UNKNOWN if name[:1].isupper() else PLAIN
+        out = call.kwargs.get("out")
+        operands = [*call.args, *(v for k, v in call.kwargs.items() if k != "out")]
+        text = f"{name}()"
+        if name in apis.FACTORIES:
+            return self.array_factory(name, call, st)
+        if out is not None and out != NONE:
+            for value in self.tensor_results(st, out):
+                self.in_place(st, value, operands, call.site, text)
+            return out
+        if name in apis.ARRAY_WRITING_FUNCTIONS and call.args:
+            self.in_place(st, call.args[0], call.args[1:], call.site, text)
+            return NONE
+        if name in ("split", "array_split", "hsplit", "vsplit"):
+            return self.pieces(call, st)
+        if name in apis.ARRAY_VIEW_FUNCTIONS:
+            return self.reshaped(call.args[0], call) if call.args else UNKNOWN
+        if name in ("nonzero", "unique", "flatnonzero", "argwhere") or (name == "where" and len(call.args) == 1):
+            return self.do_blocking_operation(call, st)
+        return self.operation(st, operands, call.site, text, library="cupy")
+
+    def array_factory(self, name: str, call: Call, st: State) -> Value:
+        """A fresh array; the ``_like`` ones read only the shape of their argument."""
+        written = not name.startswith("empty")
+        return self.new_tensor(st, call.site, f"{name}()", library="cupy", place="device", written=written)
+
+    def do_cupy_factory(self, call: Call, st: State) -> Value:
+        """``cupy.empty``."""
+        return self.array_factory("empty", call, st)
+
+    def reshaped(self, value: Value, call: Call) -> Value:
+        """The same memory under other axes."""
+        return union(
+            (Tensor(v.name, parts.reshaped(v.part, call.node), v.numpy) if isinstance(v, Tensor) else v, guard)
+            for v, guard in alternatives(value)
+        )
+
+    def pieces(self, call: Call, st: State) -> Value:
+        """``split(x, n)``: views that have nothing in common."""
+        base = call.args[0] if call.args else UNKNOWN
+        count = call.get(1, "indices_or_sections")
+        number = count.value if isinstance(count, Const) and isinstance(count.value, int) else None
+        if not isinstance(base, Tensor) or number is None or not 0 < number <= MAX_PIECES:
+            return base
+        return Tuple(
+            tuple(Tensor(base.name, parts.section(base.part, call.node, i), base.numpy) for i in range(number))
+        )
+
+    def array_method(self, receiver: Value, first: Object, name: str, call: Call, st: State) -> Value | None:
+        """A method that NumPy's and CuPy's arrays have and torch's tensors have not, or not so."""
+        if name in apis.ARRAY_WRITING_METHODS:
+            self.in_place(st, receiver, call.everything(), call.site, f"{name}()")
+            return NONE
+        if name in ("reshape", "ravel", "transpose", "swapaxes", "view"):
+            return self.reshaped(receiver, call)
+        if name in ("tobytes", "tofile", "dump", "dumps"):
+            self.read_on_host(st, receiver, call.site, f"{name}()")
+            return PLAIN
+        return None
+
+    def is_array(self, st: State, value: Object) -> bool:
+        """Whether this is an array of NumPy's or CuPy's."""
+        return (isinstance(value, Tensor) and value.numpy) or self.library_of(st, [value]) == "cupy"
+
+    # -- pinned memory (CS-19) ---------------------------------------------------------------------------------------
+
+    def do_cupy_pinned(self, call: Call, st: State) -> Value:
+        """Pinned memory as an array: a block that another array has left may still be in use by a copy."""
+        name = self.fresh(call.node, st, "pinned")
+        st.store[(name, "@place")] = Const("pinned")
+        st.store[(name, "@library")] = Const("cupy")
+        value = Tensor(name, None, True)
+        self.stack[-1].temporaries.append(value)
+        self.allocate(st, name, "cupy", call.site, Stream(PINNED_POOL, "cupy"))
+        return value
+
+    # -- raw pointers ------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def pointee(value: Value) -> Value:
+        """The array that an address leads to."""
+        found = []
+        for inner, guard in alternatives(value):
+            while isinstance(inner, Partial) and inner.function == POINTER:
+                inner = inner.args[0]
+            found.append((inner, guard))
+        return union(found) if found else UNKNOWN
+
+    def tensor_attribute(self, base: Tensor, name: str, st: State, node: cst.CSTNode) -> Value:
+        """``x.data``, ``x.data.ptr``, ``x.ctypes.data``: addresses; ``x.real`` and ``x.imag``: parts."""
+        if name == "ctypes" or (name in ("data", "ptr", "mem") and self.is_array(st, base)):
+            return Partial(POINTER, (base,), ())
+        if name in ("real", "imag"):
+            return Tensor(base.name, parts.component(base.part, name), base.numpy)
+        if name in ("T", "flat", "mT"):
+            return Tensor(base.name, parts.reshaped(base.part, name), base.numpy)
+        return super().tensor_attribute(base, name, st, node)
+
+    def pointer_method(self, pointer: Partial, name: str, call: Call, st: State) -> Value:
+        """A method of ``MemoryPointer``; those without ``_async`` run on the legacy default stream (CS-27)."""
+        target = self.pointee(pointer)
+        own = name.endswith("_async")
+        stream = self.given_stream(call.get(2, "stream")) if own else Stream(AMBIENT, "cupy")
+        text = f"{name}()"
+        other = self.pointee(call.args[0]) if call.args else UNKNOWN
+        if name.startswith("memset"):
+            self.access(st, target, call.site, text, writes=True, library="cupy", stream=stream)
+        elif name.startswith("copy_to_host"):
+            self.transfer(st, other, target, stream, call, text)
+        elif name.startswith("copy_from"):
+            self.transfer(st, target, other, stream, call, text)
+        else:
+            return UNKNOWN
+        if not own and not name.startswith(("memset", "copy_from_device")):
+            self.synchronize_stream(st, stream, "cupy", call.site)
+        return NONE
+
+    def transfer(
+        self, st: State, target: Value, source: Value, stream: Value | None, call: Call, text: str
+    ) -> None:
+        """A raw copy: of host memory only pinned is touched by the stream."""
+        for value, writes in ((source, False), (target, True)):
+            for inner, guard in self.tensors(st, value):
+                one = union([(inner, guard)])
+                if not self.is_host(st, inner):
+                    self.access(st, one, call.site, text, writes=writes, library="cupy", stream=stream)
+                elif self.is_pinned(st, inner):
+                    tags = frozenset({"d2h" if writes else "h2d"})
+                    self.access(st, one, call.site, text, writes=writes, library="cupy", stream=stream, tags=tags)
+                else:
+                    self.host_access(st, one, call.site, text, writes=writes)
+
+    def do_raw_copy(self, call: Call, st: State) -> Value:
+        """``runtime.memcpyAsync(dst, src, size, kind, stream)``; ``memcpy`` is a legacy action that blocks the host."""
+        pointers = [self.pointee(v) for v in call.args[:2]]
+        if len(pointers) < 2:
+            return NONE
+        name = call.text.rpartition(".")[2]
+        own = name.endswith("Async")
+        stream = self.given_stream(call.get(4, "stream")) if own else Stream(AMBIENT, "cupy")
+        self.transfer(st, pointers[0], pointers[1], stream, call, f"{name}()")
+        if not own:
+            self.synchronize_stream(st, stream, "cupy", call.site)
+        return NONE
+
+    def do_raw_fill(self, call: Call, st: State) -> Value:
+        """``runtime.memsetAsync(ptr, value, size, stream)``."""
+        name = call.text.rpartition(".")[2]
+        own = name.endswith("Async")
+        stream = self.given_stream(call.get(3, "stream")) if own else Stream(AMBIENT, "cupy")
+        if call.args:
+            target = self.pointee(call.args[0])
+            self.access(st, target, call.site, f"{name}()", writes=True, library="cupy", stream=stream)
+        return NONE
+
+    def do_raw_wait(self, call: Call, st: State) -> Value:
+        """``runtime.streamWaitEvent(stream, event)``."""
+        for event in self.event_of(call.get(1, "event")):
+            self.wait_for(st, event, self.given_stream(call.get(0, "stream")), "cupy", call.site)
+        return NONE
+
+    def do_raw_record(self, call: Call, st: State) -> Value:
+        """``runtime.eventRecord(event, stream)``."""
+        for event in self.event_of(call.get(0, "event")):
+            self.own_events.add(event.name)
+            self.record(st, event, self.given_stream(call.get(1, "stream")), "cupy", call.site)
+        return NONE
+
+    def do_pointed_array(self, call: Call, st: State) -> Value:
+        """``cupy.ndarray(shape, dtype, memptr)``: an array over memory that something else owns."""
+        pointer = call.get(2, "memptr")
+        memory = self.pointee(pointer) if pointer is not None else UNKNOWN
+        if any(isinstance(v, Tensor) for v in iterate(memory)):
+            return union((Tensor(v.name, v.part), g) for v, g in alternatives(memory) if isinstance(v, Tensor))
+        return self.new_tensor(st, call.site, "ndarray()", library="cupy", place="device", written=False)
+
+    def do_pointer_to(self, call: Call, st: State) -> Value:
+        """``UnownedMemory(ptr, ...)``, ``MemoryPointer(mem, offset)``, ``c_void_p(address)``: the same address."""
+        return call.args[0] if call.args else UNKNOWN
+
+    # -- kernels of the user's own -----------------------------------------------------------------------------------
+
+    def do_make_kernel(self, call: Call, st: State) -> Value:
+        """A kernel: which arguments it writes, its source says."""
+        name = self.fresh(call.node, st, "kernel")
+        st.store[(name, "@kernel")] = Const(call.text.rpartition(".")[2])
+        texts = [v.value for v in call.everything() if isinstance(v, Const) and isinstance(v.value, str)]
+        st.store[(name, "@source")] = Const(tuple(texts))
+        return Opaque(name)
+
+    def kernel_of(self, function: Value, st: State) -> Opaque | None:
+        """The kernel a value stands for."""
+        for inner in iterate(function):
+            if isinstance(inner, Method):
+                inner = inner.receiver
+            if isinstance(inner, Opaque):
+                for name in inner.name.chain():
+                    if (name, "@kernel") in st.store:
+                        return Opaque(name)
+        return None
+
+    def compiled(self, unit: FunctionUnit) -> str | None:
+        """Whether a function of the file is compiled into a kernel: ``fuse`` or ``rawkernel``; None if it is not."""
+        for decorator in unit.decorators:
+            first, _, rest = decorator.partition(".")
+            name = ".".join(filter(None, (self.file.imports.get(first, first), rest)))
+            if name in apis.COMPILERS:
+                return apis.COMPILERS[name]
+        return None
+
+    def launch_compiled(self, unit: FunctionUnit, kind: str, call: Call, st: State) -> Value:
+        """A kernel that is written in Python: what its body assigns to it writes."""
+        stream = None
+        arguments = list(call.args)
+        grid = call.kwargs.pop("@grid", None)
+        if isinstance(grid, Tuple) and len(grid.items) > 2:
+            stream = self.given_stream(grid.items[2])
+        elif kind == "rawkernel" and grid is None and len(arguments) >= 3 and isinstance(arguments[2], Tuple):
+            stream = self.given_stream(call.get(4, "stream"))
+            arguments = list(arguments[2].items)
+        if kind == "fuse":
+            return self.operation(st, call.everything(), call.site, f"{unit.name}()", library="cupy")
+        names = [p.name.value for p in (*unit.node.params.posonly_params, *unit.node.params.params)]
+        written = assigned_elements(unit.node)
+        library = self.library_of(st, arguments)
+        for name, value in zip(names, arguments):
+            self.access(st, value, call.site, f"{unit.name}()", writes=name in written, library=library, stream=stream)
+        return NONE
+
+    def launch_kernel(self, function: Value, kernel: Opaque, call: Call, st: State, method: str = "") -> Value:
+        """``kernel((grid,), (block,), (args...), stream=None)`` or an elementwise kernel's call."""
+        kind = st.store.get((kernel.name, "@kernel"))
+        stream = self.given_stream(call.kwargs.pop("stream", None))
+        text = "kernel launch"
+        if kind == Const("RawModule"):
+            if method == "get_function" and call.args and isinstance(call.args[0], Const):
+                one = Opaque(self.fresh(call.node, st, "kernel"))
+                st.store[(one.name, "@kernel")] = Const("RawKernel")
+                source = st.store.get((kernel.name, "@source"), Const(()))
+                assert isinstance(source, Const)
+                st.store[(one.name, "@source")] = Const((*source.value, call.args[0].value))
+                return one
+            return UNKNOWN
+        if kind == Const("RawKernel"):
+            if len(call.args) < 3:
+                return UNKNOWN
+            packed = call.args[2]
+            arguments = list(packed.items) if isinstance(packed, Tuple) else [packed]
+            directions = self.directions(kernel, st)
+            assumed = Assumed.NOTHING if directions else Assumed.UNMODELLED
+            for position, value in enumerate(arguments):
+                writes = not (position < len(directions) and directions[position])
+                self.access(
+                    st, value, call.site, text, writes=writes, library="cupy", stream=stream, assumed=assumed
+                )
+            return NONE
+        inputs = self.input_count(kernel, st)
+        out = call.kwargs.get("out")
+        outputs = [out] if out is not None and out != NONE else []
+        values = list(call.args)
+        if inputs is not None and len(values) > inputs:
+            outputs += values[inputs:]
+            values = values[:inputs]
+        for value in values:
+            self.access(st, value, call.site, text, writes=False, library="cupy", stream=stream)
+        for value in outputs:
+            self.access(st, value, call.site, text, writes=True, library="cupy", stream=stream)
+        if outputs:
+            return outputs[0]
+        return self.new_tensor(st, call.site, text, library="cupy", place="device", stream=stream)
+
+    def sources(self, kernel: Opaque, st: State) -> tuple[str, ...]:
+        """The strings a kernel was made with."""
+        found = st.store.get((kernel.name, "@source"))
+        return tuple(found.value) if isinstance(found, Const) else ()
+
+    def input_count(self, kernel: Opaque, st: State) -> int | None:
+        """How many arguments of an elementwise kernel are read; what follows them is written."""
+        texts = self.sources(kernel, st)
+        if not texts:
+            return None
+        return len([p for p in texts[0].split(",") if p.strip()])
+
+    def directions(self, kernel: Opaque, st: State) -> list[bool]:
+        """For each parameter of a raw kernel whether it is only read (a ``const`` pointer or a scalar)."""
+        texts = self.sources(kernel, st)
+        names = {t for t in texts if t.isidentifier()}
+        for text in texts:
+            for name, parameters in _KERNEL.findall(text):
+                if name in names or len(_KERNEL.findall(text)) == 1:
+                    return [_READ_ONLY.search(p) is not None or "*" not in p for p in parameters.split(",")]
+        return []
+
+
+def assigned_elements(node: cst.CSTNode) -> set[str]:
+    """The names whose elements a function's body assigns, or hands to an atomic operation."""
+    found: set[str] = set()
+
+    def target(expression: cst.BaseExpression) -> None:
+        if isinstance(expression, cst.Subscript) and isinstance(expression.value, cst.Name):
+            found.add(expression.value.value)
+
+    class Finder(cst.CSTVisitor):
+        def visit_AssignTarget(self, inner: cst.AssignTarget) -> None:  # noqa: N802 - LibCST's name
+            target(inner.target)
+
+        def visit_AugAssign(self, inner: cst.AugAssign) -> None:  # noqa: N802 - LibCST's name
+            target(inner.target)
+
+        def visit_Call(self, inner: cst.Call) -> None:  # noqa: N802 - LibCST's name
+            function = inner.func
+            atomic = isinstance(function, cst.Attribute) and (
+                function.attr.value.startswith("atomic")
+                or (isinstance(function.value, cst.Attribute) and function.value.attr.value == "atomic")
+            )
+            if atomic and inner.args and isinstance(inner.args[0].value, cst.Name):
+                found.add(inner.args[0].value.value)
+
+    node.visit(Finder())
+    return found
+
+
+POINTER = Api("pointer")
+MAX_PIECES = 8
+_KERNEL = re.compile(r"__global__\s+(?:[\w:]+\s*\([^()]*\)\s+)?void\s+(?:__launch_bounds__\s*\([^()]*\)\s*)?(\w+)\s*\(([^)]*)\)")
+_READ_ONLY = re.compile(r"\bconst\b[^*]*\*|\*\s*__restrict__\s+const\b.*\bconst\b")
