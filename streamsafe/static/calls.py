@@ -991,7 +991,7 @@ class Calls(Arrays):
         if isinstance(receiver, Opaque):
             return self.opaque_method(receiver, name, call, st)
         if isinstance(receiver, Device):
-            return PLAIN
+            return self.do_synchronize_device(call, st) if name == "synchronize" else PLAIN
         if isinstance(receiver, Const):
             for value in call.everything():
                 self.read_on_host(st, value, call.site, f"{name}()")

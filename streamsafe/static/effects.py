@@ -333,6 +333,7 @@ class Effects:
             made: None
             for made, ways in st.order.iterate()
             if made.timeline != learner
+            and isinstance(made.buffer, Name)
             and any(not way.carriers & bit and not path.contradicts(way.guard) for way in ways)
         }
 
@@ -708,6 +709,8 @@ class Effects:
             table = dict(st.order.accesses(buffer))
             for made in table:
                 if made.timeline == stream.name or made.timeline in covered:
+                    continue
+                if "kept alive" in made.detail.tags:  # type: ignore[attr-defined]
                     continue
                 st.order.made.setdefault(("pool", stream.name), {})
                 pooled = made._replace(buffer=("pool", stream.name), part=release, writes=True)

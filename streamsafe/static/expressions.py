@@ -502,8 +502,7 @@ class Expressions(Captures):
         if isinstance(base, (Stream, Event)) and name in ("ptr", "cuda_stream", "device", "stream_id"):
             return base if name in ("ptr", "cuda_stream") else PLAIN
         if isinstance(base, Stream) and name == "done":
-            self.query_stream(st, base, self.site(node))
-            return PLAIN
+            return self.query_stream(st, base, self.site(node))
         if isinstance(base, Event) and name == "done":
             return self.query_event(st, base, self.site(node))
         if isinstance(base, Object):
@@ -733,7 +732,9 @@ class Expressions(Captures):
     # -- operators -----------------------------------------------------------------------------------------------
 
     def _binary(self, node: cst.BinaryOperation, st: State) -> Value:
-        return self.binary(self.eval(node.left, st), self.eval(node.right, st), node, st)
+        left, right = self.eval(node.left, st), self.eval(node.right, st)
+        number = _computed(node.operator, left, right)
+        return number if number is not None else self.binary(left, right, node, st)
 
     def binary(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value:
         """Arithmetic: on tensors an operation, on clocks a duration."""
@@ -1080,6 +1081,32 @@ def _key(value: Value) -> Hashable | None:
         keys = tuple(_key(v) for v in value.items)
         return None if None in keys else keys
     return None
+
+
+def _computed(operator: cst.BaseBinaryOp, left: Value, right: Value) -> Const | None:
+    """Whole numbers are computed: they index lists and bound slices."""
+    if not (isinstance(left, Const) and isinstance(right, Const)):
+        return None
+    if type(left.value) is not int or type(right.value) is not int:
+        return None
+    function = _INTEGER_OPERATORS.get(type(operator))
+    try:
+        result = function(left.value, right.value) if function is not None else None
+    except (ZeroDivisionError, ValueError):
+        return None
+    return Const(result) if isinstance(result, int) and abs(result) < 1 << 62 else None
+
+
+_INTEGER_OPERATORS: dict[type[cst.CSTNode], Callable[[int, int], int]] = {
+    cst.Add: lambda a, b: a + b,
+    cst.Subtract: lambda a, b: a - b,
+    cst.Multiply: lambda a, b: a * b,
+    cst.FloorDivide: lambda a, b: a // b,
+    cst.Modulo: lambda a, b: a % b,
+    cst.LeftShift: lambda a, b: a << b if 0 <= b < 62 else 0,
+    cst.BitXor: lambda a, b: a ^ b,
+    cst.BitAnd: lambda a, b: a & b,
+}
 
 
 def _compare(operator: cst.BaseCompOp, left: Any, right: Any) -> bool | None:

@@ -518,8 +518,7 @@ class Tensors(Expressions):
 
     def query_stream(self, st: State, stream: Stream, site: Site) -> Value:
         """A query that is true is an edge to the host (TS-20); where it is false nothing is known."""
-        key = ("idle", stream.name)
-        outcomes = self.condition(key, (stream.name,), st, True)
+        outcomes = self.asked(st, site)
         for outcome, guard in outcomes:
             if outcome:
                 st.order.learn(HOST, stream.name, guard=guard)
@@ -527,12 +526,17 @@ class Tensors(Expressions):
 
     def query_event(self, st: State, event: Event, site: Site, *others: Event) -> Value:
         """A query that is true is an edge to the host (TS-16)."""
-        outcomes = self.condition(("done", event.name, site.node), (event.name,), st, True)
+        outcomes = self.asked(st, site)
         for outcome, guard in outcomes:
             if outcome:
                 for one in (event, *others):
                     st.order.learn(HOST, one.name, guard=guard)
         return self.guarded(outcomes)
+
+    def asked(self, st: State, site: Site) -> Outcomes:
+        """How a question to the device comes out this time: asked again it is another question."""
+        flag = self.fresh(site.node, st, "asked")
+        return self.condition(("truth", flag), (flag,), st, True)
 
     @staticmethod
     def guarded(outcomes: list[tuple[bool, Guard]]) -> Value:
