@@ -89,7 +89,7 @@ def test_a_second_install_is_the_first(simulation: Any) -> None:
 EXIT = """
 from streamsafe.runtime import simulate
 simulation = simulate.install(devices=2)
-import atexit, threading
+import atexit, sys, threading
 import cupy, cupyx, numpy
 stream = cupy.cuda.Stream(non_blocking=True)
 a = cupy.asarray(numpy.eye(4))
@@ -106,7 +106,7 @@ with stream:
     graph = stream.end_capture()
     graph.launch()
 event = stream.record()
-stream.launch_host_func(lambda _: print("called back"), None)
+stream.launch_host_func(sys.stdout.write, "called back\\n")
 with cupy.cuda.Device(1):
     other = cupy.cuda.Stream()
     g = cupy.ones(4)
@@ -118,7 +118,7 @@ kernel((1,), (1,), (a,))
 cycle = [a, stream, event, graph]
 cycle.append(cycle)
 atexit.register(lambda ones=cupy.ones: ones(2))
-print("end")
+sys.stdout.write("end\\n")
 """
 
 

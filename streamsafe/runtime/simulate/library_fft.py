@@ -6,6 +6,7 @@ import threading
 from types import ModuleType
 from typing import Any
 
+from streamsafe.runtime.simulate.errors import SimulationLimit
 from streamsafe.runtime.simulate.libraries import WORKSPACE_BYTES, Recorder
 
 _CONSTANTS = {
@@ -74,7 +75,7 @@ def make_cufft(cupy: ModuleType, recorder: Recorder, version: int) -> ModuleType
             prealloc_plan: int = 0,
         ) -> None:
             if devices is not None:
-                raise NotImplementedError("multi-GPU FFT plans are not simulated")
+                raise SimulationLimit("multi-GPU FFT plans are not simulated")
             self.nx, self.fft_type, self.batch = nx, fft_type, batch
             self._allocate()
 

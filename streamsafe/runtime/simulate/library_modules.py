@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from types import ModuleType
 
@@ -26,6 +27,6 @@ def complete_libraries(cupy: ModuleType, recorder: Recorder, version: int) -> No
     replace_thrust(cupy, recorder)
     replace_generators(cupy, recorder)
     cupyx = importlib.import_module("cupyx")
-    # CuPy 14 wraps the compiled module in a Python one; in CuPy 13 it is the public module itself.
-    compiled = "cupyx.cusolver" if cupy.__version__.startswith("13.") else "cupyx._cusolver"
-    place(make_solver(compiled, cupy, recorder), cupyx)
+    # Later CuPy wraps the compiled module in a Python one; before, it is the public module itself.
+    wrapped = importlib.util.find_spec("cupyx._cusolver") is not None
+    place(make_solver("cupyx._cusolver" if wrapped else "cupyx.cusolver", cupy, recorder), cupyx)

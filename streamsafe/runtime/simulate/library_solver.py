@@ -116,7 +116,7 @@ class Solver:
 
 
 def make_solver(name: str, cupy: ModuleType, recorder: Recorder) -> ModuleType:
-    """Return a module that stands in for ``cupyx.cusolver`` (CuPy 13) or ``cupyx._cusolver`` (CuPy 14)."""
+    """Return a module that stands in for ``cupyx.cusolver`` or, where that is a wrapper, ``cupyx._cusolver``."""
     module = ModuleType(name, "Simulated cuSOLVER routines: logged, and computing nothing.")
     solver = Solver(cupy, recorder)
     for function in dir(solver):

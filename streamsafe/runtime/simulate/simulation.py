@@ -26,7 +26,7 @@ from streamsafe.runtime.simulate.runtime_memory import MemoryCalls
 from streamsafe.runtime.simulate.runtime_stream import StreamCalls
 from streamsafe.runtime.simulate.values import POLICIES, Policy, Values
 
-TESTED_VERSIONS = ("13.6.0", "14.2.0")
+TESTED_VERSIONS = ("13.6.0", "14.0.0", "14.0.1", "14.1.0", "14.1.1", "14.2.0")
 
 # C functions that compute without a device, and error constants: they stay CuPy's own.
 _NATIVE = {"check_status", "runtimeGetVersion", "_getCUDAMajorVersion", "get_build_version"}

@@ -34,6 +34,8 @@ _SCALAR_METHODS = {
 }
 _OWN_PACKAGES = ("cupy.", "cupyx.", "cupy_backends.", "streamsafe.runtime.")
 
+_ANY = "*"
+
 # Questions of CuPy's own Python code with a known answer, by module, function and conversion; from the local variables
 # of the function that asks. None: not known after all.
 _Answer = Callable[[Mapping[str, Any]], Any]
@@ -48,9 +50,22 @@ _KNOWN_ANSWERS: dict[tuple[str, str, str], _Answer] = {
     ("cupyx.scipy.sparse._dia", "__init__", "__bool__"): lambda _: False,
     # The matrix is finite, the library reports success.
     ("cupyx.scipy.linalg._decomp_lu", "_lu_factor", "__bool__"): lambda v: "dev_info" not in v,
-    # Arguments are in range.
-    ("cupy._statistics.order", "_quantile_is_valid", "__bool__"): lambda _: False,
+    # Arguments are in range: "if (x < 0).any(): raise ...", or the other way round.
+    ("cupy.random._generator", "choice", "__bool__"): lambda _: True,
+    ("cupy.random._generator", _ANY, "__bool__"): lambda _: False,
+    ("cupy._statistics.histogram", "_get_bin_edges", "__bool__"): lambda _: False,
+    ("cupy._statistics.histogram", "histogramdd", "__bool__"): lambda _: False,
     ("cupy._statistics.histogram", "bincount", "__bool__"): lambda _: False,
+    ("cupy._statistics.meanvar", "average", "__bool__"): lambda _: False,
+    ("cupy._indexing.generate", _ANY, "__bool__"): lambda _: False,
+    ("cupy._manipulation.kind", "asarray_chkfinite", "__bool__"): lambda _: True,
+    # CuPy 13 asks whether a quantile is out of range, CuPy 14 (with a local xp) whether it is in range.
+    ("cupy._statistics.order", "_quantile_is_valid", "__bool__"): lambda v: "xp" in v,
+    # Nothing is not-a-number, and the libraries report success.
+    ("cupy._statistics.order", "nanmin", "__bool__"): lambda _: False,
+    ("cupy._statistics.order", "nanmax", "__bool__"): lambda _: False,
+    ("cupy.linalg._util", _ANY, "__bool__"): lambda _: False,
+    ("cupy.linalg._norms", "cond", "__bool__"): lambda _: False,
     # minlength is the number of bins the program expects.
     ("cupy._statistics.histogram", "bincount", "__int__"): lambda v: (
         v["minlength"] - 1 if v["minlength"] else None
@@ -180,11 +195,14 @@ def _origin(method: str) -> tuple[str, str | None, Any]:
         module = frame.f_globals.get("__name__", "")
         if not f"{module}.".startswith(_OWN_PACKAGES):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}", entry, None
-        known = _KNOWN_ANSWERS.get((module, frame.f_code.co_name, method))
-        answer = None if known is None else known(frame.f_locals)
-        if answer is not None:
-            return "", None, answer
         if module.startswith("cupy"):
-            entry = f"{module.split('.')[0]}.{frame.f_code.co_name}()"
+            name = frame.f_code.co_name
+            known = _KNOWN_ANSWERS.get((module, name, method)) or _KNOWN_ANSWERS.get((module, _ANY, method))
+            # Only the function that asks knows what the question is about, not its callers.
+            if entry is None and known is not None:
+                answer = known(frame.f_locals)
+                if answer is not None:
+                    return "", None, answer
+            entry = f"{module.split('.')[0]}.{name}()"
         frame = frame.f_back
     return "<unknown>", entry, None
