@@ -136,7 +136,6 @@ class Scheduler:
         self.stream_table: dict[int, Stream] = {}
         self.defaults: dict[tuple[int, int, int], Stream] = {}
         self._handles = Handles()
-        self._lock = lock
 
     def abandon(self, lock: threading.RLock) -> None:  # type: ignore[valid-type, unused-ignore]
         """Drop all unfinished work: in a forked child nothing will finish it."""
