@@ -19,10 +19,15 @@ def annotate(kernel: Any, reads: Iterable[str | int] = (), writes: Iterable[str 
     Raises:
         TypeError: ``kernel`` has no name.
     """
-    from streamsafe.runtime.cupy.signatures import annotations, base_name
+    from streamsafe.runtime.cupy.signatures import annotated, base_name, revision
 
-    name = kernel if isinstance(kernel, str) else getattr(kernel, "name", None) or getattr(kernel, "__name__", None)
+    name = (
+        kernel
+        if isinstance(kernel, str)
+        else getattr(kernel, "name", None) or getattr(kernel, "__name__", None)
+    )
     if not isinstance(name, str):
         raise TypeError(f"{kernel!r} is no kernel: it has no name")
-    annotations[base_name(name)] = (frozenset(reads), frozenset(writes))
+    annotated[base_name(name)] = (frozenset(reads), frozenset(writes))
+    revision[0] += 1
     return kernel

@@ -25,7 +25,12 @@ def _use(array: numpy.ndarray[Any, Any]) -> tuple[Any, ...]:
     pointer = array.__array_interface__["data"][0] if array.dtype.hasobject else array.ctypes.data
     size = array.nbytes
     if array.flags.forc:
-        return ((HOST, pointer, pointer + size, array.shape, None, array.itemsize), "", str(array.dtype), True)
+        return (
+            (HOST, pointer, pointer + size, array.shape, None, array.itemsize),
+            "",
+            str(array.dtype),
+            True,
+        )
     low = high = pointer
     for extent, stride in zip(array.shape, array.strides, strict=True):
         if extent == 0:
@@ -35,7 +40,9 @@ def _use(array: numpy.ndarray[Any, Any]) -> tuple[Any, ...]:
             low += reach
         else:
             high += reach
-    kept = [(n, abs(stride)) for n, stride in zip(array.shape, array.strides, strict=True) if n > 1 and stride]
+    kept = [
+        (n, abs(stride)) for n, stride in zip(array.shape, array.strides, strict=True) if n > 1 and stride
+    ]
     shape, strides = tuple(n for n, _ in kept), tuple(stride for _, stride in kept)
     region = (HOST, low, high + array.itemsize, shape, strides, array.itemsize)
     return (region, "", str(array.dtype), True)
@@ -91,10 +98,48 @@ _WRITTEN = {
 
 # Functions that look at shape and type only, or return a view.
 _METADATA = frozenset(
-    "shape ndim size may_share_memory shares_memory result_type can_cast min_scalar_type iscomplexobj isrealobj "
-    "empty_like zeros_like ones_like full_like reshape ravel transpose swapaxes moveaxis rollaxis squeeze expand_dims "
-    "broadcast_to broadcast_arrays atleast_1d atleast_2d atleast_3d split array_split hsplit vsplit dsplit real imag "
-    "diagonal flip fliplr flipud rot90 ndim".split()
+    [
+        "shape",
+        "ndim",
+        "size",
+        "may_share_memory",
+        "shares_memory",
+        "result_type",
+        "can_cast",
+        "min_scalar_type",
+        "iscomplexobj",
+        "isrealobj",
+        "empty_like",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "reshape",
+        "ravel",
+        "transpose",
+        "swapaxes",
+        "moveaxis",
+        "rollaxis",
+        "squeeze",
+        "expand_dims",
+        "broadcast_to",
+        "broadcast_arrays",
+        "atleast_1d",
+        "atleast_2d",
+        "atleast_3d",
+        "split",
+        "array_split",
+        "hsplit",
+        "vsplit",
+        "dsplit",
+        "real",
+        "imag",
+        "diagonal",
+        "flip",
+        "fliplr",
+        "flipud",
+        "rot90",
+        "ndim",
+    ]
 )
 
 
@@ -103,7 +148,7 @@ def _single(index: Any) -> Any:
     parts = index if isinstance(index, tuple) else (index,)
     kept = []
     for part in parts:
-        if isinstance(part, (bool, numpy.bool_)) or isinstance(part, (list, numpy.ndarray)):
+        if isinstance(part, (bool, numpy.bool_, list, numpy.ndarray)):
             return None
         if isinstance(part, (int, numpy.integer)):
             number = int(part)
@@ -112,7 +157,7 @@ def _single(index: Any) -> Any:
     return tuple(kept)
 
 
-class PinnedArray(numpy.ndarray):  # type: ignore[type-arg]
+class PinnedArray(numpy.ndarray):
     """A pinned array whose elements cannot be read or written behind the session's back. Views of it are too."""
 
     __slots__ = ()
@@ -187,13 +232,13 @@ class PinnedArray(numpy.ndarray):  # type: ignore[type-arg]
         return format(self.view(numpy.ndarray), spec)
 
     @property
-    def data(self) -> memoryview:  # type: ignore[override]
+    def data(self) -> memoryview:
         """The buffer, which is the host's to read from here on."""
         _tell([self], [], "data")
         return self.view(numpy.ndarray).data
 
     @property
-    def flat(self) -> Any:  # type: ignore[override]
+    def flat(self) -> Any:
         """An iterator over the elements."""
         _tell([self], [], "flat")
         return self.view(numpy.ndarray).flat
@@ -204,7 +249,9 @@ def _method(name: str, *, writes: bool) -> Callable[..., Any]:
 
     def method(self: PinnedArray, *args: Any, **kwargs: Any) -> Any:
         others = list(_found([list(args), kwargs]))
-        _tell(others if writes else [self, *others], [self] if writes else list(_found(kwargs.get("out"))), name)
+        _tell(
+            others if writes else [self, *others], [self] if writes else list(_found(kwargs.get("out"))), name
+        )
         return plain(self.view(numpy.ndarray), *_stripped(args), **_stripped(kwargs))
 
     method.__name__ = name
@@ -212,12 +259,54 @@ def _method(name: str, *, writes: bool) -> Callable[..., Any]:
     return method
 
 
-_READERS = (
-    "__bool__ __int__ __float__ __complex__ __index__ __contains__ __repr__ __str__ __copy__ all any argmax argmin "
-    "argpartition argsort astype choose compress conj copy cumprod cumsum dot dump dumps flatten item max mean min "
-    "nonzero prod ptp repeat round searchsorted std sum take tobytes tofile tolist tostring trace var"
-).split()
-_WRITERS = "fill itemset partition put resize setfield sort".split()
+_READERS = [
+    "__bool__",
+    "__int__",
+    "__float__",
+    "__complex__",
+    "__index__",
+    "__contains__",
+    "__repr__",
+    "__str__",
+    "__copy__",
+    "all",
+    "any",
+    "argmax",
+    "argmin",
+    "argpartition",
+    "argsort",
+    "astype",
+    "choose",
+    "compress",
+    "conj",
+    "copy",
+    "cumprod",
+    "cumsum",
+    "dot",
+    "dump",
+    "dumps",
+    "flatten",
+    "item",
+    "max",
+    "mean",
+    "min",
+    "nonzero",
+    "prod",
+    "ptp",
+    "repeat",
+    "round",
+    "searchsorted",
+    "std",
+    "sum",
+    "take",
+    "tobytes",
+    "tofile",
+    "tolist",
+    "tostring",
+    "trace",
+    "var",
+]
+_WRITERS = ["fill", "itemset", "partition", "put", "resize", "setfield", "sort"]
 
 for _name in _READERS + _WRITERS:
     if hasattr(numpy.ndarray, _name):
@@ -254,7 +343,7 @@ def install(patches: Patches) -> None:
         patches.wrap(numpy, name, _converter)
 
 
-# -- plain arrays in pinned memory -----------------------------------------------------------------------------------------
+# -- plain arrays in pinned memory -----------------------------------------------------------------------------------
 
 
 class _Print(NamedTuple):
@@ -298,7 +387,11 @@ class Fingerprints:
         """The memory goes back to its pool, or a write to it was seen: its contents may change."""
         if not self.pending:
             return
-        self.pending = [taken for taken in self.pending if not (taken.address < stop and start < taken.address + taken.size)]
+        self.pending = [
+            taken
+            for taken in self.pending
+            if not (taken.address < stop and start < taken.address + taken.size)
+        ]
 
 
 def _fingerprint(address: int, size: int) -> int:

@@ -15,11 +15,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import TextIO, cast
+from typing import TYPE_CHECKING, TextIO
 
 from streamsafe.order.hazard import Hazard
 from streamsafe.runtime.present import as_dict, describe
 from streamsafe.runtime.session import MODES, Mode, Session, StreamHazardError, sanitize
+
+if TYPE_CHECKING:
+    from streamsafe.runtime.simulate import Simulation
 
 
 class LaunchError(Exception):
@@ -120,7 +123,7 @@ def _output(path: str) -> Iterator[TextIO]:
         yield file
 
 
-def _simulate() -> object:
+def _simulate() -> Simulation:
     from streamsafe.runtime import simulate
 
     try:
@@ -144,7 +147,11 @@ class _Program:
             code = self._module_code() if what.module else self._script_code()
         except (OSError, ImportError, SyntaxError, ValueError) as error:
             raise LaunchError(f"cannot run {what.target}: {error}") from error
-        sys.argv[:] = [self.module.__file__ or what.target, *what.arguments] if what.module else [what.target, *what.arguments]
+        sys.argv[:] = (
+            [self.module.__file__ or what.target, *what.arguments]
+            if what.module
+            else [what.target, *what.arguments]
+        )
         sys.path.insert(0, os.getcwd() if what.module else str(Path(what.target).resolve().parent))
         sys.modules["__main__"] = self.module
         try:
@@ -234,12 +241,16 @@ def _suspects(what: Launch) -> frozenset[tuple[str, int]]:
         command += ["--threads"] if what.threads else []
         command += [text for entry in what.ignore for text in ("--ignore", entry)]
         command += ["-m", what.target] if what.module else ["--", what.target]
-        subprocess.run([*command, *what.arguments], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [*command, *what.arguments], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             hazards = json.loads(Path(report).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise LaunchError("the first run, which looks for what to delay, did not end") from error
-    places = [hazard["first"]["stack"][0] for hazard in hazards if hazard["first"] and hazard["first"]["stack"]]
+    places = [
+        hazard["first"]["stack"][0] for hazard in hazards if hazard["first"] and hazard["first"]["stack"]
+    ]
     return frozenset((place["filename"], place["line"]) for place in places)
 
 
@@ -252,7 +263,7 @@ def from_environment(value: str) -> None:
     mode = {"1": "raise", "true": "raise"}.get(value.lower(), value.lower())
     if mode not in MODES:
         raise ValueError(f"STREAMSAFE is {value!r}: it must be 1, raise, warn or collect")
-    manager = sanitize(cast(Mode, mode))
+    manager = sanitize(mode)
     session = manager.__enter__()
 
     def close() -> None:

@@ -84,7 +84,7 @@ def enter(session: Session, *, threads: bool = False, host: bool = True, trace: 
                 release()
             raise
         if threads:
-            from streamsafe.runtime import threads as thread_edges
+            import streamsafe.runtime.threads as thread_edges
 
             session._threads = Patches()
             thread_edges.install(session._threads, monitor)

@@ -1,20 +1,19 @@
-"""The process's registry while a session is open: timelines by (device, raw handle), memory by address, the engine.
+"""What a program has, while a session is open: timelines by (device, raw handle), memory by address, the engine.
 
-Nothing here knows CuPy: a front end tells the monitor what is enqueued, in its own words, and the monitor asks the engine,
+Nothing here knows CuPy: a front end tells the monitor what is enqueued, and the monitor asks the engine,
 decides with the open sessions what is reported, raised or kept for later.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
-from streamsafe.order.checker import CaptureMode, Checker, Graph, Kind, Owner
+from streamsafe.order.checker import Checker, Graph, Kind, Owner
 from streamsafe.order.hazard import Access, Conflict, Facts, Hazard, Memory, Note
 from streamsafe.order.memory import Space, Use
 from streamsafe.runtime import sites
@@ -111,15 +110,17 @@ class Monitor:
     def stream(self, device: int, handle: int, kind: Kind | None = None, name: str = "") -> Hashable:
         """The timeline of a raw handle, registered on first sight.
 
-        Handles 0 and 1 are the legacy default stream, 2 the calling thread's own. An unknown other handle is of the given
-        ``kind``.
+        Handles 0 and 1 are the legacy default stream, 2 the calling thread's own. An unknown other handle is of
+        the given ``kind``.
         """
         if handle <= PER_THREAD:
             if handle == PER_THREAD:
                 key: Hashable = (device, PER_THREAD, local.queue)
                 if (device, -local.queue) not in self._streams:
                     self._streams[device, -local.queue] = key
-                    self.checker.stream(key, device=device, kind="per-thread", name=name or "the per-thread default stream")
+                    self.checker.stream(
+                        key, device=device, kind="per-thread", name=name or "the per-thread default stream"
+                    )
                 return key
             handle = LEGACY
         found = self._streams.get((device, handle))
@@ -128,7 +129,9 @@ class Monitor:
                 kind, name = "legacy", name or "the null stream"
             found = self._streams[device, handle] = (device, handle)
             with self.lock:
-                self.checker.stream(found, device=device, kind=kind or "blocking", name=name or _stream_name(handle))
+                self.checker.stream(
+                    found, device=device, kind=kind or "blocking", name=name or _stream_name(handle)
+                )
             if self.one_device:
                 self.by_handle[handle] = found
         return found
@@ -226,7 +229,9 @@ class Monitor:
         if hazard is not None:
             raise StreamHazardError(hazard)
 
-    def order(self, verb: Callable[..., list[Conflict] | None], *arguments: Hashable, may_raise: bool = True) -> None:
+    def order(
+        self, verb: Callable[..., list[Conflict] | None], *arguments: Hashable, may_raise: bool = True
+    ) -> None:
         """A record, wait or synchronize: ``verb`` is the engine's; its conflicts are illegal uses in a capture.
 
         Raises:
@@ -261,7 +266,9 @@ class Monitor:
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
-    def allocate(self, space: Space, start: int, size: int, *, stream: Hashable, owner: Owner, fresh: bool = False) -> int:
+    def allocate(
+        self, space: Space, start: int, size: int, *, stream: Hashable, owner: Owner, fresh: bool = False
+    ) -> int:
         """A block is handed out; returns its serial number, to be given to :meth:`freed`."""
         serial = next(self._serials)
         with self.lock:
@@ -273,7 +280,14 @@ class Monitor:
             self._owners[space, start] = serial
             site = sites.capture(2)
             self.checker.allocate(
-                space, start, size, stream=stream, owner=owner, site=site, name=sites.name_of(site), fresh=fresh
+                space,
+                start,
+                size,
+                stream=stream,
+                owner=owner,
+                site=site,
+                name=sites.name_of(site),
+                fresh=fresh,
             )
         return serial
 
@@ -304,7 +318,13 @@ class Monitor:
             raise StreamHazardError(hazard)
 
     def violation(
-        self, name: str, operation: str, message: str = "", *, timeline: str = "the host", may_raise: bool = True
+        self,
+        name: str,
+        operation: str,
+        message: str = "",
+        *,
+        timeline: str = "the host",
+        may_raise: bool = True,
     ) -> None:
         """An operation that is illegal where it stands, told by the rule of that name.
 

@@ -46,7 +46,7 @@ class Patches:
         return None if before is _ABSENT else before
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
-        """Replaces ``owner.name``, or what it inherits, by ``make(original)``; False when there is no such attribute."""
+        """Replaces ``owner.name``, or what it inherits, by ``make(original)``; False when there is none."""
         original = owner.__dict__.get(name, _ABSENT) if isinstance(owner, type) else _ABSENT
         if original is _ABSENT:
             original = getattr(owner, name, _ABSENT)

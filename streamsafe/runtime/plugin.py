@@ -10,7 +10,6 @@ import pytest
 
 if TYPE_CHECKING:
     from streamsafe.order.hazard import Hazard
-    from streamsafe.runtime.session import Session
 
 MODES = ("raise", "warn", "collect", "simulate")
 MARKER = "streamsafe(mode='raise', threads=False, host=True, ignore=()): check this test for stream hazards."
@@ -18,9 +17,8 @@ OPT_OUT = "no_streamsafe: do not check this test for stream hazards."
 
 _on = pytest.StashKey[bool]()
 _mode = pytest.StashKey[str]()
-_found = pytest.StashKey["list[tuple[str, Hazard]]"]()
 _simulation = pytest.StashKey[Any]()
-_sessions = pytest.StashKey["list[tuple[Any, Session]]"]()
+_sessions = pytest.StashKey[list[Any]]()
 _PROPERTY = "streamsafe_hazard"
 
 
@@ -36,7 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="check tests for stream hazards: raise (the default), warn or collect; simulate: without a GPU",
     )
     parser.addini("streamsafe", "check tests for CUDA stream hazards", type="bool", default=False)
-    parser.addini("streamsafe_ignore", "hazards that are not reported (CODE[:FILE[::FUNCTION]])", type="linelist")
+    parser.addini(
+        "streamsafe_ignore", "hazards that are not reported (CODE[:FILE[::FUNCTION]])", type="linelist"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,7 +50,6 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"STREAMSAFE is {variable!r}: it must be 1, {', '.join(MODES)}")
     config.stash[_on] = option is not None or bool(config.getini("streamsafe"))
     config.stash[_mode] = "raise" if option in (None, "simulate") else option
-    config.stash[_found] = []
     if option == "simulate":
         from streamsafe.runtime import simulate
 

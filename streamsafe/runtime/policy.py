@@ -17,6 +17,7 @@ from streamsafe.static.suppress import Suppression, find
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+
 @dataclass(frozen=True)
 class Allowance:
     """What is not reported: hazards that have one of the codes, in a file and in a function.

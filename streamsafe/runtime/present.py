@@ -27,10 +27,8 @@ def describe(hazard: Hazard, *, snippets: bool = False) -> str:
         lines.append(f"  {label + ':':7}{access.operation} {does} on {access.timeline}{_where(access.stack)}")
         if snippets and access.stack:
             lines.extend(f"    {line}" for line in snippet(access.stack[0]))
-    for note in hazard.notes:
-        lines.append(f"  note:  {note.message}{_where(note.stack)}")
-    for edge in hazard.edges:
-        lines.append(f"  edge:  {edge.message}{_where(edge.stack)}")
+    lines.extend(f"  note:  {note.message}{_where(note.stack)}" for note in hazard.notes)
+    lines.extend(f"  edge:  {edge.message}{_where(edge.stack)}" for edge in hazard.edges)
     if hazard.help:
         lines.append(f"  fix:   {hazard.help}")
     if hazard.count > 1:
@@ -96,7 +94,9 @@ def _place(stack: tuple[Frame, ...]) -> dict[str, Any]:
 
 
 def _related(access: Access, hazard: Hazard) -> dict[str, Any]:
-    message = f"{access.operation} on {access.timeline} {access.reads_or_writes} {hazard.memory.name or 'it'} here"
+    message = (
+        f"{access.operation} on {access.timeline} {access.reads_or_writes} {hazard.memory.name or 'it'} here"
+    )
     return {**_place(access.stack), "message": message}
 
 

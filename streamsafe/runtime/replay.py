@@ -26,7 +26,9 @@ FOUND = "found"
 
 def places(hazard: Hazard) -> tuple[Any, ...]:
     """A hazard's code and the lines of its accesses: what a suppression in a trace is about."""
-    lines = [(each.stack[0].filename, each.stack[0].line) if each.stack else None for each in accesses(hazard)]
+    lines = [
+        (each.stack[0].filename, each.stack[0].line) if each.stack else None for each in accesses(hazard)
+    ]
     return (hazard.code, *lines)
 
 

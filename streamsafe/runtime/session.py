@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from streamsafe.order.hazard import Conflict, Hazard
-from streamsafe.runtime.present import describe
 from streamsafe.runtime.policy import Allowance, identity, parse_allowance, suppressed
+from streamsafe.runtime.present import describe
 
 if TYPE_CHECKING:
     from streamsafe.runtime.patches import Patches
@@ -123,7 +123,9 @@ class Session:
             codes: dict[str, int] = {}
             for hazard in self.hazards:
                 codes[hazard.code] = codes.get(hazard.code, 0) + 1
-            found = ", ".join(f"{code} x{count}" if count > 1 else code for code, count in sorted(codes.items()))
+            found = ", ".join(
+                f"{code} x{count}" if count > 1 else code for code, count in sorted(codes.items())
+            )
             plural = "s" if len(self.hazards) > 1 else ""
             text = f"streamsafe: {len(self.hazards)} hazard{plural} ({found}; met {total} times)"
         if self.suppressed:
@@ -143,8 +145,8 @@ def warn(hazard: Hazard) -> None:
 class sanitize:
     """Checks the order of CUDA work while a block, or a decorated function, runs.
 
-    Work enqueued before counts as finished. A session inside another joins it: both see the hazards found while the inner
-    one lasts, and the inner one's mode decides.
+    Work enqueued before counts as finished. A session inside another joins it: both see the hazards found while the
+    inner one lasts, and the inner one's mode decides.
 
     Args:
         mode: ``raise`` raises :class:`StreamHazardError` before the operation that completes a hazard is enqueued,

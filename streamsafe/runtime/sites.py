@@ -35,7 +35,7 @@ def internal(code: CodeType) -> bool:
 
 
 def _is_internal(filename: str) -> bool:
-    if filename.startswith(_HERE) or filename.startswith("<frozen"):
+    if filename.startswith((_HERE, "<frozen")):
         return True
     for root in _ROOTS:
         if filename.startswith(root):
@@ -80,7 +80,11 @@ def frames(site: Site | None) -> tuple[Frame, ...]:
     if not site:
         return ()
     return tuple(
-        Frame(code.co_filename, line_of(code, offset), code.co_qualname if sys.version_info >= (3, 11) else code.co_name)
+        Frame(
+            code.co_filename,
+            line_of(code, offset),
+            getattr(code, "co_qualname", code.co_name),
+        )
         for code, offset in pairs(site)
         if not internal(code)
     )
@@ -106,7 +110,9 @@ def line_of(code: CodeType, offset: int) -> int:
 @lru_cache(maxsize=4096)
 def assigned(code: CodeType, offset: int) -> str:
     """The name to which the result of a call instruction is bound at once (``x``, ``self.stream``), or nothing."""
-    instructions = [each for each in dis.get_instructions(code) if each.opname not in ("CACHE", "NOP", "COPY")]
+    instructions = [
+        each for each in dis.get_instructions(code) if each.opname not in ("CACHE", "NOP", "COPY")
+    ]
     following = iter(each for each in instructions if each.offset > offset)
     owner = ""
     for instruction in following:

@@ -162,10 +162,20 @@ class Timeline:
         tracks = {lane: number for number, lane in enumerate(self.lanes, 1)}
         for step in self.steps:
             tracks.setdefault(step.lane, len(tracks) + 1)
-        out: list[dict[str, Any]] = [{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "streamsafe"}}]
+        out: list[dict[str, Any]] = [
+            {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "streamsafe"}}
+        ]
         for lane, track in tracks.items():
             out.append({"ph": "M", "pid": 1, "tid": track, "name": "thread_name", "args": {"name": lane}})
-            out.append({"ph": "M", "pid": 1, "tid": track, "name": "thread_sort_index", "args": {"sort_index": track}})
+            out.append(
+                {
+                    "ph": "M",
+                    "pid": 1,
+                    "tid": track,
+                    "name": "thread_sort_index",
+                    "args": {"sort_index": track},
+                }
+            )
         for step in self.steps:
             event: dict[str, Any] = {
                 "ph": "X",
@@ -186,7 +196,13 @@ class Timeline:
         for number, (source, target, name) in enumerate(flows, 1):
             for phase, position in (("s", source), ("f", target)):
                 step = self.steps[position]
-                flow: dict[str, Any] = {"ph": phase, "pid": 1, "tid": tracks[step.lane], "id": number, "name": name}
+                flow: dict[str, Any] = {
+                    "ph": phase,
+                    "pid": 1,
+                    "tid": tracks[step.lane],
+                    "id": number,
+                    "name": name,
+                }
                 flow |= {"cat": name, "ts": step.index * STEP_US + 1}
                 if phase == "f":
                     flow["bp"] = "e"
@@ -218,7 +234,9 @@ class Timeline:
         start = max((first if first is not None else second) - 2, 0)
         shown = list(range(start, min(second + 2, len(self.steps))))
         wanted = {self.steps[second].lane} | ({self.steps[first].lane} if first is not None else set())
-        wanted |= {self.steps[position].lane for edge in self.edges for position in edge if set(edge) <= set(shown)}
+        wanted |= {
+            self.steps[position].lane for edge in self.edges for position in edge if set(edge) <= set(shown)
+        }
         shown = [position for position in shown if self.steps[position].lane in wanted][-40:]
         lanes = [lane for lane in self.lanes if lane in wanted]
         width, height, left = 118, 74, 190
@@ -227,7 +245,9 @@ class Timeline:
             for column, position in enumerate(shown)
         }
         right = left + len(shown) * width + 20
-        parts = [f'<svg viewBox="0 0 {right} {40 + len(lanes) * height}" role="img" aria-label="the two accesses">']
+        parts = [
+            f'<svg viewBox="0 0 {right} {40 + len(lanes) * height}" role="img" aria-label="the two accesses">'
+        ]
         for row, lane in enumerate(lanes):
             y = 40 + row * height + 16
             parts.append(f'<text class="lane" x="8" y="{y + 5}">{html.escape(lane)}</text>')
@@ -237,9 +257,9 @@ class Timeline:
                 parts.append(_arrow(places[source], places[target], "edge"))
         if first is not None and first in places and second in places:
             parts.append(_arrow(places[first], places[second], "gap"))
-            x = (places[first][0] + places[second][0] + 100) / 2
-            y = (places[first][1] + places[second][1] + 32) / 2
-            parts.append(f'<text class="gap" x="{x}" y="{y}">no edge</text>')
+            across = (places[first][0] + places[second][0] + 100) / 2
+            down = (places[first][1] + places[second][1] + 32) / 2
+            parts.append(f'<text class="gap" x="{across}" y="{down}">no edge</text>')
         for position, (x, y) in places.items():
             step = self.steps[position]
             role = "first" if position == first else "second" if position == second else step.kind

@@ -17,7 +17,8 @@ import streamsafe
 ROOT = Path(__file__).resolve().parents[2] / "fixtures" / "runtime"
 HEADER = re.compile(r"^# (expect|needs): (.*)$", re.M)
 PROGRAMS = sorted(
-    (path for folder in ("rows", "programs") for path in (ROOT / folder).glob("*.py")), key=lambda path: str(path)
+    (path for folder in ("rows", "programs") for path in (ROOT / folder).glob("*.py")),
+    key=lambda path: str(path),
 )
 
 

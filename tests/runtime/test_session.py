@@ -11,7 +11,6 @@ import pytest
 
 import streamsafe
 from streamsafe.runtime import policy
-
 from tests.runtime.helpers import Program, codes
 
 
@@ -62,12 +61,15 @@ def test_a_hazard_is_raised_once(program: Program) -> None:
 
 
 def test_never_replaces_an_exception(program: Program) -> None:
-    with pytest.raises(KeyError, match="the program's own"), streamsafe.sanitize() as session:
+    def body() -> None:
         program.write()
         try:
             raise KeyError("the program's own")
         finally:
             program.read()
+
+    with pytest.raises(KeyError, match="the program's own"), streamsafe.sanitize() as session:
+        body()
     assert codes(session) == ["SS101"]
 
 
@@ -84,12 +86,15 @@ def test_deferred_hazards_are_raised_at_the_next_call(program: Program) -> None:
 
 
 def test_deferred_hazards_are_raised_at_the_latest_on_exit(program: Program) -> None:
-    with pytest.raises(streamsafe.StreamHazardError), streamsafe.sanitize():
+    def body() -> None:
         program.write()
         try:
             raise KeyError
         except KeyError:
             program.read()
+
+    with pytest.raises(streamsafe.StreamHazardError), streamsafe.sanitize():
+        body()
 
 
 def test_work_before_the_session_is_finished(program: Program) -> None:

@@ -1,4 +1,4 @@
-"""Captures and graphs: what a capture leaves is kept by the handle of the executable graph, and replayed at its launch."""
+"""Captures and graphs: what a capture leaves is kept by the executable graph's handle, and replayed at its launch."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ from cupy.cuda.function import Function, Module
 from cupy.cuda.memory import MemoryPointer
 
 from streamsafe.runtime.cupy import uses
-from streamsafe.runtime.cupy.signatures import Signature, annotations, base_name, signature
 from streamsafe.runtime.cupy.interop import operand
 from streamsafe.runtime.cupy.perturb import delayed
+from streamsafe.runtime.cupy.signatures import Signature, annotated, base_name, revision, signature
 from streamsafe.runtime.cupy.state import MAJOR, plain_pointer, state, timeline
 from streamsafe.runtime.patches import Patches
 
@@ -30,7 +30,7 @@ _plain_call = Function.__call__
 _plain_linear = Function.linear_launch
 
 _GENERATED = {"_ind", "_in_ind", "_segment_size"}
-_PREFIX = re.compile(r"^(?:cupyx?_)(?:cub_)?(?:copy__)?")
+_PREFIX = re.compile(r"^cupyx?_(?:cub_)?")
 
 
 class TracedFunction(Function):
@@ -41,15 +41,19 @@ class TracedFunction(Function):
         self.name = base_name(module.expression(name))
         self.operation = self.name
         self.parameters = module.signature(name)
-        generated = self.parameters is not None and any(p.name in _GENERATED for p in self.parameters.parameters)
+        generated = self.parameters is not None and any(
+            p.name in _GENERATED for p in self.parameters.parameters
+        )
         if generated:
             self.operation = _label(self.name)
         self.generated = generated
-        self.stamp = len(annotations)
+        self.stamp = revision[0]
         self.directions = _directions(self.parameters, self.name, generated)
         # In CuPy 13 a reduction's launch is a C function that prints and drops exceptions.
-        self.silent = MAJOR < 14 and self.parameters is not None and any(
-            p.name == "_in_ind" for p in self.parameters.parameters
+        self.silent = (
+            MAJOR < 14
+            and self.parameters is not None
+            and any(p.name == "_in_ind" for p in self.parameters.parameters)
         )
 
     def _tell(self, args: Any, stream: Any) -> None:
@@ -59,8 +63,8 @@ class TracedFunction(Function):
         plain_pointer.pending = False
         reads: list[uses.Touch] = []
         writes: list[uses.Touch] = []
-        if self.stamp != len(annotations):
-            self.stamp = len(annotations)
+        if self.stamp != revision[0]:
+            self.stamp = revision[0]
             self.directions = _directions(self.parameters, self.name, self.generated)
         directions = self.directions
         known = len(directions)
@@ -126,7 +130,7 @@ class TracedModule(Module):
 
     def expression(self, name: str) -> str:
         """What the user calls a function that has a lowered name."""
-        return self.lowered.get(name, name)
+        return str(self.lowered.get(name, name))
 
     def signature(self, name: str) -> Signature | None:
         """What the kernel does with its parameters, as far as the source says."""
@@ -144,7 +148,7 @@ def _label(name: str) -> str:
 
 
 def _directions(known: Signature | None, name: str, generated: bool) -> tuple[str, ...]:
-    reads, writes = annotations.get(name, (frozenset(), frozenset()))
+    reads, writes = annotated.get(name, (frozenset(), frozenset()))
     if known is None:
         named = {place for place in reads | writes if isinstance(place, int)}
         return tuple(
@@ -222,7 +226,7 @@ def flush(stale: Callable[[Function], bool]) -> None:
     doomed = {id(function) for function in functions}
 
     def holds(value: Any) -> bool:
-        return id(value) in doomed or type(value) is tuple and any(id(part) in doomed for part in value)
+        return id(value) in doomed or (type(value) is tuple and any(id(part) in doomed for part in value))
 
     pairs = [held for held in gc.get_referrers(*functions) if type(held) is tuple]
     for holder in gc.get_referrers(*functions, *pairs):

@@ -20,15 +20,33 @@ from streamsafe.runtime.cupy.state import state, timeline, timeline_of_handle
 from streamsafe.runtime.patches import Patches
 
 Wrapped = Callable[..., Any]
+Patch = Callable[[Patches, ModuleType], None]
 
 _LETTER = {"s": 4, "d": 8, "c": 8, "z": 16}
-_CUDA_TYPES = {0: 4, 1: 8, 2: 2, 3: 1, 4: 8, 5: 16, 6: 4, 7: 2, 8: 1, 9: 2, 10: 4, 12: 4, 14: 2, 15: 4, 24: 8, 26: 8}
+_CUDA_TYPES = {
+    0: 4,
+    1: 8,
+    2: 2,
+    3: 1,
+    4: 8,
+    5: 16,
+    6: 4,
+    7: 2,
+    8: 1,
+    9: 2,
+    10: 4,
+    12: 4,
+    14: 2,
+    15: 4,
+    24: 8,
+    26: 8,
+}
 """Bytes of a ``cudaDataType``."""
 _NCCL_TYPES = {0: 1, 1: 1, 2: 4, 3: 4, 4: 8, 5: 8, 6: 2, 7: 4, 8: 8, 9: 2}
 """Bytes of an ``ncclDataType``."""
 
 
-# -- operands from raw pointers ------------------------------------------------------------------------------------------
+# -- operands from raw pointers --------------------------------------------------------------------------------------
 
 
 def _operand(text: str, values: dict[str, int], itemsize: int) -> tuple[int, uses.Touch] | None:
@@ -105,7 +123,7 @@ def _raw(call: table.Call, letter: str, name: str) -> Callable[[Wrapped], Wrappe
 
 def _typed(names: str) -> list[tuple[str, str]]:
     """The (name, type letter) pairs that names with ``{t}`` stand for."""
-    pairs = []
+    pairs: list[tuple[str, str]] = []
     for name in names.split():
         letters = "sdcz" if "{t}" in name else name[:1]
         pairs.extend((name.replace("{t}", letter), letter) for letter in letters)
@@ -141,7 +159,8 @@ def _solver(name: str, read: frozenset[int]) -> Callable[[Wrapped], Wrapped]:
         def called(*args: Any, **kwargs: Any) -> Any:
             monitor = state.monitor
             if monitor is not None:
-                reads, writes = [], []
+                reads: list[uses.Touch] = []
+                writes: list[uses.Touch] = []
                 for position, argument in enumerate(args[1:], 1):
                     if isinstance(argument, int) and argument > 1 << 16:
                         block = memory.block_at(argument)
@@ -232,7 +251,7 @@ def _collective(name: str, parameters: list[str], reads: str, writes: str) -> Ca
     return make
 
 
-# -- operands that are arrays ------------------------------------------------------------------------------------------------
+# -- operands that are arrays ----------------------------------------------------------------------------------------
 
 
 def _arrays(value: Any, depth: int = 0) -> list[Any]:
@@ -241,7 +260,11 @@ def _arrays(value: Any, depth: int = 0) -> list[Any]:
         return [value]
     if depth < 2 and isinstance(value, (list, tuple)):
         return [array for part in value for array in _arrays(part, depth + 1)]
-    parts = [getattr(value, name, None) for name in ("data", "indices", "indptr", "row", "col")] if depth < 2 and hasattr(value, "nnz") else []
+    parts = (
+        [getattr(value, name, None) for name in ("data", "indices", "indptr", "row", "col")]
+        if depth < 2 and hasattr(value, "nnz")
+        else []
+    )
     return [part for part in parts if isinstance(part, uses.array_type)]
 
 
@@ -265,7 +288,9 @@ def _array_function(name: str, *, method: bool = False) -> Callable[[Wrapped], W
             result = original(*args, **kwargs)
             fresh = [a for a in _arrays(result) if id(a) not in written]
             if fresh:
-                monitor.access(timeline(monitor), (), [uses.of_array(a) for a in fresh], name, may_raise=False)
+                monitor.access(
+                    timeline(monitor), (), [uses.of_array(a) for a in fresh], name, may_raise=False
+                )
             return result
 
         return called
@@ -313,7 +338,9 @@ def _patch_textures(patches: Patches, texture: ModuleType) -> None:
         def copy_from(self: Any, in_arr: Any, stream: Any = None) -> Any:
             monitor = state.monitor
             if monitor is not None and isinstance(in_arr, uses.array_type):
-                monitor.access(timeline(monitor, stream), [uses.of_array(in_arr)], [_texels(self)], "copy_from")
+                monitor.access(
+                    timeline(monitor, stream), [uses.of_array(in_arr)], [_texels(self)], "copy_from"
+                )
             return original(self, in_arr, stream)
 
         return copy_from
@@ -322,7 +349,9 @@ def _patch_textures(patches: Patches, texture: ModuleType) -> None:
         def copy_to(self: Any, out_arr: Any, stream: Any = None) -> Any:
             monitor = state.monitor
             if monitor is not None and isinstance(out_arr, uses.array_type):
-                monitor.access(timeline(monitor, stream), [_texels(self)], [uses.of_array(out_arr)], "copy_to")
+                monitor.access(
+                    timeline(monitor, stream), [_texels(self)], [uses.of_array(out_arr)], "copy_to"
+                )
             return original(self, out_arr, stream)
 
         return copy_to
@@ -336,26 +365,38 @@ def _texels(array: Any) -> uses.Touch:
     return uses.of_bytes("texture", int(array.ptr), 1)
 
 
-# -- modules, now or when they are imported ------------------------------------------------------------------------------------
+# -- modules, now or when they are imported --------------------------------------------------------------------------
 
 
-_MODULES: dict[str, Callable[[Patches, ModuleType], None]] = {
-    "cupy_backends.cuda.libs.cublas": lambda p, m: _patch_calls(p, m, table.CUBLAS, "cuBLAS"),
-    "cupy_backends.cuda.libs.curand": lambda p, m: _patch_calls(p, m, table.CURAND, "cuRAND"),
+def _calls(calls: Sequence[table.Call], library: str) -> Patch:
+    return lambda patches, module: _patch_calls(patches, module, calls, library)
+
+
+def _functions(pattern: str) -> Patch:
+    return lambda patches, module: _patch_arrays(patches, module, pattern)
+
+
+def _methods(classes: dict[str, str]) -> Patch:
+    return lambda patches, module: _patch_methods(patches, module, classes)
+
+
+_MODULES: dict[str, Patch] = {
+    "cupy_backends.cuda.libs.cublas": _calls(table.CUBLAS, "cuBLAS"),
+    "cupy_backends.cuda.libs.curand": _calls(table.CURAND, "cuRAND"),
     "cupy_backends.cuda.libs.cusolver": _patch_solver,
     "cupy_backends.cuda.libs.nccl": _patch_nccl,
     "cupy.cuda.cufft": _patch_fft,
     "cupy.cuda.texture": _patch_textures,
     "cupy.cuda.thrust": _patch_sorts,
-    **{name: lambda p, m, pattern=pattern: _patch_arrays(p, m, pattern) for name, pattern in table.ARRAY_FUNCTIONS.items()},
-    **{name: lambda p, m, classes=classes: _patch_methods(p, m, classes) for name, classes in table.ARRAY_METHODS.items()},
+    **{name: _functions(pattern) for name, pattern in table.ARRAY_FUNCTIONS.items()},
+    **{name: _methods(classes) for name, classes in table.ARRAY_METHODS.items()},
 }
 
 
 class _OnImport(importlib.abc.MetaPathFinder):
     """Patches a library's module when it is first imported: loading all of them up front would take seconds."""
 
-    def __init__(self, patches: Patches, wanted: dict[str, Callable[[Patches, ModuleType], None]]) -> None:
+    def __init__(self, patches: Patches, wanted: dict[str, Patch]) -> None:
         self.patches = patches
         self.wanted = dict(wanted)
 

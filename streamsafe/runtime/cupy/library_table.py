@@ -1,8 +1,9 @@
 """What library calls read and write, as data. Operands are named after the parameters of CuPy's bindings.
 
-An operand is written ``name:shape``, with the shape as ``rows,columns,leading dimension`` of a column-major matrix,
-``n*increment`` of a vector, or ``batch@stride:rows,columns,leading dimension``. ``?`` after a dimension name swaps rows and
-columns when that operation argument transposes. ``*`` alone means: to the end of the block.
+An operand is written ``name:rows,columns,leading,transposed,stride,batch/type#size``: a column-major matrix, or a batch
+of them. ``rows`` to ``batch`` are numbers or names of parameters; where the parameter ``transposed`` is not 0, rows and
+columns change places; ``type`` names a parameter that holds a ``cudaDataType``; ``size`` is the bytes of an element.
+What is left out at the end does not matter. ``name:*`` goes to the end of the block.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ class Call(NamedTuple):
 
 
 CUBLAS: tuple[Call, ...] = (
-    Call("{t}gemm", "h transa transb m n k alpha A lda B ldb beta C ldc", "A:m,k,lda,transa B:k,n,ldb,transb", "C:m,n,ldc"),
+    Call(
+        "{t}gemm",
+        "h transa transb m n k alpha A lda B ldb beta C ldc",
+        "A:m,k,lda,transa B:k,n,ldb,transb",
+        "C:m,n,ldc",
+    ),
     Call(
         "{t}gemmStridedBatched",
         "h transa transb m n k alpha A lda strideA B ldb strideB beta C ldc strideC batch",
@@ -47,12 +53,14 @@ CUBLAS: tuple[Call, ...] = (
     ),
     Call(
         "gemmStridedBatchedEx",
-        "h transa transb m n k alpha A Atype lda strideA B Btype ldb strideB beta C Ctype ldc strideC batch computeType algo",
+        "h transa transb m n k alpha A Atype lda strideA B Btype ldb strideB beta C Ctype ldc strideC batch type algo",
         "A:m,k,lda,transa,strideA,batch/Atype B:k,n,ldb,transb,strideB,batch/Btype",
         "C:m,n,ldc,,strideC,batch/Ctype",
     ),
     Call("{t}gemv", "h trans m n alpha A lda x incx beta y incy", "A:m,n,lda x:*", "y:*"),
-    Call("{t}ger {t}geru {t}gerc", "h m n alpha x incx y incy A lda", "x:m,1,m y:n,1,n A:m,n,lda", "A:m,n,lda"),
+    Call(
+        "{t}ger {t}geru {t}gerc", "h m n alpha x incx y incy A lda", "x:m,1,m y:n,1,n A:m,n,lda", "A:m,n,lda"
+    ),
     Call("{t}dot {t}dotu {t}dotc", "h n x incx y incy result", "x:n,1,n y:n,1,n", "result:1,1,1"),
     Call("{t}nrm2 {t}asum", "h n x incx result", "x:n,1,n", "result:1,1,1"),
     Call("i{t}amax i{t}amin", "h n x incx result", "x:n,1,n", "result:1,1,1"),
@@ -84,7 +92,23 @@ CUSOLVER: dict[str, tuple[str, str]] = {
     "ormqr": ("h side trans m n k A lda tau C ldc work lwork devInfo", "A tau"),
     "unmqr": ("h side trans m n k A lda tau C ldc work lwork devInfo", "A tau"),
     **dict.fromkeys(
-        "potrf getrf geqrf orgqr ungqr gesvd gebrd syevd heevd syevj heevj gesvdj sytrf potrfBatched potrsBatched".split(),
+        [
+            "potrf",
+            "getrf",
+            "geqrf",
+            "orgqr",
+            "ungqr",
+            "gesvd",
+            "gebrd",
+            "syevd",
+            "heevd",
+            "syevj",
+            "heevj",
+            "gesvdj",
+            "sytrf",
+            "potrfBatched",
+            "potrsBatched",
+        ],
         ("h", ""),
     ),
 }

@@ -38,7 +38,9 @@ _plain = {
     )
 }
 
-IN_CAPTURE = "the stream is capturing: nothing can be copied between host and device until the graph is launched"
+IN_CAPTURE = (
+    "the stream is capturing: nothing can be copied between host and device until the graph is launched"
+)
 
 
 class Owner:
@@ -124,7 +126,9 @@ def refuse_in_capture(monitor: Monitor, queue: Hashable, operation: str) -> None
         monitor.report([conflict])
 
 
-def host_to_device(monitor: Monitor, source: int, target: uses.Touch, size: int, stream: Any, operation: str) -> None:
+def host_to_device(
+    monitor: Monitor, source: int, target: uses.Touch, size: int, stream: Any, operation: str
+) -> None:
     """An asynchronous copy from the host: pinned memory of the user's is read while the copy runs."""
     if monitor.delay is not None:
         delayed(monitor, stream)
@@ -193,7 +197,9 @@ class TracedMemoryPointer(MemoryPointer):
     def copy_from_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
         monitor = state.monitor
         if monitor is not None and size > 0:
-            host_to_device(monitor, _address(mem), uses.of_pointer(self, size), size, stream, "copy from host")
+            host_to_device(
+                monitor, _address(mem), uses.of_pointer(self, size), size, stream, "copy from host"
+            )
             pinned.copied_here()
         _plain["copy_from_host_async"](self, mem, size, stream)
 
@@ -206,7 +212,9 @@ class TracedMemoryPointer(MemoryPointer):
         monitor = state.monitor
         waits = None
         if monitor is not None and size > 0:
-            waits = device_to_host(monitor, uses.of_pointer(self, size), _address(mem), size, stream, "copy to host")
+            waits = device_to_host(
+                monitor, uses.of_pointer(self, size), _address(mem), size, stream, "copy to host"
+            )
         _plain["copy_to_host_async"](self, mem, size, stream)
         if monitor is not None and waits is not None:
             monitor.order(monitor.checker.synchronize_stream, waits)
@@ -236,7 +244,12 @@ def _tell_from_host_sync(target: MemoryPointer, mem: Any, size: int) -> None:
     monitor = state.monitor
     if monitor is not None and size > 0:
         host_to_device(
-            monitor, _address(mem), uses.of_pointer(target, size), size, cupy.cuda.Stream.null, "copy_from_host"
+            monitor,
+            _address(mem),
+            uses.of_pointer(target, size),
+            size,
+            cupy.cuda.Stream.null,
+            "copy_from_host",
         )
 
 
@@ -254,7 +267,7 @@ def _host_waits_for_legacy() -> None:
         monitor.order(monitor.checker.synchronize_stream, timeline_of_handle(monitor, LEGACY))
 
 
-# -- allocation ----------------------------------------------------------------------------------------------------------
+# -- allocation ------------------------------------------------------------------------------------------------------
 
 
 class Allocator:
@@ -295,7 +308,11 @@ def _hand_out(monitor: Monitor, memory: Any, start: int, size: int) -> Owner | N
     kind = type(memory)
     size = memory.size or size
     serial = monitor.allocate(
-        device, start, size, stream=timeline(monitor), owner="driver" if kind is memory_module.Memory else "cupy"
+        device,
+        start,
+        size,
+        stream=timeline(monitor),
+        owner="driver" if kind is memory_module.Memory else "cupy",
     )
     owner = Owner(monitor, device, start, serial)
     _blocks[start] = (size, device)
@@ -319,7 +336,11 @@ def install(patches: Patches) -> None:
 
     def thread_setter(original: Callable[..., None]) -> Callable[..., None]:
         def set_thread_local_allocator(allocator: Any) -> None:
-            original(None if allocator is None or isinstance(allocator, Allocator) and allocator is None else _wrap(allocator))
+            original(
+                None
+                if allocator is None or (isinstance(allocator, Allocator) and allocator is None)
+                else _wrap(allocator)
+            )
 
         return set_thread_local_allocator
 
@@ -334,8 +355,8 @@ def install(patches: Patches) -> None:
         patches.wrap(module, "set_allocator", setter)
         patches.wrap(module, "get_allocator", getter)
     patches.wrap(memory_module, "_set_thread_local_allocator", thread_setter)
-    for name in _plain:
-        patches.wrap(MemoryPointer, name, lambda original, name=name: _for_plain_pointers(original, name))
+    for name, original in _plain.items():
+        patches.attribute(MemoryPointer, name, _for_plain_pointers(original, name))
     for module in (memory_module, cupy.cuda):
         patches.attribute(module, "MemoryPointer", TracedMemoryPointer)
     convert_arrays(traced=True)
@@ -381,7 +402,12 @@ def _for_plain_pointers(original: Any, name: str) -> Any:
 def convert(array: Any, wanted: type = TracedMemoryPointer) -> None:
     """Gives an array a pointer of another type; nothing else about it changes."""
     pointer = array.data
-    if pointer is None or type(pointer) is wanted or pointer.ptr == 0 or not isinstance(pointer, MemoryPointer):
+    if (
+        pointer is None
+        or type(pointer) is wanted
+        or pointer.ptr == 0
+        or not isinstance(pointer, MemoryPointer)
+    ):
         return
     replacement = wanted(pointer.mem, pointer.ptr - pointer.mem.ptr)
     if wanted is TracedMemoryPointer:

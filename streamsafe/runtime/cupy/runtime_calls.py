@@ -1,4 +1,4 @@
-"""Direct calls of ``cupy.cuda.runtime``: raw pointers, raw handles. CuPy's own calls are bound in C and come by elsewhere."""
+"""Direct calls of ``cupy.cuda.runtime``: raw pointers and handles. (CuPy's own calls are bound in C.)"""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ def copy(
     reads: list[uses.Touch] = []
     writes: list[uses.Touch] = []
     waits = synchronous
-    for pointer, sides, touched, index in ((source, _HOST_SOURCES, reads, 0), (target, _HOST_TARGETS, writes, 1)):
+    for pointer, sides, touched, index in (
+        (source, _HOST_SOURCES, reads, 0),
+        (target, _HOST_TARGETS, writes, 1),
+    ):
         on_host = _on_host(pointer, kind, sides)
 
         def side(start: int, length: int, on_host: bool = on_host) -> uses.Touch | None:
@@ -107,7 +110,7 @@ def _fill(monitor: Monitor, call: Call, pointer: int, size: int, handle: int, op
     return call()
 
 
-# -- one hook for each function ----------------------------------------------------------------------------------------------
+# -- one hook for each function --------------------------------------------------------------------------------------
 
 
 def _memcpy(m: Monitor, call: Call, dst: int, src: int, size: int, kind: int) -> Any:
@@ -118,7 +121,9 @@ def _memcpy_async(m: Monitor, call: Call, dst: int, src: int, size: int, kind: i
     return copy(m, call, dst, src, size, kind, stream, synchronous=False)
 
 
-def _memcpy_peer(m: Monitor, call: Call, dst: int, dst_device: int, src: int, src_device: int, size: int) -> Any:
+def _memcpy_peer(
+    m: Monitor, call: Call, dst: int, dst_device: int, src: int, src_device: int, size: int
+) -> Any:
     return copy(m, call, dst, src, size, private.memcpyDeviceToDevice, LEGACY, synchronous=True)
 
 
@@ -128,12 +133,23 @@ def _memcpy_peer_async(
     return copy(m, call, dst, src, size, private.memcpyDeviceToDevice, stream, synchronous=False)
 
 
-def _memcpy_2d(m: Monitor, call: Call, dst: int, dp: int, src: int, sp: int, width: int, height: int, kind: int) -> Any:
+def _memcpy_2d(
+    m: Monitor, call: Call, dst: int, dp: int, src: int, sp: int, width: int, height: int, kind: int
+) -> Any:
     return copy(m, call, dst, src, 0, kind, LEGACY, synchronous=True, rows=(sp, dp, width, height))
 
 
 def _memcpy_2d_async(
-    m: Monitor, call: Call, dst: int, dp: int, src: int, sp: int, width: int, height: int, kind: int, stream: int
+    m: Monitor,
+    call: Call,
+    dst: int,
+    dp: int,
+    src: int,
+    sp: int,
+    width: int,
+    height: int,
+    kind: int,
+    stream: int,
 ) -> Any:
     return copy(m, call, dst, src, 0, kind, stream, synchronous=False, rows=(sp, dp, width, height))
 
@@ -149,7 +165,9 @@ def _memset_async(m: Monitor, call: Call, ptr: int, value: int, size: int, strea
 def _malloc(m: Monitor, call: Call, size: int) -> Any:
     pointer = call()
     if pointer:
-        memory.remember(m, pointer, size, get_device_id(), owner="driver", stream=timeline_of_handle(m, LEGACY))
+        memory.remember(
+            m, pointer, size, get_device_id(), owner="driver", stream=timeline_of_handle(m, LEGACY)
+        )
     return pointer
 
 
@@ -221,7 +239,7 @@ def _query(m: Monitor, verb: Hook, carrier: Any, call: Call, captured: bool) -> 
     def done() -> bool:
         nonlocal status
         status = call()
-        return status == 0
+        return bool(status == 0)
 
     streams.ask(m, verb, carrier, done, captured)
     return status

@@ -1,7 +1,6 @@
 """What a kernel does with its parameters, read from its source: const is a read, the body decides about the rest.
 
-Kernels that CuPy generates (ufunc, elementwise, reduction, CUB block reductions) state it exactly: ``const`` for inputs,
-non-const for outputs. ``fuse`` and ``jit`` kernels and users' own have non-const parameters that are only read, so
+Kernels that CuPy generates (ufunc, elementwise, reduction, CUB block) state it exactly: ``const`` for inputs, non-const for outputs. ``fuse`` and ``jit`` kernels and users' own have non-const parameters that are only read, so
 their body is scanned. Where the body does not decide (the pointer is handed on, copied, cast) the direction is unknown.
 """
 
@@ -29,8 +28,11 @@ class Signature(NamedTuple):
     parameters: tuple[Parameter, ...]
 
 
-annotations: dict[str, tuple[frozenset[str | int], frozenset[str | int]]] = {}
+annotated: dict[str, tuple[frozenset[str | int], frozenset[str | int]]] = {}
 """Kernel's own name -> names or positions of the parameters that it reads, and writes, as users say."""
+
+revision = [0]
+"""How often ``annotated`` has changed."""
 
 _KERNEL = re.compile(r"__global__\b")
 _NAME = re.compile(r"([A-Za-z_]\w*)\s*\(")
@@ -145,7 +147,8 @@ def _scan(name: str, body: str) -> Direction:
     for _ in range(4):
         before = len(names)
         for known in tuple(names):
-            pattern = rf"(?:\*|&|auto|CArray<[^;{{}}]*?>)\s*(?:__restrict__\s*)?([A-Za-z_]\w*)\s*=\s*&?\s*{known}\b(?!\s*\()"
+            kind = r"(?:\*|&|auto|CArray<[^;{}]*?>)\s*(?:__restrict__\s*)?"
+            pattern = rf"{kind}([A-Za-z_]\w*)\s*=\s*&?\s*{known}\b(?!\s*\()"
             names.update(match.group(1) for match in re.finditer(pattern, body))
             names.update(
                 match.group(1) for match in re.finditer(rf"&\s*([A-Za-z_]\w*)\s*=\s*{known}\s*\[", body)
@@ -216,7 +219,7 @@ def _uses(name: str, body: str) -> Direction | None:
             continue
         elif re.search(r"(?:\*|\bauto)\s*\w+\s*=\s*(?:\([^()]*\)\s*)?$", before):
             continue  # an alias: what is done through it is looked at under its own name
-        elif before.endswith("*") or writes and re.match(_ASSIGN, rest):
+        elif before.endswith("*") or (writes and re.match(_ASSIGN, rest)):
             continue
         else:
             unknown = True

@@ -58,7 +58,7 @@ def timeline_of_handle(monitor: Monitor, handle: int) -> Hashable:
 
 
 def kind_of(handle: int) -> Kind:
-    """Whether a stream made elsewhere waits for the legacy default stream, as CUDA says; blocking when it cannot say."""
+    """Whether a stream made elsewhere waits for the legacy default stream: blocking when CUDA cannot say."""
     query = getattr(runtime, "streamGetFlags", None)
     if query is None:
         return "blocking"
@@ -79,7 +79,9 @@ def refuse_capture() -> None:
     except Exception:
         return
     if captures:
-        raise RuntimeError("sanitize() was entered while the current stream is being captured: enter it before")
+        raise RuntimeError(
+            "sanitize() was entered while the current stream is being captured: enter it before"
+        )
 
 
 def begin(monitor: Monitor) -> None:
@@ -96,6 +98,6 @@ def begin(monitor: Monitor) -> None:
 
 
 def called_here(depth: int = 2) -> tuple[int, int]:
-    """The instruction of the caller's caller: two hooks entered from one instruction were called by CuPy, not the user."""
+    """An instruction up the stack: two hooks entered from one instruction were called by CuPy, not by the user."""
     frame = sys._getframe(depth)
     return id(frame), frame.f_lasti

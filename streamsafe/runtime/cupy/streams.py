@@ -55,7 +55,7 @@ def install(patches: Patches) -> None:
         patches.wrap(module, "get_elapsed_time", _get_elapsed_time)
 
 
-# -- edges, also for direct calls of the runtime ---------------------------------------------------------------------------
+# -- edges, also for direct calls of the runtime ---------------------------------------------------------------------
 
 
 def recorded(monitor: Monitor, event: int, queue: Hashable, *, by_cupy: bool = False) -> None:
@@ -81,7 +81,9 @@ def wait_for(monitor: Monitor, verb: Callable[..., Any], carrier: Hashable, call
     return result
 
 
-def ask(monitor: Monitor, verb: Callable[..., Any], carrier: Hashable, call: Callable[[], bool], captured: bool) -> bool:
+def ask(
+    monitor: Monitor, verb: Callable[..., Any], carrier: Hashable, call: Callable[[], bool], captured: bool
+) -> bool:
     """The host asks whether a stream or event is done: an edge when it is, and the end of a capture it belongs to."""
     if captured:
         monitor.order(verb, carrier)
@@ -97,7 +99,9 @@ def elapsed(monitor: Monitor, start: int, stop: int) -> None:
     """SS312: the time between events that carry none, were never recorded, or that the host has not waited for."""
     for event in (start, stop):
         if event in _untimed:
-            monitor.violation("event-timing-misuse", "get_elapsed_time", "an event was made with disable_timing=True")
+            monitor.violation(
+                "event-timing-misuse", "get_elapsed_time", "an event was made with disable_timing=True"
+            )
             return
         if event not in _recorded:
             if event not in _new:
@@ -115,7 +119,7 @@ _new: set[int] = set()
 """Events made in this session."""
 
 
-# -- streams ---------------------------------------------------------------------------------------------------------------
+# -- streams ---------------------------------------------------------------------------------------------------------
 
 
 def _stream_init(original: Wrapped) -> Wrapped:
@@ -231,11 +235,13 @@ def _add_callback(original: Wrapped) -> Wrapped:
     return add_callback
 
 
-# -- events ----------------------------------------------------------------------------------------------------------------
+# -- events ----------------------------------------------------------------------------------------------------------
 
 
 def _event_init(original: Wrapped) -> Wrapped:
-    def __init__(self: Any, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
+    def __init__(
+        self: Any, block: bool = False, disable_timing: bool = False, interprocess: bool = False
+    ) -> None:
         original(self, block, disable_timing, interprocess)
         monitor = state.monitor
         if monitor is not None:
@@ -326,7 +332,7 @@ def _get_elapsed_time(original: Wrapped) -> Wrapped:
     return get_elapsed_time
 
 
-# -- devices ---------------------------------------------------------------------------------------------------------------
+# -- devices ---------------------------------------------------------------------------------------------------------
 
 
 def _device_synchronize(original: Wrapped) -> Wrapped:

@@ -10,7 +10,7 @@ from cupy.cuda.memory import MemoryPointer, PooledMemory
 Touch: TypeAlias = tuple[Any, ...]
 """A tuple laid out like :class:`streamsafe.order.memory.Use`."""
 
-array_type: type = cupy.ndarray.__mro__[1]
+array_type: Any = cupy.ndarray.__mro__[1]
 """CuPy's array base class, which all its arrays are."""
 
 _LIMIT = 8192
@@ -42,7 +42,12 @@ def of_array(array: Any, certain: bool = True) -> Touch:
 
 
 def of_view(
-    space: Any, pointer: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, certain: bool = True
+    space: Any,
+    pointer: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: Any,
+    certain: bool = True,
 ) -> Touch:
     """The elements of a strided view: pointer of its first element, shape in elements, strides in bytes."""
     itemsize = dtype.itemsize
@@ -61,7 +66,7 @@ def of_view(
             high += reach
         kept_shape.append(extent)
         kept_strides.append(abs(stride))
-    region = (space, low, high + itemsize, tuple(kept_shape), tuple(kept_strides), itemsize)
+    region: Touch = (space, low, high + itemsize, tuple(kept_shape), tuple(kept_strides), itemsize)
     if not kept_shape or _fills(kept_shape, kept_strides, itemsize):
         region = (space, low, high + itemsize, shape, None, itemsize)
     return (region, "", str(dtype), certain)
@@ -100,4 +105,14 @@ def pooled(memory: Any) -> bool:
     return type(memory) is PooledMemory
 
 
-__all__ = ["MemoryPointer", "Touch", "array_type", "block_of", "of_array", "of_bytes", "of_pointer", "of_view", "pooled"]
+__all__ = [
+    "MemoryPointer",
+    "Touch",
+    "array_type",
+    "block_of",
+    "of_array",
+    "of_bytes",
+    "of_pointer",
+    "of_view",
+    "pooled",
+]

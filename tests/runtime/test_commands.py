@@ -1,0 +1,178 @@
+"""`streamsafe run`, `verify` and `trace`, and STREAMSAFE=1, as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numpy")
+ROOT = Path(__file__).resolve().parents[2]
+
+RACY = """
+import sys
+import cupy as cp
+
+a = cp.cuda.Stream(non_blocking=True)
+b = cp.cuda.Stream(non_blocking=True)
+x = cp.zeros(4096)
+y = cp.zeros(4096)
+cp.cuda.Device().synchronize()
+with a:
+    x.fill(7)
+with b:
+    cp.copyto(y, x)
+print("reached the end", sys.argv[1:], __name__)
+cp.cuda.Device().synchronize()
+if len(sys.argv) > 1:
+    sys.exit(int(sys.argv[1]))
+"""
+ORDERED = RACY.replace("with b:", "b.wait_event(a.record())\nwith b:")
+
+
+@pytest.fixture(autouse=True)
+def _simulated(request: pytest.FixtureRequest) -> None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    from streamsafe.runtime.simulate import TESTED_VERSIONS
+
+    found = None
+    for name in ("cupy-cuda12x", "cupy-cuda13x"):
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            continue
+    if found is None or not any(found == tested for tested in TESTED_VERSIONS):
+        pytest.skip("no CuPy that can be simulated")
+
+
+def streamsafe(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(
+        [sys.executable, "-m", "streamsafe", *arguments],
+        cwd=cwd,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "racy.py").write_text(RACY, encoding="utf-8")
+    (tmp_path / "ordered.py").write_text(ORDERED, encoding="utf-8")
+    return tmp_path
+
+
+def test_run_raises_by_default(folder: Path) -> None:
+    result = streamsafe("run", "--simulate", "racy.py", cwd=folder)
+    assert result.returncode == 1
+    assert "reached the end" not in result.stdout
+    assert "SS101 unordered-read: `copy` on `b` reads `x`" in result.stderr
+    assert ">    13     cp.copyto(y, x)" in result.stderr and "Traceback" not in result.stderr
+    assert "b.wait_event(a.record())" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "status"),
+    [("racy.py", [], 1), ("racy.py", ["3"], 3), ("ordered.py", [], 0), ("ordered.py", ["4"], 4)],
+)
+def test_exit_status(folder: Path, script: str, arguments: list[str], status: int) -> None:
+    result = streamsafe("run", "--simulate", "--mode", "collect", script, *arguments, cwd=folder)
+    assert result.returncode == status
+    assert result.stdout == f"reached the end {arguments} __main__\n"
+    assert ("SS101" in result.stderr) == (script == "racy.py")
+
+
+def test_report_trace_verify_and_timeline(folder: Path) -> None:
+    files = ["--report", "run.json", "--trace", "trace.jsonl"]
+    result = streamsafe("run", "--simulate", "--mode", "collect", *files, "-m", "racy", cwd=folder)
+    assert result.returncode == 1, result.stderr
+    verified = streamsafe("verify", "trace.jsonl", "--report", "verify.json", cwd=folder)
+    assert verified.returncode == 1
+    report = json.loads((folder / "run.json").read_text())
+    assert report == json.loads((folder / "verify.json").read_text())
+    assert [
+        (each["code"], each["location"]["row"], each["related"][0]["location"]["row"]) for each in report
+    ] == [("SS101", 13, 11)]
+    drawn = streamsafe("trace", "trace.jsonl", "-o", "out.json", "--html", "out.html", cwd=folder)
+    assert (drawn.returncode, drawn.stderr) == (0, "")
+    assert json.loads((folder / "out.json").read_text())["traceEvents"]
+    assert "no edge" in (folder / "out.html").read_text()
+
+
+def test_perturbation_delays_the_first_side(folder: Path) -> None:
+    result = streamsafe("run", "--simulate", "--mode", "collect", "--perturb", "racy.py", cwd=folder)
+    assert result.returncode == 1
+    assert "2 kernel launches" in result.stderr  # the fill, and the delay before it
+    result = streamsafe("run", "--simulate", "--perturb", "ordered.py", cwd=folder)
+    assert result.returncode == 0
+    assert "1 kernel launches" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "missing.py"], "there is no file missing.py"),
+        (["run", "-m", "no_such_module_anywhere"], "there is no module no_such_module_anywhere"),
+        (["run"], "name a script"),
+        (["run", "--trace", "no/such/folder/t", "ordered.py"], "cannot write no/such/folder/t"),
+        (["run", "--ignore", "101", "ordered.py"], "names no code"),
+        (["verify", "missing.jsonl"], "cannot read missing.jsonl"),
+        (["verify", "racy.py"], "racy.py"),
+        (["trace", "racy.py"], "name an output"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_errors_are_sentences(folder: Path, arguments: list[str], message: str) -> None:
+    result = streamsafe(*arguments, cwd=folder)
+    assert result.returncode == 2
+    assert message in result.stderr and "Traceback" not in result.stderr
+
+
+def test_the_programs_own_exception(folder: Path) -> None:
+    (folder / "fails.py").write_text(
+        "import cupy\n\ndef f():\n    raise KeyError('mine')\n\nf()\n", encoding="utf-8"
+    )
+    result = streamsafe("run", "--simulate", "fails.py", cwd=folder)
+    assert result.returncode == 1
+    assert "KeyError: 'mine'" in result.stderr and "launcher.py" not in result.stderr
+
+
+@pytest.mark.parametrize(("value", "mode"), [("1", "raise"), ("collect", "collect")])
+def test_the_environment_variable(folder: Path, value: str, mode: str) -> None:
+    source = "from streamsafe.runtime import simulate\nsimulate.install()\nimport streamsafe\n" + RACY
+    (folder / "own.py").write_text(source, encoding="utf-8")
+    launcher = folder / "main.py"
+    launcher.write_text(
+        "import os\nvalue = os.environ.pop('STREAMSAFE')\n"
+        "from streamsafe.runtime import simulate\nsimulate.install()\n"
+        "from streamsafe.runtime.launcher import from_environment\nfrom_environment(value)\nimport racy\n",
+        encoding="utf-8",
+    )
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "STREAMSAFE": value}
+    result = subprocess.run(
+        [sys.executable, "main.py"], cwd=folder, env=variables, capture_output=True, text=True, timeout=120
+    )
+    assert ("reached the end" in result.stdout) == (mode == "collect")
+    assert "1 hazard (SS101" in result.stderr
+
+
+def test_importing_is_light(folder: Path) -> None:
+    code = (
+        "import sys, streamsafe; streamsafe.__version__; dir(streamsafe); "
+        "print(sorted({'numpy', 'cupy', 'libcst', 'click', 'torch'} & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (result.stdout, result.returncode) == ("[]\n", 0)

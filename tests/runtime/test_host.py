@@ -1,0 +1,197 @@
+"""Pinned arrays: every way to read or write one is seen, and gives what a plain array gives."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import streamsafe
+from tests.runtime.helpers import Program, codes
+
+np = pytest.importorskip("numpy")
+
+
+def pinned(size: int, kind: str = "zeros") -> Any:
+    import cupyx
+
+    return getattr(cupyx, f"{kind}_pinned")(size, np.float32)
+
+
+READS: dict[str, Callable[[Any], Any]] = {
+    "element": lambda h: h[3],
+    "fancy index": lambda h: h[[1, 2]],
+    "mask": lambda h: h[np.arange(64) > 60],
+    "iteration": lambda h: next(iter(h)),
+    "float": lambda h: float(h[:1].reshape(())),
+    "bool": lambda h: bool(h[:1]),
+    "sum": lambda h: h.sum(),
+    "mean": lambda h: h.mean(),
+    "operator": lambda h: h + 1,
+    "comparison": lambda h: h == 0,
+    "ufunc": lambda h: np.sqrt(h),
+    "reduction": lambda h: np.add.reduce(h),
+    "function": lambda h: np.concatenate([h, h]),
+    "copy": lambda h: h.copy(),
+    "astype": lambda h: h.astype("f8"),
+    "tolist": lambda h: h.tolist(),
+    "tobytes": lambda h: h.tobytes(),
+    "repr": repr,
+    "format": lambda h: f"{h}",
+    "pickle": lambda h: pickle.loads(pickle.dumps(h)),
+    "deepcopy": lambda h: copy.deepcopy(h),
+    "contains": lambda h: 3 in h,
+    "view": lambda h: h[8:16].sum(),
+    "reshaped": lambda h: h.reshape(8, 8).T[2].sum(),
+    "np.array": lambda h: np.array(h),
+    "np.asarray": lambda h: np.asarray(h).max(),
+    "argmax": lambda h: h.argmax(),
+    "dot": lambda h: h.dot(h),
+    "matmul": lambda h: h @ h,
+    "allclose": lambda h: np.allclose(h, 0),
+    "where": lambda h: np.where(h > 0),
+}
+
+WRITES: dict[str, Callable[[Any], Any]] = {
+    "slice": lambda h: h.__setitem__(slice(None), 5),
+    "element": lambda h: h.__setitem__(0, 5),
+    "fill": lambda h: h.fill(5),
+    "in place": lambda h: h.__iadd__(1),
+    "out": lambda h: np.add(1, 2, out=h),
+    "copyto": lambda h: np.copyto(h, 5),
+    "put": lambda h: h.put([1], [5]),
+    "sort": lambda h: h.sort(),
+    "view": lambda h: h[:8].fill(5),
+    "two dimensions": lambda h: h.reshape(8, 8).__setitem__((slice(None), 1), 5),
+}
+
+METADATA: dict[str, Callable[[Any], Any]] = {
+    "shape": lambda h: h.shape,
+    "slice": lambda h: h[3:9],
+    "reshape": lambda h: h.reshape(8, 8),
+    "dtype": lambda h: h.dtype,
+    "len": len,
+    "address": lambda h: h.ctypes.data,
+    "np.shape": lambda h: np.shape(h),
+    "empty_like": lambda h: np.empty_like(h).shape,
+}
+
+
+def download(program: Program) -> Any:
+    """A pinned array that an unfinished copy writes."""
+    host = pinned(64)
+    with program.writer:
+        program.x[:64].get(out=host, blocking=False)
+    return host
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_reads(program: Program, read: Callable[[Any], Any]) -> None:
+    with streamsafe.sanitize("collect") as racy:
+        read(download(program))
+        program.settle()
+    with streamsafe.sanitize("collect") as ordered:
+        host = download(program)
+        program.writer.synchronize()
+        read(host)
+    assert (set(codes(racy)), codes(ordered)) == ({"SS301"}, [])
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_writes(program: Program, write: Callable[[Any], Any]) -> None:
+    def upload() -> Any:
+        host = pinned(64)
+        program.x[:64].set(host, stream=program.writer)
+        return host
+
+    with streamsafe.sanitize("collect") as racy:
+        write(upload())
+        program.settle()
+    with streamsafe.sanitize("collect") as ordered:
+        host = upload()
+        program.writer.synchronize()
+        write(host)
+    assert (set(codes(racy)), codes(ordered)) == ({"SS302"}, [])
+
+
+@pytest.mark.parametrize("look", METADATA.values(), ids=METADATA)
+def test_metadata_is_no_access(program: Program, look: Callable[[Any], Any]) -> None:
+    with streamsafe.sanitize("collect") as session:
+        look(download(program))
+        program.settle()
+    assert codes(session) == []
+
+
+@pytest.mark.parametrize("do", [*READS.values(), *WRITES.values(), *METADATA.values()])
+def test_the_same_result_as_a_plain_array(program: Program, do: Callable[[Any], Any]) -> None:
+    def make(array: Any) -> Any:
+        array[:] = np.arange(64)[::-1]
+        return array
+
+    plain = make(np.empty(64, np.float32))
+    expected = do(plain)
+    with streamsafe.sanitize():
+        array = make(pinned(64, "empty"))
+        found = do(array)
+        values = np.array(array)
+        if do is METADATA["address"]:
+            return
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+    np.testing.assert_array_equal(values, plain)
+
+
+def test_other_elements_of_the_array_are_nobodys_business(program: Program) -> None:
+    with streamsafe.sanitize() as session:
+        host = pinned(128)
+        with program.writer:
+            program.x[:64].get(out=host[:64], blocking=False)
+        host[64:] = 3
+        assert float(host[100]) == 3
+        program.settle()
+    assert codes(session) == []
+
+
+def test_pinned_memory_by_hand(program: Program) -> None:
+    cp = program.cp
+    with streamsafe.sanitize("collect") as session:
+        memory = cp.cuda.alloc_pinned_memory(256)
+        host = np.frombuffer(memory, np.float32, 64)
+        with program.writer:
+            program.x[:64].get(out=host, blocking=False)
+        host.sum()
+        program.settle()
+    assert codes(session) == ["SS301"]
+
+
+def test_a_plain_array_over_pinned_memory_is_known_by_its_contents(program: Program) -> None:
+    cp = program.cp
+
+    def upload(early: bool) -> None:
+        memory = cp.cuda.alloc_pinned_memory(256)
+        host = np.ndarray((64,), np.float32, buffer=memory)
+        host[:] = 1
+        program.x[:64].set(host, stream=program.writer)
+        if early:
+            host[:] = 2
+        program.writer.synchronize()
+        host[:] = 3
+
+    with streamsafe.sanitize() as racy:
+        upload(early=True)
+    with streamsafe.sanitize() as ordered:
+        upload(early=False)
+    assert codes(racy) == ["SS302"]
+    assert racy.hazards[0].confidence == "likely"
+    assert codes(ordered) == []
+
+
+def test_host_accesses_can_be_left_out(program: Program) -> None:
+    with streamsafe.sanitize("collect", host=False) as session:
+        host = download(program)
+        assert type(host) is np.ndarray
+        host.sum()
+        program.settle()
+    assert codes(session) == []

@@ -1,0 +1,360 @@
+"""Every way to enqueue work is seen; nothing is left behind."""
+
+from __future__ import annotations
+
+import gc
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import streamsafe
+from streamsafe.runtime import lifetime
+from streamsafe.runtime.monitor import current
+from tests.runtime.helpers import Program, codes, settle
+
+np = pytest.importorskip("numpy")
+
+RAW = 'extern "C" __global__ void k(const float* a, float* b) { b[threadIdx.x] = a[threadIdx.x]; }'
+HANDED_ON = """
+__device__ float at(float* p) { return p[0]; }
+extern "C" __global__ void k(float* a, float* b) { b[0] = at(a); }
+"""
+
+
+def twice_and_one(a: Any) -> Any:
+    return a * 2 + 1
+
+
+READERS: dict[str, Callable[[Any, Any], Any]] = {
+    "operator": lambda cp, x: x + 1,
+    "ufunc": lambda cp, x: cp.sqrt(x),
+    "numpy ufunc": lambda cp, x: np.add(x, 1),
+    "elementwise": lambda cp, x: cp.ElementwiseKernel("T a", "T b", "b = a", "mine")(x),
+    "reduction": lambda cp, x: cp.ReductionKernel("T a", "T b", "a", "a + b", "b = a", "0", "my_sum")(x),
+    "raw kernel": lambda cp, x: cp.RawKernel(RAW, "k")((1,), (1,), (x, cp.empty_like(x))),
+    "raw module": lambda cp, x: cp.RawModule(code=RAW).get_function("k")((1,), (1,), (x, cp.empty_like(x))),
+    "fuse": lambda cp, x: cp.fuse()(twice_and_one)(x),
+    "sum": lambda cp, x: x.sum(),
+    "sum of an axis": lambda cp, x: x.reshape(64, 64).sum(axis=0),
+    "max": lambda cp, x: x.max(),
+    "mean": lambda cp, x: x.mean(),
+    "argmax": lambda cp, x: x.argmax(),
+    "cumsum": lambda cp, x: cp.cumsum(x),
+    "copy": lambda cp, x: x.copy(),
+    "contiguous slice": lambda cp, x: x[8:16].copy(),
+    "strided slice": lambda cp, x: x[::2].copy(),
+    "transposed": lambda cp, x: x.reshape(64, 64).T.copy(),
+    "astype": lambda cp, x: x.astype("f8"),
+    "concatenate": lambda cp, x: cp.concatenate([x, x]),
+    "where": lambda cp, x: cp.where(x > 0, x, 0),
+    "fancy index": lambda cp, x: x[cp.zeros(3, "i8")],
+    "take": lambda cp, x: x.take(cp.zeros(3, "i8")),
+    "get": lambda cp, x: x.get(),
+    "asnumpy": lambda cp, x: cp.asnumpy(x),
+    "matmul": lambda cp, x: x.reshape(64, 64) @ cp.zeros((64, 64), "f4"),
+    "fft": lambda cp, x: cp.fft.rfft(x),
+    "sort": lambda cp, x: cp.sort(x),
+    "solve": lambda cp, x: cp.linalg.cholesky(x.reshape(64, 64)),
+    "memcpyAsync": lambda cp, x: cp.cuda.runtime.memcpyAsync(cp.empty_like(x).data.ptr, x.data.ptr, 64, 3, 0),
+    "memcpy": lambda cp, x: cp.cuda.runtime.memcpy(cp.empty_like(x).data.ptr, x.data.ptr, 64, 3),
+    "pointer copy": lambda cp, x: cp.empty_like(x).data.copy_from_device_async(x.data, 64),
+    "pointer of one's own": lambda cp, x: cp.cuda.MemoryPointer(
+        cp.empty_like(x).data.mem, 0
+    ).copy_from_device(x.data, 64),
+}
+
+WRITERS: dict[str, Callable[[Any, Any], Any]] = {
+    "fill": lambda cp, x: x.fill(1),
+    "in place": lambda cp, x: x.__iadd__(1),
+    "assignment": lambda cp, x: x.__setitem__(slice(None), 3),
+    "out": lambda cp, x: cp.add(1, 2, out=x),
+    "copyto": lambda cp, x: cp.copyto(x, cp.ones_like(x)),
+    "set": lambda cp, x: x.set(np.zeros(4096, "f4")),
+    "scatter": lambda cp, x: cp.add.at(x, cp.zeros(3, "i8"), 1),
+    "memsetAsync": lambda cp, x: cp.cuda.runtime.memsetAsync(x.data.ptr, 0, 64, 0),
+    "memset": lambda cp, x: x.data.memset(0, 64),
+    "sort": lambda cp, x: x.sort(),
+    "sum out": lambda cp, x: cp.sum(cp.zeros((4, 4096), "f4"), axis=0, out=x),
+}
+
+
+def unsupported(error: BaseException) -> bool:
+    return type(error).__name__ in ("SimulationLimit", "SimulationError")
+
+
+def attempt(do: Callable[[Any, Any], Any], program: Program) -> None:
+    try:
+        do(program.cp, program.x)
+    except Exception as error:
+        if not unsupported(error):
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+def test_reads_are_seen(program: Program, read: Callable[[Any, Any], Any]) -> None:
+    attempt(read, program)
+    program.settle()
+    with streamsafe.sanitize("collect") as racy:
+        program.write()
+        attempt(read, program)
+        program.settle()
+    with streamsafe.sanitize("collect") as ordered:
+        program.write()
+        program.settle()
+        attempt(read, program)
+        program.settle()
+    assert (set(codes(racy)), codes(ordered)) == ({"SS101"}, [])
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_writes_are_seen(program: Program, write: Callable[[Any, Any], Any]) -> None:
+    attempt(write, program)
+    program.settle()
+    with streamsafe.sanitize("collect") as racy:
+        program.read()
+        attempt(write, program)
+        program.settle()
+    with streamsafe.sanitize("collect") as ordered:
+        program.read()
+        program.settle()
+        attempt(write, program)
+        program.settle()
+    assert (set(codes(racy)), codes(ordered)) == ({"SS102"}, [])
+
+
+def test_kernels_and_arrays_made_before_are_seen(cp: Any) -> None:
+    kernel = cp.ElementwiseKernel("T a", "T b", "b = a", "made_before")
+    program = Program(cp)
+    kernel(program.x, program.y)
+    synchronize = cp.cuda.Device(0).synchronize
+    with streamsafe.sanitize("collect") as racy:
+        program.write()
+        kernel(program.x, program.y)
+        synchronize()
+    with streamsafe.sanitize("collect") as ordered:
+        program.write()
+        synchronize()
+        kernel(program.x, program.y)
+        program.x.get()
+        synchronize()
+    assert (codes(racy), codes(ordered)) == (["SS101"], [])
+
+
+def attributes() -> dict[str, Any]:
+    import cupy
+    import cupy.cuda.compiler
+    import cupy.cuda.memory
+    import cupy.cuda.pinned_memory
+    import cupy.cuda.stream
+    import cupyx
+
+    owners = [
+        cupy.cuda.compiler,
+        cupy.cuda.memory,
+        cupy.cuda.pinned_memory,
+        cupy.cuda.stream,
+        cupy.cuda,
+        cupy,
+        cupyx,
+    ]
+    owners += [cupy.cuda.runtime, cupy._core, np, threading]
+    types = [
+        cupy.cuda.Stream,
+        cupy.cuda.stream._BaseStream,
+        cupy.cuda.Event,
+        cupy.cuda.Device,
+        cupy.cuda.MemoryPointer,
+    ]
+    types += [cupy.cuda.Graph, cupy.ndarray.__mro__[1]]
+    return {
+        f"{getattr(owner, '__name__', owner)}.{name}": id(value)
+        for owner in owners + types
+        for name, value in vars(owner).items()
+        if callable(value) or isinstance(value, property)
+    }
+
+
+def test_everything_is_put_back(cp: Any) -> None:
+    if lifetime._holders:
+        pytest.skip("the hooks are held by this test run")
+    program = Program(cp)
+    allocator = cp.cuda.get_allocator()
+    pointer, shape, strides = program.x.data.ptr, program.x.shape, program.x.strides
+    before = attributes()
+    with streamsafe.sanitize("collect", threads=True):
+        assert attributes() != before
+        assert cp.cuda.get_allocator() == allocator
+        program.ordered()
+        made_inside = cp.zeros(3)
+    assert attributes() == before
+    assert cp.cuda.get_allocator() == allocator
+    for array in (program.x, made_inside):
+        assert type(array.data) is cp.cuda.MemoryPointer
+    assert (program.x.data.ptr, program.x.shape, program.x.strides) == (pointer, shape, strides)
+    program.race()
+    settle(cp)
+
+
+def test_parameters_of_unknown_direction_are_possible(program: Program) -> None:
+    kernel = program.cp.RawKernel(HANDED_ON, "k")
+
+    def use() -> None:
+        program.read()
+        kernel((1,), (1,), (program.x, program.cp.empty_like(program.x)))
+
+    with streamsafe.sanitize() as session:
+        use()
+        program.settle()
+    assert [(hazard.code, hazard.confidence) for hazard in session.hazards] == [("SS102", "possible")]
+
+
+def test_annotations_decide(program: Program) -> None:
+    from streamsafe.runtime.cupy.signatures import annotated
+
+    kernel = streamsafe.annotate(program.cp.RawKernel(HANDED_ON, "k"), reads=["a"], writes=[1])
+    try:
+        with streamsafe.sanitize("collect") as session:
+            program.read()
+            kernel((1,), (1,), (program.x, program.cp.empty_like(program.x)))
+            program.settle()
+        assert codes(session) == []
+        streamsafe.annotate("k", writes=["a"])
+        with streamsafe.sanitize("collect") as session:
+            program.read()
+            kernel((1,), (1,), (program.x, program.cp.empty_like(program.x)))
+            program.settle()
+        assert [(hazard.code, hazard.confidence) for hazard in session.hazards] == [("SS102", "certain")]
+    finally:
+        annotated.clear()
+    with pytest.raises(TypeError, match="no kernel"):
+        streamsafe.annotate(3)
+
+
+def test_views_that_share_no_byte_are_independent(program: Program) -> None:
+    with streamsafe.sanitize() as session:
+        with program.writer:
+            program.x[::2].fill(1)
+            program.x[4000:4000].fill(1)
+        with program.reader:
+            program.x[1::2].fill(2)
+            program.cp.broadcast_to(program.x[1:2], (8, 1)).copy()
+        program.settle()
+    assert codes(session) == []
+
+
+def test_the_users_allocator_is_composed(program: Program) -> None:
+    cp = program.cp
+    calls: list[int] = []
+
+    def allocate(size: int) -> Any:
+        calls.append(size)
+        return cp.get_default_memory_pool().malloc(size)
+
+    with streamsafe.sanitize("collect") as session, cp.cuda.using_allocator(allocate):
+        assert cp.cuda.get_allocator() is allocate
+        with program.writer:
+            a = cp.zeros(4096, "f4")
+        with program.reader:
+            a += 1
+        program.settle()
+    assert calls and codes(session) == ["SS101"]
+
+
+HANDOVERS: dict[str, Callable[[Any], tuple[Callable[[], None], Callable[[], None]]]] = {
+    "event": lambda m: (lambda e: (e.set, e.wait))(m.Event()),
+    "semaphore": lambda m: (lambda e: (e.release, e.acquire))(m.Semaphore(0)),
+    "barrier": lambda m: (lambda e: (e.wait, e.wait))(m.Barrier(2)),
+    "queue": lambda m: (lambda e: (lambda: e.put(1), e.get))(queue.Queue()),
+    "simple queue": lambda m: (lambda e: (lambda: e.put(1), e.get))(queue.SimpleQueue()),
+    "condition": lambda m: _condition(m),
+}
+
+
+def _condition(module: Any) -> tuple[Callable[[], None], Callable[[], None]]:
+    condition, ready = module.Condition(), []
+
+    def give() -> None:
+        with condition:
+            ready.append(True)
+            condition.notify()
+
+    def take() -> None:
+        with condition:
+            condition.wait_for(lambda: ready)
+
+    return give, take
+
+
+@pytest.mark.parametrize("handover", [*HANDOVERS, "future", "join", "nothing"])
+@pytest.mark.parametrize("threads", [False, True])
+def test_threads(program: Program, threads: bool, handover: str) -> None:
+    """A synchronize in another thread counts for all; with ``threads`` only along what orders the threads."""
+
+    def work() -> None:
+        program.write()
+        program.writer.synchronize()
+
+    with streamsafe.sanitize("collect", threads=threads) as session:
+        if handover == "future":
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(work).result()
+        elif handover in HANDOVERS:
+            give, take = HANDOVERS[handover](threading)
+
+            def work_and_give() -> None:
+                work()
+                give()
+
+            thread = threading.Thread(target=work_and_give)
+            thread.start()
+            take()
+        else:
+            thread = threading.Thread(target=work)
+            thread.start()
+            if handover == "join":
+                thread.join()
+            while thread.is_alive():
+                time.sleep(0.001)
+        program.read()
+        if handover != "future":
+            thread.join()
+        program.settle()
+    assert codes(session) == (["SS101"] if threads and handover == "nothing" else [])
+
+
+def test_an_array_freed_in_another_thread(program: Program) -> None:
+    cp = program.cp
+    with streamsafe.sanitize() as session:
+        held = [cp.zeros(4096, "f4") for _ in range(8)]
+        program.settle()
+        thread = threading.Thread(target=held.clear)
+        thread.start()
+        thread.join()
+        cp.zeros(4096, "f4")
+        gc.collect()
+        program.settle()
+    assert codes(session) == []
+
+
+def test_memory_is_bounded(program: Program) -> None:
+    cp = program.cp
+    with streamsafe.sanitize() as session:
+        monitor = current.monitor
+        assert monitor is not None
+        sizes = []
+        for _ in range(3):
+            for _ in range(200):
+                a = cp.zeros(64, "f4")
+                with program.writer:
+                    program.x += 1
+                del a
+            program.settle()
+            sizes.append(monitor.checker.remembered())
+    assert codes(session) == []
+    assert sizes[2] <= sizes[0] + 8

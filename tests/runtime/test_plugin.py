@@ -1,0 +1,182 @@
+"""The pytest plugin, in pytest processes of their own on the simulated runtime."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numpy")
+ROOT = Path(__file__).resolve().parents[2]
+
+TESTS = """
+import cupy as cp
+import pytest
+
+SPARE = cp.zeros(4096)
+
+
+def race():
+    a = cp.cuda.Stream(non_blocking=True)
+    b = cp.cuda.Stream(non_blocking=True)
+    x = cp.zeros(4096)
+    y = cp.zeros(4096)
+    cp.cuda.Device().synchronize()
+    with a:
+        x.fill(7)
+    with b:
+        cp.copyto(y, x)
+    cp.cuda.Device().synchronize()
+
+
+def test_racy():
+    race()
+
+
+def test_ordered():
+    cp.ones(3).sum()
+
+
+def test_leaves_work_behind():
+    with cp.cuda.Stream(non_blocking=True) as test_leaves_work_behind.stream:
+        SPARE.fill(1)
+
+
+def test_work_before_is_finished():
+    SPARE.sum()
+
+
+@pytest.mark.no_streamsafe
+def test_not_checked():
+    race()
+
+
+@pytest.mark.streamsafe(mode="collect")
+def test_collects():
+    race()
+
+
+@pytest.mark.streamsafe(ignore=["SS101"])
+def test_ignores():
+    race()
+
+
+@pytest.mark.streamsafe("warn")
+def test_warns():
+    with pytest.warns(match="SS101"):
+        race()
+
+
+@pytest.fixture
+def racy_fixture():
+    yield
+    race()
+
+
+def test_fixtures_are_checked_too(racy_fixture):
+    pass
+
+
+def test_the_tests_own_failure_stays():
+    assert 1 == 2
+"""
+
+
+@pytest.fixture(autouse=True)
+def _simulated(backend: object) -> None:
+    """Skips where nothing can be simulated."""
+
+
+def run(
+    folder: Path, *arguments: str, tests: str = TESTS, ini: str = "", **environment: str
+) -> tuple[int, str]:
+    (folder / "test_streams.py").write_text(tests, encoding="utf-8")
+    (folder / "pytest.ini").write_text("[pytest]\n" + ini, encoding="utf-8")
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environment}
+    variables.pop("PYTEST_ADDOPTS", None)
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "streamsafe.runtime.plugin",
+            "-p",
+            "no:cacheprovider",
+            *arguments,
+        ],
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return result.returncode, result.stdout + result.stderr
+
+
+def test_the_whole_file(tmp_path: Path) -> None:
+    status, output = run(tmp_path, "--streamsafe=simulate", "-rfE", "-q")
+    assert status == 1
+    assert "FAILED test_streams.py::test_racy - SS101 unordered-read" in output
+    assert "ERROR test_streams.py::test_fixtures_are_checked_too - SS101" in output
+    assert "FAILED test_streams.py::test_the_tests_own_failure_stays - assert 1 == 2" in output
+    assert "2 failed, 8 passed, 1 error" in output
+    assert ">    17         cp.copyto(y, x)" in output and ">    15         x.fill(7)" in output
+    assert "= stream hazards =" in output and "SS101 unordered-read" in output.split("= stream hazards =")[1]
+    assert "simulated CUDA runtime" in output
+
+
+def test_under_xdist(tmp_path: Path) -> None:
+    pytest.importorskip("xdist")
+    status, output = run(tmp_path, "-p", "xdist.plugin", "-n", "2", "--streamsafe=simulate", "-rfE", "-q")
+    assert status == 1
+    assert "2 failed, 8 passed, 1 error" in output
+    assert output.split("= stream hazards =")[1].count("SS101 unordered-read") >= 3
+
+
+def test_modes(tmp_path: Path) -> None:
+    only = ("-k", "test_racy or test_ordered", "-q")
+    preset = {"PYTHONSTARTUP": ""}
+    simulated = TESTS.replace(
+        "import cupy as cp",
+        "from streamsafe.runtime import simulate\nsimulate.install()\nimport cupy as cp",
+        1,
+    )
+    simulator = tmp_path / "conftest.py"
+    simulator.write_text("from streamsafe.runtime import simulate\nsimulate.install()\n", encoding="utf-8")
+    assert "2 passed" in run(tmp_path, *only, tests=simulated, **preset)[1]
+    assert "1 failed, 1 passed" in run(tmp_path, "--streamsafe", *only)[1]
+    status, output = run(tmp_path, "--streamsafe=collect", *only)
+    assert status == 0 and "= stream hazards =" in output
+    assert "1 failed, 1 passed" in run(tmp_path, *only, ini="streamsafe = true\n")[1]
+    assert "2 passed" in run(tmp_path, *only, ini="streamsafe = true\nstreamsafe_ignore = SS101\n")[1]
+    assert "1 failed, 1 passed" in run(tmp_path, *only, STREAMSAFE="1")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tests", "environment", "message"),
+    [
+        (["--streamsafe=loud"], TESTS, {}, "invalid choice"),
+        ([], TESTS, {"STREAMSAFE": "loud"}, "STREAMSAFE is 'loud'"),
+        (
+            ["--streamsafe=simulate"],
+            "import pytest\n@pytest.mark.streamsafe(mode='x')\ndef test(): pass\n",
+            {},
+            "mode is 'x'",
+        ),
+        (
+            ["--streamsafe=simulate"],
+            "import pytest\n@pytest.mark.streamsafe(speed=3)\ndef test(): pass\n",
+            {},
+            "speed",
+        ),
+    ],
+)
+def test_misuse(
+    tmp_path: Path, arguments: list[str], tests: str, environment: dict[str, str], message: str
+) -> None:
+    status, output = run(tmp_path, *arguments, tests=tests, **environment)
+    assert status != 0 and message in output and "INTERNALERROR" not in output

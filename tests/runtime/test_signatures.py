@@ -1,0 +1,68 @@
+"""What a kernel does with its parameters, by its source."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamsafe.runtime.cupy.signatures import base_name, signature
+
+CASES = {
+    "const is a read": ("const float* a, float* b", "b[i] = a[i];", "reads writes"),
+    "restrict": ("const float* __restrict__ a, float* __restrict__ b", "b[i] = a[i];", "reads writes"),
+    "values": ("int n, float v, float* b", "if (i < n) b[i] = v;", "value value writes"),
+    "non-const, only read": ("float* a, float* b", "b[i] = a[i + 1] * 2;", "reads writes"),
+    "in place": ("float* a", "a[i] += 1;", "updates"),
+    "in place, written out": ("float* a", "a[i] = a[i] * 2;", "updates"),
+    "increment": ("int* a, int* b", "a[i]++; ++b[i];", "updates updates"),
+    "dereferenced": ("float* a, float* b, float* c", "*a = 1; b[0] = *c;", "writes writes reads"),
+    "atomics": ("float* a, int* b", "atomicAdd(&a[i], 1.f); atomicMax(b, 3);", "updates updates"),
+    "alias written": ("float* a", "float* p = a + 4; p[i] = 1;", "writes"),
+    "alias read": ("float* a, float* b", "float* p = a; b[i] = p[i];", "reads writes"),
+    "cast": ("float* a, const float* b", "reinterpret_cast<float4*>(a)[i] = x;", "writes reads"),
+    "handed on": ("float* a", "helper(a);", "unknown"),
+    "null check": ("float* a, float* b", "if (a != nullptr && b) b[i] = 1;", "reads writes"),
+    "comparison is no assignment": ("float* a, float* b", "if (a[i] == 1) b[i] = 2;", "reads writes"),
+    "a member of another": ("float* a, float* b", "b[i] = s.a[i] + a[i];", "reads writes"),
+    "commented out": ("float* a, float* b", "// a[i] = 1;\n /* a[0] = 2; */ b[i] = a[i];", "reads writes"),
+    "array syntax": ("float a[], float b[16]", "b[i] = a[i];", "reads writes"),
+    "jit": ("CArray<float, 1, true, true> x, CArray<float, 1, true, true> y", "y[i] = x[i];", "reads writes"),
+    "nested template": ("const thrust::complex<float>* a, T<int, 3>* b", "b[i] = a[i];", "reads writes"),
+}
+
+
+@pytest.mark.parametrize(("parameters", "body", "expected"), CASES.values(), ids=CASES)
+def test_directions(parameters: str, body: str, expected: str) -> None:
+    source = f'extern "C" __global__ void k({parameters}) {{ int i = threadIdx.x; {body} }}'
+    found = signature(source, "k")
+    assert found is not None
+    assert [parameter.direction for parameter in found.parameters] == expected.split()
+
+
+def test_launch_bounds_templates_and_the_right_kernel() -> None:
+    source = """
+    __device__ void helper(float* a) { a[0] = 1; }
+    template <typename T> __global__ void __launch_bounds__(128) scale(T* a, const T* b) { a[0] = b[0]; }
+    __global__ void other(float* a) { float x = a[0]; }
+    """
+    for name in ("scale", "scale<float>", "_Z5scaleIfEvPT_PKS0_"):
+        found = signature(source, name)
+        assert found is not None
+        assert [parameter.direction for parameter in found.parameters] == ["writes", "reads"]
+    assert signature(source, "missing") is None
+    assert signature("", "k") is None
+    assert signature("__global__ void k(float* a", "k") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("k", "k"),
+        ("k<int, 3>", "k"),
+        ("ns::k<float>", "k"),
+        ("_Z1kPf", "k"),
+        ("_ZN2ns5scaleIfEEvPT_", "scale"),
+        ("_Z", "_Z"),
+    ],
+)
+def test_base_names(name: str, base: str) -> None:
+    assert base_name(name) == base
