@@ -1,7 +1,8 @@
 """What a kernel does with its parameters, read from its source: const is a read, the body decides about the rest.
 
-Kernels that CuPy generates (ufunc, elementwise, reduction, CUB block) state it exactly: ``const`` for inputs, non-const for outputs. ``fuse`` and ``jit`` kernels and users' own have non-const parameters that are only read, so
-their body is scanned. Where the body does not decide (the pointer is handed on, copied, cast) the direction is unknown.
+Kernels that CuPy generates (ufunc, elementwise, reduction, CUB block) state it exactly: ``const`` for inputs, non-const
+for outputs. ``fuse`` and ``jit`` kernels and users' own have non-const parameters that are only read, so their body is
+scanned. Where the body does not decide (the pointer is handed on, copied, cast) the direction is unknown.
 """
 
 from __future__ import annotations
