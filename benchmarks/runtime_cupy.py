@@ -59,6 +59,7 @@ def pipeline(n: int, microseconds: float) -> Callable[[], None]:
         cupyx.zeros_pinned((2, 1 << 14), np.float32),
     )
     x, y = cp.zeros((2, 1 << 14), cp.float32), cp.zeros((2, 1 << 14), cp.float32)
+    cp.cuda.Device().synchronize()
     uploaded, computed, downloaded = ([cp.cuda.Event() for _ in range(2)] for _ in range(3))
 
     def loop() -> None:

@@ -13,7 +13,9 @@ class _LikePython(click.Command):
     """What follows ``-m MODULE`` is the module's own, as on Python's command line."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        takes_value = {name for each in self.params if not getattr(each, "is_flag", False) for name in each.opts}
+        takes_value = {
+            name for each in self.params if not getattr(each, "is_flag", False) for name in each.opts
+        }
         position = 0
         while position < len(args) and args[position].startswith("-") and args[position] != "--":
             if args[position] == "-m":
@@ -23,12 +25,20 @@ class _LikePython(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=_LikePython, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(
+    cls=_LikePython, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
 @click.option("-m", "module", metavar="MODULE", help="Run a module instead of a script.")
-@click.option("--mode", type=click.Choice(["raise", "warn", "collect"]), help="What a hazard does [default: raise].")
+@click.option(
+    "--mode", type=click.Choice(["raise", "warn", "collect"]), help="What a hazard does [default: raise]."
+)
 @click.option("--report", metavar="FILE", help="Write the hazards as JSON.")
-@click.option("--trace", metavar="FILE", help="Record what was enqueued, for `streamsafe verify` and `trace`.")
-@click.option("--simulate", is_flag=True, help="Run on the simulated CUDA runtime: no GPU, kernels do not compute.")
+@click.option(
+    "--trace", metavar="FILE", help="Record what was enqueued, for `streamsafe verify` and `trace`."
+)
+@click.option(
+    "--simulate", is_flag=True, help="Run on the simulated CUDA runtime: no GPU, kernels do not compute."
+)
 @click.option("--perturb", is_flag=True, help="Run twice, and delay one side of each hazard the second time.")
 @click.option("--threads", is_flag=True, help="One clock for each host thread.")
 @click.option("--ignore", multiple=True, metavar="CODE[:FILE[::FUNCTION]]", help="What is not reported.")

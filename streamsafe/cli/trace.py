@@ -10,9 +10,13 @@ from streamsafe.cli import Failure
 
 
 @click.command()
-@click.option("-o", "--output", metavar="FILE", help="Write a timeline for Perfetto or chrome://tracing (JSON).")
+@click.option(
+    "-o", "--output", metavar="FILE", help="Write a timeline for Perfetto or chrome://tracing (JSON)."
+)
 @click.option("--html", metavar="FILE", help="Write a page with the picture of one hazard.")
-@click.option("--hazard", type=click.IntRange(min=1), default=1, help="Which hazard the page shows [default: 1].")
+@click.option(
+    "--hazard", type=click.IntRange(min=1), default=1, help="Which hazard the page shows [default: 1]."
+)
 @click.argument("trace", metavar="TRACE")
 def trace(output: str | None, html: str | None, hazard: int, trace: str) -> None:
     """Draw TRACE: streams as tracks, edges as arrows, the accesses of each hazard marked."""

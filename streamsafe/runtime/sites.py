@@ -7,7 +7,6 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator
-from functools import lru_cache
 from types import CodeType, FrameType
 from typing import TypeAlias
 
@@ -22,15 +21,17 @@ DEPTH = 4
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TOOLS = ("cupy", "cupyx", "cupy_backends", "numpy", "contextlib", "threading", "_pytest", "pluggy", "runpy")
 
-_inside: dict[CodeType, bool] = {}
+# Keyed by file name: to hash a code object is to hash its instructions.
+_inside: dict[str, bool] = {}
 
 
 def internal(code: CodeType) -> bool:
     """Whether a code object belongs to this tool or to a library whose lines say nothing to the user."""
+    filename = code.co_filename
     try:
-        return _inside[code]
+        return _inside[filename]
     except KeyError:
-        answer = _inside[code] = _is_internal(code.co_filename)
+        answer = _inside[filename] = _is_internal(filename)
         return answer
 
 
@@ -59,7 +60,8 @@ def capture(skip: int = 1) -> Site:
     known = _inside
     while frame is not None:
         code = frame.f_code
-        if known[code] if code in known else internal(code):
+        filename = code.co_filename
+        if known[filename] if filename in known else internal(code):
             frame = frame.f_back
             continue
         break
@@ -107,7 +109,10 @@ def line_of(code: CodeType, offset: int) -> int:
     return line
 
 
-@lru_cache(maxsize=4096)
+_assigned: dict[tuple[int, int], tuple[CodeType, str]] = {}
+_LIMIT = 4096
+
+
 def assigned(code: CodeType, offset: int) -> str:
     """The name to which the result of a call instruction is bound at once (``x``, ``self.stream``), or nothing."""
     instructions = [
@@ -135,4 +140,10 @@ def name_of(site: Site) -> str:
         return ""
     code, offset = site[0], site[1]
     assert isinstance(code, CodeType) and isinstance(offset, int)
-    return assigned(code, offset)
+    key = (id(code), offset)
+    found = _assigned.get(key)
+    if found is None or found[0] is not code:
+        if len(_assigned) >= _LIMIT:
+            _assigned.clear()
+        found = _assigned[key] = (code, assigned(code, offset))
+    return found[1]
