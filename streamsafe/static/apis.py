@@ -193,7 +193,7 @@ FUNCTIONS: dict[str, str] = {
     "builtins.range": "lazily",
     "builtins.map": "map_call",
     "builtins.filter": "map_call",
-    "builtins.len": "plain",
+    "builtins.len": "length",
     "builtins.isinstance": "isinstance",
     "builtins.callable": "plain",
     "builtins.hasattr": "hasattr",

@@ -191,7 +191,7 @@ class Arrays(Library):
     def reshaped(self, value: Value, call: Call) -> Value:
         """The same memory under other axes."""
         return union(
-            (Tensor(v.name, parts.reshaped(v.part, call.node), v.numpy) if isinstance(v, Tensor) else v, guard)
+            (Tensor(v.name, parts.reshaped(v.part, id(call.node)), v.numpy) if isinstance(v, Tensor) else v, guard)
             for v, guard in alternatives(value)
         )
 
@@ -203,7 +203,7 @@ class Arrays(Library):
         if not isinstance(base, Tensor) or number is None or not 0 < number <= MAX_PIECES:
             return base
         return Tuple(
-            tuple(Tensor(base.name, parts.section(base.part, call.node, i), base.numpy) for i in range(number))
+            tuple(Tensor(base.name, parts.section(base.part, id(call.node), i), base.numpy) for i in range(number))
         )
 
     def array_method(self, receiver: Value, first: Object, name: str, call: Call, st: State) -> Value | None:
@@ -228,7 +228,7 @@ class Arrays(Library):
         """Pinned memory as an array: a block that another array has left may still be in use by a copy."""
         name = self.fresh(call.node, st, "pinned")
         st.store[(name, "@place")] = Const("pinned")
-        st.store[(name, "@library")] = Const("cupy")
+        self.libraries[name] = "cupy"
         value = Tensor(name, None, True)
         self.stack[-1].temporaries.append(value)
         self.allocate(st, name, "cupy", call.site, Stream(PINNED_POOL, "cupy"))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis
+from streamsafe.static import apis, sequences
 from streamsafe.static.effects import EACH, GRADIENTS, HOOK, Assumed, Site
 from streamsafe.static.arrays import POINTER, Arrays
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
@@ -52,7 +53,12 @@ if TYPE_CHECKING:
     from streamsafe.static.interpreter import Activation
 
 DEPTH = 7
-STEPS = 40_000
+UNROLLED = 8
+"""Rounds of a loop that are interpreted one by one, where their number is known."""
+MOST_ROUNDS = 32
+"""The same for loops in loops."""
+STEPS = 1_000
+"""After how many statements of one entry calls are no longer followed."""
 HOOK_REGISTRATIONS = frozenset(
     """register_hook register_post_accumulate_grad_hook register_full_backward_hook register_backward_hook
     register_full_backward_pre_hook register_multi_grad_hook""".split()
@@ -74,11 +80,12 @@ class Calls(Arrays):
         self.own_events: set[Name] = set()
         self.event_sites: dict[Name, Site] = {}
         self.clock_sites: dict[object, Site] = {}
-        self.lambdas: dict[cst.Lambda, FunctionUnit] = {}
+        self.lambdas: dict[int, FunctionUnit] = {}
         self.nested: dict[cst.CSTNode, FunctionUnit | ClassUnit] = {}
         self.entered: set[FunctionUnit] = set()
         self.captured_frames: set[Name] = set()
         self.steps = 0
+        self.unrolling = 1
         self.followed = 0
         self.new_parameters = False  # each call of a method is taken to be given other objects
         self.paused: list[list[Activation]] = []
@@ -227,8 +234,8 @@ class Calls(Arrays):
             elif argument.star == "**":
                 call.starred = True
                 if isinstance(value, Container):
-                    for (owner, key), held in list(st.store.items()):
-                        if owner == value.name and isinstance(key, str) and not key.startswith(("@", "*")):
+                    for key, held in list(st.store.of(value.name).items()):
+                        if isinstance(key, str) and not key.startswith(("@", "*")):
                             call.kwargs[key] = held
                 elif value != UNKNOWN and not isinstance(value, Const):
                     call.args.append(value)
@@ -381,13 +388,12 @@ class Calls(Arrays):
         self.followed += 1
         self.entered.add(unit)
         outer = self.stack[-1].path if self.stack else ()
-        path = (*outer, node)[-4:]
-        frame = Name((unit.node, "frame"), path)
+        path = (*outer, id(node))[-4:]
+        frame = Name((id(unit.node), "frame"), path)
         self.closed.add(frame)
         if function.frame is not None:
             self.closures[frame] = function.frame
-        for key in [k for k in st.store if k[0] == frame]:
-            del st.store[key]
+        st.store.drop(frame)
         if st.graphs:  # the names of an earlier call are no inputs of its graph any more
             st.graphs = {g: frozenset(k for k in inputs if k[0] != frame) for g, inputs in st.graphs.items()}
         activation = Activation(frame, unit, unit.slice, path, on_yield=on_yield)
@@ -404,8 +410,9 @@ class Calls(Arrays):
             self.stack.pop()
         result = self.join_values(activation.returns, st)
         if frame not in self.captured_frames:
-            for key in [k for k in st.store if k[0] == frame]:
-                self.lose(st, st.store.pop(key))
+            for value in list(st.store.of(frame).values()):
+                self.lose(st, value)
+            st.store.drop(frame)
         return result
 
     def bind_arguments(
@@ -444,12 +451,12 @@ class Calls(Arrays):
         if isinstance(star, cst.Param):
             extra = tuple(given[len(positional) :])
             st.store[(frame, star.name.value)] = (
-                Tuple(extra) if not starred else Opaque(Name(star.name.value, (unit.node,)))
+                Tuple(extra) if not starred else Opaque(Name(star.name.value, (id(unit.node),)))
             )
             if starred and not extra:
-                st.store[(frame, star.name.value)] = Opaque(Name(star.name.value, (unit.node,)))
+                st.store[(frame, star.name.value)] = Opaque(Name(star.name.value, (id(unit.node),)))
         if parameters.star_kwarg is not None:
-            name = Name((unit.node, "kwargs"), frame.path)
+            name = Name((id(unit.node), "kwargs"), frame.path)
             self.closed.add(name)
             for key, value in rest.items():
                 st.store[(name, key)] = value
@@ -457,7 +464,7 @@ class Calls(Arrays):
 
     def parameter(self, unit: FunctionUnit, parameter: cst.Param, st: State) -> Value:
         """A parameter nobody is seen to give: its annotation may tell what it is."""
-        name = Name(parameter.name.value, (unit.node,))
+        name = Name(parameter.name.value, (id(unit.node),))
         if self.new_parameters:
             for names in self.rounds:
                 names.add(name)
@@ -514,7 +521,7 @@ class Calls(Arrays):
         st.store[(value.name, "@materialized")] = PLAIN
         rounds, self.rounds = self.rounds, []  # what it holds was made elsewhere: no round makes it anew
         try:
-            self.initialize(instance, unit, Call(unit.node, Site(unit.slice, unit.node)), st, known=False)
+            self.initialize(instance, unit, Call(unit.node, self.site_in(unit.slice, unit.node)), st, known=False)
         finally:
             self.rounds = rounds
         return instance
@@ -584,7 +591,7 @@ class Calls(Arrays):
                         owners.setdefault(inner.name, []).append(class_name)
             self._owners = owners
             self._method_owners = {}
-        if name.startswith("__") or name in _COMMON_METHODS or name in _LIBRARY_METHODS:
+        if name.startswith("__") or name in COMMON_METHODS or name in _LIBRARY_METHODS:
             return None
         names = self._owners.get(name, [])
         if len(names) != 1:
@@ -651,6 +658,8 @@ class Calls(Arrays):
         name = self.fresh(node, st, kind)
         self.closed.add(name)
         result = Container(name, kind)
+        if isinstance(node, (cst.ListComp, cst.GeneratorExp)):
+            sequences.put(st, result, [])
         self.stack[-1].temporaries.append(result)
 
         def element(state: State) -> None:
@@ -663,21 +672,25 @@ class Calls(Arrays):
             else:
                 self.extend_container(state, result, Tuple((self.eval(node.elt, state),)))
 
-        self._comp_for(node.for_in, st, element)
+        if not self._comp_for(node.for_in, st, element):
+            sequences.blur(st, result)
         return result
 
-    def _comp_for(self, clause: cst.CompFor, st: State, element: Callable[[State], None]) -> None:
-        """One round stands for all: the elements of a comprehension are made alike."""
+    def _comp_for(self, clause: cst.CompFor, st: State, element: Callable[[State], None]) -> bool:
+        """Whether every round was made; else one stands for all: the elements of a comprehension are made alike."""
         iterable = self.eval(clause.iter, st)
+        exact = True
 
         def body(item: Value, state: State) -> None:
+            nonlocal exact
             self.assign(clause.target, item, state, clause)
             for condition in clause.ifs:
                 outcomes = self.test(condition.test, state, track=False)
                 if not any(outcome for outcome, _ in outcomes):
                     return
+                exact = exact and all(outcome for outcome, _ in outcomes)
             if clause.inner_for_in is not None:
-                self._comp_for(clause.inner_for_in, state, element)
+                exact = self._comp_for(clause.inner_for_in, state, element) and exact
             else:
                 element(state)
 
@@ -685,8 +698,10 @@ class Calls(Arrays):
         if isinstance(iterable, Generator):
             self.run_generator(iterable, st, clause, lambda value, state: (body(value, state), NONE)[1])
         elif items is not None:
-            for item in items:
-                body(item, st)
+            for number, item in enumerate(items):
+                with self.round_apart(clause, number, len(items)):
+                    body(item, st)
+            return exact
         else:
             before = self.followed
             made: set[Name] = set()
@@ -699,22 +714,60 @@ class Calls(Arrays):
             self.rounds.pop()
             if self.rounds:
                 self.rounds[-1] |= made
+        return False
 
     def suspended(self) -> Iterable[Value]:
         """Values that callers still hold."""
         raise AssertionError
 
     def literal_items(self, iterable: Value, st: State) -> list[Value] | None:
-        """The elements of a short tuple or list whose length is known."""
-        if isinstance(iterable, Tuple) and len(iterable.items) <= 4:
+        """The elements of something short whose length is known."""
+        found = self.known_items(iterable, st)
+        if found is None or len(found) > UNROLLED or len(found) * self.unrolling > MOST_ROUNDS:
+            return None
+        return found
+
+    def known_items(self, iterable: Value, st: State) -> list[Value] | None:
+        """The elements of a tuple, a list, a range, or an enumeration of one; None where they are not known."""
+        if isinstance(iterable, Tuple):
             return list(iterable.items)
         if isinstance(iterable, Container):
-            length = st.store.get((iterable.name, "@length"))
-            if isinstance(length, Const) and isinstance(length.value, int) and length.value <= 4:
-                items = [st.store.get((iterable.name, i)) for i in range(length.value)]
-                if all(item is not None for item in items):
-                    return items  # type: ignore[return-value]
+            return sequences.items(st, iterable)
+        if not (isinstance(iterable, Partial) and isinstance(iterable.function, Api) and iterable.args):
+            return None
+        name, args, options = iterable.function.name, iterable.args, dict(iterable.kwargs)
+        if name == "builtins.range":
+            bounds = [a.value if isinstance(a, Const) and type(a.value) is int else None for a in args]
+            if None in bounds or 0 in bounds[2:] or len(range(*bounds)) > UNROLLED:  # type: ignore[arg-type]
+                return None
+            return [Const(number) for number in range(*bounds)]  # type: ignore[arg-type]
+        if name == "builtins.enumerate":
+            start = options.get("start", args[1] if len(args) > 1 else Const(0))
+            inner = self.known_items(args[0], st)
+            if inner is None or not isinstance(start, Const) or type(start.value) is not int:
+                return None
+            return [Tuple((Const(number), item)) for number, item in enumerate(inner, start.value)]
+        if name == "builtins.zip":
+            columns = [self.known_items(a, st) for a in args]
+            if any(column is None for column in columns):
+                return None
+            return [Tuple(row) for row in zip(*columns)]  # type: ignore[arg-type]  # noqa: B905 - as short as the shortest
+        if name == "builtins.reversed":
+            inner = self.known_items(args[0], st)
+            return None if inner is None else inner[::-1]
         return None
+
+    @contextmanager
+    def round_apart(self, node: cst.CSTNode, number: int, count: int) -> Iterator[None]:
+        """What one of a few known rounds makes is not what another makes."""
+        activation = self.stack[-1]
+        outer, before = activation.path, self.unrolling
+        activation.path = (*outer, (id(node), number))[-4:]  # type: ignore[assignment]
+        self.unrolling = before * max(count, 1)
+        try:
+            yield
+        finally:
+            activation.path, self.unrolling = outer, before
 
     def iterate_over(
         self,
@@ -1082,11 +1135,23 @@ class Calls(Arrays):
         if receiver.kind == "queue":
             if name in ("put", "put_nowait"):
                 self.hand_to_host(st, call.args, call.site, "put()")
-                self.extend_container(st, receiver, Tuple(tuple(call.args)))
+                self.extend_container(st, receiver, Tuple(tuple(call.args[:1])))
                 return NONE
-            return self.any_element(receiver, st)
+            if name in ("get", "get_nowait"):
+                return self.take(receiver, 0, st)
+            return UNKNOWN
         if name in ("append", "add", "appendleft", "insert", "put", "push"):
+            known = sequences.items(st, receiver)
+            at_front = name == "appendleft" or (name == "insert" and call.args[:1] == [Const(0)])
+            if name not in ("append", "put", "push") and not (at_front and known is not None):
+                sequences.blur(st, receiver)
             self.extend_container(st, receiver, Tuple(tuple(call.args[-1:])))
+            grown = sequences.items(st, receiver)
+            if at_front and grown is not None:
+                sequences.put(st, receiver, [*grown[-1:], *grown[:-1]])
+            return NONE
+        if name in ("remove", "reverse", "sort", "rotate", "discard"):
+            sequences.blur(st, receiver)
             return NONE
         if name in ("extend", "update", "extendleft"):
             for value in call.args:
@@ -1095,7 +1160,14 @@ class Calls(Arrays):
                 self.store_element(receiver, Const(key), value, st)
             return NONE
         if name in ("pop", "popleft", "popitem"):
-            key = call.args[0] if call.args and receiver.kind == "dict" else UNKNOWN
+            position = -1 if name == "pop" and not call.args else 0 if name == "popleft" else None
+            if call.args and isinstance(call.args[0], Const) and type(call.args[0].value) is int:
+                position = call.args[0].value
+            if receiver.kind != "dict":
+                value = self.take(receiver, position, st)
+                self.lose(st, value)
+                return value
+            key = call.args[0] if call.args else UNKNOWN
             value = self._element(receiver, key, st)
             if name == "pop" and receiver.kind == "dict":
                 self.drop_element(receiver, key, st)
@@ -1104,8 +1176,10 @@ class Calls(Arrays):
         if name in ("clear",):
             for value in self.held(receiver, st):
                 self.lose(st, value)
-            for key in [k for k in st.store if k[0] == receiver.name and not str(k[1]).startswith("@")]:
-                del st.store[key]
+            for key in [k for k in st.store.of(receiver.name) if not str(k).startswith("@")]:
+                del st.store[(receiver.name, key)]
+            if receiver.kind != "dict":
+                st.store[(receiver.name, "@length")] = Const(0)
             return NONE
         if name == "items":
             return Partial(Api("builtins.items"), (receiver,), ())
@@ -1115,6 +1189,17 @@ class Calls(Arrays):
             found = self._element(receiver, call.args[0], st)
             return found if found != UNKNOWN or len(call.args) < 2 else call.args[1]
         return UNKNOWN
+
+    def take(self, container: Container, position: int | None, st: State) -> Value:
+        """An element leaves a list or a queue; some element where its position is not known."""
+        known = sequences.items(st, container)
+        if known is None or position is None or not -len(known) <= position < len(known):
+            value = self.any_element(container, st)
+            sequences.blur(st, container)
+            return value
+        value = known.pop(position)
+        sequences.put(st, container, known)
+        return value
 
     def drop_element(self, container: Container, key: Value, st: State) -> None:
         """An element leaves a dict."""
@@ -1505,7 +1590,7 @@ class Calls(Arrays):
                 self.mark_tensor(st, receiver)
             elif receiver.name in st.order.made:
                 self.mark_tensor(st, receiver)
-        if self.is_tensor(st, receiver) or (receiver.name in st.order.made and (receiver.name, "@result") in st.store):
+        if self.is_tensor(st, receiver) or (receiver.name in st.order.made and receiver.name.base() in self.results):
             return self.tensor_method(receiver, name, call, st)
         if name in ("size", "dim", "numel", "is_contiguous", "stride", "element_size", "data_ptr"):
             return PLAIN
@@ -1660,7 +1745,7 @@ _TENSOR_METHODS = frozenset(
     """to cuda cpu numpy get set copy_ copy pin_memory record_stream backward resize_ clone zero_grad""".split()
 )
 
-_COMMON_METHODS = frozenset(
+COMMON_METHODS = frozenset(
     """step forward run get put put_nowait wait to start stop close reset update append pop add clear copy items keys
     values join load save read write send recv call apply backward train eval cuda cpu numpy item query record
     synchronize result submit flush size shape view reshape replay capture setup build init process execute next
@@ -1763,4 +1848,4 @@ def _text_method(name: Name, method: str) -> bool:
     return method in ("join", "flush") and "thread" not in _last_word(name) and "process" not in _last_word(name)
 
 
-__all__ = ["GRADIENTS", "HOOK", "Calls"]
+__all__ = ["COMMON_METHODS", "GRADIENTS", "HOOK", "Calls"]

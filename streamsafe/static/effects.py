@@ -19,6 +19,7 @@ from streamsafe.static.values import (
     NONE,
     Const,
     Container,
+    Context,
     Event,
     Generator,
     Instance,
@@ -48,6 +49,8 @@ HOOK = Name("hook stream")
 """The stream on which autograd runs a hook: its node's (TA-06)."""
 EACH = "each element"
 """An element of a container that is walked from end to end: stands for all of them."""
+ANY = "[?]"
+"""An element at an index that is not known: may be any of them."""
 GRADIENTS = Name("gradients")
 """The gradients that backward passes leave in ``.grad``."""
 
@@ -81,20 +84,14 @@ _STRONG = (
 )
 
 
-class Site(NamedTuple):
-    """A syntax node and the slice it stands in."""
+class Site:
+    """A syntax node and the slice it stands in; there is one for each node."""
 
-    slice: Slice
-    node: cst.CSTNode
+    __slots__ = ("node", "slice")
 
-    def __hash__(self) -> int:
-        return id(self.node)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Site) and self.node is other.node
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
+    def __init__(self, slice_: Slice, node: cst.CSTNode) -> None:
+        self.slice = slice_
+        self.node = node
 
 
 class Detail(NamedTuple):
@@ -181,6 +178,9 @@ class Effects:
         self.recorded_siblings: set[tuple[Name, Name]] = set()  # objects of which some part is recorded on a stream
         self.members: dict[Name, set[Name]] = {}  # streams and events that were put into a container
         self.made_here: set[Name] = set()
+        self.libraries: dict[Name, str] = {}  # whose a tensor is
+        self.sites_of: dict[Name, Site] = {}  # where a tensor is allocated
+        self.results: set[Name] = set()  # tensors that an operation returns
         self.closed: set[Name] = set()  # scopes and objects that hold only what is seen put there
         self.plain: set[Name] = set()  # objects that are known to be no tensors
         self.tensorish: set[Name] = set()  # objects of unknown kind that are used as tensors somewhere
@@ -227,8 +227,8 @@ class Effects:
         return found
 
     def spread(self, name: Name) -> list[Name]:
-        """The carriers a name stands for: an element of a whole walk stands for every element."""
-        if name.site != EACH or name.parent is None:
+        """The carriers a name stands for: an element of a whole walk, or at an unknown index, for every element."""
+        if name.site not in (EACH, ANY) or name.parent is None:
             return [name]
         members = self.members.get(name.parent.base(), set())
         return [name] + [
@@ -248,7 +248,9 @@ class Effects:
             st.order.add(Made(site, marker, None, False, s.name, detail), guard, covers=False)
             st.order.obey(edges.record(event.name, s.name, HOST, self.table), guard)
             for other in self.spread(event.name)[1:]:
-                st.order.obey(edges.record(other, s.name, HOST, self.table), guard)
+                # which element was recorded is not known: another one keeps what it had
+                forgets = event.name.site == EACH
+                st.order.obey((e._replace(forget=e.forget and forgets) for e in edges.record(other, s.name, HOST, self.table)), guard)
             self.capture_record(st, event.name, s.name)
         st.store[(event.name, "@recorded")] = union((s, g) for s, g in self.streams(st, library, stream))
         st.store[(event.name, "@record site")] = Const(site)
@@ -554,8 +556,8 @@ class Effects:
                 for item in inner.items:
                     yield from ((t, guard & g) for t, g in self.tensors(st, item, depth + 1))
             elif isinstance(inner, (Container, Instance)) and depth < 3:
-                for (owner, key), held in list(st.store.items()):
-                    if owner == inner.name and not (isinstance(key, str) and key.startswith("@")):
+                for key, held in list(st.store.of(inner.name).items()):
+                    if not (isinstance(key, str) and key.startswith("@")):
                         yield from ((t, guard & g) for t, g in self.tensors(st, held, depth + 1))
 
     def is_plain(self, name: Name) -> bool:
@@ -568,10 +570,12 @@ class Effects:
     def _held(self, st: State, opaque: Opaque) -> Iterator[Object]:
         """What is known to be reached from an object that is not seen made."""
         seen = set()
-        for (owner, key), held in list(st.store.items()):
-            if isinstance(key, str) and key.startswith("@"):
+        for owner, table in list(st.store.objects.items()):
+            if owner != opaque.name and (owner.parent is None or opaque.name not in owner.chain()):
                 continue
-            if owner == opaque.name or (owner.parent is not None and opaque.name in owner.chain()):
+            for key, held in list(table.items()):
+                if isinstance(key, str) and key.startswith("@"):
+                    continue
                 for inner in iterate(held):
                     if isinstance(inner, (Tensor, Opaque)) and inner.name not in seen:
                         seen.add(inner.name)
@@ -612,8 +616,9 @@ class Effects:
     def allocate(self, st: State, buffer: Name, library: str, site: Site, stream: Value | None = None) -> None:
         """A block is taken from the pool of the current stream (TL-01, CS-20): its next life begins."""
         st.store[(buffer, "@allocated")] = union(self.streams(st, library, stream))
-        st.store[(buffer, "@library")] = Const(library)
-        st.store[(buffer, "@site")] = Const(site)
+        base = buffer.base()
+        self.libraries[base] = library
+        self.sites_of[base] = site
         self.candidates.append(buffer)
         for s, guard in self.streams(st, library, stream):
             pool = ("pool", s.name)
@@ -694,16 +699,16 @@ class Effects:
         covered = {
             s.name for r in iterate(recorded or NONE) if isinstance(r, Tuple) for s in r.items if isinstance(s, Stream)
         }
-        library = st.store.get((buffer, "@library"))
-        if library == Const("cupy"):
+        library = self.libraries.get(buffer.base())
+        if library == "cupy":
             covered = set()
-        made_at = st.store.get((buffer, "@site"))
+        made_at = self.sites_of.get(buffer.base())
         for stream in iterate(allocated):
             if not isinstance(stream, Stream):
                 continue
             notes: list[tuple[str, Site]] = []
-            if isinstance(made_at, Const):
-                notes.append((f"allocated on {self.describe(stream)}", made_at.value))
+            if made_at is not None:
+                notes.append((f"allocated on {self.describe(stream)}", made_at))
             notes.append(("released here, while that use may still run", site))
             release = Release(tuple(notes), buffer)
             table = dict(st.order.accesses(buffer))
@@ -721,15 +726,31 @@ class Effects:
                 del st.order.made[("pool", stream.name)]
         st.order.drop(buffer)
 
+    def prune(self, st: State, keep: Iterable[Value] = ()) -> None:
+        """Forget objects that nothing leads to any more."""
+        alive = self.reachable(st, keep)
+        for owner in list(st.store.objects):
+            if owner not in alive and self.is_own(owner):
+                st.store.drop(owner)
+        for order in (st.order, st.eager):
+            for buffer in list(order.made) if order is not None else ():
+                gone = isinstance(buffer, Name) and buffer not in alive and self.is_own(buffer)
+                timed = isinstance(buffer, tuple) and buffer[0] == "timing" and buffer[1] not in alive
+                if order is not None and (gone or timed):
+                    del order.made[buffer]
+
+    def is_own(self, name: Name) -> bool:
+        """Whether an object is made in what is analysed."""
+        root = name.root().base()
+        return root in self.made_here or (root in self.closed and not isinstance(root.site, str))
+
     def reachable(self, st: State, keep: Iterable[Value] = ()) -> set[Name]:
         """Every object that some live name leads to."""
         held: dict[Name, list[Value]] = {}
         external: set[Name] = set()
         children: dict[Name, list[Name]] = {}
-        for (owner, key), value in st.store.items():
-            if isinstance(key, str) and key.startswith("@"):
-                continue
-            held.setdefault(owner, []).append(value)
+        for owner, table in st.store.objects.items():
+            held[owner] = [v for k, v in table.items() if not (isinstance(k, str) and k.startswith("@"))]
             root = owner.root().base()
             if root not in self.made_here and root not in self.closed:
                 external.add(owner)  # somebody who is not seen holds it
@@ -749,6 +770,8 @@ class Effects:
                     values.extend(value.items)
                 elif isinstance(value, Method):
                     values.append(value.receiver)
+                elif isinstance(value, Context):
+                    values.extend(value.payload)
                 elif isinstance(value, (Partial, Generator)):
                     values.extend((value.function, *value.args, *(v for _, v in value.kwargs)))
                 else:
@@ -765,6 +788,8 @@ class Effects:
                 seen.add(name)
                 values.extend(held.get(name, ()))
                 stack.extend(children.get(name, ()))
+                if name.parent is not None:
+                    stack.append(name.parent)
         return seen
 
     # -- captures: see capture.py ---------------------------------------------------------------------------------

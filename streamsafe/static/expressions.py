@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, parts
+from streamsafe.static import apis, parts, sequences
 from streamsafe.static.capture import Captures
-from streamsafe.static.effects import EACH, GRADIENTS, HOOK, Assumed, Site
+from streamsafe.static.effects import ANY, EACH, GRADIENTS, HOOK, Assumed, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import State
 from streamsafe.static.values import (
@@ -80,11 +80,15 @@ class Expressions(Captures):
         """A node of the current slice, as a place."""
         raise AssertionError
 
+    def site_in(self, slice_: Slice, node: cst.CSTNode) -> Site:
+        """A node of a slice, as a place."""
+        raise AssertionError
+
     # -- objects -------------------------------------------------------------------------------------------------
 
     def fresh(self, node: cst.CSTNode, st: State, what: Hashable = "") -> Name:
         """The name of an object made here; an object made here before has aged."""
-        name = Name((node, what), self.stack[-1].path[-4:] if self.stack else ())
+        name = Name((id(node), what), self.stack[-1].path[-4:] if self.stack else ())
         if (name, "@made") in st.store:
             self.age(st, {name})
         st.store[(name, "@made")] = PLAIN
@@ -272,6 +276,7 @@ class Expressions(Captures):
             for position, value in enumerate(items):
                 st.store[(name, position)] = value
             st.store[(name, "@length")] = Const(len(items))
+            self.joins(Container(name, kind), items)
         elif items:
             st.store[(name, "*")] = union((v, ALWAYS) for v in items)
         return Container(name, kind)
@@ -280,11 +285,8 @@ class Expressions(Captures):
 
     def held(self, container: Object, st: State) -> list[Value]:
         """Everything a container is known to hold."""
-        return [
-            value
-            for (owner, key), value in st.store.items()
-            if owner == container.name and not (isinstance(key, str) and key.startswith("@"))
-        ]
+        table = st.store.of(container.name)
+        return [value for key, value in table.items() if not (isinstance(key, str) and key.startswith("@"))]
 
     def any_element(self, value: Value, st: State) -> Value:
         """Some element."""
@@ -360,11 +362,11 @@ class Expressions(Captures):
             found = self.held(base, st)
             if not found:
                 return UNKNOWN
-            return self.element_view(base, index if index is not None else "[?]", union((v, ALWAYS) for v in found), st)
+            return self.element_view(base, index if index is not None else ANY, union((v, ALWAYS) for v in found), st)
         if isinstance(base, Opaque):
             index = _key(key)
             if index is None:
-                index = "[?]"
+                index = ANY
             elif isinstance(index, str):
                 index = f"[{index!r}]"
             held = st.store.get((base.name, index))
@@ -380,30 +382,42 @@ class Expressions(Captures):
                     self.lose(st, st.store.get((inner.name, index), NONE))
                     st.store[(inner.name, index)] = value
                 else:
+                    sequences.blur(st, inner)
                     self.extend_container(st, inner, Tuple((value,)))
             elif isinstance(inner, Opaque):
                 if index is None:
-                    index = "[?]"
+                    index = ANY
                 elif isinstance(index, str):
                     index = f"[{index!r}]"
                 self.lose(st, st.store.get((inner.name, index), NONE))
                 st.store[(inner.name, index)] = value
 
+    def joins(self, container: Object, items: list[Value]) -> None:
+        """Remember the streams and events that a container has held."""
+        for item in items:
+            for member in iterate(item):
+                if isinstance(member, (Stream, Event)):
+                    self.members.setdefault(container.name.base(), set()).add(member.name.base())
+
     def extend_container(self, st: State, base: Value, added: Value) -> None:
-        """Elements join a container; which index they get is not followed."""
+        """Elements join a container, at its end as long as its length is known."""
         for inner in iterate(base):
             if not isinstance(inner, Container):
                 continue
-            new = list(added.items) if isinstance(added, Tuple) else [self.any_element(added, st)]
-            for item in new:
-                for member in iterate(item):
-                    if isinstance(member, (Stream, Event)):
-                        self.members.setdefault(inner.name.base(), set()).add(member.name.base())
+            exact = list(added.items) if isinstance(added, Tuple) else None
+            if isinstance(added, Container):
+                exact = sequences.items(st, added)
+            new = exact if exact is not None else [self.any_element(added, st)]
+            self.joins(inner, new)
+            known = sequences.items(st, inner) if base is inner and exact is not None else None
+            if known is not None and len(known) + len(new) <= sequences.LIMIT:
+                sequences.put(st, inner, [*known, *new])
+                continue
+            sequences.blur(st, inner)
             old = st.store.get((inner.name, "*"))
             st.store[(inner.name, "*")] = union(
                 [*([(old, ALWAYS)] if old is not None else []), *((v, ALWAYS) for v in new)]
             )
-            st.store.pop((inner.name, "@length"), None)
 
     def lose(self, st: State, value: Value) -> None:
         """These objects may have lost their last name."""
@@ -430,6 +444,10 @@ class Expressions(Captures):
             if isinstance(inner, Tensor) or (isinstance(inner, Opaque) and self.is_tensor(st, inner)):
                 found.append((self.view_of(inner, keys, st, node), guard))
             elif len(keys) == 1 and isinstance(keys[0], Partial):  # a slice of a sequence
+                sliced = _sliced(inner, keys[0], st)
+                if sliced is not None:
+                    found.append((sliced, guard))
+                    continue
                 found.append((inner if isinstance(inner, (Container, Opaque)) else UNKNOWN, guard))
             elif len(keys) == 1:
                 found.append((self._element(inner, keys[0], st), guard))
@@ -724,10 +742,10 @@ class Expressions(Captures):
             base = self.eval(target.value, st)
             for inner in iterate(base):
                 if isinstance(inner, Container):
-                    for (owner, key), old in list(st.store.items()):
-                        if owner == inner.name and not (isinstance(key, str) and key.startswith("@")):
+                    for key, old in list(st.store.of(inner.name).items()):
+                        if not (isinstance(key, str) and key.startswith("@")):
                             self.lose(st, old)
-                            del st.store[(owner, key)]
+                            del st.store[(inner.name, key)]
 
     # -- operators -----------------------------------------------------------------------------------------------
 
@@ -938,6 +956,8 @@ class Expressions(Captures):
                 found.append((True, guard))
             elif isinstance(inner, Tuple):
                 found.append((bool(inner.items), guard))
+            elif isinstance(inner, Container) and sequences.length(st, inner) is not None:
+                found.append((bool(sequences.length(st, inner)), guard))
             else:
                 found.extend((o, guard) for o in (True, False))
         return found
@@ -1057,9 +1077,9 @@ class Expressions(Captures):
     def _lambda(self, node: cst.Lambda, _: State) -> Value:
         frame = self.stack[-1].frame
         unit = FunctionUnit("<lambda>", "<lambda>", node, self.stack[-1].slice)
-        return Function(self.lambdas.setdefault(node, unit), frame)
+        return Function(self.lambdas.setdefault(id(node), unit), frame)
 
-    lambdas: dict[cst.Lambda, FunctionUnit]
+    lambdas: dict[int, FunctionUnit]
 
     def _comprehension(self, node: cst.ListComp | cst.SetComp | cst.GeneratorExp | cst.DictComp, st: State) -> Value:
         raise AssertionError
@@ -1081,6 +1101,17 @@ def _key(value: Value) -> Hashable | None:
         keys = tuple(_key(v) for v in value.items)
         return None if None in keys else keys
     return None
+
+
+def _sliced(base: Value, key: Partial, st: State) -> Tuple | None:
+    """A slice of a list or tuple whose elements are known."""
+    items = list(base.items) if isinstance(base, Tuple) else None
+    if isinstance(base, Container):
+        items = sequences.items(st, base)
+    bounds = [b.value if isinstance(b, Const) else ... for b in key.args]
+    if items is None or not all(b is None or type(b) is int for b in bounds) or 0 in bounds[2:]:
+        return None
+    return Tuple(tuple(items[slice(*bounds)]))
 
 
 def _computed(operator: cst.BaseBinaryOp, left: Value, right: Value) -> Const | None:

@@ -5,7 +5,7 @@ Expressions, calls and what library calls mean are in the classes it is built fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static.calls import Calls
+from streamsafe.static.calls import STEPS, Calls
 from streamsafe.static.effects import Site
 from streamsafe.static.expressions import MAX_CONDITIONS
 from streamsafe.static.source import FunctionUnit, Slice, SourceFile
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from streamsafe.config import Models
 
 ROUNDS = 8
+CROWDED = 120
+"""How many objects there may be before those that nothing leads to are forgotten."""
 MODULE = Name("module")
 
 
@@ -63,19 +65,22 @@ class Activation:
         frame: the scope of its names.
         path: the call sites that lead here.
         returns: the states and values with which it ends.
+        temporaries: values of the statement under way that have no name yet.
+        held: what enclosing statements hold on to: iterables, context managers.
         on_yield: what the consumer does with a yielded value, None when nobody is seen to consume.
     """
 
     frame: Name
     unit: FunctionUnit | None
     slice: Slice
-    path: tuple[cst.CSTNode, ...] = ()
+    path: tuple[Hashable, ...] = ()
     returns: list[tuple[State, Value]] = field(default_factory=list)
     loops: list[Loop] = field(default_factory=list)
     handlers: list[State | None] = field(default_factory=list)
     on_yield: Callable[[Value, State], Value] | None = None
     outer: set[str] = field(default_factory=set)
     temporaries: list[Value] = field(default_factory=list)
+    held: list[Value] = field(default_factory=list)
 
 
 class Interpreter(Calls):
@@ -91,6 +96,8 @@ class Interpreter(Calls):
         self.stack: list[Activation] = []
         self.protocol_roots: list[Name] = []
         self.steps = 0
+        self.sites: dict[int, Site] = {}
+        self.crowded = CROWDED
 
     @property
     def activation(self) -> Activation:
@@ -99,13 +106,20 @@ class Interpreter(Calls):
 
     def site(self, node: cst.CSTNode) -> Site:
         """A node of the current slice, as a place."""
-        return Site(self.activation.slice, node)
+        return self.site_in(self.activation.slice, node)
+
+    def site_in(self, slice_: Slice, node: cst.CSTNode) -> Site:
+        """A node of a slice, as a place."""
+        found = self.sites.get(id(node))
+        if found is None:
+            found = self.sites[id(node)] = Site(slice_, node)
+        return found
 
     def frames(self) -> Iterator[Name]:
         """The scopes that are alive, and the objects that callers hold."""
         yield MODULE
         yield from self.protocol_roots
-        for activation in self.stack:
+        for activation in self.live_activations():
             frame: Name | None = activation.frame
             while frame is not None:
                 yield frame
@@ -160,13 +174,25 @@ class Interpreter(Calls):
             return
         handler(self, node, st)
         self.activation.temporaries.clear()
-        if self.candidates and not st.dead:
+        if st.dead:
+            return
+        if self.candidates:
             self.release_unreachable(st, self.site(node), self.suspended())
+        if len(self.stack) <= 3 and len(st.store.objects) > self.crowded:
+            self.prune(st, self.suspended())
+            self.crowded = max(CROWDED, 2 * len(st.store.objects))
 
     def suspended(self) -> Iterator[Value]:
-        """Values that callers still hold while a call is interpreted."""
-        for activation in self.stack:
+        """Values that callers, and statements under way, still hold."""
+        for activation in self.live_activations():
             yield from activation.temporaries
+            yield from activation.held
+
+    def live_activations(self) -> Iterator[Activation]:
+        """Calls under way, generators that wait for their consumer among them."""
+        yield from self.stack
+        for paused in self.paused:
+            yield from paused
 
     # -- simple statements ---------------------------------------------------------------------------------------
 
@@ -332,7 +358,7 @@ class Interpreter(Calls):
         left: list[State | None] = []
         period = 1
         self.rounds.append(set())
-        for round_ in range(ROUNDS):
+        for round_ in range(self._rounds_allowed()):
             left = []
             current: State | None = head.copy()
             for _ in range(period):
@@ -357,6 +383,9 @@ class Interpreter(Calls):
             if period == 2 and round_ == 1:
                 continue
             head = new_head
+        else:
+            last = head.copy()
+            left.append(enter(last))
         made = self.rounds.pop()
         if self.rounds:
             self.rounds[-1] |= made
@@ -380,6 +409,12 @@ class Interpreter(Calls):
                 first.assume(Guard(known, 0))
                 second.assume(Guard(0, known))
         return self.join(first, second)
+
+    def _rounds_allowed(self) -> int:
+        """Fewer for loops inside loops, whose bodies are interpreted again in each round outside."""
+        if self.steps > STEPS:
+            return 1
+        return max(2, ROUNDS >> (len(self.rounds) - 1))
 
     def _round(
         self,
@@ -441,7 +476,9 @@ class Interpreter(Calls):
             return
         items = self.literal_items(iterable, st)
         if items is not None:
-            self._unrolled(items, st, body)
+            self.activation.held.append(Tuple(tuple(items)))
+            self._unrolled(items, st, node, body)
+            self.activation.held.pop()
             return
         threads = self.iteration_starts(iterable, st, self.site(node))
 
@@ -463,19 +500,22 @@ class Interpreter(Calls):
         def round_(current: State) -> None:
             body(self.next_item(iterable, current, node), current)
 
+        self.activation.held.append(iterable)
         self.loop(st, enter, round_, at_least_once=at_least_once)
+        self.activation.held.pop()
         st.threads = st.threads - threads
 
     def _unrolled(
-        self, items: Sequence[Value], st: State, body: Callable[[Value, State], object]
+        self, items: Sequence[Value], st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
     ) -> None:
         loop = Loop()
         self.activation.loops.append(loop)
-        for item in items:
+        for number, item in enumerate(items):
             if st.dead:
                 break
             loop.continues.clear()
-            body(item, st)
+            with self.round_apart(node, number, len(items)):
+                body(item, st)
             self.settle(st, self.joined([st, *loop.continues]))
         self.activation.loops.pop()
         self.settle(st, self.joined([st, *loop.breaks]))
@@ -543,7 +583,10 @@ class Interpreter(Calls):
                 self.assign(item.asname.name, value, state, item)
             self._with_items(items[1:], node, state)
 
+        held = self.activation.held
+        held.append(manager)
         self.within(manager, st, item.item, body)
+        held.pop()
 
     # -- names ---------------------------------------------------------------------------------------------------
 
@@ -593,9 +636,11 @@ class Interpreter(Calls):
 def _swapped(before: State, after: State) -> bool:
     """Whether a round exchanges what two names hold: then two rounds make a whole."""
     moved = {
-        key: value
-        for key, value in before.store.items()
-        if isinstance(value, (Tensor, Opaque, Stream, Event)) and after.store.get(key, value) != value
+        (owner, key): value
+        for owner, table in before.store.objects.items()
+        if after.store.objects.get(owner) is not table
+        for key, value in table.items()
+        if isinstance(value, (Tensor, Opaque, Stream, Event)) and after.store.get((owner, key), value) != value
     }
     return any(
         after.store.get(key) == other and after.store.get(other_key) == value

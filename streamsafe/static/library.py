@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST
-from streamsafe.static import apis
+from streamsafe.static import apis, sequences
 from streamsafe.static.effects import AMBIENT, GRADIENTS, Assumed, Site
 from streamsafe.static.source import ClassUnit
 from streamsafe.static.state import State
@@ -96,7 +96,15 @@ class Library(Tensors):
 
     def do_lazily(self, call: Call, st: State) -> Value:
         """An iterable that is walked later."""
-        return Partial(Api(call.text), tuple(call.args), ())
+        return Partial(Api(call.text), tuple(call.args), tuple(call.kwargs.items()))
+
+    def do_length(self, call: Call, st: State) -> Value:
+        """``len(x)``, where it is known."""
+        value = call.args[0] if call.args else UNKNOWN
+        count = len(value.items) if isinstance(value, Tuple) else None
+        if isinstance(value, Container):
+            count = sequences.length(st, value)
+        return PLAIN if count is None else Const(count)
 
     def do_partial(self, call: Call, st: State) -> Value:
         """``functools.partial``."""
@@ -173,17 +181,16 @@ class Library(Tensors):
         made = Container(name, "list")
         if call.args:
             value = call.args[0]
-            if isinstance(value, Container) and (value.name, "@length") in st.store:
-                length = st.store[(value.name, "@length")]
-                for position in range(length.value if isinstance(length, Const) else 0):
-                    st.store[(name, position)] = st.store.get((value.name, position), UNKNOWN)
-                st.store[(name, "@length")] = length
+            known = list(value.items) if isinstance(value, Tuple) else None
+            if isinstance(value, Container):
+                known = sequences.items(st, value)
+            if known is None:
+                self.extend_container(st, made, Tuple((self.item_of(value, st, call.node),)))
                 return made
-            if isinstance(value, Tuple):
-                for position, item in enumerate(value.items):
-                    st.store[(name, position)] = item
-                return made
-            self.extend_container(st, made, Tuple((self.item_of(value, st, call.node),)))
+            sequences.put(st, made, known)
+            return made
+        if not call.kwargs:
+            sequences.put(st, made, [])
         return made
 
     def item_of(self, value: Value, st: State, node: cst.CSTNode) -> Value:
@@ -212,6 +219,7 @@ class Library(Tensors):
         """A queue hands what it is given to another thread."""
         name = self.fresh(call.node, st, "queue")
         self.closed.add(name)
+        sequences.put(st, Container(name, "queue"), [])
         return Container(name, "queue")
 
     def do_next_item(self, call: Call, st: State) -> Value:
@@ -441,6 +449,7 @@ class Library(Tensors):
         known = bool(timing.value) if isinstance(timing, Const) and timing.value is not ... else None
         name = self.fresh(call.node, st, "event")
         self.own_events.add(name)
+        self.event_sites[name] = call.site
         return Event(name, False if timing is None else known)
 
     def do_make_cupy_event(self, call: Call, st: State) -> Value:
@@ -499,11 +508,8 @@ class Library(Tensors):
         """SS312: made without timing, never recorded, or not known to be complete."""
         for event in events:
             if event.timing is False:
-                made = event.name.site
-                node = made[0] if isinstance(made, tuple) else None
-                notes = []
-                if isinstance(node, cst.CSTNode) and event.name in self.event_sites:
-                    notes = [("made without enable_timing", self.event_sites[event.name])]
+                made = self.event_sites.get(event.name.base())
+                notes = [("made without enable_timing", made)] if made is not None else []
                 self.violation(
                     st, "event-timing-misuse", site, "elapsed_time", notes, tags=frozenset({"no timing"})
                 )

@@ -6,20 +6,25 @@ import ast
 import re
 from collections.abc import Iterable
 
+from streamsafe.static import sequences
 from streamsafe.static.effects import AMBIENT, GRADIENTS, HOOK, Assumed, Detail, Finding
 from streamsafe.order.symbolic import Made, Order
+from streamsafe.static.calls import COMMON_METHODS
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.state import State
-from streamsafe.static.values import UNKNOWN, Const, Function, Instance, Name, Opaque, Stream, Tensor, Value
+from streamsafe.static.values import UNKNOWN, Const, Container, Function, Instance, Name, Opaque, Stream, Tensor, Value
 
-NEEDLE = re.compile(
-    r"[Ss]tream\b|_stream\b|wait_event|record_event|non_blocking|blocking\s*=\s*False|CUDAGraph|cuda\.graph\b"
-    r"|begin_capture|capture_begin|elapsed_time|async_op|pinned|pin_memory|perf_counter|time\.time|monotonic"
-    r"|\.graph\(|default_timer|to\([^)\n]*,\s*True\)"
+STREAMS = re.compile(
+    r"[Ss]tream\b(?!\s*=\s*(?:True|False)\b)|_stream\b|wait_event|record_event|CUDAGraph|cuda\.graph\b|\.graph\("
+    r"|begin_capture|capture_begin|make_graphed|elapsed_time|async_op|pinned|pin_memory|\bEvent\("
 )
+COPIES = re.compile(r"non_blocking\s*=(?!=)\s*(?!False\b)|blocking\s*=\s*False|(?:to|cuda|copy_)\([^)\n]*,\s*True\s*[,)]")
+CLOCKS = re.compile(r"perf_counter|time\.time\(|monotonic|default_timer|process_time")
+LEVELS = ((STREAMS, 3), (COPIES, 3), (CLOCKS, 2))
+"""What makes a function concern us, and how many calls up its callers do too."""
 HANDLE = re.compile(r"Stream\b|_stream\(|\bEvent\(|CUDAGraph\b")
-PROTOCOL_ROUNDS = 4
+PROTOCOL_ROUNDS = 3
 
 
 class Roots:
@@ -62,42 +67,60 @@ class Roots:
 
     def _concerned(self) -> set[str]:
         """Functions that hold stream code, and those that call them by name, three calls up."""
-        found = {
-            qualname
-            for qualname, definitions in self.file.definitions.items()
-            for d in definitions
-            if self._has_needle(d.node)
-        }
-        for _ in range(3):
-            names = {q.rpartition(".")[2] for q in found} - {"__enter__", "__exit__", "__len__"}
-            for qualname in list(found):
-                owner, _, last = qualname.rpartition(".")
-                if last == "__init__":
-                    names.add(owner.rpartition(".")[2])
-                if last in ("forward", "__call__", "__enter__"):
-                    names.add(owner.rpartition(".")[2])
-            added = {
-                qualname
-                for qualname, definitions in self.file.definitions.items()
-                if qualname not in found and any(d.calls & names for d in definitions)
-            }
-            if not added:
-                break
-            found |= added
+        found: set[str] = set()
+        for pattern, levels in LEVELS:
+            found |= self._with_callers(self._matching(pattern), levels)
         return found
 
-    def _has_needle(self, node: ast.stmt) -> bool:
+    def _matching(self, pattern: re.Pattern[str]) -> set[str]:
+        return {
+            qualname
+            for qualname, definitions in self.file.definitions.items()
+            if any(self._mentions(d.node, pattern) for d in definitions)
+        }
+
+    def _with_callers(self, found: set[str], levels: int) -> set[str]:
+        """These functions and those that may call them: by a name that only they have, or within a class."""
+        everything = set(found)
+        for _ in range(levels):
+            names: set[str] = set()
+            inside: dict[str, set[str]] = {}
+            for qualname in found:
+                owner, _, last = qualname.rpartition(".")
+                if last in ("__init__", "forward", "__call__", "__enter__", "__iter__"):
+                    names.add(owner.rpartition(".")[2])
+                if owner in self.file.classes:
+                    inside.setdefault(owner, set()).add(last)
+                if last not in COMMON_METHODS and not last.startswith("__"):
+                    names.add(last)
+            found = {
+                qualname
+                for qualname, definitions in self.file.definitions.items()
+                if qualname not in everything
+                and any(d.calls & (names | inside.get(qualname.partition(".")[0], set())) for d in definitions)
+            }
+            if not found:
+                break
+            everything |= found
+        return everything
+
+    def _mentions(self, node: ast.stmt, pattern: re.Pattern[str]) -> bool:
         text = self.file.segment(node)
-        if NEEDLE.search(text) is not None or any(model in text for model in self.models):
+        if pattern.search(text) is not None or any(model in text for model in self.models):
             return True
         return self.handles is not None and self.handles.search(text) is not None
+
+    def _has_needle(self, node: ast.stmt) -> bool:
+        return any(self._mentions(node, pattern) for pattern, _ in LEVELS)
 
     def _handles(self) -> re.Pattern[str] | None:
         """Module-level names of streams, events and the like: ``with copy_stream:`` needs no other needle."""
         names = [
             re.escape(name)
             for name, statements in self.file.bindings.items()
-            if any(isinstance(s, (ast.Assign, ast.AnnAssign)) and HANDLE.search(self.file.segment(s)) for s in statements)
+            if any(
+                isinstance(s, (ast.Assign, ast.AnnAssign)) and HANDLE.search(self.file.segment(s)) for s in statements
+            )
         ]
         return re.compile(rf"\b(?:{'|'.join(names)})\b") if names else None
 
@@ -281,6 +304,9 @@ class Roots:
             pass
         if start.dead:
             start = self.state()
+        for (owner, _), value in list(start.store.items()):
+            if owner == self_name and isinstance(value, Container) and sequences.length(start, value) == 0:
+                sequences.blur(start, value)  # others put something into it
         for round_ in range(PROTOCOL_ROUNDS):
             # as with a loop, what the first calls start from is not mixed with what calls leave
             merged: State | None = start.copy() if round_ or not methods else None
@@ -326,7 +352,8 @@ class Roots:
                 for d in definitions:
                     called |= {name for name in d.calls if name != d.node.name}
         methods = [m for m in self._all_methods(unit) if m.name not in ("__init__", "__new__", "__del__", "__repr__")]
-        concerned = [m for m in methods if m.qualname in self.concerned or self._touches_self(m)]
+        shared = self._shared_attributes(unit)
+        concerned = [m for m in methods if m.qualname in self.concerned or self._touches(m, shared)]
         own: set[str] = set()
         for qualname, definitions in self.file.definitions.items():
             if qualname.partition(".")[0] == unit.name:
@@ -349,10 +376,22 @@ class Roots:
     def _entry(method: FunctionUnit) -> bool:
         return method.name in ("forward", "__call__", "__iter__", "__next__", "backward") and not method.is_property
 
-    def _touches_self(self, method: FunctionUnit) -> bool:
-        """Other public methods matter too: they read, write or rebind what stream code left on ``self``."""
+    def _shared_attributes(self, unit: ClassUnit) -> set[str]:
+        """Attributes that stream code of a class assigns, waits for, fills or hands on."""
+        found: set[str] = set()
+        for method in unit.methods.values():
+            if method.qualname not in self.concerned:
+                continue
+            for definition in self.file.definitions.get(method.qualname, ()):
+                for node in ast.walk(definition.node):
+                    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                        found.add(node.attr)
+        return found - set(unit.methods)
+
+    def _touches(self, method: FunctionUnit, shared: set[str]) -> bool:
+        """Other public methods matter too: they read, write or rebind what stream code leaves on ``self``."""
         return not method.name.startswith("__") and any(
-            "self" in d.calls for d in self.file.definitions.get(method.qualname, ())
+            d.calls & shared and "self" in d.calls for d in self.file.definitions.get(method.qualname, ())
         )
 
     def _between_methods(self, name: str) -> None:

@@ -2,14 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamsafe.order.symbolic import ALWAYS, Guard, Made, Order
 from streamsafe.static.values import Name, Opaque, Value, rename_part, union
 
 Key = tuple[Name, Hashable]
+
+
+_NOTHING: Mapping[Hashable, Value] = {}
+
+
+class Store:
+    """What each object holds, by owner and key. Copies share an object's table until one of them changes it."""
+
+    __slots__ = ("_own", "objects")
+
+    def __init__(self) -> None:
+        self.objects: dict[Name, dict[Hashable, Value]] = {}
+        self._own: set[Name] = set()
+
+    def copy(self) -> Store:
+        """An independent copy."""
+        twin = Store()
+        twin.objects = dict(self.objects)
+        self._own = set()
+        return twin
+
+    def _table(self, owner: Name) -> dict[Hashable, Value]:
+        table = self.objects.get(owner)
+        if owner not in self._own:
+            table = self.objects[owner] = dict(table) if table else {}
+            self._own.add(owner)
+        assert table is not None
+        return table
+
+    def of(self, owner: Name) -> Mapping[Hashable, Value]:
+        """What one object holds."""
+        return self.objects.get(owner, _NOTHING)
+
+    def put(self, owner: Name, table: dict[Hashable, Value]) -> None:
+        """An object holds this from now on; the table may be shared."""
+        self.objects[owner] = table
+        self._own.discard(owner)
+
+    def drop(self, owner: Name) -> None:
+        """An object is no more."""
+        self.objects.pop(owner, None)
+        self._own.discard(owner)
+
+    def get(self, key: Key, default: Any = None) -> Any:
+        """The value under an owner and a key."""
+        table = self.objects.get(key[0])
+        return default if table is None else table.get(key[1], default)
+
+    def __getitem__(self, key: Key) -> Value:
+        return self.objects[key[0]][key[1]]
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        self._table(key[0])[key[1]] = value
+
+    def __delitem__(self, key: Key) -> None:
+        table = self._table(key[0])
+        del table[key[1]]
+        if not table:
+            self.drop(key[0])
+
+    def pop(self, key: Key, default: Any = None) -> Any:
+        """Take a value out."""
+        if key not in self:
+            return default
+        value = self[key]
+        del self[key]
+        return value
+
+    def __contains__(self, key: Key) -> bool:
+        table = self.objects.get(key[0])
+        return table is not None and key[1] in table
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Store) and self.objects == other.objects
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.objects.values()))
+
+    def items(self) -> Iterator[tuple[Key, Value]]:
+        """Everything; the store may change meanwhile."""
+        for owner, table in list(self.objects.items()):
+            for key, value in list(table.items()):
+                yield (owner, key), value
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +160,7 @@ class State:
     """
 
     order: Order
-    store: dict[Key, Value] = field(default_factory=dict)
+    store: Store = field(default_factory=Store)
     path: Guard = ALWAYS
     current: dict[str, Value] = field(default_factory=dict)
     capture: Capture | None = None
@@ -91,7 +176,7 @@ class State:
         """An independent copy."""
         return State(
             order=self.order.copy(),
-            store=dict(self.store),
+            store=self.store.copy(),
             path=self.path,
             current=dict(self.current),
             capture=self.capture,
@@ -166,17 +251,25 @@ class State:
 
     def rename(self, renaming: Callable[[Name], Name], concerns: Callable[[Name], bool]) -> None:
         """Objects age: every mention of them changes, in names, accesses and carriers."""
-        changed: dict[Key, Value] = {}
-        for (owner, key), value in self.store.items():
-            new_owner, new_value = renaming(owner), value.rename(renaming)
-            new_key = (new_owner, key)
-            if new_key in changed:
-                changed[new_key] = union([(changed[new_key], ALWAYS), (new_value, ALWAYS)])
-            elif new_owner is not owner and new_key in self.store:
-                changed[new_key] = union([(self.store[new_key], ALWAYS), (new_value, ALWAYS)])
-            else:
-                changed[new_key] = new_value
-        self.store = changed
+        renamed = Store()
+        for owner, table in self.store.objects.items():
+            new_owner = renaming(owner)
+            changed = table
+            for key, value in table.items():
+                new_value = value.rename(renaming)
+                if new_value is not value:
+                    if changed is table:
+                        changed = dict(table)
+                    changed[key] = new_value
+            known = renamed.objects.get(new_owner)
+            if known is not None:
+                merged = dict(known)
+                for key, value in changed.items():
+                    old = merged.get(key)
+                    merged[key] = value if old is None or old == value else union([(old, ALWAYS), (value, ALWAYS)])
+                changed = merged
+            renamed.put(new_owner, changed)
+        self.store = renamed
         self.current = {library: value.rename(renaming) for library, value in self.current.items()}
         for order in (self.order, self.eager):
             if order is not None:
@@ -228,21 +321,14 @@ class State:
         path = first.path.common(second.path)
         first_only, second_only = first.path.without(path), second.path.without(path)
         joined = State(order=Order.join(first.order, first_only, second.order, second_only), path=path)
-        store = joined.store
-        for key, value in first.store.items():
-            other = second.store.get(key)
-            if key[1] == "@length" and other != value:
+        for owner in {**first.store.objects, **second.store.objects}:
+            left, right = first.store.objects.get(owner), second.store.objects.get(owner)
+            if left is not None and left is right:
+                joined.store.put(owner, left)
                 continue
-            if other is None:
-                other = None if (key[0], "@materialized") in first.store else _default(key, opaque)
-            if other is None or other is value or other == value:
-                store[key] = value
-            else:
-                store[key] = union([(value, first_only), (other, second_only)])
-        for key, value in second.store.items():
-            if key not in store and key[1] != "@length":
-                other = None if (key[0], "@materialized") in second.store else _default(key, opaque)
-                store[key] = value if other is None else union([(other, first_only), (value, second_only)])
+            table = _joined(owner, left or {}, right or {}, first_only, second_only, opaque(owner))
+            if table:
+                joined.store.put(owner, table)
         for library in {**first.current, **second.current}:
             left, right = first.current.get(library), second.current.get(library)
             if left is None or right is None or left == right:
@@ -264,6 +350,40 @@ class State:
         return joined
 
 
+def _joined(
+    owner: Name,
+    left: dict[Hashable, Value],
+    right: dict[Hashable, Value],
+    left_only: Guard,
+    right_only: Guard,
+    opaque: bool,
+) -> dict[Hashable, Value]:
+    """What one object may hold when either path was taken."""
+    if left == right:
+        return left
+    known = "@materialized" in left or "@materialized" in right
+    table: dict[Hashable, Value] = {}
+    for key in {**left, **right}:
+        one, other = left.get(key), right.get(key)
+        if one is other or one == other:
+            table[key] = one  # type: ignore[assignment]
+            continue
+        if one is None or other is None:
+            if key == "@length":
+                continue  # not of one length on both paths
+            default = None
+            if opaque and not known and isinstance(key, str) and key[0] not in "@*[":
+                default = Opaque(owner.child(key))  # what it is before anything is assigned to it
+            if default is None or default in (one, other):
+                table[key] = one if one is not None else other  # type: ignore[assignment]
+                continue
+            one, other = one or default, other or default
+        elif key == "@length":
+            continue
+        table[key] = union([(one, left_only), (other, right_only)])
+    return table
+
+
 def _join_captures(
     first: Capture | None, first_only: Guard, second: Capture | None, second_only: Guard
 ) -> Capture | None:
@@ -281,9 +401,3 @@ def _join_captures(
         guard=(first.guard & first_only).common(second.guard & second_only),
         nested=min(first.nested, second.nested),
     )
-
-
-def _default(key: Key, opaque: Callable[[Name], bool]) -> Value | None:
-    """What an attribute is before anything is assigned to it, where its object is not seen made."""
-    owner, attribute = key
-    return Opaque(owner.child(attribute)) if isinstance(attribute, str) and opaque(owner) else None

@@ -73,9 +73,9 @@ class Tensors(Expressions):
         for value in values:
             for inner in iterate(value):
                 if isinstance(inner, Object):
-                    found = st.store.get((inner.name, "@library"))
-                    if isinstance(found, Const):
-                        return str(found.value)
+                    found = self.libraries.get(inner.name.base())
+                    if found is not None:
+                        return found
         return self.default_library
 
     @property
@@ -120,8 +120,8 @@ class Tensors(Expressions):
         name = self.fresh(site.node, st, what or "result")
         if place:
             st.store[(name, "@place")] = Const(place)
-        st.store[(name, "@library")] = Const(library)
-        st.store[(name, "@result")] = PLAIN
+        self.libraries[name] = library
+        self.results.add(name)
         if st.capture is not None:
             st.store[(name, "@captured")] = PLAIN
         value: Object = Opaque(name) if opaque else Tensor(name)
@@ -302,7 +302,7 @@ class Tensors(Expressions):
         asynchronous = any(outcome for outcome, _ in outcomes)
         self.access(st, source, site, text, writes=False, library=library, tags=frozenset({"copy source"}))
         name = self.fresh(site.node, st, "host copy")
-        st.store[(name, "@library")] = Const(library)
+        self.libraries[name] = library
         result = Tensor(name)
         self.stack[-1].temporaries.append(result)
         if not asynchronous:
@@ -478,7 +478,7 @@ class Tensors(Expressions):
 
     def read_clock(self, st: State, site: Site) -> Value:
         """A host clock is read: what was launched since each earlier reading and is not waited for."""
-        key = (site.node, self.stack[-1].path[-4:])
+        key = (id(site.node), self.stack[-1].path[-4:])
         for other in st.clocks:
             pending = tuple(made for made in st.order.accesses(("since", other)))
             st.store[(Name(("clock", key)), ("since", other))] = Const(pending) if pending else NONE

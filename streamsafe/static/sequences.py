@@ -1,0 +1,52 @@
+"""Lists and queues of which every position is known; where that is lost, a summary of their elements is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamsafe.order.symbolic import ALWAYS
+from streamsafe.static.values import Const, Container, Value, union
+
+if TYPE_CHECKING:
+    from streamsafe.static.state import State
+
+LIMIT = 12
+"""A longer list is known by its summary alone."""
+
+
+def length(st: State, container: Container) -> int | None:
+    """How many elements there are; None where that is not known."""
+    found = st.store.get((container.name, "@length"))
+    return found.value if isinstance(found, Const) and isinstance(found.value, int) else None
+
+
+def items(st: State, container: Container) -> list[Value] | None:
+    """The elements in their order; None where that is not known."""
+    count = length(st, container)
+    if count is None:
+        return None
+    found = [st.store.get((container.name, position)) for position in range(count)]
+    return None if None in found else found  # type: ignore[return-value]
+
+
+def put(st: State, container: Container, values: list[Value]) -> None:
+    """A list has these elements from now on."""
+    for position in range(len(values), length(st, container) or 0):
+        st.store.pop((container.name, position), None)
+    for position, value in enumerate(values):
+        st.store[(container.name, position)] = value
+    st.store[(container.name, "@length")] = Const(len(values))
+
+
+def blur(st: State, container: Container) -> None:
+    """Which element stands where is no longer known."""
+    if st.store.pop((container.name, "@length"), None) is None:
+        return
+    held = [(key, value) for key, value in st.store.of(container.name).items() if isinstance(key, int)]
+    for key, _ in held:
+        del st.store[(container.name, key)]
+    old = st.store.get((container.name, "*"))
+    values = [value for _, value in held] + ([old] if old is not None else [])
+    if values:
+        st.store[(container.name, "*")] = union((value, ALWAYS) for value in values)
+
