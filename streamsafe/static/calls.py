@@ -1284,6 +1284,37 @@ class Calls(Arrays):
         self.synchronize_stream(st, None, library, call.site)
         return result
 
+    def masked(self, st: State, operands: list[Value], node: cst.CSTNode) -> Value:
+        """``x[mask]``: how many elements there are, the host waits for (GM-mask_index)."""
+        return self.blocking_operation(operands[0], operands, Call(node, self.site(node)), st, "mask indexing")
+
+    def do_where(self, call: Call, st: State) -> Value:
+        """``where(condition)`` is ``nonzero``; with three arguments it selects on the device."""
+        if len(call.args) == 1 and not call.kwargs.keys() - {"condition"}:
+            return self.do_blocking_operation(call, st)
+        return self.operation(st, call.everything(), call.site, "where()", library=self.library_of(st, call.everything()))
+
+    def do_counted(self, call: Call, st: State) -> Value:
+        """Functions whose result's size depends on their values, unless it is given."""
+        if "output_size" in call.kwargs or call.get(1, "num_classes") not in (None, Const(-1)):
+            return self.do_torch_function(call, st)
+        return self.do_blocking_operation(call, st)
+
+    def do_graphed_callables(self, call: Call, st: State) -> Value:
+        """``make_graphed_callables(callables, sample_args)``: each is captured, on a stream of its own (GC-25)."""
+        callables, samples = call.get(0, "callables") or UNKNOWN, call.get(1, "sample_args") or UNKNOWN
+        several = isinstance(callables, (Tuple, Container))
+        for position, function in enumerate(self.tensor_results(st, callables)):
+            given = self.element(samples, Const(position), st) if several else samples
+            arguments = self.tensor_results(st, given) if isinstance(given, (Tuple, Container)) else [given]
+            context = Context("capture", (Graph(self.fresh(call.node, st, "graph")), NONE))
+
+            def body(_: Value, state: State, f: Value = function, args: list[Value] = arguments) -> None:
+                self.call_value(f, Call(call.node, call.site, args), state)
+
+            self._within_capture(context, st, call.node, body)
+        return callables
+
     def do_blocking_operation(self, call: Call, st: State) -> Value:
         """A function that blocks the host."""
         name = f"{call.text}()"

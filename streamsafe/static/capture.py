@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 from streamsafe.order import edges
@@ -222,6 +222,17 @@ class Captures(Effects):
             [("capturing since here", st.capture.site)],  # type: ignore[list-item]
             assumed,
         )
+
+    def wait_in_capture(self, st: State, site: Site, operation: str, names: Iterable[Name]) -> None:
+        """The host waits for a stream or an event, or asks for it, if a capture is under way.
+
+        The relaxed mode admits it for what takes no part (GM-ev_query_pre, GM-ev_sync_pre, GM-side_stream_sync).
+        """
+        capture = st.capture
+        lenient = capture is not None and capture.mode in ("relaxed", "unknown")
+        if capture is None or (lenient and capture.members.isdisjoint(names)):
+            return
+        self.sync_in_capture(st, site, operation)
 
     def rng_in_capture(self, st: State, site: Site, operation: str) -> None:
         """Random state that replay cannot repeat (GM-gen_unreg, GC-16)."""

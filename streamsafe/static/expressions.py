@@ -474,6 +474,8 @@ class Expressions(Captures):
             for key in keys
             for v in iterate(key)
         )
+        if gathered and not numpy and any(self.is_mask(st, key) for key in keys):
+            return self.masked(st, [base, *keys], node)
         if gathered and not numpy:
             return self.operation(st, [base, *keys], self.site(node), "indexing")
         return Tensor(base.name, parts.pick(base.part if isinstance(base, Tensor) else None, keys), numpy)
@@ -764,7 +766,10 @@ class Expressions(Captures):
         if any(isinstance(v, Tensor) for v in operands) or (
             any(isinstance(v, Opaque) and self.is_tensor(st, v) for v in operands)
         ):
-            return self.operation(st, [left, right], self.site(node), "arithmetic")
+            result = self.operation(st, [left, right], self.site(node), "arithmetic")
+            both = isinstance(getattr(node, "operator", None), (cst.BitAnd, cst.BitOr, cst.BitXor))
+            masks = both and self.is_mask(st, left) and self.is_mask(st, right)
+            return self.mask(st, result) if masks else result
         if all(isinstance(v, Const) for v in operands):
             return PLAIN
         if any(isinstance(v, (Container, Tuple)) for v in operands):
@@ -782,7 +787,9 @@ class Expressions(Captures):
         if isinstance(value, Const) and isinstance(value.value, (int, float)) and isinstance(node.operator, cst.Minus):
             return Const(-value.value)
         if any(isinstance(v, Tensor) for v in iterate(value)):
-            return self.operation(st, [value], self.site(node), "arithmetic")
+            result = self.operation(st, [value], self.site(node), "arithmetic")
+            inverted = isinstance(node.operator, cst.BitInvert) and self.is_mask(st, value)
+            return self.mask(st, result) if inverted else result
         return value if isinstance(value, Opaque) else PLAIN
 
     def _comparison(self, node: cst.Comparison, st: State) -> Value:
@@ -790,7 +797,7 @@ class Expressions(Captures):
         identity = all(isinstance(c.operator, (cst.Is, cst.IsNot, cst.In, cst.NotIn)) for c in node.comparisons)
         flat = [v for o in operands for v in iterate(o)]
         if not identity and any(isinstance(v, Tensor) for v in flat):
-            return self.operation(st, operands, self.site(node), "comparison")
+            return self.mask(st, self.operation(st, operands, self.site(node), "comparison"))
         if all(isinstance(o, Const) and o.value is not ... for o in operands) and len(operands) == 2:
             outcome = _compare(node.comparisons[0].operator, operands[0].value, operands[1].value)  # type: ignore[attr-defined]
             if outcome is not None:
@@ -1026,6 +1033,23 @@ class Expressions(Captures):
     def api_attribute(self, base: Api, name: str, st: State, node: cst.CSTNode) -> Value:
         """An attribute of a library's module."""
         return Api(apis.canonical(f"{base.name}.{name}"))
+
+    @staticmethod
+    def mask(st: State, value: Value) -> Value:
+        """This tensor holds booleans: as an index it selects, and the host waits for how many (TM-10)."""
+        for inner in iterate(value):
+            if isinstance(inner, Object):
+                st.store[(inner.name, "@mask")] = PLAIN
+        return value
+
+    @staticmethod
+    def is_mask(st: State, value: Value) -> bool:
+        """Whether a tensor is known to hold booleans."""
+        return any(isinstance(v, Object) and (v.name, "@mask") in st.store for v in iterate(value))
+
+    def masked(self, st: State, operands: list[Value], node: cst.CSTNode) -> Value:
+        """``x[mask]``."""
+        raise AssertionError
 
     def operation(
         self,

@@ -552,8 +552,11 @@ class Interpreter(Calls):
 
         with self.exits(finish):
             self.activation.handlers.append(st.copy())
+            capturing = st.capture is not None
             self.suite(node.body, st)
             caught = self.activation.handlers.pop()
+            if caught is not None and not capturing:
+                caught.leave_capture()  # the exception that gets here has ended it
             if node.orelse is not None and not st.dead:
                 self.suite(node.orelse.body, st)
             ends: list[State | None] = [st.copy()]

@@ -405,7 +405,8 @@ class Library(Tensors):
         """``s.synchronize()`` (TS-19)."""
         receiver = call.args[0]
         library = self.stream_library(receiver)
-        self.sync_in_capture(st, call.site, "synchronize()")
+        names = [s.name for s, _ in self.streams(st, library, self.as_stream(receiver, library))]
+        self.wait_in_capture(st, call.site, "synchronize()", names)
         self.synchronize_stream(st, self.as_stream(receiver, library), library, call.site)
         return NONE
 
@@ -480,7 +481,7 @@ class Library(Tensors):
 
     def do_event_synchronize(self, call: Call, st: State) -> Value:
         """``e.synchronize()`` (TS-18)."""
-        self.sync_in_capture(st, call.site, "synchronize()")
+        self.wait_in_capture(st, call.site, "synchronize()", [e.name for e in self.event_of(call.args[0])])
         for event in self.event_of(call.args[0]):
             if self.is_foreign(st, event):
                 self.host_learns_everything(st, call.site)

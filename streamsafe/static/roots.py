@@ -341,6 +341,7 @@ class Roots:
             return None
         if method.name not in ("__enter__",):
             st.current = dict(start.current)
+        st.leave_capture()  # that it ends in another method is seen from who calls both
         self.ends.setdefault(entry, []).append((before, st.order.copy()))
         interpreter.age(st, made)
         return st

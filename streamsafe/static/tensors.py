@@ -518,6 +518,7 @@ class Tensors(Expressions):
 
     def query_stream(self, st: State, stream: Stream, site: Site) -> Value:
         """A query that is true is an edge to the host (TS-20); where it is false nothing is known."""
+        self.wait_in_capture(st, site, "query()", (stream.name,))
         outcomes = self.asked(st, site)
         for outcome, guard in outcomes:
             if outcome:
@@ -526,6 +527,7 @@ class Tensors(Expressions):
 
     def query_event(self, st: State, event: Event, site: Site, *others: Event) -> Value:
         """A query that is true is an edge to the host (TS-16)."""
+        self.wait_in_capture(st, site, "query()", (event.name, *(e.name for e in others)))
         outcomes = self.asked(st, site)
         for outcome, guard in outcomes:
             if outcome:
