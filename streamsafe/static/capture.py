@@ -131,7 +131,8 @@ class Captures(Effects):
 
     def _repeat(self, st: State, uses: Value, stream: Stream, guard: Guard, site: Site) -> None:
         """The accesses of a capture happen, on the stream of the launch."""
-        for use in uses.items if isinstance(uses, Tuple) else ():
+        reads_first = sorted(uses.items, key=lambda use: use.items[1].value) if isinstance(uses, Tuple) else ()  # type: ignore[attr-defined]
+        for use in reads_first:
             target, writes, assumed, tags = use.items  # type: ignore[attr-defined]
             if target.name.base() not in self.tensorish:
                 target = Opaque(target.name)
@@ -144,6 +145,11 @@ class Captures(Effects):
         """An access inside a capture: its stream must take part; what it reads from before is an input."""
         capture = st.capture
         if capture is None:
+            return
+        if capture.library == "cupy" and self.table.is_legacy(stream) and stream not in capture.members:
+            # what the null stream is given runs at once; beside a blocking stream it would have to wait (GP-02, GP-03)
+            if any(self.table.is_blocking(origin) for origin in capture.origin):
+                self.sync_in_capture(st, site, f"{operation} on the null stream")
             return
         if stream not in capture.members:
             self.violation(
@@ -242,12 +248,13 @@ class Captures(Effects):
             st, "capture-rng", site, operation, [("capturing since here", st.capture.site)]  # type: ignore[list-item]
         )
 
-    def check_capture_stream(self, st: State, stream: Value | None, library: str, site: Site) -> None:
-        """A raw capture may not begin on the default stream (GC-01, GP-01)."""
+    def check_capture_stream(self, st: State, stream: Value | None, library: str, site: Site) -> bool:
+        """A raw capture may not begin on the default stream (GC-01, GP-01): whether it does not."""
         for s, _ in self.streams(st, library, stream):
             if s.name == AMBIENT:
                 self.violation(st, "capture-on-default-stream", site, "begins a capture", assumed=Assumed.AMBIENT)
-                return
+                return False
+        return True
 
     # -- static inputs -------------------------------------------------------------------------------------------
 

@@ -216,7 +216,8 @@ class Interpreter(Calls):
         if any(isinstance(v, (Tensor, Opaque)) for v in iterate(target)):
             kinds = [v for v in iterate(target) if isinstance(v, (Tensor, Opaque))]
             if any(isinstance(v, Tensor) or self.is_tensor(st, v) for v in kinds):
-                self.in_place(st, union((v, ALWAYS) for v in kinds), [value], self.site(node), "in-place arithmetic")
+                whole = union((v, ALWAYS) for v in kinds)
+                self.in_place(st, whole, [whole, value], self.site(node), "in-place arithmetic")
                 return
             if any(isinstance(v, Tensor) for v in iterate(value)):
                 self.read_operands(st, [target, value], self.site(node), "in-place arithmetic")
@@ -555,7 +556,7 @@ class Interpreter(Calls):
             capturing = st.capture is not None
             self.suite(node.body, st)
             caught = self.activation.handlers.pop()
-            if caught is not None and not capturing:
+            if caught is not None and (not capturing or (st.capture is None and not st.dead)):
                 caught.leave_capture()  # the exception that gets here has ended it
             if node.orelse is not None and not st.dead:
                 self.suite(node.orelse.body, st)

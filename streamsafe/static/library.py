@@ -554,7 +554,8 @@ class Library(Tensors):
     def do_stream_begin_capture(self, call: Call, st: State) -> Value:
         """CuPy's ``stream.begin_capture(mode)``: relaxed by default."""
         receiver = self.as_stream(call.args[0], "cupy")
-        self.check_capture_stream(st, receiver, "cupy", call.site)
+        if not self.check_capture_stream(st, receiver, "cupy", call.site):
+            return NONE
         mode = call.get(1, "mode")
         self.capture_begin(st, None, receiver, "relaxed" if mode is None else "unknown", "cupy", call.site)
         return NONE
