@@ -6,7 +6,8 @@ Order is kept by :mod:`streamsafe.order.clocks` under the rules of :mod:`streams
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Literal
 
 from streamsafe.order import edges
@@ -15,7 +16,7 @@ from streamsafe.order.clocks import Carrier, Event, Recorded, Timeline, Wait, ob
 from streamsafe.order.engine import Engine, Veto
 from streamsafe.order.explain import Render
 from streamsafe.order.hazard import Conflict
-from streamsafe.order.memory import Space, Use
+from streamsafe.order.memory import Partial, Space, Use
 from streamsafe.order.pools import Block, Owner, begin_life, end_life
 
 Kind = Literal["legacy", "blocking", "non-blocking", "per-thread"]
@@ -334,13 +335,15 @@ class Checker(Engine):
         if fresh or owner == "driver":
             self.release_block(space, start, size)
         self._blocks[space].add(block)
-        begin_life(self._shadows[space], block, self._ordered(timeline, line))
+        begin_life(self._shadows[space], block, lambda: self._ordered(timeline, line))
         for capture in self._captures:
             inner = capture.program
             taken = inner._streams.get(stream)
-            begin_life(
-                inner._shadows[space], block, inner._ordered(taken, inner._host) if taken else lambda _: False
-            )
+            begin_life(inner._shadows[space], block, partial(inner._inside_order, taken))
+
+    def _inside_order(self, taken: Timeline | None) -> Callable[[Partial], bool]:
+        """For a capture's program: what comes before what ``taken`` does next; nothing does when it is not captured."""
+        return self._ordered(taken, self._host) if taken else lambda _: False
 
     def free(self, space: Space, start: int, *, site: object = None) -> None:
         """The block that begins at ``start`` goes back to its arena (owner ``driver``: to the driver)."""

@@ -93,6 +93,11 @@ class Blocks:
 
     def add(self, block: Block) -> None:
         """A block begins its life; whatever it overlaps has ended."""
+        before = self._blocks.get(block.start)
+        if before is not None and before.stop == block.stop:
+            before.freed = True
+            self._blocks[block.start] = block
+            return
         self.remove(block.start, block.stop)
         self._blocks[block.start] = block
         insort(self._starts, block.start)
@@ -105,17 +110,32 @@ class Blocks:
             del self._starts[bisect_left(self._starts, block.start)]
 
 
-def begin_life(shadow: Shadow, block: Block, ordered: Callable[[Partial], bool]) -> None:
-    """The block is handed out: keep, as its earlier owners' doing, what its stream is not ``ordered`` after."""
+def begin_life(shadow: Shadow, block: Block, ordering: Callable[[], Callable[[Partial], bool]]) -> None:
+    """The block is handed out: keep, as its earlier owners' doing, what its stream is not ordered after.
+
+    ``ordering`` makes the question whether it is; what the stream did itself needs none.
+    """
+    own = block.timeline
+    ordered: Callable[[Partial], bool] | None = None
     empty = []
     for cell in shadow.inside(block.start, block.stop):
-        left = [entry for entry in cell.history() if not ordered(entry)]
+        left: list[Partial] = []
+        if (
+            cell.partial is not None
+            or cell.readers is not None
+            or (cell.write is not None and cell.write.timeline is not own)
+            or (cell.read is not None and cell.read.timeline is not own)
+        ):
+            if ordered is None:
+                ordered = ordering()
+            left = [entry for entry in cell.history() if not ordered(entry)]
         cell.write = cell.read = cell.readers = None
         cell.partial = left or None
         cell.block = block
         if not left:
             empty.append(cell)
-    shadow.remove(empty)
+    if len(empty) > 1:  # one is kept: in a loop the next array is as large as the last
+        shadow.remove(empty)
 
 
 def end_life(shadow: Shadow, block: Block) -> None:
