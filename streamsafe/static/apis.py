@@ -386,7 +386,7 @@ GRAPH_METHODS: dict[str, str] = {
     "replay": "graph_replay",
     "launch": "graph_replay",
     "upload": "plain_method",
-    "reset": "plain_method",
+    "reset": "graph_reset",
     "pool": "plain_method",
     "register_generator_state": "graph_register_generator",
     "enable_debug_mode": "plain_method",

@@ -394,8 +394,6 @@ class Calls(Arrays):
         if function.frame is not None:
             self.closures[frame] = function.frame
         st.store.drop(frame)
-        if st.graphs:  # the names of an earlier call are no inputs of its graph any more
-            st.graphs = {g: frozenset(k for k in inputs if k[0] != frame) for g, inputs in st.graphs.items()}
         activation = Activation(frame, unit, unit.slice, path, on_yield=on_yield)
         self.bind_arguments(function, frame, args, kwargs, st, starred or root)
         self.stack.append(activation)

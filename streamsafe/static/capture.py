@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import HOST, Guard, Made
-from streamsafe.static.effects import AMBIENT, COPIES, Assumed, Detail, Effects, Site
+from streamsafe.static.effects import AMBIENT, COPIES, GRADIENTS, Assumed, Detail, Effects, Site
 from streamsafe.static.state import Capture, Rebound, State
 from streamsafe.static.values import (
     NONE,
@@ -90,7 +90,9 @@ class Captures(Effects):
                     tags=frozenset({"unjoined"}),
                 )
         if capture.graph is not None:
-            st.graphs[capture.graph] = st.graphs.get(capture.graph, frozenset()) | capture.inputs
+            self.graph_reset(st, capture.graph)
+            st.graphs[capture.graph] = self.inputs(st)
+            st.store[(capture.graph, "@entry")] = Const(self.entry)
             st.store[(capture.graph, "@uses")] = self.uses(st)
         st.leave_capture()
         self.explain(st, site, "the capture ends")
@@ -113,6 +115,20 @@ class Captures(Effects):
                 for (buffer, part, writes), (assumed, tags) in found.items()
             )
         )
+
+    def inputs(self, st: State) -> frozenset[Name]:
+        """The memory from before that the capture under way uses: a replay uses the same addresses."""
+        return frozenset(
+            buffer
+            for buffer in st.order.made
+            if isinstance(buffer, Name) and buffer != GRADIENTS and (buffer, "@captured") not in st.store
+        )
+
+    def graph_reset(self, st: State, graph: Name) -> None:
+        """The graph holds nothing any more, or something else."""
+        st.graphs.pop(graph, None)
+        st.store.pop((graph, "@uses"), None)
+        st.rebound = frozenset(r for r in st.rebound if r.graph != graph)
 
     def replay(self, st: State, graph: Value, stream: Value | None, library: str, site: Site) -> None:
         """One operation on the launching stream, after the same graph's last one, of all it captured (GC-08, GC-13)."""
@@ -166,22 +182,6 @@ class Captures(Effects):
             detail = Detail(operation, "", Assumed.NOTHING, frozenset(), self.entry)
             made = Made(site, ("captured", stream), None, True, stream, detail)
             st.order.add(made, covers=False)
-        self.capture_input(st, target)
-
-    def capture_input(self, st: State, target: Object) -> None:
-        """Remember where a static input is kept."""
-        capture = st.capture
-        if capture is None or (target.name, "@captured") in st.store:
-            return
-        keys = set(capture.inputs)
-        if isinstance(target, Opaque) and target.name.parent is not None and isinstance(target.name.site, str):
-            keys.add((target.name.parent, target.name.site))
-        for (owner, key), value in st.store.items():
-            if isinstance(key, str) and not key.startswith("@") and isinstance(value, (Tensor, Opaque)):
-                if value.name == target.name and key not in ("data", "grad"):
-                    keys.add((owner, key))
-        if len(keys) != len(capture.inputs):
-            st.capture = replace(capture, inputs=frozenset(keys))
 
     def capture_record(self, st: State, event: Name, stream: Name) -> None:
         """An event recorded on a capturing stream takes part; re-recorded elsewhere it no longer does."""
@@ -259,18 +259,36 @@ class Captures(Effects):
     # -- static inputs -------------------------------------------------------------------------------------------
 
     def rebound_input(self, st: State, key: tuple[Name, Hashable], value: Value, site: Site) -> None:
-        """An assignment takes a static input away from every graph that reads it (GC-04, GC-06)."""
+        """An assignment takes the last name of a static input away from every graph that uses it (GC-04, GC-06)."""
         if st.capture is not None or not st.graphs:
             return
-        old = st.store.get(key)
-        same = {v.name for v in iterate(old) if isinstance(v, Object)} if old is not None else set()
-        if old is None:
-            same = {key[0].child(key[1])}
-        if any(isinstance(v, Object) and v.name in same for v in iterate(value)):
+        before = st.store.get(key)
+        old = before if before is not None else Opaque(key[0].child(key[1])) if self.is_opaque(key[0]) else NONE
+        graphs = {v.name for v in iterate(old) if isinstance(v, Object)} & st.graphs.keys()
+        lost = {target.name for target, _ in self.tensors(st, old)}.intersection(*([frozenset().union(*st.graphs.values())]))
+        if not graphs and not lost:
             return
+        st.store[key] = value
+        alive = self.reachable(st, self.callers_hold())
+        if before is None:
+            del st.store[key]
+        else:
+            st.store[key] = before
+        st.graphs = {g: inputs for g, inputs in st.graphs.items() if g in alive or g not in graphs}
+        st.rebound = frozenset(r for r in st.rebound if r.graph in st.graphs)
+        lost -= alive
+        made_again = {target.name.base() for target, _ in self.tensors(st, value)}
         for graph, inputs in st.graphs.items():
-            if key in inputs:
+            gone = lost & inputs
+            if st.store.get((graph, "@entry")) != Const(self.entry):
+                # a method that sets up what is captured later is not called again without another capture
+                gone = {name for name in gone if name.base() not in made_again}
+            if gone:
                 st.rebound |= {Rebound(key, site, graph)}
+
+    def callers_hold(self) -> Iterable[Value]:
+        """Values that nobody but callers and enclosing statements holds."""
+        raise AssertionError
 
     def graph_replayed(self, st: State, graph: Value, site: Site) -> None:
         """A replay reads the addresses that the capture saw."""

@@ -645,6 +645,11 @@ class Expressions(Captures):
         raise AssertionError
 
     def _unpack(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:
+        self.stack[-1].held.append(value)
+        self._unpack_into(target, value, st, node)
+        self.stack[-1].held.pop()
+
+    def _unpack_into(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:
         for position, element in enumerate(target.elements):
             if isinstance(element, cst.StarredElement):
                 self.assign(element.value, UNKNOWN, st, node)
@@ -719,6 +724,11 @@ class Expressions(Captures):
             )
             self.in_place(st, views, [value, *keys], self.site(target), "item assignment")
         elif len(keys) == 1:
+            for inner in iterate(base):
+                index = _key(keys[0])
+                if isinstance(inner, (Container, Opaque)) and index is not None:
+                    named = f"[{index!r}]" if isinstance(inner, Opaque) and isinstance(index, str) else index
+                    self.rebound_input(st, (inner.name, named), value, self.site(target))
             self.store_element(base, keys[0], value, st)
 
     @staticmethod
@@ -729,6 +739,7 @@ class Expressions(Captures):
     def delete(self, target: cst.BaseExpression, st: State, node: cst.CSTNode) -> None:
         """``del target``."""
         if isinstance(target, cst.Name):
+            self.rebound_input(st, (self.stack[-1].frame, target.value), NONE, self.site(node))
             old = st.store.pop((self.stack[-1].frame, target.value), None)
             if old is not None:
                 self.lose(st, old)
@@ -736,6 +747,7 @@ class Expressions(Captures):
             base = self.eval(target.value, st)
             for inner in iterate(base):
                 if isinstance(inner, Object):
+                    self.rebound_input(st, (inner.name, target.attr.value), NONE, self.site(node))
                     old = st.store.get((inner.name, target.attr.value))
                     st.store[(inner.name, target.attr.value)] = NONE
                     if old is not None:

@@ -188,6 +188,13 @@ class Interpreter(Calls):
             yield from activation.temporaries
             yield from activation.held
 
+    def callers_hold(self) -> Iterator[Value]:
+        """Values that nobody but callers and enclosing statements holds."""
+        for activation in self.live_activations():
+            yield from activation.held
+            if activation is not self.activation:
+                yield from activation.temporaries
+
     def live_activations(self) -> Iterator[Activation]:
         """Calls under way, generators that wait for their consumer among them."""
         yield from self.stack

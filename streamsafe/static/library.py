@@ -590,6 +590,13 @@ class Library(Tensors):
         self.launched(st, call.site, "replay()", device=True, library=library, stream=target)
         return NONE
 
+    def do_graph_reset(self, call: Call, st: State) -> Value:
+        """``g.reset()``."""
+        for graph in iterate(call.args[0]):
+            if isinstance(graph, Object):
+                self.graph_reset(st, graph.name)
+        return NONE
+
     def do_graph_register_generator(self, call: Call, st: State) -> Value:
         """``g.register_generator_state(gen)``."""
         for value in iterate(call.get(1, "generator") or UNKNOWN):

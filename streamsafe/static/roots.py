@@ -391,7 +391,7 @@ class Roots:
 
     def _touches(self, method: FunctionUnit, shared: set[str]) -> bool:
         """Other public methods matter too: they read, write or rebind what stream code leaves on ``self``."""
-        return not method.name.startswith("__") and any(
+        return (not method.name.startswith("__") or self._entry(method)) and any(
             d.calls & shared and "self" in d.calls for d in self.file.definitions.get(method.qualname, ())
         )
 

@@ -108,7 +108,6 @@ class Capture:
         graph: the graph it ends in.
         mode: ``global``, ``thread_local`` or ``relaxed``; empty when not known.
         library: ``torch`` or ``cupy``.
-        inputs: where tensors made before the capture were read from.
         guard: the paths on which it is under way, where others arrived here without one.
         nested: how many captures were begun inside it and have not ended.
         waits: the waits that were remembered when it began.
@@ -120,7 +119,6 @@ class Capture:
     graph: Name | None
     mode: str
     library: str
-    inputs: frozenset[Key] = frozenset()
     guard: Guard = ALWAYS
     nested: int = 0
     waits: frozenset[Waited] = frozenset()
@@ -165,7 +163,7 @@ class State:
     current: dict[str, Value] = field(default_factory=dict)
     capture: Capture | None = None
     eager: Order | None = None
-    graphs: dict[Name, frozenset[Key]] = field(default_factory=dict)
+    graphs: dict[Name, frozenset[Name]] = field(default_factory=dict)
     rebound: frozenset[Rebound] = frozenset()
     clocks: frozenset[Hashable] = frozenset()
     threads: frozenset[Hashable] = frozenset()
@@ -280,10 +278,9 @@ class State:
                 origin=frozenset(map(renaming, self.capture.origin)),
                 members=frozenset(map(renaming, self.capture.members)),
                 graph=renaming(self.capture.graph) if self.capture.graph else None,
-                inputs=frozenset((renaming(o), k) for o, k in self.capture.inputs),
             )
         self.graphs = {
-            renaming(g): frozenset((renaming(o), k) for o, k in inputs) for g, inputs in self.graphs.items()
+            renaming(g): frozenset(map(renaming, inputs)) for g, inputs in self.graphs.items()
         }
         self.rebound = frozenset(
             Rebound((renaming(r.key[0]), r.key[1]), r.site, renaming(r.graph)) for r in self.rebound
@@ -397,7 +394,6 @@ def _join_captures(
     return replace(
         first,
         members=first.members | second.members,
-        inputs=first.inputs | second.inputs,
         guard=(first.guard & first_only).common(second.guard & second_only),
         nested=min(first.nested, second.nested),
     )
