@@ -110,6 +110,10 @@ class Known:
         return [(max(self._starts[i], start), min(self._ends[i], end)) for i in range(low, high)]
 
 
+MOST_IDLE = 4
+"""Blocks of one size that a pool keeps."""
+
+
 class Block:
     """One allocation or registration.
 
@@ -154,19 +158,22 @@ class AddressSpace:
         self.used = [0] * devices
         self._addresses: list[int] = []
         self._blocks: dict[int, Block] = {}
+        self._idle: dict[tuple[int, int], list[Any]] = {}
 
     def allocate(self, size: int, kind: Kind, device: int, flags: int = 0, pool: int = 0) -> Block:
         """Allocate host memory that plays memory of ``kind``.
 
-        A block of a ``pool`` (its handle) is not counted as used: the pool's reservation is.
+        A block of a ``pool`` (its handle) is not counted as used: the pool's reservation is. The block of this size
+        that the pool got back last is handed out first, as the driver's pools do.
 
         Raises:
             CudaError: out of memory: more than the device claims to have, or than the host gives.
         """
         counted = 0 if kind is Kind.HOST or pool else size
         self.charge(device, counted)
+        idle = self._idle.get((pool, size))
         try:
-            buffer = _zeros(size + ALIGNMENT)
+            buffer = idle.pop() if idle else _zeros(size + ALIGNMENT)
         except CudaError:
             self.charge(device, -counted)
             raise
@@ -217,7 +224,11 @@ class AddressSpace:
         if block is None or block.kind not in kinds or block._owner is None:
             raise CudaError(INVALID_VALUE)
         self._remove(block)
-        if block.kind is not Kind.HOST and not block.pool:
+        if block.pool:
+            idle = self._idle.setdefault((block.pool, block.size), [])
+            if len(idle) < MOST_IDLE:
+                idle.append(block._owner)
+        elif block.kind is not Kind.HOST:
             self.charge(block.device, -block.size)
         return block
 
