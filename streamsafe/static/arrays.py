@@ -17,6 +17,7 @@ from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     NONE,
     PLAIN,
+    POINTER,
     UNKNOWN,
     Api,
     Const,
@@ -480,7 +481,6 @@ def assigned_elements(node: cst.CSTNode) -> set[str]:
     return found
 
 
-POINTER = Api("pointer")
 MAX_PIECES = 8
 _KERNEL = re.compile(r"__global__\s+(?:[\w:]+\s*\([^()]*\)\s+)?void\s+(?:__launch_bounds__\s*\([^()]*\)\s*)?(\w+)\s*\(([^)]*)\)")
 _READ_ONLY = re.compile(r"\bconst\b[^*]*\*|\*\s*__restrict__\s+const\b.*\bconst\b")

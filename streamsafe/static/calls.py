@@ -13,13 +13,15 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, sequences
 from streamsafe.static.effects import EACH, GRADIENTS, HOOK, Assumed, Site
-from streamsafe.static.arrays import POINTER, Arrays
+from streamsafe.static.arrays import Arrays
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
+    FUTURE,
     NONE,
     PLAIN,
+    POINTER,
     UNKNOWN,
     Api,
     Class,
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from streamsafe.static.interpreter import Activation
 
 DEPTH = 7
-UNROLLED = 8
+UNROLLED = 16
 """Rounds of a loop that are interpreted one by one, where their number is known."""
 MOST_ROUNDS = 32
 """The same for loops in loops."""
@@ -86,6 +88,7 @@ class Calls(Arrays):
         self.captured_frames: set[Name] = set()
         self.steps = 0
         self.unrolling = 1
+        self.host_waits = False  # a thread has waited for another one
         self.followed = 0
         self.new_parameters = False  # each call of a method is taken to be given other objects
         self.paused: list[list[Activation]] = []
@@ -1029,6 +1032,8 @@ class Calls(Arrays):
             return self.tensor_method(receiver, name, call, st)
         if isinstance(receiver, Partial) and receiver.function == POINTER:
             return self.pointer_method(receiver, name, call, st)
+        if isinstance(receiver, Partial) and receiver.function == FUTURE:
+            return receiver.args[0] if name == "result" else PLAIN
         if isinstance(receiver, (Instance, Class)):
             return self._instance_method(receiver, name, call, st)
         if isinstance(receiver, Container):
@@ -1136,6 +1141,8 @@ class Calls(Arrays):
                 self.extend_container(st, receiver, Tuple(tuple(call.args[:1])))
                 return NONE
             if name in ("get", "get_nowait"):
+                if sequences.length(st, receiver) == 0:
+                    self.host_waits = True
                 return self.take(receiver, 0, st)
             return UNKNOWN
         if name in ("append", "add", "appendleft", "insert", "put", "push"):
@@ -1574,7 +1581,7 @@ class Calls(Arrays):
             return self._thread_method(receiver, name, call, st)
         if name == "submit" and call.args and isinstance(call.args[0], (Function, Partial, Method)):
             self.hand_to_host(st, call.args[1:], call.site, "submit()")
-            return self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st)
+            return Partial(FUTURE, (self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st),), ())
         if (receiver.name, "@executor") in st.store and name == "submit":
             self.hand_to_host(st, call.args[1:], call.site, "submit()")
             return UNKNOWN
@@ -1642,6 +1649,8 @@ class Calls(Arrays):
         if name in ("pop", "popleft", "get", "get_nowait", "recv"):
             held = st.store.get((receiver.name, "*"))
             return held if held is not None else Opaque(self.fresh(call.node, st, name))
+        if name in ("wait", "wait_for"):
+            self.host_waits = True
         if name in apis.ORDERING_METHODS and not _text_method(receiver.name, name):
             self.host_learns_everything(st, call.site)
             return Opaque(self.fresh(call.node, st, name))
@@ -1677,10 +1686,29 @@ class Calls(Arrays):
             self.hand_to_host(st, items, call.site, "start()")
             if target is not None:
                 st.threads |= {call.site}
+                if self.would_wait(target, items, call, st):
+                    st.store[(receiver.name, "@waiting")] = PLAIN
+                    return NONE
                 return self.in_thread(target, items, {}, call, st)
         if name == "join":
+            target = st.store.get((receiver.name, "target"))
+            if st.store.pop((receiver.name, "@waiting"), None) is not None and target is not None:
+                arguments = st.store.get((receiver.name, "args"), Tuple(()))
+                items = list(arguments.items) if isinstance(arguments, Tuple) else []
+                self.in_thread(target, items, {}, call, st)
             st.threads = frozenset(t for t in st.threads if not isinstance(t, Site))
         return NONE
+
+    def would_wait(self, target: Value, arguments: list[Value], call: Call, st: State) -> bool:
+        """Whether a thread that starts here waits for what others do: it goes on when it is joined."""
+        before, self.host_waits = self.host_waits, False
+        self.silent += 1
+        explained, self.explained = self.explained, None
+        self.in_thread(target, arguments, {}, call, st.copy())
+        self.explained = explained
+        self.silent -= 1
+        waits, self.host_waits = self.host_waits, before
+        return waits
 
     def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value:
         """A call whose code is not seen: a careful author wrote it.

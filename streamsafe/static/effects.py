@@ -254,12 +254,22 @@ class Effects:
             self.capture_record(st, event.name, s.name)
         st.store[(event.name, "@recorded")] = union((s, g) for s, g in self.streams(st, library, stream))
         st.store[(event.name, "@record site")] = Const(site)
+        known = st.store.get((event.name, "@recorders"), NONE)
+        names = {s.name for s, _ in self.streams(st, library, stream)}
+        st.store[(event.name, "@recorders")] = Const(frozenset(names | (known.value or frozenset())))
         self.explain(st, site, f"records {self.describe(event)} on {self._streams_text(st, library, stream)}")
+
+    @staticmethod
+    def recorders(st: State, event: Event) -> tuple[set[Name], Hashable | None]:
+        """The streams that an event was recorded on, now or before it was recorded again, and where it was last."""
+        recorded_at = st.store.get((event.name, "@record site"))
+        known = st.store.get((event.name, "@recorders"))
+        names = set(known.value) if isinstance(known, Const) else set()
+        return names, recorded_at.value if isinstance(recorded_at, Const) else None
 
     def wait_event(self, st: State, event: Event, stream: Value | None, library: str, site: Site) -> None:
         """A stream waits for an event."""
-        recorded_on = st.store.get((event.name, "@recorded"))
-        recorded_at = st.store.get((event.name, "@record site"))
+        recorded_on, recorded_at = self.recorders(st, event)
         for s, guard in self.streams(st, library, stream):
             before = self._lacking(st, s.name, guard)
             for target in self.spread(s.name):
@@ -269,8 +279,8 @@ class Effects:
                 st,
                 s.name,
                 site,
-                recorded_at.value if isinstance(recorded_at, Const) else None,
-                {v.name for v in iterate(recorded_on)} if recorded_on else set(),
+                recorded_at,
+                recorded_on,
                 before,
                 guard,
             )
@@ -311,13 +321,10 @@ class Effects:
 
     def synchronize_event(self, st: State, event: Event, site: Site) -> None:
         """The host waits for an event."""
-        recorded_on = st.store.get((event.name, "@recorded"))
-        recorded_at = st.store.get((event.name, "@record site"))
+        sources, at = self.recorders(st, event)
         before = self._lacking(st, HOST, ALWAYS)
         for source in self.spread(event.name):
             st.order.obey(edges.synchronize_event(HOST, source))
-        sources = {v.name for v in iterate(recorded_on) if isinstance(v, Stream)} if recorded_on else set()
-        at = recorded_at.value if isinstance(recorded_at, Const) else None
         self._waited(st, HOST, site, at, sources, before, ALWAYS)
         self.explain(st, site, f"the host waits for {self.describe(event)}")
 

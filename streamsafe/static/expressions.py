@@ -17,6 +17,7 @@ from streamsafe.static.state import State
 from streamsafe.static.values import (
     NONE,
     PLAIN,
+    POINTER,
     UNKNOWN,
     Api,
     Class,
@@ -531,6 +532,8 @@ class Expressions(Captures):
                 return held
         if isinstance(base, Const):
             return PLAIN
+        if isinstance(base, Partial) and base.function == POINTER:
+            return base
         return Method(base, name)
 
     def tensor_attribute(self, base: Tensor, name: str, st: State, node: cst.CSTNode) -> Value:

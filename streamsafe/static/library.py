@@ -98,6 +98,26 @@ class Library(Tensors):
         """An iterable that is walked later."""
         return Partial(Api(call.text), tuple(call.args), tuple(call.kwargs.items()))
 
+    def do_make_slice(self, call: Call, st: State) -> Value:
+        """``slice(start, stop, step)``."""
+        bounds = call.args if len(call.args) > 1 else [NONE, *call.args]
+        return Partial(Api("builtins.slice"), tuple([*bounds, NONE][:3]), ())
+
+    def do_iterator(self, call: Call, st: State) -> Value:
+        """``iter(x)``: walks a copy of what is known."""
+        value = call.args[0] if call.args else UNKNOWN
+        known = self.known_items(value, st)
+        if known is None or len(known) > sequences.LIMIT:
+            return value
+        made = Container(self.fresh(call.node, st, "iterator"), "iterator")
+        self.closed.add(made.name)
+        sequences.put(st, made, known)
+        return made
+
+    def known_items(self, iterable: Value, st: State) -> list[Value] | None:
+        """The elements of something whose length is known."""
+        raise AssertionError
+
     def do_length(self, call: Call, st: State) -> Value:
         """``len(x)``, where it is known."""
         value = call.args[0] if call.args else UNKNOWN
@@ -227,7 +247,16 @@ class Library(Tensors):
         value = call.args[0] if call.args else UNKNOWN
         if isinstance(value, Opaque):
             return Opaque(self.fresh(call.node, st, "next"))
-        return self.any_element(value, st)
+        if isinstance(value, Container) and value.kind == "iterator":
+            known = sequences.items(st, value)
+            if known:
+                sequences.put(st, value, known[1:])
+                return known[0]
+            if known is not None and len(call.args) > 1:
+                return call.args[1]
+            st.dead = st.dead or known is not None
+        found = self.any_element(value, st)
+        return union([(found, ALWAYS), (call.args[1], ALWAYS)]) if len(call.args) > 1 else found
 
     def do_dataclass_field(self, call: Call, st: State) -> Value:
         """A dataclass field's default."""

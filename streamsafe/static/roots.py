@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from streamsafe.static import sequences
+from streamsafe.static.arrays import PINNED_POOL
 from streamsafe.static.effects import AMBIENT, GRADIENTS, HOOK, Assumed, Detail, Finding
 from streamsafe.order.symbolic import Made, Order
 from streamsafe.static.calls import COMMON_METHODS
@@ -173,12 +174,17 @@ class Roots:
         made: set[Name] = set()
         interpreter.rounds = [made]
         self._run(Function(unit), [], st, name)
-        pools = {b: t for b, t in st.order.made.items() if isinstance(b, tuple) and b[0] == "pool"}
+        pools = {
+            b: t
+            for b, t in st.order.made.items()
+            # between two calls the host may well have waited; a stream for another one less so
+            if isinstance(b, tuple) and b[0] == "pool" and b[1] != PINNED_POOL
+        }
         if pools and not st.dead:
             # it may be called again: what it released then is handed out
             interpreter.age(st, made)
             for buffer in list(st.order.made):
-                if not (isinstance(buffer, tuple) and buffer[0] == "pool"):
+                if buffer not in pools:
                     del st.order.made[buffer]
             st.current = {}
             self._run(Function(unit), [], st, name)

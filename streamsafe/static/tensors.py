@@ -529,10 +529,14 @@ class Tensors(Expressions):
         """A query that is true is an edge to the host (TS-16)."""
         self.wait_in_capture(st, site, "query()", (event.name, *(e.name for e in others)))
         outcomes = self.asked(st, site)
+        recorded_on, at = self.recorders(st, event)
         for outcome, guard in outcomes:
             if outcome:
+                before = self._lacking(st, HOST, guard)
                 for one in (event, *others):
-                    st.order.learn(HOST, one.name, guard=guard)
+                    for source in self.spread(one.name):
+                        st.order.learn(HOST, source, guard=guard)
+                self._waited(st, HOST, site, at, recorded_on, before, guard)
         return self.guarded(outcomes)
 
     def asked(self, st: State, site: Site) -> Outcomes:

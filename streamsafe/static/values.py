@@ -142,6 +142,12 @@ class Api(Value):
     name: str
 
 
+POINTER = Api("pointer")
+"""``Partial(POINTER, (array,), ())`` is the address of an array's memory."""
+FUTURE = Api("future")
+"""``Partial(FUTURE, (value,), ())`` is what an executor gives for a call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Method(Value):
     """A method of an object whose code is not seen."""
