@@ -25,7 +25,7 @@ class Guard(NamedTuple):
     true: int = 0
     false: int = 0
 
-    def __and__(self, other: Guard) -> Guard:  # type: ignore[override]
+    def __and__(self, other: Guard) -> Guard:
         """Both hold; meaningful only when they do not contradict each other."""
         return Guard(self.true | other.true, self.false | other.false)
 
@@ -163,13 +163,14 @@ class Order:
         for edge in edges:
             self.learn(edge.learner, edge.source, forget=edge.forget, guard=path)
 
-    def learn(self, learner: Carrier, source: Carrier, *, forget: bool = False, guard: Guard = ALWAYS) -> None:
+    def learn(
+        self, learner: Carrier, source: Carrier, *, forget: bool = False, guard: Guard = ALWAYS
+    ) -> None:
         """``learner`` learns what ``source`` knows; with ``forget`` it forgets first."""
         if source == HOST and not forget:
             return  # what the host knows is not kept: everything later comes after it
-        bit, seen = (0 if learner == HOST else self.carriers.bit(learner)), (
-            0 if source == HOST else self.carriers.bit(source)
-        )
+        bit = 0 if learner == HOST else self.carriers.bit(learner)
+        seen = 0 if source == HOST else self.carriers.bit(source)
         if bit == seen and bit:
             return
 
@@ -257,7 +258,12 @@ class Order:
         fresh: dict[Made, tuple[Way, ...]] = {}
         if table:
             for old, ways in table.items():
-                if made.writes and covers and guard == ALWAYS and (made.part is None or made.part == old.part):
+                if (
+                    made.writes
+                    and covers
+                    and guard == ALWAYS
+                    and (made.part is None or made.part == old.part)
+                ):
                     ways = tuple(way for way in ways if not way.carriers & bit)
                     if not ways:
                         continue
@@ -324,7 +330,9 @@ class Order:
     def forget(self, conditions: int) -> None:
         """Those conditions will not be asked again: guards stop mentioning them."""
         for buffer, table in list(self.made.items()):
-            if any((way.guard.true | way.guard.false) & conditions for ways in table.values() for way in ways):
+            if any(
+                (way.guard.true | way.guard.false) & conditions for ways in table.values() for way in ways
+            ):
                 self.made[buffer] = {
                     made: simplify(Way(way.carriers, way.guard.forget(conditions)) for way in ways)
                     for made, ways in table.items()

@@ -17,9 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import cast
 
+from streamsafe.order.capture import CaptureMode
+from streamsafe.order.checker import Kind
 from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import HOST, Region, Use
+from streamsafe.order.pools import Owner
 from streamsafe.order.program import (
     Access,
     Allocate,
@@ -46,7 +50,7 @@ from streamsafe.order.program import (
 )
 
 SIZE = 64
-KINDS = {
+KINDS: dict[str, Kind] = {
     "N": "legacy",
     "P": "blocking",
     "Q": "blocking",
@@ -135,7 +139,7 @@ class Translator:
             else:
                 yield (SynchronizeEvent if verb == "sync" else CompletedEvent)(event=target)
 
-    def allocation(self, text: str, stream: str | None, owner: str, fresh: bool) -> Operation:
+    def allocation(self, text: str, stream: str | None, owner: Owner, fresh: bool) -> Operation:
         name, _, place = text.partition("=")
         if place:
             self.addresses[name] = self.address(place)
@@ -168,7 +172,7 @@ class Translator:
             yield Record(event=f"hidden {self.hidden}", stream=rest[0])
             yield Wait(stream=who, event=f"hidden {self.hidden}")
         elif verb == "begin":
-            yield CaptureBegin(stream=who, mode=rest[0] if rest else "relaxed")
+            yield CaptureBegin(stream=who, mode=cast(CaptureMode, rest[0]) if rest else "relaxed")
         elif verb == "end":
             self.graphs[rest[0]] = len(self.graphs) + 1
             yield CaptureEnd(stream=who)

@@ -131,9 +131,12 @@ def test_a_veto_leaves_no_access_but_takes_the_edge_for_granted() -> None:
     c = checker()
     c.access("A", [], [X], operation="fill")
     asked: list[list[Conflict]] = []
-    found = c.access(
-        "B", [], [X], operation="scale", veto=lambda conflicts: bool(asked.append(conflicts) or True)
-    )
+
+    def veto(conflicts: list[Conflict]) -> bool:
+        asked.append(conflicts)
+        return True
+
+    found = c.access("B", [], [X], operation="scale", veto=veto)
     assert asked == [found]
     # B's write did not happen: A may read without waiting for it; B is taken to have waited for A
     assert c.access("A", [X], [], operation="sum") == []

@@ -80,11 +80,13 @@ class Pair:
         verb, *rest = step
         checker, oracle = self.checker, self.oracle
         if verb == "record":
-            checker.record(*rest, host=host)
-            oracle.record(*rest, host)
+            event, stream = rest
+            checker.record(event, stream, host=host)
+            oracle.record(event, stream, host)
         elif verb == "wait":
-            checker.wait(*rest, host=host)
-            oracle.wait(*rest, host)
+            stream, event = rest
+            checker.wait(stream, event, host=host)
+            oracle.wait(stream, event, host)
         elif verb == "sync":
             kind, name = rest[0]
             getattr(checker, f"synchronize_{kind}")(name, host)

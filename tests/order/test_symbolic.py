@@ -78,7 +78,7 @@ class Interpreter:
         if verb == "if":
             _, condition, body, otherwise = statement
             bit = 1 << condition
-            sides = []
+            sides: list[tuple[Order | None, Guard]] = []
             for guard, branch in ((Guard(bit, 0), body), (Guard(0, bit), otherwise)):
                 if path.contradicts(guard):
                     sides.append((None, guard))
@@ -200,9 +200,11 @@ def walk(path: tuple[Any, ...]) -> set[int]:
     found: set[int] = set()
     for verb, site, *rest in path:
         if verb == "record":
-            oracle.record(*rest, None)
+            event, stream = rest
+            oracle.record(event, stream, None)
         elif verb == "wait":
-            oracle.wait(*rest, None)
+            stream, event = rest
+            oracle.wait(stream, event, None)
         elif verb == "sync":
             oracle.synchronize(None, rest[0], rest[1])
         else:

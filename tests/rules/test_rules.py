@@ -35,7 +35,7 @@ PAIRS = [
 EXPECT = re.compile(r"\s*# expect: (\S+)")
 
 
-def by_code(rules: list[Rule]) -> Any:
+def by_code(rules: list[Rule]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("rule", rules, ids=lambda rule: rule.code)
 
 

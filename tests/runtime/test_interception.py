@@ -266,17 +266,17 @@ def test_the_users_allocator_is_composed(program: Program) -> None:
     assert calls and codes(session) == ["SS101"]
 
 
-HANDOVERS: dict[str, Callable[[Any], tuple[Callable[[], None], Callable[[], None]]]] = {
+HANDOVERS: dict[str, Callable[[Any], tuple[Callable[[], object], Callable[[], object]]]] = {
     "event": lambda m: (lambda e: (e.set, e.wait))(m.Event()),
     "semaphore": lambda m: (lambda e: (e.release, e.acquire))(m.Semaphore(0)),
     "barrier": lambda m: (lambda e: (e.wait, e.wait))(m.Barrier(2)),
-    "queue": lambda m: (lambda e: (lambda: e.put(1), e.get))(queue.Queue()),
-    "simple queue": lambda m: (lambda e: (lambda: e.put(1), e.get))(queue.SimpleQueue()),
+    "queue": lambda m: (lambda e: (lambda: e.put(1), e.get))(queue.Queue[int]()),
+    "simple queue": lambda m: (lambda e: (lambda: e.put(1), e.get))(queue.SimpleQueue[int]()),
     "condition": lambda m: _condition(m),
 }
 
 
-def _condition(module: Any) -> tuple[Callable[[], None], Callable[[], None]]:
+def _condition(module: Any) -> tuple[Callable[[], object], Callable[[], object]]:
     condition, ready = module.Condition(), []
 
     def give() -> None:

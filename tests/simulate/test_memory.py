@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
@@ -180,14 +181,15 @@ def test_pointer_attributes(cupy: Any) -> None:
 def test_invalid_copies_and_frees(cupy: Any) -> None:
     runtime = cupy.cuda.runtime
     array, host = cupy.zeros(8), numpy.zeros(1024)
-    for call in (
+    calls: list[Callable[[], Any]] = [
         lambda: runtime.memcpy(host.ctypes.data, array.data.ptr, 64, runtime.memcpyHostToDevice),
         lambda: runtime.memcpy(array.data.ptr, host.ctypes.data, 1 << 20, runtime.memcpyHostToDevice),
         lambda: runtime.memcpy(array.data.ptr, host.ctypes.data, 8, 9),
         lambda: runtime.memset(host.ctypes.data, 0, 8),
         lambda: runtime.free(host.ctypes.data),
         lambda: runtime.freeHost(array.data.ptr),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(runtime.CUDARuntimeError, match="cudaErrorInvalidValue"):
             call()
 
