@@ -201,6 +201,15 @@ def test_everything_is_put_back(cp: Any) -> None:
     settle(cp)
 
 
+def test_no_module_is_replaced(cp: Any) -> None:
+    import cupy_backends.cuda.api.runtime as runtime
+
+    before = cp.cuda.runtime
+    with streamsafe.sanitize():
+        assert cp.cuda.runtime is before
+    assert runtime._getCUDAMajorVersion() == before._getCUDAMajorVersion()
+
+
 def test_parameters_of_unknown_direction_are_possible(program: Program) -> None:
     kernel = program.cp.RawKernel(HANDED_ON, "k")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-import cupy.cuda.runtime as public
 from cupy.cuda.device import get_device_id
 from cupy.cuda.pinned_memory import is_memory_pinned
 from cupy_backends.cuda.api import runtime as private
@@ -354,7 +354,17 @@ HOOKS: dict[str, Hook] = {
 }
 
 
+_ORIGINAL = "_streamsafe_original"
+
+
+def _plain(function: Any) -> Any:
+    """A function without a hook of ours: a star import made while hooks were in place copies them."""
+    return getattr(function, _ORIGINAL, function)
+
+
 def _callback_hook(original: Any) -> Any:
+    original = _plain(original)
+
     @wraps(original)
     def enqueue(stream: int, callback: Any, arg: Any, *flags: Any) -> Any:
         monitor = state.monitor
@@ -369,28 +379,36 @@ def _callback_hook(original: Any) -> Any:
 
         return original(stream, run, arg, *flags)
 
+    setattr(enqueue, _ORIGINAL, original)
     return enqueue
 
 
 def _hooked(hook: Hook) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
+        original = _plain(original)
+
         @wraps(original)
         def called(*args: Any, **kwargs: Any) -> Any:
             monitor = state.monitor
-            if monitor is None:
-                return original(*args, **kwargs)
-            if kwargs:
+            if monitor is None or kwargs:
                 return original(*args, **kwargs)
             return hook(monitor, lambda: original(*args), *args)
 
+        setattr(called, _ORIGINAL, original)
         return called
 
     return make
 
 
 def install(patches: Patches) -> None:
-    """Wraps the functions in both modules that users import them from."""
-    for module in (private, public):
+    """Wraps the functions in the module that ``cupy.cuda.runtime`` is, and in the one that importing it by name makes.
+
+    The second is not imported here: that would replace the attribute of ``cupy.cuda``.
+    """
+    modules = {
+        id(module): module for module in (private, sys.modules.get("cupy.cuda.runtime")) if module is not None
+    }
+    for module in modules.values():
         for name, hook in HOOKS.items():
             patches.wrap(module, name, _hooked(hook))
         for name in ("launchHostFunc", "streamAddCallback"):
