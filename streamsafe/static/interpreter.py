@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import libcst as cst
+from libcst import matchers
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static.calls import STEPS, Calls
+from streamsafe.static import sequences
+from streamsafe.static.calls import STEPS, UNROLLED, Calls
 from streamsafe.static.effects import Site
 from streamsafe.static.expressions import MAX_CONDITIONS
 from streamsafe.static.source import FunctionUnit, Slice, SourceFile
@@ -22,11 +24,14 @@ from streamsafe.static.values import (
     NONE,
     PLAIN,
     UNKNOWN,
+    Api,
     Clock,
     Const,
     Container,
     Event,
+    Function,
     Generator,
+    Instance,
     Name,
     Object,
     Opaque,
@@ -450,9 +455,45 @@ class Interpreter(Calls):
             self.enter_branch(node.test, outcomes, False, leaves)
             return None if leaves.dead else leaves
 
-        self.loop(st, enter, lambda current: self.suite(node.body, current))
+        if not self._drained(node, st):
+            self.loop(st, enter, lambda current: self.suite(node.body, current))
         if node.orelse is not None and not st.dead:
             self.suite(node.orelse.body, st)
+
+    def _drained(self, node: cst.While, st: State) -> bool:
+        """Interpret rounds one by one where lists whose length is known say when the loop ends; whether it did."""
+        endless = isinstance(node.test, (cst.Name, cst.Integer))
+        if endless and not matchers.findall(node.body, matchers.Break() | matchers.Return()):
+            return False
+        trial = st.copy()
+        before = sequences.lengths(trial)
+        if not before:
+            return False
+        loop = Loop()
+        returns = len(self.activation.returns)
+        self.activation.loops.append(loop)
+        ended = False
+        for number in range(UNROLLED):
+            outcomes = self.test(node.test, trial, track=False)
+            if len(outcomes) != 1:
+                break
+            ended = not outcomes[0][0]
+            if ended:
+                break
+            loop.continues.clear()
+            with self.round_apart(node, number, 2):
+                self.suite(node.body, trial)
+            self.settle(trial, self.joined([trial, *loop.continues]))
+            ended = trial.dead
+            if ended or sequences.lengths(trial) == before:
+                break
+        self.activation.loops.pop()
+        if not ended:
+            del self.activation.returns[returns:]
+            return False
+        self.settle(trial, self.joined([trial, *loop.breaks]))
+        st.become(trial)
+        return True
 
     def _for(self, node: cst.For, st: State) -> None:
         iterable = self.eval(node.iter, st)
@@ -482,7 +523,14 @@ class Interpreter(Calls):
         if isinstance(iterable, Generator):
             self.run_generator(iterable, st, node, lambda value, current: (body(value, current), NONE)[1])
             return
-        items = self.literal_items(iterable, st)
+        if isinstance(iterable, Partial) and iterable.args and isinstance(iterable.args[0], Generator):
+            if iterable.function == Api("builtins.enumerate"):
+                self._enumerated(iterable, st, node, body)
+                return
+        if isinstance(iterable, Instance):
+            self._walk_instance(iterable, st, node, body)
+            return
+        items = self.literal_items(iterable, st) if _index_matters(node, iterable) else None
         if items is not None:
             self.activation.held.append(Tuple(tuple(items)))
             self._unrolled(items, st, node, body)
@@ -512,6 +560,70 @@ class Interpreter(Calls):
         self.loop(st, enter, round_, at_least_once=at_least_once)
         self.activation.held.pop()
         st.threads = st.threads - threads
+
+    def _enumerated(
+        self, iterable: Partial, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
+    ) -> None:
+        """``enumerate`` of a generator of the file: numbers are known as long as its own rounds are."""
+        loops = len(self.rounds)
+        count = 0
+
+        def consumer(value: Value, state: State) -> Value:
+            nonlocal count
+            number: Value = Const(count) if len(self.rounds) == loops else Opaque(self.fresh(node, state, "index"))
+            count += 1
+            body(Tuple((number, value)), state)
+            return NONE
+
+        generator = iterable.args[0]
+        assert isinstance(generator, Generator)
+        self.run_generator(generator, st, node, consumer)
+
+    def _walk_instance(
+        self, instance: Instance, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
+    ) -> None:
+        """``for x in instance``: what ``__iter__`` gives is walked, or ``__next__`` is called until it raises."""
+        enter = self.find_method(instance.unit, "__iter__")
+        following = self.find_method(instance.unit, "__next__")
+        if enter is not None and not any(a.unit is enter for a in self.stack):
+            given = self.call_function(Function(enter, None, instance), [], {}, st, node)
+            if given != instance:
+                if not st.dead:
+                    self.iterate_over(given, st, node, body)
+                return
+
+        def round_(current: State) -> None:
+            value: Value = UNKNOWN
+            if following is not None:
+                value = self.call_function(Function(following, None, instance), [], {}, current, node)
+            if not current.dead:
+                body(value, current)
+
+        if not self._exhausted(st, node, round_):
+            self.loop(st, lambda current: current.copy(), round_)
+
+    def _exhausted(self, st: State, node: cst.CSTNode, round_: Callable[[State], None]) -> bool:
+        """Walk an instance round by round where lists whose length is known say when it raises; whether it did."""
+        trial = st.copy()
+        loop = Loop()
+        self.activation.loops.append(loop)
+        ended = False
+        for number in range(UNROLLED):
+            before = trial.copy()
+            loop.continues.clear()
+            with self.round_apart(node, number, 2):
+                round_(trial)
+            self.settle(trial, self.joined([trial, *loop.continues]))
+            ended = trial.dead
+            if ended:
+                loop.breaks.append(before)
+                break
+            if sequences.lengths(trial) == sequences.lengths(before):
+                break
+        self.activation.loops.pop()
+        if ended:
+            self.settle(st, self.joined(loop.breaks))
+        return ended
 
     def _unrolled(
         self, items: Sequence[Value], st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
@@ -642,6 +754,15 @@ class Interpreter(Calls):
         if isinstance(iterable, Object):
             return self.each(iterable, st, node)
         return UNKNOWN
+
+
+def _index_matters(node: cst.CSTNode, iterable: Value) -> bool:
+    """Whether the rounds of a count differ: its number is used."""
+    if not (isinstance(node, cst.For) and isinstance(node.target, cst.Name)):
+        return True
+    if not (isinstance(iterable, Partial) and iterable.function == Api("builtins.range")):
+        return True
+    return bool(matchers.findall(node.body, matchers.Name(node.target.value)))
 
 
 def _swapped(before: State, after: State) -> bool:

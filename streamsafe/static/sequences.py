@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static.values import Const, Container, Value, union
+from streamsafe.static.values import Const, Container, Name, Value, union
 
 if TYPE_CHECKING:
     from streamsafe.static.state import State
@@ -50,3 +50,9 @@ def blur(st: State, container: Container) -> None:
     if values:
         st.store[(container.name, "*")] = union((value, ALWAYS) for value in values)
 
+
+
+def lengths(st: State) -> dict[Name, Value]:
+    """The lengths that are known, by list."""
+    found = ((owner, table.get("@length")) for owner, table in st.store.objects.items())
+    return {owner: value for owner, value in found if value is not None}
