@@ -608,6 +608,7 @@ class Interpreter(Calls):
         loop = Loop()
         self.activation.loops.append(loop)
         ended = False
+        stalled = 0
         for number in range(UNROLLED):
             before = trial.copy()
             loop.continues.clear()
@@ -618,7 +619,8 @@ class Interpreter(Calls):
             if ended:
                 loop.breaks.append(before)
                 break
-            if sequences.lengths(trial) == sequences.lengths(before):
+            stalled = stalled + 1 if sequences.lengths(trial) == sequences.lengths(before) else 0
+            if stalled > 1:
                 break
         self.activation.loops.pop()
         if ended:
