@@ -165,6 +165,7 @@ FUNCTIONS: dict[str, str] = {
     # Python
     "contextlib.nullcontext": "null_context",
     "contextlib.suppress": "null_context",
+    "pytest.raises": "raises_context",
     "contextlib.ExitStack": "exit_stack",
     "functools.partial": "partial",
     "threading.Thread": "make_thread",

@@ -331,12 +331,16 @@ class Calls(Arrays):
             local = self.api_verb(name)
             if local is None:
                 tail = name.rpartition(".")[2]
+                if tail == "current_stream" and not call.args:
+                    return self.do_current_stream(call, st)
                 if tail in apis.FUNCTIONS or tail == "get_accelerator":
                     return self.verb(apis.FUNCTIONS[tail], call, st)
                 return self.unmodelled(Api(name), call, st)
         if name.endswith(".get_accelerator"):
             return Api("torch.cuda")
         verb = self.api_verb(name)
+        if verb is None and name.endswith(".current_stream") and not call.args:
+            verb = "current_stream"  # of a device module that is not known
         if verb is None:
             return self.unmodelled(Api(name), call, st)
         return self.verb(verb, call, st)
@@ -880,12 +884,19 @@ class Calls(Arrays):
         if len(contexts) == 1 and isinstance(contexts[0][0], Instance):
             self._within_instance(contexts[0][0], st, node, body)
             return
-        captures = [v for v, _ in contexts if isinstance(v, Context) and v.kind == "capture"]
-        if captures:
-            self._within_capture(captures[0], st, node, body)
+        if any(isinstance(v, Context) and v.kind in ("capture", "raises") for v, _ in contexts):
+            if len(contexts) > 1:
+                self.each_way(
+                    [(v, g, lambda s, v=v: (self.within(v, s, node, body), NONE)[1]) for v, g in contexts], st
+                )
+            elif contexts[0][0].kind == "capture":  # type: ignore[attr-defined]
+                self._within_capture(contexts[0][0], st, node, body)  # type: ignore[arg-type]
+            else:
+                self.silent += 1
+                body(UNKNOWN, st.copy())
+                self.silent -= 1
             return
         before = dict(st.current)
-        captured = st.capture
         self._enter_streams(contexts, st)
         value = self._entered_value(manager, contexts)
 
@@ -895,7 +906,6 @@ class Calls(Arrays):
         with self.exits(leave):
             body(value, st)
         leave(st)
-        del captured
 
     def _context(self, value: Value) -> Value:
         if isinstance(value, Stream):
@@ -1685,11 +1695,14 @@ class Calls(Arrays):
             items = list(arguments.items) if isinstance(arguments, Tuple) else []
             self.hand_to_host(st, items, call.site, "start()")
             if target is not None:
-                st.threads |= {call.site}
                 if self.would_wait(target, items, call, st):
                     st.store[(receiver.name, "@waiting")] = PLAIN
                     return NONE
-                return self.in_thread(target, items, {}, call, st)
+                waits = self.waits
+                result = self.in_thread(target, items, {}, call, st)
+                if self.waits > waits:
+                    st.threads |= {call.site}
+                return result
         if name == "join":
             target = st.store.get((receiver.name, "target"))
             if st.store.pop((receiver.name, "@waiting"), None) is not None and target is not None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import HOST, Guard, Made
-from streamsafe.static.effects import AMBIENT, COPIES, GRADIENTS, Assumed, Detail, Effects, Site
+from streamsafe.static.effects import AMBIENT, COPIES, GRADIENTS, HOOK, Assumed, Detail, Effects, Site
 from streamsafe.static.state import Capture, Rebound, State
 from streamsafe.static.values import (
     NONE,
@@ -27,6 +27,9 @@ from streamsafe.static.values import (
 
 class Captures(Effects):
     """What capturing adds to the verbs."""
+
+    waits = 0
+    """How many operations were met that a capture of another thread would not survive (GM-thr_item)."""
 
     def capture_begin(
         self, st: State, graph: Value | None, stream: Value | None, mode: str, library: str, site: Site
@@ -68,6 +71,9 @@ class Captures(Effects):
         if capture.nested:
             st.capture = replace(capture, nested=capture.nested - 1)
             return
+        if capture.on_default:
+            site_of: Site = capture.site  # type: ignore[assignment]
+            self.violation(st, "capture-on-default-stream", site_of, "begins a capture", assumed=Assumed.AMBIENT)
         reported = set()
         for made, ways in list(st.order.iterate()):
             if not (isinstance(made.buffer, tuple) and made.buffer[:1] == ("captured",)):
@@ -121,7 +127,10 @@ class Captures(Effects):
         return frozenset(
             buffer
             for buffer in st.order.made
-            if isinstance(buffer, Name) and buffer != GRADIENTS and (buffer, "@captured") not in st.store
+            if isinstance(buffer, Name)
+            and buffer != GRADIENTS
+            and (buffer, "@captured") not in st.store
+            and buffer.base() in self.tensorish
         )
 
     def graph_reset(self, st: State, graph: Name) -> None:
@@ -203,8 +212,9 @@ class Captures(Effects):
             return
         if stream not in capture.members or source == stream:
             return
-        recorded = is_stream or (source, "@recorded") in st.store
-        if not recorded or stream not in capture.members:
+        if is_stream and self.is_foreign_stream(st, source):
+            return
+        if not is_stream and (source, "@recorded") not in st.store:
             return
         what = self.timeline_text(source) if is_stream else "an event recorded outside the capture"
         self.violation(
@@ -216,8 +226,16 @@ class Captures(Effects):
             tags=frozenset({"isolation"}),
         )
 
+    def is_foreign_stream(self, st: State, stream: Name) -> bool:
+        """Whether a stream comes from code that is not seen, so that it may take part in a capture unseen."""
+        if stream in (AMBIENT, HOOK):
+            return False
+        known = any((name, "@made") in st.store or name.base() in self.made_here for name in stream.chain())
+        return not known and (stream.parent is not None or isinstance(stream.site, tuple))
+
     def sync_in_capture(self, st: State, site: Site, operation: str, assumed: Assumed = Assumed.NOTHING) -> None:
         """An operation that synchronizes, if a capture is under way."""
+        self.waits += 1
         if st.capture is None:
             return
         self.violation(
@@ -235,6 +253,7 @@ class Captures(Effects):
         The relaxed mode admits it for what takes no part (GM-ev_query_pre, GM-ev_sync_pre, GM-side_stream_sync).
         """
         capture = st.capture
+        self.waits += capture is None
         lenient = capture is not None and capture.mode in ("relaxed", "unknown")
         if capture is None or (lenient and capture.members.isdisjoint(names)):
             return
@@ -265,7 +284,8 @@ class Captures(Effects):
         before = st.store.get(key)
         old = before if before is not None else Opaque(key[0].child(key[1])) if self.is_opaque(key[0]) else NONE
         graphs = {v.name for v in iterate(old) if isinstance(v, Object)} & st.graphs.keys()
-        lost = {target.name for target, _ in self.tensors(st, old)}.intersection(*([frozenset().union(*st.graphs.values())]))
+        inputs = frozenset[Name]().union(*st.graphs.values())
+        lost = {target.name for target, _ in self.tensors(st, old)} & inputs
         if not graphs and not lost:
             return
         st.store[key] = value
@@ -278,13 +298,17 @@ class Captures(Effects):
         st.rebound = frozenset(r for r in st.rebound if r.graph in st.graphs)
         lost -= alive
         made_again = {target.name.base() for target, _ in self.tensors(st, value)}
-        for graph, inputs in st.graphs.items():
-            gone = lost & inputs
+        for graph, used in st.graphs.items():
+            gone = lost & used
             if st.store.get((graph, "@entry")) != Const(self.entry):
                 # a method that sets up what is captured later is not called again without another capture
                 gone = {name for name in gone if name.base() not in made_again}
             if gone:
                 st.rebound |= {Rebound(key, site, graph)}
+
+    def is_opaque(self, name: Name) -> bool:
+        """Whether attributes of this object exist although nothing was seen assigned to them."""
+        raise AssertionError
 
     def callers_hold(self) -> Iterable[Value]:
         """Values that nobody but callers and enclosing statements holds."""

@@ -729,7 +729,7 @@ class Expressions(Captures):
         elif len(keys) == 1:
             for inner in iterate(base):
                 index = _key(keys[0])
-                if isinstance(inner, (Container, Opaque)) and index is not None:
+                if isinstance(inner, (Container, Opaque)) and isinstance(keys[0], Const) and index is not None:
                     named = f"[{index!r}]" if isinstance(inner, Opaque) and isinstance(index, str) else index
                     self.rebound_input(st, (inner.name, named), value, self.site(target))
             self.store_element(base, keys[0], value, st)
@@ -1012,6 +1012,8 @@ class Expressions(Captures):
             def keeps(v: Value) -> bool:
                 if isinstance(v, Const) and v.value is not ...:
                     return bool(v.value) is outcome
+                if isinstance(v, Container):
+                    return outcome or not self.held(v, st)
                 return outcome or not isinstance(v, (Stream, Event, Tensor, Function, Instance))
 
             target = node

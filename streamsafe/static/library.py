@@ -599,9 +599,10 @@ class Library(Tensors):
 
     def do_graph_capture_begin(self, call: Call, st: State) -> Value:
         """``g.capture_begin(pool=None, capture_error_mode="global")``: not on the default stream (GC-01)."""
-        self.check_capture_stream(st, None, "torch", call.site)
         mode = self.capture_mode(call.get(2, "capture_error_mode"))
         self.capture_begin(st, self.graph_of(st, call.args[0]), None, mode, "torch", call.site)
+        if st.capture is not None and not st.capture.nested and AMBIENT in st.capture.origin:
+            st.capture = replace(st.capture, on_default=True)  # unless a caller who is not seen sets the stream
         return NONE
 
     def do_graph_capture_end(self, call: Call, st: State) -> Value:
@@ -649,6 +650,10 @@ class Library(Tensors):
     def do_null_context(self, call: Call, st: State) -> Value:
         """``nullcontext(x)``."""
         return Context("nothing", tuple(call.args[:1]))
+
+    def do_raises_context(self, call: Call, st: State) -> Value:
+        """``pytest.raises``: what is inside fails, and is meant to."""
+        return Context("raises")
 
     def do_exit_stack(self, call: Call, st: State) -> Value:
         """``ExitStack``: what it entered it leaves at its end."""

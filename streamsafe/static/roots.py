@@ -203,6 +203,8 @@ class Roots:
             if not st.dead:
                 self._unrecorded_siblings(st, entry)
                 self._left_behind(st)
+                for graph in st.graphs:  # another call is another matter
+                    st.store[(graph, "@entry")] = UNKNOWN
                 interpreter.ending = True
                 interpreter.release_unreachable(st, interpreter.site(unit.node), [result])
                 interpreter.ending = False

@@ -111,6 +111,7 @@ class Capture:
         guard: the paths on which it is under way, where others arrived here without one.
         nested: how many captures were begun inside it and have not ended.
         waits: the waits that were remembered when it began.
+        on_default: it was begun on what is taken to be the default stream.
     """
 
     site: Hashable
@@ -122,6 +123,7 @@ class Capture:
     guard: Guard = ALWAYS
     nested: int = 0
     waits: frozenset[Waited] = frozenset()
+    on_default: bool = False
 
 
 class Rebound(NamedTuple):
