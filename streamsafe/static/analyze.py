@@ -153,7 +153,12 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
         second=second,
         first=first,
         memory=Memory(detail.memory or finding.memory),
-        facts=Facts(host=host, gradient=gradient, ineffective_wait=finding.ineffective is not None),  # type: ignore[arg-type]
+        facts=Facts(
+            host=host,
+            gradient=gradient,  # type: ignore[arg-type]
+            ineffective_wait=finding.ineffective is not None,
+            interop=("unexchanged" in finding.tags) != ("first:unexchanged" in finding.tags),
+        ),
         missing=Missing(first.timeline, second.timeline, _fix(first, second, host)),
         notes=tuple(notes),
         confidence=confidence,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -11,7 +12,7 @@ from streamsafe.order import edges
 from streamsafe.order.symbolic import HOST, Guard
 from streamsafe.static import apis, parts
 from streamsafe.static.effects import AMBIENT, Assumed
-from streamsafe.static.library import Library
+from streamsafe.static.interop import Interop
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
@@ -42,7 +43,7 @@ PINNED_POOL = Name("the pinned pool")
 """Where CuPy's pinned blocks return at once when their last name is gone (CS-19): its next owner is the host."""
 
 
-class Arrays(Library):
+class Arrays(Interop):
     """What CuPy adds to the verbs."""
 
     def given_stream(self, value: Value | None) -> Value | None:
@@ -143,8 +144,13 @@ class Arrays(Library):
         """``cupy.asarray(host, blocking=False)``: pinned memory is read in place, and kept alive meanwhile (CS-18)."""
         source = call.args[0] if call.args else UNKNOWN
         text = f"{call.text.rpartition('.')[2]}()"
+        shown = self.imported(source, st, call)
+        if shown is not None:
+            return shown
         objects = [v for v in iterate(source) if isinstance(v, Object)]
         if any(self.place(st, v) == "device" for v in objects):
+            if self.library_of(st, [source]) == "torch":  # its interface tells of no stream (CI-02)
+                source = self.borrowed(source, "cupy", exchanged=False)
             if text != "array()" or call.kwargs.get("copy") == Const(False):
                 return source
             return self.operation(st, [source], call.site, text, library="cupy")
@@ -160,6 +166,8 @@ class Arrays(Library):
         name = call.text.rpartition(".")[2]
         if name[:1].isupper() or name in apis.ARRAY_TYPES:
             return UNKNOWN if name[:1].isupper() else PLAIN
+        for position, value in enumerate(call.args):
+            call.args[position] = self.imported(value, st, call) or value
         out = call.kwargs.get("out")
         operands = [*call.args, *(v for k, v in call.kwargs.items() if k != "out")]
         text = f"{name}()"
@@ -192,7 +200,7 @@ class Arrays(Library):
     def reshaped(self, value: Value, call: Call) -> Value:
         """The same memory under other axes."""
         return union(
-            (Tensor(v.name, parts.reshaped(v.part, id(call.node)), v.numpy) if isinstance(v, Tensor) else v, guard)
+            (replace(v, part=parts.reshaped(v.part, id(call.node))) if isinstance(v, Tensor) else v, guard)
             for v, guard in alternatives(value)
         )
 
@@ -204,7 +212,7 @@ class Arrays(Library):
         if not isinstance(base, Tensor) or number is None or not 0 < number <= MAX_PIECES:
             return base
         return Tuple(
-            tuple(Tensor(base.name, parts.section(base.part, id(call.node), i), base.numpy) for i in range(number))
+            tuple(replace(base, part=parts.section(base.part, id(call.node), i)) for i in range(number))
         )
 
     def array_method(self, receiver: Value, first: Object, name: str, call: Call, st: State) -> Value | None:
@@ -212,6 +220,8 @@ class Arrays(Library):
         if name in apis.ARRAY_WRITING_METHODS:
             self.in_place(st, receiver, call.everything(), call.site, f"{name}()")
             return NONE
+        if name in ("toDlpack", "to_dlpack"):
+            return self.do_to_dlpack(Call(call.node, call.site, [receiver]), st)
         if name in ("reshape", "ravel", "transpose", "swapaxes", "view"):
             return self.reshaped(receiver, call)
         if name in ("tobytes", "tofile", "dump", "dumps"):
@@ -252,9 +262,9 @@ class Arrays(Library):
         if name == "ctypes" or (name in ("data", "ptr", "mem") and self.is_array(st, base)):
             return Partial(POINTER, (base,), ())
         if name in ("real", "imag"):
-            return Tensor(base.name, parts.component(base.part, name), base.numpy)
+            return replace(base, part=parts.component(base.part, name))
         if name in ("T", "flat", "mT"):
-            return Tensor(base.name, parts.reshaped(base.part, name), base.numpy)
+            return replace(base, part=parts.reshaped(base.part, name))
         return super().tensor_attribute(base, name, st, node)
 
     def pointer_method(self, pointer: Partial, name: str, call: Call, st: State) -> Value:

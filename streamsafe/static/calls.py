@@ -1234,6 +1234,8 @@ class Calls(Arrays):
             return special(receiver, call, st)  # type: ignore[no-any-return]
         if name in HOOK_REGISTRATIONS:
             return self.register_hooks(name, call, st)
+        if name == "__dlpack__":
+            return self.exported(receiver, call, st)
         if self.is_array(st, first):
             found = self.array_method(receiver, first, name, call, st)
             if found is not None:
@@ -1533,6 +1535,11 @@ class Calls(Arrays):
     def do_as_tensor(self, call: Call, st: State) -> Value:
         """``torch.as_tensor``: shares, or copies to a device."""
         device = call.get(2, "device")
+        source = call.args[0] if call.args else UNKNOWN
+        if isinstance(source, Tensor) and self.place(st, source) == "device":
+            if self.library_of(st, [source]) == "cupy":  # the interface's stream is not looked at (CI-07)
+                return self.borrowed(source, "torch", exchanged=False)
+            return source
         if device is not None and device != NONE:
             return self.factory("tensor", Call(call.node, call.site, call.args, {"device": device}), st)
         return self.do_share_host(call, st)

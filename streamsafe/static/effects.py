@@ -414,6 +414,8 @@ class Effects:
             assumed |= Assumed.OLDER
         if stream.name == HOOK:
             tags |= {"hook"}
+        if isinstance(target, Tensor) and target.unexchanged:
+            tags |= {"unexchanged"}
         st.order.obey(edges.launch(stream.name, HOST, self.table), guard)
         self._check(st, buffer, part, writes, stream.name, site, operation, guard, assumed, tags, target)
         memory = self.describe(target)

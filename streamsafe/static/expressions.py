@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -479,7 +480,8 @@ class Expressions(Captures):
             return self.masked(st, [base, *keys], node)
         if gathered and not numpy:
             return self.operation(st, [base, *keys], self.site(node), "indexing")
-        return Tensor(base.name, parts.pick(base.part if isinstance(base, Tensor) else None, keys), numpy)
+        whole = base if isinstance(base, Tensor) else Tensor(base.name)
+        return replace(whole, part=parts.pick(whole.part, keys))
 
     def read_index(self, st: State, key: Value, base: Value, node: cst.CSTNode) -> None:
         """An index that is itself a tensor is read."""
@@ -716,11 +718,9 @@ class Expressions(Captures):
         if tensors:
             views = union(
                 (
-                    Tensor(
-                        v.name,
-                        parts.pick(v.part if isinstance(v, Tensor) else None, keys),
-                        isinstance(v, Tensor) and v.numpy,
-                    ),
+                    replace(v, part=parts.pick(v.part, keys))
+                    if isinstance(v, Tensor)
+                    else Tensor(v.name, parts.pick(None, keys)),
                     g,
                 )
                 for v, g in tensors

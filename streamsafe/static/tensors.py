@@ -72,6 +72,8 @@ class Tensors(Expressions):
         """Whose current stream an operation on these runs on."""
         for value in values:
             for inner in iterate(value):
+                if isinstance(inner, Tensor) and inner.library:
+                    return inner.library
                 if isinstance(inner, Object):
                     found = self.libraries.get(inner.name.base())
                     if found is not None:

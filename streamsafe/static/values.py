@@ -144,6 +144,8 @@ class Api(Value):
 
 POINTER = Api("pointer")
 """``Partial(POINTER, (array,), ())`` is the address of an array's memory."""
+CAPSULE = Api("capsule")
+"""``Partial(CAPSULE, (array,), ...)`` is an array exported by DLPack."""
 FUTURE = Api("future")
 """``Partial(FUTURE, (value,), ())`` is what an executor gives for a call."""
 
@@ -253,15 +255,19 @@ class Tensor(Object):
         part: a known part of the buffer, None for all of it.
         numpy: a NumPy view: whatever touches it is the host.
         strided: a view whose elements are not next to each other.
+        library: the library that it was handed to, where that is not the one that made it.
+        unexchanged: it was handed over by a path that exchanges no stream.
     """
 
     part: Hashable | None = None
     numpy: bool = False
+    strided: bool = False
+    library: str = ""
+    unexchanged: bool = False
 
     def rename(self, renaming: Renaming) -> Value:
         name, part = renaming(self.name), rename_part(self.part, renaming)
         return self if name is self.name and part is self.part else replace(self, name=name, part=part)
-    strided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
