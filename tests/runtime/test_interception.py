@@ -205,8 +205,11 @@ def test_no_module_is_replaced(cp: Any) -> None:
     import cupy_backends.cuda.api.runtime as runtime
 
     before = cp.cuda.runtime
+    pointer = cp.cuda.memory.MemoryPointer
     with streamsafe.sanitize():
         assert cp.cuda.runtime is before
+        # Extension modules that are imported now look up the C type here.
+        assert cp.cuda.memory.MemoryPointer is pointer
     assert runtime._getCUDAMajorVersion() == before._getCUDAMajorVersion()
 
 

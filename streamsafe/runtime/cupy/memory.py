@@ -357,8 +357,8 @@ def install(patches: Patches) -> None:
     patches.wrap(memory_module, "_set_thread_local_allocator", thread_setter)
     for name, original in _plain.items():
         patches.attribute(MemoryPointer, name, _for_plain_pointers(original, name))
-    for module in (memory_module, cupy.cuda):
-        patches.attribute(module, "MemoryPointer", TracedMemoryPointer)
+    # Not in cupy.cuda.memory: extension modules that are imported later take the type from there.
+    patches.attribute(cupy.cuda, "MemoryPointer", TracedMemoryPointer)
     convert_arrays(traced=True)
     patches.call(lambda: convert_arrays(traced=False))
 
