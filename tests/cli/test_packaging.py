@@ -23,8 +23,11 @@ def test_version() -> None:
 
 
 def test_entry_points() -> None:
-    scripts = {point.name: point.value for point in distribution("streamsafe").entry_points}
-    assert scripts["streamsafe"] == "streamsafe.cli:main"
+    points = {(point.group, point.name, point.value) for point in distribution("streamsafe").entry_points}
+    assert points == {
+        ("console_scripts", "streamsafe", "streamsafe.cli:main"),
+        ("pytest11", "streamsafe", "streamsafe.runtime.plugin"),
+    }
 
 
 def test_licence() -> None:

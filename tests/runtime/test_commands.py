@@ -146,8 +146,6 @@ def test_the_programs_own_exception(folder: Path) -> None:
 
 @pytest.mark.parametrize(("value", "mode"), [("1", "raise"), ("collect", "collect")])
 def test_the_environment_variable(folder: Path, value: str, mode: str) -> None:
-    source = "from streamsafe.runtime import simulate\nsimulate.install()\nimport streamsafe\n" + RACY
-    (folder / "own.py").write_text(source, encoding="utf-8")
     launcher = folder / "main.py"
     launcher.write_text(
         "import os\nvalue = os.environ.pop('STREAMSAFE')\n"
