@@ -114,6 +114,15 @@ def _span(site: Site):  # type: ignore[no-untyped-def]
 def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
     confidence = _confidence(finding, interpreter)
     notes = [Note(text, _span(site)) for text, site in finding.notes]
+    if finding.kind == "captured":
+        return Conflict(
+            second=Access(finding.operation, finding.timeline, "writes", _span(finding.second)),
+            first=Access("the allocation", finding.timeline, "writes", notes[0].span if notes else _span(finding.second)),
+            memory=Memory(finding.memory, "cupy"),
+            facts=Facts(reuse="captured"),
+            notes=tuple(notes),
+            confidence=confidence,
+        )
     if finding.kind not in ("pair", "reuse"):
         return Conflict(
             second=Access(finding.operation, finding.timeline, "reads", _span(finding.second)),

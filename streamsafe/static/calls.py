@@ -1147,7 +1147,8 @@ class Calls(Arrays):
     def _container_method(self, receiver: Container, name: str, call: Call, st: State) -> Value:
         if receiver.kind == "queue":
             if name in ("put", "put_nowait"):
-                self.hand_to_host(st, call.args, call.site, "put()")
+                if not self.carries_event(call.args):
+                    self.hand_to_host(st, call.args, call.site, "put()")
                 self.extend_container(st, receiver, Tuple(tuple(call.args[:1])))
                 return NONE
             if name in ("get", "get_nowait"):
@@ -1215,6 +1216,13 @@ class Calls(Arrays):
         value = known.pop(position)
         sequences.put(st, container, known)
         return value
+
+    @staticmethod
+    def carries_event(values: list[Value]) -> bool:
+        """Whether something is handed over together with the event or stream to wait for."""
+        flat = [v for value in values for v in iterate(value)]
+        flat += [v for value in flat if isinstance(value, Tuple) for item in value.items for v in iterate(item)]
+        return any(isinstance(v, (Event, Stream)) for v in flat)
 
     def drop_element(self, container: Container, key: Value, st: State) -> None:
         """An element leaves a dict."""
@@ -1603,7 +1611,8 @@ class Calls(Arrays):
             self.hand_to_host(st, call.args[1:], call.site, "submit()")
             return UNKNOWN
         if name in ("put", "put_nowait", "send", "send_bytes", "dump", "dumps", "write") and call.args:
-            self.hand_to_host(st, call.args, call.site, f"{name}()")
+            if not self.carries_event(call.args):
+                self.hand_to_host(st, call.args, call.site, f"{name}()")
             return UNKNOWN
         if name in HOOK_REGISTRATIONS or name.startswith("register_forward"):
             return self.register_hooks(name, call, st)

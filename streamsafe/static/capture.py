@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 from streamsafe.order import edges
-from streamsafe.order.symbolic import HOST, Guard, Made
-from streamsafe.static.effects import AMBIENT, COPIES, GRADIENTS, HOOK, Assumed, Detail, Effects, Site
+from streamsafe.order.symbolic import ALWAYS, HOST, Guard, Made
+from streamsafe.static.effects import AMBIENT, COPIES, GRADIENTS, HOOK, Assumed, Detail, Effects, Finding, Site
 from streamsafe.static.state import Capture, Rebound, State
 from streamsafe.static.values import (
     NONE,
@@ -22,6 +22,7 @@ from streamsafe.static.values import (
     Value,
     alternatives,
     iterate,
+    union,
 )
 
 
@@ -100,6 +101,7 @@ class Captures(Effects):
             st.graphs[capture.graph] = self.inputs(st)
             st.store[(capture.graph, "@entry")] = Const(self.entry)
             st.store[(capture.graph, "@uses")] = self.uses(st)
+            self.freed_in_capture(st, capture)
         st.leave_capture()
         self.explain(st, site, "the capture ends")
 
@@ -122,6 +124,57 @@ class Captures(Effects):
             )
         )
 
+    def freed_in_capture(self, st: State, capture: Capture) -> None:
+        """CuPy's pool has the blocks back that a capture used in between: its graph goes on writing them (GP-13)."""
+        if capture.graph is None or capture.library != "cupy":
+            return
+        alive = self.reachable(st)
+        freed = [
+            (stream, ALWAYS)
+            for owner, table in st.store.objects.items()
+            if table.get("@captured") == Const(capture.site) and owner not in alive
+            for stream in iterate(table.get("@allocated", NONE))
+            if isinstance(stream, Stream)
+        ]
+        if freed:
+            st.store[(capture.graph, "@freed")] = union(freed)
+
+    def reuses_captured(self, st: State, buffer: Name, library: str) -> None:
+        """An array is made where a graph's temporaries were: it may get their memory."""
+        if library != "cupy" or st.capture is not None:
+            return
+        own = {s.name for s in iterate(st.store[(buffer, "@allocated")]) if isinstance(s, Stream)}
+        for graph in [g for g, table in st.store.objects.items() if "@freed" in table]:
+            if any(s.name in own for s in iterate(st.store[(graph, "@freed")]) if isinstance(s, Stream)):
+                taken = st.store.get((graph, "@taken"))
+                new = [(Tensor(buffer), ALWAYS)]
+                st.store[(graph, "@taken")] = union([(taken, ALWAYS), *new] if taken is not None else new)
+
+    def overwrites_taken(self, st: State, graph: Name, site: Site) -> None:
+        """A graph is launched while an array lives that was made where its temporaries were (GP-13)."""
+        taken = st.store.pop((graph, "@taken"), None)
+        if taken is None:
+            return
+        alive = self.reachable(st)
+        for array in iterate(taken):
+            if isinstance(array, Tensor) and array.name in alive:
+                made_at = self.sites_of.get(array.name.base())
+                self.report(
+                    st,
+                    Finding(
+                        kind="captured",
+                        second=site,
+                        operation="the launch",
+                        writes=True,
+                        timeline="the graph",
+                        memory=self.describe(array),
+                        assumed=Assumed.UNMODELLED,
+                        notes=[("made here, after the capture gave back what it used", made_at)] if made_at else [],
+                        entry=self.entry,
+                    ),
+                )
+                return
+
     def inputs(self, st: State) -> frozenset[Name]:
         """The memory from before that the capture under way uses: a replay uses the same addresses."""
         return frozenset(
@@ -136,7 +189,8 @@ class Captures(Effects):
     def graph_reset(self, st: State, graph: Name) -> None:
         """The graph holds nothing any more, or something else."""
         st.graphs.pop(graph, None)
-        st.store.pop((graph, "@uses"), None)
+        for key in ("@uses", "@freed", "@taken"):
+            st.store.pop((graph, key), None)
         st.rebound = frozenset(r for r in st.rebound if r.graph != graph)
 
     def replay(self, st: State, graph: Value, stream: Value | None, library: str, site: Site) -> None:
@@ -145,6 +199,7 @@ class Captures(Effects):
         for inner, way in alternatives(graph, st.path):
             if not isinstance(inner, Object):
                 continue
+            self.overwrites_taken(st, inner.name, site)
             for s, guard in self.streams(st, library, stream):
                 if guard.contradicts(way) or st.path.contradicts(guard & way):
                     continue

@@ -420,7 +420,8 @@ class Effects:
         self._check(st, buffer, part, writes, stream.name, site, operation, guard, assumed, tags, target)
         memory = self.describe(target)
         detail = Detail(operation, memory, assumed, tags, self.entry)
-        covers = part is None and not buffer.is_older() and not isinstance(target, Opaque)
+        # a replay repeats every access of a capture, also those that a later one stands for
+        covers = part is None and not buffer.is_older() and not isinstance(target, Opaque) and st.capture is None
         st.order.add(Made(site, buffer, part, writes, stream.name, detail), guard, covers=covers)
         self.capture_access(st, target, stream.name, site, operation, writes)
         self.explain(
@@ -629,6 +630,7 @@ class Effects:
         self.libraries[base] = library
         self.sites_of[base] = site
         self.candidates.append(buffer)
+        self.reuses_captured(st, buffer, library)
         for s, guard in self.streams(st, library, stream):
             pool = ("pool", s.name)
             if pool not in st.order.made:
@@ -807,6 +809,9 @@ class Effects:
         self, st: State, target: Object, stream: Name, site: Site, operation: str, writes: bool
     ) -> None:
         """An access inside a capture."""
+
+    def reuses_captured(self, st: State, buffer: Name, library: str) -> None:
+        """A block is taken that a captured graph may still write."""
 
     def capture_record(self, st: State, event: Name, stream: Name) -> None:
         """An event recorded inside a capture."""

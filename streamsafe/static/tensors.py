@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import apis
 from streamsafe.static.effects import AMBIENT, GRADIENTS, Assumed, Detail, Site
@@ -125,7 +126,7 @@ class Tensors(Expressions):
         self.libraries[name] = library
         self.results.add(name)
         if st.capture is not None:
-            st.store[(name, "@captured")] = PLAIN
+            st.store[(name, "@captured")] = Const(st.capture.site)
         value: Object = Opaque(name) if opaque else Tensor(name)
         self.stack[-1].temporaries.append(value)
         if place not in HOST_PLACES:
@@ -524,7 +525,7 @@ class Tensors(Expressions):
         outcomes = self.asked(st, site)
         for outcome, guard in outcomes:
             if outcome:
-                st.order.learn(HOST, stream.name, guard=guard)
+                st.order.obey(edges.synchronize_stream(HOST, stream.name, self.table), guard)
         return self.guarded(outcomes)
 
     def query_event(self, st: State, event: Event, site: Site, *others: Event) -> Value:
