@@ -319,6 +319,8 @@ class Calls(Arrays):
                 if method is not None:
                     bound = Function(method, None, function)
                     return self.call_function(bound, call.args, call.kwargs, st, call.node, starred=call.starred)
+        if isinstance(function, Opaque) and function.name.parent is not None and function.name.site in _LIBRARY_METHODS:
+            return self._method(Opaque(function.name.parent), str(function.name.site), call, st)  # a bound method
         return self.unmodelled(function, call, st)
 
     def call_api(self, name: str, call: Call, st: State) -> Value:
@@ -897,6 +899,8 @@ class Calls(Arrays):
                 self.silent -= 1
             return
         before = dict(st.current)
+        if len(contexts) == 1 and isinstance(contexts[0][0], Context) and contexts[0][0].kind == "device":
+            self.enter_device(contexts[0][0], st)
         self._enter_streams(contexts, st)
         value = self._entered_value(manager, contexts)
 
@@ -939,7 +943,8 @@ class Calls(Arrays):
                 other = [(s, g) for s, g in streams if not (isinstance(s, Stream) and s.library == library)]
                 touched = touched or bool(own)
                 found.extend((s, guard & g) for s, g in own if not guard.contradicts(g))  # type: ignore[operator, attr-defined]
-                if other or not streams:
+                found.extend((before, guard & g) for _, g in other if not guard.contradicts(g))  # type: ignore[operator, attr-defined]
+                if not streams:
                     found.append((before, guard))
             if touched:
                 st.current[library] = union(found)  # type: ignore[arg-type]
@@ -1085,7 +1090,10 @@ class Calls(Arrays):
             st.current.pop(self.stream_library(context.payload[0]), None)
             return NONE
         if name == "synchronize" and context.kind == "device":
-            return self.do_synchronize_device(call, st)
+            return self.synchronize_one(context, call, st)
+        if name == "use" and context.kind == "device":
+            self.enter_device(context, st)
+            return context
         return UNKNOWN
 
     def _instance_method(self, receiver: Instance | Class, name: str, call: Call, st: State) -> Value:

@@ -137,26 +137,40 @@ class Finding:
 
 
 class StreamTable:
-    """The topology of an analysis: which streams take part in the legacy barrier."""
+    """The topology of an analysis: which streams take part in the legacy barrier of which device."""
 
     def __init__(self) -> None:
         self.blocking: set[Name] = set()
+        self.devices: dict[Name, int] = {}  # streams of other devices than the first
+
+    def device_of(self, stream: Carrier) -> int:
+        """The device of a stream; the first as long as none is named."""
+        return self.devices.get(stream.base(), 0) if isinstance(stream, Name) else 0
+
+    def ambient_of(self, device: int) -> Name:
+        """The default stream of a device."""
+        if device == 0:
+            return AMBIENT
+        name = Name(AMBIENT.site, (device,))
+        self.devices[name] = device
+        return name
 
     def is_legacy(self, stream: Carrier) -> bool:
         """The ambient stream is taken to be the default stream."""
-        return stream == AMBIENT
+        return isinstance(stream, Name) and stream.site == AMBIENT.site and stream.parent is None
 
     def is_blocking(self, stream: Carrier) -> bool:
         """Streams made blocking (CuPy's ``Stream()``)."""
         return stream in self.blocking
 
     def legacy_of(self, stream: Carrier) -> Carrier:
-        """There is one device as long as none is named."""
-        return AMBIENT
+        """The default stream of the same device."""
+        return self.ambient_of(self.device_of(stream))
 
     def blocking_of(self, stream: Carrier) -> Iterable[Carrier]:
-        """All blocking streams."""
-        return tuple(self.blocking)
+        """The blocking streams of the same device."""
+        device = self.device_of(stream)
+        return tuple(s for s in self.blocking if self.device_of(s) == device)
 
     def streams_of(self, device: Carrier) -> Iterable[Carrier]:
         """Not asked: a device synchronize is :meth:`Effects.host_learns_everything`."""
@@ -333,6 +347,16 @@ class Effects:
         st.order.learn_everything(HOST)
         if site is not None:
             self.explain(st, site, "the host waits for every stream")
+
+    def synchronize_device(self, st: State, device: int, site: Site) -> None:
+        """The host waits for the streams of one device of several (CS-25, TG-06)."""
+        before = self._lacking(st, HOST, ALWAYS)
+        timelines = {made.timeline for made, _ in st.order.iterate() if made.timeline != HOST}
+        for timeline in sorted(timelines, key=str):
+            if self.table.device_of(timeline) == device:
+                st.order.learn(HOST, timeline)
+        self._waited(st, HOST, site, None, set(), before, ALWAYS)
+        self.explain(st, site, f"the host waits for every stream of device {device}")
 
     def _lacking(self, st: State, learner: Carrier, guard: Guard) -> dict[Made, None]:
         """Accesses that a wait might be meant for: not yet known to who waits."""

@@ -293,13 +293,20 @@ class Library(Tensors):
     def do_make_cupy_stream(self, call: Call, st: State) -> Value:
         """``cupy.cuda.Stream()``: blocking unless asked otherwise (CS-01)."""
         if call.kwargs.get("null") == Const(True) or (call.args and call.args[0] == Const(True)):
-            return Stream(AMBIENT, "cupy")
+            return Stream(self.table.ambient_of(self.device(st)), "cupy")
         name = self.fresh(call.node, st, "stream")
+        if self.device(st):
+            self.table.devices[name.base()] = self.device(st)
         non_blocking = call.get(1, "non_blocking")
         if non_blocking is None or non_blocking == Const(False):
-            self.table.blocking.add(name)
-            self.table.blocking.add(name._replace(age=1))
+            self.table.blocking.update(name._replace(age=age) for age in range(3))
         return Stream(name, "cupy")
+
+    @staticmethod
+    def device(st: State) -> int:
+        """The current device of CuPy; the first where none is named."""
+        current = st.current.get("device")
+        return current.value if isinstance(current, Const) and type(current.value) is int else 0
 
     def do_make_external_stream(self, call: Call, st: State) -> Value:
         """A stream of another library, by its handle: the same queue (TS-27, CI-11)."""
@@ -330,7 +337,9 @@ class Library(Tensors):
 
     def do_default_stream(self, call: Call, st: State) -> Value:
         """The default stream; outside hooks and contexts the ambient stream is taken to be it."""
-        return Stream(AMBIENT, "cupy" if call.text.startswith("cupy") else "torch")
+        if call.text.startswith("cupy"):
+            return Stream(self.table.ambient_of(self.device(st)), "cupy")
+        return Stream(AMBIENT, "torch")
 
     def do_per_thread_stream(self, call: Call, st: State) -> Value:
         """The per-thread default stream: blocking (CS-08)."""
@@ -661,7 +670,25 @@ class Library(Tensors):
 
     def do_cupy_device(self, call: Call, st: State) -> Value:
         """``cupy.cuda.Device``: a context, and it synchronizes."""
-        return Context("device")
+        return Context("device", tuple(call.args[:1]))
+
+    def synchronize_one(self, device: Context, call: Call, st: State) -> Value:
+        """``Device(n).synchronize()``: every stream of that device (CS-25); where there is but one, every stream."""
+        number = device.payload[0].value if device.payload and isinstance(device.payload[0], Const) else None
+        if not device.payload:
+            number = self.device(st)
+        if type(number) is not int or (number == 0 and not self.table.devices):
+            return self.do_synchronize_device(call, st)
+        self.sync_in_capture(st, call.site, "synchronize()")
+        self.synchronize_device(st, number, call.site)
+        return NONE
+
+    def enter_device(self, device: Context, st: State) -> None:
+        """The device's own current stream becomes current (TG-02)."""
+        number = device.payload[0].value if device.payload and isinstance(device.payload[0], Const) else None
+        if type(number) is int and number != self.device(st):
+            st.current["device"] = Const(number)
+            st.current["cupy"] = Stream(self.table.ambient_of(number), "cupy")
 
     # -- autograd ------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ STREAMS = re.compile(
     r"[Ss]tream\b(?!\s*=\s*(?:True|False)\b)|_stream\b|wait_event|record_event|CUDAGraph|cuda\.graph\b|\.graph\("
     r"|begin_capture|capture_begin|make_graphed|elapsed_time|async_op|pinned|pin_memory|\bEvent\("
 )
-COPIES = re.compile(r"non_blocking\s*=(?!=)\s*(?!False\b)|blocking\s*=\s*False|(?:to|cuda|copy_)\([^)\n]*,\s*True\s*[,)]")
+COPIES = re.compile(r"non_blocking[\"']?\s*[=:](?!=)\s*(?!False\b)|blocking\s*=\s*False|(?:to|cuda|copy_)\([^)\n]*,\s*True\s*[,)]")
 CLOCKS = re.compile(r"perf_counter|time\.time\(|monotonic|default_timer|process_time")
 LEVELS = ((STREAMS, 3), (COPIES, 3), (CLOCKS, 2))
 """What makes a function concern us, and how many calls up its callers do too."""
