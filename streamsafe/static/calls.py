@@ -1766,6 +1766,10 @@ class Calls(Arrays):
                 if isinstance(v, (Stream, Event)):
                     st.order.learn_everything(v.name)
         for value in values:
+            for v in self.parts_of(st, value):
+                if isinstance(v, Event):
+                    st.store[(v.name, "@given")] = PLAIN
+        for value in values:
             for inner in iterate(value):
                 if isinstance(inner, Function) and inner.unit not in self.entered and len(self.stack) < 4:
                     pass
@@ -1805,6 +1809,16 @@ class Calls(Arrays):
         if sure:
             self.mark_tensor(st, made)
         return made
+
+    def parts_of(self, st: State, value: Value, depth: int = 0) -> Iterator[Value]:
+        """A value and what it holds."""
+        for inner in iterate(value):
+            yield inner
+            held = list(inner.items) if isinstance(inner, Tuple) else []
+            if isinstance(inner, (Container, Instance)):
+                held = self.held(inner, st)
+            for part in held if depth < 3 else ():
+                yield from self.parts_of(st, part, depth + 1)
 
     def user_model(self, model: object, call: Call, st: State) -> Value:
         """A wrapper that the user's configuration describes."""

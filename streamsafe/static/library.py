@@ -553,6 +553,14 @@ class Library(Tensors):
                     st, "event-timing-misuse", site, "elapsed_time", notes, tags=frozenset({"no timing"})
                 )
                 return
+        for event in events:
+            if self.never_recorded(st, event):
+                made = self.event_sites.get(event.name.base())
+                notes = [("made here, and never recorded", made)] if made is not None else []
+                self.violation(
+                    st, "event-timing-misuse", site, "elapsed_time", notes, tags=frozenset({"not recorded"})
+                )
+                return
         for event in events[-1:]:
             recorded = st.store.get((event.name, "@recorded"))
             if recorded is None:
@@ -568,6 +576,11 @@ class Library(Tensors):
                     tags=frozenset({"not complete"}),
                 )
                 return
+
+    def never_recorded(self, st: State, event: Event) -> bool:
+        """Whether an event was made by this entry into the file, and neither recorded nor given to anybody since."""
+        here = bool(self.rounds) and event.name in self.rounds[0] and (event.name, "@made") in st.store
+        return here and not {"@recorded", "@given"} & st.store.of(event.name).keys()
 
     event_sites: dict[Name, Site]
 

@@ -48,10 +48,10 @@ class Roots:
     def run(self) -> None:
         """Interpret the module's own statements, then functions, then classes, then hooks."""
         self._module()
-        for name, statement in list(self.file.functions.items()):
-            if name in self.concerned and name not in self.called:
+        met = set(self.interpreter.entered)  # the module itself calls these: once, and with these arguments
+        for name in list(self.file.functions):
+            if name in self.concerned and name not in self.called and self.interpreter.unit(name) not in met:
                 self._function(name)
-            del statement
         classes = [n for n in self.file.classes if any(q.startswith(f"{n}.") for q in self.concerned)]
         for name in classes:
             self._class(name, nobody=False)
