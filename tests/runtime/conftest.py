@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from streamsafe.runtime import lifetime, simulate
+from streamsafe.runtime import lifetime
 from tests.runtime.helpers import Program, settle
 
 
@@ -14,6 +14,8 @@ def backend(request: pytest.FixtureRequest) -> Any:
     """CuPy, on the simulated runtime with two devices, or with ``--gpu`` on a real one."""
     pytest.importorskip("numpy")
     if not request.config.getoption("--gpu"):
+        from streamsafe.runtime import simulate
+
         try:
             simulate.install(devices=2)
         except simulate.SimulationUnavailable as error:

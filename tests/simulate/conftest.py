@@ -1,19 +1,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from streamsafe.runtime import simulate
+if TYPE_CHECKING:
+    from streamsafe.runtime.simulate import Simulation
 
 Log = Callable[[Callable[[], Any]], list[str]]
 
 
+class WithoutNumpy(pytest.Module):
+    """A module that cannot be imported, because numpy comes with CuPy and there is none."""
+
+    def collect(self) -> NoReturn:
+        pytest.skip("needs numpy", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    if find_spec("numpy") is None:
+        return WithoutNumpy.from_parent(parent, path=module_path)
+    return None
+
+
 @pytest.fixture(scope="session")
-def simulation() -> simulate.Simulation:
+def simulation() -> Simulation:
     """The simulated runtime of this test process, with two devices."""
-    pytest.importorskip("numpy")
+    from streamsafe.runtime import simulate
+
     try:
         return simulate.install(devices=2)
     except simulate.SimulationUnavailable as error:
@@ -21,7 +38,7 @@ def simulation() -> simulate.Simulation:
 
 
 @pytest.fixture
-def cupy(simulation: simulate.Simulation) -> Iterator[Any]:
+def cupy(simulation: Simulation) -> Iterator[Any]:
     """CuPy on the simulated runtime, on device 0 and the null stream."""
     import cupy
 
@@ -32,7 +49,7 @@ def cupy(simulation: simulate.Simulation) -> Iterator[Any]:
 
 
 @pytest.fixture
-def logged(simulation: simulate.Simulation) -> Log:
+def logged(simulation: Simulation) -> Log:
     """Return a function that runs a callable and returns the names of the operations it made."""
 
     def run(body: Callable[[], Any]) -> list[str]:
