@@ -46,7 +46,6 @@ class CapturedTemporaryReused(Rule):
     code = "SS203"
     name = "captured-temporary-reused"
     rank = 10
-    sides = ("run",)
     bad = """\
 import cupy
 
