@@ -12,8 +12,8 @@ import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, sequences
-from streamsafe.static.effects import EACH, GRADIENTS, HOOK, Assumed, Site
 from streamsafe.static.arrays import Arrays
+from streamsafe.static.effects import AMBIENT, COPIES, EACH, GRADIENTS, HOOK, Assumed, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
@@ -59,7 +59,7 @@ UNROLLED = 16
 """Rounds of a loop that are interpreted one by one, where their number is known."""
 MOST_ROUNDS = 32
 """The same for loops in loops."""
-STEPS = 1_000
+STEPS = 600
 """After how many statements of one entry calls are no longer followed."""
 HOOK_REGISTRATIONS = frozenset(
     """register_hook register_post_accumulate_grad_hook register_full_backward_hook register_backward_hook
@@ -90,6 +90,7 @@ class Calls(Arrays):
         self.unrolling = 1
         self.host_waits = False  # a thread has waited for another one
         self.followed = 0
+        self.concerned: set[str] = set(file.definitions)  # by qualified name
         self.new_parameters = False  # each call of a method is taken to be given other objects
         self.paused: list[list[Activation]] = []
         self._owners: dict[str, list[str]] = {}
@@ -372,11 +373,29 @@ class Calls(Arrays):
         if unit.generator:
             return Generator(function, tuple(args), tuple(kwargs.items()), node)
         deep = len(self.stack) > DEPTH or self.steps > STEPS
+        given = any(isinstance(v, (Function, Partial, Class)) for a in (*args, *kwargs.values()) for v in iterate(a))
+        if not deep and not given and not self.is_concerned(unit) and self.is_quiet(st):
+            deep = True  # nothing is under way that it could meet, and it starts nothing
         if deep or any(a.unit is unit for a in self.stack):
             return self.unmodelled(function, Call(node, self.site(node), list(args), dict(kwargs)), st)
         result = self.run_function(function, args, kwargs, st, node, starred=starred)
         self.stack[-1].temporaries.append(result)
         return result
+
+    def is_concerned(self, unit: FunctionUnit) -> bool:
+        """Whether a function holds stream code, or calls some."""
+        return unit.qualname in self.concerned or unit.qualname not in self.file.definitions
+
+    def is_quiet(self, st: State) -> bool:
+        """Whether nothing is under way that a plain function could meet: no capture, clock, side stream or copy."""
+        if st.capture is not None or st.clocks or st.graphs:
+            return False
+        if any(v != Stream(AMBIENT, library) for library, v in st.current.items()):
+            return False
+        return not any(
+            made.timeline != AMBIENT or getattr(made.detail, "tags", frozenset()) & COPIES
+            for made, _ in st.order.iterate()
+        )
 
     def run_function(
         self,
@@ -601,8 +620,10 @@ class Calls(Arrays):
         if name.startswith("__") or name in COMMON_METHODS or name in _LIBRARY_METHODS:
             return None
         names = self._owners.get(name, [])
-        if len(names) != 1:
+        if len(names) != 1 or f"{names[0]}.{name}" not in self.concerned:
             return None
+        if any(a.unit is not None and a.unit.owner is not None and a.unit.owner.name == names[0] for a in self.stack):
+            return None  # within the class its objects are known by ``self``
         unit = self.unit(names[0])
         return unit if isinstance(unit, ClassUnit) else None
 

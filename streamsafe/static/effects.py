@@ -196,6 +196,7 @@ class Effects:
         self.sites_of: dict[Name, Site] = {}  # where a tensor is allocated
         self.results: set[Name] = set()  # tensors that an operation returns
         self.closed: set[Name] = set()  # scopes and objects that hold only what is seen put there
+        self.holders: set[Name] = set()  # objects of whose parts something is known
         self.plain: set[Name] = set()  # objects that are known to be no tensors
         self.tensorish: set[Name] = set()  # objects of unknown kind that are used as tensors somewhere
         self.explained: list[tuple[Site, str]] | None = None
@@ -434,6 +435,8 @@ class Effects:
         buffer, part = target.name, target.part if isinstance(target, Tensor) else None
         if isinstance(target, Tensor):
             self.tensorish.add(buffer.base())
+        if buffer.parent is not None:
+            self.holds(buffer)
         if buffer.is_older():
             assumed |= Assumed.OLDER
         if stream.name == HOOK:
@@ -604,9 +607,12 @@ class Effects:
     def _held(self, st: State, opaque: Opaque) -> Iterator[Object]:
         """What is known to be reached from an object that is not seen made."""
         seen = set()
-        for owner, table in list(st.store.objects.items()):
-            if owner != opaque.name and (owner.parent is None or opaque.name not in owner.chain()):
-                continue
+        name = opaque.name
+        tables = [st.store.of(name)]
+        deep = name.base() in self.holders
+        if deep:
+            tables += [t for o, t in st.store.objects.items() if o.parent is not None and o != name and name in o.chain()]
+        for table in tables:
             for key, held in list(table.items()):
                 if isinstance(key, str) and key.startswith("@"):
                     continue
@@ -614,10 +620,20 @@ class Effects:
                     if isinstance(inner, (Tensor, Opaque)) and inner.name not in seen:
                         seen.add(inner.name)
                         yield inner
-        for buffer in list(st.order.made):
-            if isinstance(buffer, Name) and buffer != opaque.name and buffer not in seen:
-                if any(n == opaque.name for n in buffer.chain()) and self.belongs(st, buffer):
+        for buffer in list(st.order.made) if deep else ():
+            if isinstance(buffer, Name) and buffer.parent is not None and buffer != name and buffer not in seen:
+                if name in buffer.chain() and self.belongs(st, buffer):
                     yield Opaque(buffer)
+
+    def holds(self, name: Name) -> None:
+        """Something is known of a part of an object: whoever has the whole has it too."""
+        parent = name.parent
+        while parent is not None:
+            base = parent.base()
+            if base in self.holders:
+                return
+            self.holders.add(base)
+            parent = parent.parent
 
     def belongs(self, st: State, buffer: Name) -> bool:
         """Whether an attribute or element still is what its parent holds: nothing else was assigned to it."""

@@ -393,6 +393,7 @@ class Expressions(Captures):
                     index = f"[{index!r}]"
                 self.lose(st, st.store.get((inner.name, index), NONE))
                 st.store[(inner.name, index)] = value
+                self.holds(inner.name)
 
     def joins(self, container: Object, items: list[Value]) -> None:
         """Remember the streams and events that a container has held."""
@@ -695,6 +696,7 @@ class Expressions(Captures):
             else:
                 value_here = value
             st.store[key] = value_here
+            self.holds(owner)
 
     @staticmethod
     def _target_text(target: cst.BaseExpression) -> str:

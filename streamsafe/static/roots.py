@@ -14,7 +14,22 @@ from streamsafe.static.calls import COMMON_METHODS
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.state import State
-from streamsafe.static.values import UNKNOWN, Const, Container, Function, Instance, Name, Opaque, Stream, Tensor, Value
+from streamsafe.static.values import (
+    UNKNOWN,
+    Const,
+    Container,
+    Context,
+    Event,
+    Function,
+    Graph,
+    Instance,
+    Name,
+    Opaque,
+    Stream,
+    Tensor,
+    Value,
+    iterate,
+)
 
 STREAMS = re.compile(
     r"[Ss]tream\b(?!\s*=\s*(?:True|False)\b)|_stream\b|wait_event|record_event|CUDAGraph|cuda\.graph\b|\.graph\("
@@ -41,7 +56,7 @@ class Roots:
         self.file = interpreter.file
         self.models = [name.rpartition(".")[2] for name in models]
         self.handles = self._handles()
-        self.concerned = self._concerned()
+        self.concerned = interpreter.concerned = self._concerned()
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
 
@@ -308,8 +323,6 @@ class Roots:
         init = interpreter.find_method(unit, "__init__")
         if init is not None:
             self._run(Function(init, None, instance), [], start, f"{name}.__init__")
-        elif unit.is_dataclass:
-            pass
         if start.dead:
             start = self.state()
         for (owner, _), value in list(start.store.items()):
@@ -324,9 +337,23 @@ class Roots:
                     merged = interpreter.join_apart(merged, end)
             if merged is None or merged.same(start):
                 break
+            if interpreter.is_quiet(merged) and not self._news(self_name, start, merged):
+                break  # no call leaves anything that another one could meet
             start = merged
         interpreter.protocol_roots = []
         self._between_methods(name)
+
+    @staticmethod
+    def _news(instance: Name, before: State, after: State) -> bool:
+        """Whether calls leave streams, events, graphs, contexts or tensors on an object that were not there."""
+        old = before.store.of(instance)
+        return any(
+            isinstance(v, (Stream, Event, Graph, Context, Tensor, Container))
+            for key, value in after.store.of(instance).items()
+            if not isinstance(key, str) or not key.startswith("@")
+            if old.get(key) != value
+            for v in iterate(value)
+        )
 
     def _method(self, method: FunctionUnit, instance: Instance, start: State) -> State | None:
         interpreter = self.interpreter
