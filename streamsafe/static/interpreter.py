@@ -15,11 +15,11 @@ from libcst import matchers
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import sequences
-from streamsafe.static.calls import STEPS, UNROLLED, Calls
-from streamsafe.static.effects import Site
+from streamsafe.static.calls import MOST_ROUNDS, STEPS, UNROLLED, Calls
+from streamsafe.static.effects import EACH, Site
 from streamsafe.static.expressions import MAX_CONDITIONS
 from streamsafe.static.source import FunctionUnit, Slice, SourceFile
-from streamsafe.static.state import State
+from streamsafe.static.state import Key, State
 from streamsafe.static.values import (
     NONE,
     PLAIN,
@@ -39,6 +39,7 @@ from streamsafe.static.values import (
     Stream,
     Tensor,
     Tuple,
+    Union,
     Value,
     alternatives,
     iterate,
@@ -49,8 +50,13 @@ if TYPE_CHECKING:
     from streamsafe.config import Models
 
 ROUNDS = 8
+SLOT_ROUNDS = 6
+"""Rounds that stand for a count whose end is not known, where the number picks a slot: twice round three slots."""
+MOST_SLOTS = 4
 CROWDED = 120
 """How many objects there may be before those that nothing leads to are forgotten."""
+MAX_FLAGS = 4
+"""How many attributes of an object may keep the calls of its methods apart."""
 MODULE = Name("module")
 
 
@@ -103,6 +109,7 @@ class Interpreter(Calls):
         self.steps = 0
         self.sites: dict[int, Site] = {}
         self.crowded = CROWDED
+        self.flags: dict[Key, int] = {}  # attributes whose truth keeps the calls of an object's methods apart
 
     @property
     def activation(self) -> Activation:
@@ -423,6 +430,36 @@ class Interpreter(Calls):
                 second.assume(Guard(0, known))
         return self.join(first, second)
 
+    def join_calls(self, first: State | None, end: State, before: State) -> State | None:
+        """Join what calls of an object's methods leave; where an attribute is None, false or empty after one and not
+        after another, a condition that stands for it keeps the two apart.
+
+        Args:
+            first: what other calls left.
+            end: what this one left.
+            before: what each of them started from.
+        """
+        if first is not None:
+            for key in _told_apart(first, end):
+                if key not in self.flags and len(self.flags) < MAX_FLAGS and len(self.conditions) < MAX_CONDITIONS:
+                    bit = self.flags[key] = self.conditions[("falsy", key)] = 1 << len(self.conditions)
+                    self.mentions[bit] = ()
+                    first = first.copy()
+                    self._decide(first, key, before)
+        for key in self.flags:
+            self._decide(end, key, before)
+        return self.join_apart(first, end)
+
+    def _decide(self, st: State, key: Key, before: State) -> None:
+        """A state is told how the condition comes out that stands for an attribute; unchanged it stands as it did."""
+        value, bit = st.store.get(key), self.flags[key]
+        if value is None or (isinstance(value, Union) and value == before.store.get(key)):
+            return
+        st.forget(bit)
+        kinds = {_falsy(v) for v in iterate(value)}
+        if kinds in ({True}, {False}):
+            st.assume(Guard(bit, 0) if kinds == {True} else Guard(0, bit))
+
     def _rounds_allowed(self) -> int:
         """Fewer for loops inside loops, whose bodies are interpreted again in each round outside."""
         if self.steps > STEPS:
@@ -557,7 +594,10 @@ class Interpreter(Calls):
             body(self.next_item(iterable, current, node), current)
 
         self.activation.held.append(iterable)
-        self.loop(st, enter, round_, at_least_once=at_least_once)
+        if _picks_slots(node, iterable) and self.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
+            self._numbered(iterable, st, node, enter, body, at_least_once=at_least_once)
+        else:
+            self.loop(st, enter, round_, at_least_once=at_least_once)
         self.activation.held.pop()
         st.threads = st.threads - threads
 
@@ -626,6 +666,43 @@ class Interpreter(Calls):
         if ended:
             self.settle(st, self.joined(loop.breaks))
         return ended
+
+    def _numbered(
+        self,
+        iterable: Value,
+        st: State,
+        node: cst.CSTNode,
+        enter: Callable[[State], State | None],
+        body: Callable[[Value, State], object],
+        *,
+        at_least_once: bool,
+    ) -> None:
+        """A count that picks slots goes round them: a few rounds with known numbers stand for however many there are."""
+        assert isinstance(iterable, Partial)
+        enumerated = iterable.function == Api("builtins.enumerate")
+        bounds = iterable.args[1:2] if enumerated else iterable.args[:1] if len(iterable.args) > 1 else ()
+        first = bounds[0].value if bounds and isinstance(bounds[0], Const) else 0
+        skipped = enter(st)
+        loop = Loop()
+        self.activation.loops.append(loop)
+        self.rounds.append(set())
+        for number in range(SLOT_ROUNDS):
+            if st.dead:
+                break
+            loop.continues.clear()
+            with self.round_apart(node, number, SLOT_ROUNDS):
+                item: Value = Const(number + (first if type(first) is int else 0))
+                if enumerated:
+                    item = Tuple((item, self.next_item(iterable.args[0], st, node)))
+                body(item, st)
+            self.settle(st, self.joined([st, *loop.continues]))
+            if not st.dead:
+                self.age(st, {name for name in self.rounds[-1] if name.site == EACH})
+        made = self.rounds.pop()
+        if self.rounds:
+            self.rounds[-1] |= made
+        self.activation.loops.pop()
+        self.settle(st, self.joined([st, *loop.breaks, None if at_least_once else skipped]))
 
     def _unrolled(
         self, items: Sequence[Value], st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
@@ -758,6 +835,34 @@ class Interpreter(Calls):
         return UNKNOWN
 
 
+def _picks_slots(node: cst.CSTNode, iterable: Value) -> bool:
+    """Whether a loop's number, or what is computed from it, is an index, as where slots are used in turn."""
+    if not (isinstance(node, cst.For) and isinstance(iterable, Partial) and isinstance(iterable.function, Api)):
+        return False
+    target: cst.CSTNode = node.target
+    if iterable.function.name == "builtins.enumerate" and isinstance(target, cst.Tuple) and target.elements:
+        target = target.elements[0].value
+    elif iterable.function.name != "builtins.range":
+        return False
+    if not isinstance(target, cst.Name):
+        return False
+    names = {target.value}
+    mentions = matchers.OneOf(matchers.Name(target.value))
+    for assigned in matchers.findall(node.body, matchers.Assign(targets=[matchers.AssignTarget(matchers.Name())])):
+        assert isinstance(assigned, cst.Assign)
+        if matchers.findall(assigned.value, mentions):
+            names.add(assigned.targets[0].target.value)  # type: ignore[attr-defined]
+    for division in matchers.findall(node.body, matchers.BinaryOperation(operator=matchers.Modulo())):
+        assert isinstance(division, cst.BinaryOperation)
+        if isinstance(division.right, cst.Integer) and int(division.right.value, 0) > MOST_SLOTS:
+            return False  # now and then: which rounds these are does not matter
+    return any(
+        matchers.findall(element, matchers.MatchIfTrue(lambda n: isinstance(n, cst.Name) and n.value in names))
+        for subscript in matchers.findall(node.body, matchers.Subscript())
+        for element in subscript.slice  # type: ignore[attr-defined]
+    )
+
+
 def _index_matters(node: cst.CSTNode, iterable: Value) -> bool:
     """Whether the rounds of a count differ: its number is used."""
     if not (isinstance(node, cst.For) and isinstance(node.target, cst.Name)):
@@ -765,6 +870,26 @@ def _index_matters(node: cst.CSTNode, iterable: Value) -> bool:
     if not (isinstance(iterable, Partial) and iterable.function == Api("builtins.range")):
         return True
     return bool(matchers.findall(node.body, matchers.Name(node.target.value)))
+
+
+def _falsy(value: Value) -> bool:
+    return isinstance(value, Const) and value.value is not ... and not value.value
+
+
+def _told_apart(first: State, second: State) -> list[Key]:
+    """Attributes that are a false constant in one of two states and something else in the other."""
+    found: list[Key] = []
+    for owner, table in first.store.objects.items():
+        other = second.store.objects.get(owner)
+        if other is None or other is table:
+            continue
+        for key, value in table.items():
+            against = other.get(key)
+            if against is None or against is value or (isinstance(key, str) and key.startswith("@")):
+                continue
+            if {_falsy(v) for v in iterate(value)} ^ {_falsy(v) for v in iterate(against)} == {True, False}:
+                found.append((owner, key))
+    return found
 
 
 def _swapped(before: State, after: State) -> bool:

@@ -39,6 +39,8 @@ COPIES = re.compile(r"non_blocking[\"']?\s*[=:](?!=)\s*(?!False\b)|blocking\s*=\
 CLOCKS = re.compile(r"perf_counter|time\.time\(|monotonic|default_timer|process_time")
 LEVELS = ((STREAMS, 3), (COPIES, 3), (CLOCKS, 2))
 """What makes a function concern us, and how many calls up its callers do too."""
+TOUCHES = re.compile(r"\.(?:record|wait|synchronize|replay|query)\(")
+"""What makes a function worth following where nothing is under way yet."""
 HANDLE = re.compile(r"Stream\b|_stream\(|\bEvent\(|CUDAGraph\b")
 PROTOCOL_ROUNDS = 3
 
@@ -56,7 +58,8 @@ class Roots:
         self.file = interpreter.file
         self.models = [name.rpartition(".")[2] for name in models]
         self.handles = self._handles()
-        self.concerned = interpreter.concerned = self._concerned()
+        self.concerned = self._concerned()
+        interpreter.concerned = self.concerned | self._with_callers(self._matching(TOUCHES), 1)
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
 
@@ -320,6 +323,7 @@ class Roots:
         instance = Instance(self_name, unit)
         start = self.state()
         interpreter.protocol_roots = [self_name]
+        interpreter.flags = {}
         init = interpreter.find_method(unit, "__init__")
         if init is not None:
             self._run(Function(init, None, instance), [], start, f"{name}.__init__")
@@ -334,7 +338,7 @@ class Roots:
             for method in methods:
                 end = self._method(method, instance, start)
                 if end is not None:
-                    merged = interpreter.join_apart(merged, end)
+                    merged = interpreter.join_calls(merged, end, start)
             if merged is None or merged.same(start):
                 break
             if interpreter.is_quiet(merged) and not self._news(self_name, start, merged):
