@@ -77,6 +77,7 @@ class Expressions(Captures):
         self.globals_under_way: set[str] = set()
         self.texts: dict[Name, str] = {}
         self.exhausted = 0
+        self.counting = 0  # loops under way whose count is not known, and of which a few rounds are interpreted
 
     def site(self, node: cst.CSTNode) -> Site:
         """A node of the current slice, as a place."""
@@ -361,6 +362,10 @@ class Expressions(Captures):
                 length = st.store.get((base.name, "@length"))
                 if isinstance(length, Const) and (base.name, length.value + index) in st.store:
                     return st.store[(base.name, length.value + index)]
+            count = sequences.length(st, base)
+            if self.counting and isinstance(index, int) and count is not None and index >= count > 0:
+                st.dead = True  # the count that is not known ends before
+                return UNKNOWN
             found = self.held(base, st)
             if not found:
                 return UNKNOWN

@@ -686,9 +686,9 @@ class Interpreter(Calls):
         loop = Loop()
         self.activation.loops.append(loop)
         self.rounds.append(set())
+        self.counting += 1
         for number in range(SLOT_ROUNDS):
-            if st.dead:
-                break
+            before = st.copy()
             loop.continues.clear()
             with self.round_apart(node, number, SLOT_ROUNDS):
                 item: Value = Const(number + (first if type(first) is int else 0))
@@ -696,8 +696,11 @@ class Interpreter(Calls):
                     item = Tuple((item, self.next_item(iterable.args[0], st, node)))
                 body(item, st)
             self.settle(st, self.joined([st, *loop.continues]))
-            if not st.dead:
-                self.age(st, {name for name in self.rounds[-1] if name.site == EACH})
+            if st.dead:
+                st.become(before)
+                break
+            self.age(st, {name for name in self.rounds[-1] if name.site == EACH})
+        self.counting -= 1
         made = self.rounds.pop()
         if self.rounds:
             self.rounds[-1] |= made
