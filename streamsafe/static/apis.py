@@ -213,7 +213,7 @@ FUNCTIONS: dict[str, str] = {
     "builtins.getattr": "getattr",
     "builtins.setattr": "setattr",
     "builtins.type": "type_of",
-    "builtins.id": "plain",
+    "builtins.id": "identity",
     "builtins.hash": "plain",
     "builtins.super": "super",
     "copy.copy": "pass_through",

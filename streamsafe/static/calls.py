@@ -1195,9 +1195,17 @@ class Calls(Arrays):
             if at_front and grown is not None:
                 sequences.put(st, receiver, [*grown[-1:], *grown[:-1]])
             return NONE
+        if name == "rotate" and call.args and isinstance(call.args[0], Const) and type(call.args[0].value) is int:
+            turned = sequences.items(st, receiver)
+            if turned:
+                by = -call.args[0].value % len(turned)
+                sequences.put(st, receiver, [*turned[by:], *turned[:by]])
+                return NONE
         if name in ("remove", "reverse", "sort", "rotate", "discard"):
             sequences.blur(st, receiver)
             return NONE
+        if name in ("update", "setdefault", "pop", "popitem", "clear"):
+            sequences.set_keys(st, receiver, () if name == "clear" and receiver.kind == "dict" else None)
         if name in ("extend", "update", "extendleft"):
             for value in call.args:
                 self.extend_container(st, receiver, value)

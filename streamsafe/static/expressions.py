@@ -260,6 +260,7 @@ class Expressions(Captures):
     def _dict(self, node: cst.Dict, st: State) -> Value:
         name = self.fresh(node, st, "dict")
         self.closed.add(name)
+        sequences.set_keys(st, Container(name, "dict"), ())
         for element in node.elements:
             value = self.eval(element.value, st)
             if isinstance(element, cst.DictElement):
@@ -385,6 +386,10 @@ class Expressions(Captures):
         for inner in iterate(base):
             index = _key(key)
             if isinstance(inner, Container):
+                known = sequences.keys(st, inner)
+                if known is not None:
+                    certain = index is not None and base is inner
+                    sequences.set_keys(st, inner, known | {index} if certain else None)
                 if index is not None:
                     self.lose(st, st.store.get((inner.name, index), NONE))
                     st.store[(inner.name, index)] = value
@@ -766,10 +771,32 @@ class Expressions(Captures):
             base = self.eval(target.value, st)
             for inner in iterate(base):
                 if isinstance(inner, Container):
+                    index = target.slice[0].slice
+                    key_value = self.eval(index.value, st) if isinstance(index, cst.Index) else UNKNOWN
+                    if self.remove(inner, key_value, st):
+                        continue
+                    sequences.blur(st, inner)
+                    sequences.set_keys(st, inner, None)
                     for key, old in list(st.store.of(inner.name).items()):
                         if not (isinstance(key, str) and key.startswith("@")):
                             self.lose(st, old)
                             del st.store[(inner.name, key)]
+
+    def remove(self, container: Container, key: Value, st: State) -> bool:
+        """Take one element out of a list or dict that is known well enough; whether it was."""
+        known = sequences.items(st, container)
+        if known is not None and isinstance(key, Const) and type(key.value) is int:
+            if -len(known) <= key.value < len(known):
+                self.lose(st, known.pop(key.value))
+                sequences.put(st, container, known)
+                return True
+        names = sequences.keys(st, container)
+        index = _key(key)
+        if names is not None and index in names:
+            sequences.set_keys(st, container, names - {index})
+            self.lose(st, st.store.pop((container.name, index), NONE))
+            return True
+        return False
 
     # -- operators -----------------------------------------------------------------------------------------------
 
@@ -824,7 +851,24 @@ class Expressions(Captures):
             outcome = _compare(node.comparisons[0].operator, operands[0].value, operands[1].value)  # type: ignore[attr-defined]
             if outcome is not None:
                 return Const(outcome)
+        if len(operands) == 2 and isinstance(operands[1], Container):
+            contained = self.contains(operands[1], operands[0], st)
+            operator = node.comparisons[0].operator
+            if contained is not None and isinstance(operator, (cst.In, cst.NotIn)):
+                return Const(contained is isinstance(operator, cst.In))
         return self.unknown_flag(node, st)
+
+    @staticmethod
+    def contains(container: Container, key: Value, st: State) -> bool | None:
+        """Whether a dict has a key; None where that is not known."""
+        known, index = sequences.keys(st, container), _key(key)
+        if known is None or index is None:
+            return None
+        if index in known:
+            return True
+        # of two objects that are told apart, neither's identity is the other's
+        told_apart = isinstance(key, Const) or (isinstance(key, Opaque) and key.name.site == "identity")
+        return False if told_apart else None
 
     def unknown_flag(self, node: cst.CSTNode, st: State) -> Value:
         """A truth that is not known, but is one value: tested twice it comes out alike."""

@@ -106,6 +106,7 @@ class Interpreter(Calls):
         super().__init__(file, models)
         self.stack: list[Activation] = []
         self.protocol_roots: list[Name] = []
+        self.numbering = False  # a generator's rounds are counted by a consumer who picks slots
         self.steps = 0
         self.sites: dict[int, Site] = {}
         self.crowded = CROWDED
@@ -594,7 +595,7 @@ class Interpreter(Calls):
             body(self.next_item(iterable, current, node), current)
 
         self.activation.held.append(iterable)
-        if _picks_slots(node, iterable) and self.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
+        if (self.numbering or _picks_slots(node, iterable)) and self.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
             self._numbered(iterable, st, node, enter, body, at_least_once=at_least_once)
         else:
             self.loop(st, enter, round_, at_least_once=at_least_once)
@@ -612,12 +613,16 @@ class Interpreter(Calls):
             nonlocal count
             number: Value = Const(count) if len(self.rounds) == loops else Opaque(self.fresh(node, state, "index"))
             count += 1
+            inner, self.numbering = self.numbering, False
             body(Tuple((number, value)), state)
+            self.numbering = inner
             return NONE
 
         generator = iterable.args[0]
         assert isinstance(generator, Generator)
+        numbering, self.numbering = self.numbering, _picks_slots(node, iterable)
         self.run_generator(generator, st, node, consumer)
+        self.numbering = numbering
 
     def _walk_instance(
         self, instance: Instance, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
@@ -678,7 +683,8 @@ class Interpreter(Calls):
         at_least_once: bool,
     ) -> None:
         """A count that picks slots goes round them: a few rounds with known numbers stand for however many there are."""
-        assert isinstance(iterable, Partial)
+        if not isinstance(iterable, Partial):
+            iterable = Partial(Api("builtins.iter"), (iterable,), ())
         enumerated = iterable.function == Api("builtins.enumerate")
         bounds = iterable.args[1:2] if enumerated else iterable.args[:1] if len(iterable.args) > 1 else ()
         first = bounds[0].value if bounds and isinstance(bounds[0], Const) else 0
@@ -692,6 +698,8 @@ class Interpreter(Calls):
             loop.continues.clear()
             with self.round_apart(node, number, SLOT_ROUNDS):
                 item: Value = Const(number + (first if type(first) is int else 0))
+                if iterable.function not in (Api("builtins.range"), Api("builtins.enumerate")):
+                    item = self.next_item(iterable, st, node)
                 if enumerated:
                     item = Tuple((item, self.next_item(iterable.args[0], st, node)))
                 body(item, st)

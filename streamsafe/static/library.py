@@ -98,6 +98,15 @@ class Library(Tensors):
         """An iterable that is walked later."""
         return Partial(Api(call.text), tuple(call.args), tuple(call.kwargs.items()))
 
+    def do_identity(self, call: Call, st: State) -> Value:
+        """``id(x)``: a number that stands for the object."""
+        value = call.args[0] if call.args else UNKNOWN
+        if not isinstance(value, Object):
+            return PLAIN
+        name = value.name.child("identity")
+        self.plain.add(name.base())
+        return Opaque(name)
+
     def do_make_slice(self, call: Call, st: State) -> Value:
         """``slice(start, stop, step)``."""
         bounds = call.args if len(call.args) > 1 else [NONE, *call.args]

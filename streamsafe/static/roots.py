@@ -387,10 +387,15 @@ class Roots:
 
     def _protocol_methods(self, unit: ClassUnit, *, nobody: bool) -> list[FunctionUnit]:
         called: set[str] = set()
+        others = [d for q, ds in self.file.definitions.items() if q.partition(".")[0] != unit.name for d in ds]
+        mentioned = any(unit.name in d.calls for d in others)
         for qualname, definitions in self.file.definitions.items():
-            if qualname.partition(".")[0] == unit.name or qualname in self.concerned:
+            inside = qualname.partition(".")[0] == unit.name
+            if inside or qualname in self.concerned:
                 for d in definitions:
-                    called |= {name for name in d.calls if name != d.node.name}
+                    names = {name for name in d.calls if name != d.node.name}
+                    # where nobody else speaks of the class, a call of a common name is of something else
+                    called |= names if inside or mentioned else names - COMMON_METHODS
         methods = [m for m in self._all_methods(unit) if m.name not in ("__init__", "__new__", "__del__", "__repr__")]
         shared = self._shared_attributes(unit)
         concerned = [m for m in methods if m.qualname in self.concerned or self._touches(m, shared)]

@@ -1,7 +1,8 @@
-"""Lists and queues of which every position is known; where that is lost, a summary of their elements is left."""
+"""Lists and queues of which every position is known, dicts of which every key is; where that is lost, a summary is left."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
@@ -50,6 +51,20 @@ def blur(st: State, container: Container) -> None:
     if values:
         st.store[(container.name, "*")] = union((value, ALWAYS) for value in values)
 
+
+
+def keys(st: State, container: Container) -> frozenset[Hashable] | None:
+    """The keys of a dict; None where they are not known."""
+    found = st.store.get((container.name, "@keys"))
+    return found.value if isinstance(found, Const) else None
+
+
+def set_keys(st: State, container: Container, known: Iterable[Hashable] | None) -> None:
+    """A dict has these keys from now on, or any."""
+    if known is None:
+        st.store.pop((container.name, "@keys"), None)
+    else:
+        st.store[(container.name, "@keys")] = Const(frozenset(known))
 
 
 def lengths(st: State) -> dict[Name, Value]:

@@ -368,7 +368,7 @@ def _joined(
             table[key] = one  # type: ignore[assignment]
             continue
         if one is None or other is None:
-            if key == "@length":
+            if key in ("@length", "@keys"):
                 continue  # not of one length on both paths
             default = None
             if opaque and not known and isinstance(key, str) and key[0] not in "@*[":
@@ -377,7 +377,7 @@ def _joined(
                 table[key] = one if one is not None else other  # type: ignore[assignment]
                 continue
             one, other = one or default, other or default
-        elif key == "@length":
+        elif key in ("@length", "@keys"):
             continue
         table[key] = union([(one, left_only), (other, right_only)])
     return table
