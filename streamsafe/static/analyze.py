@@ -65,7 +65,13 @@ def analyze(
 def _conflicts(interpreter: Interpreter) -> list[Conflict]:
     """Findings in their places; of several pairs that end at one operation for one missing edge, one."""
     groups: dict[tuple[object, ...], list[Finding]] = defaultdict(list)
+    # an initial gradient that is not ordered is one hazard; its lifetime is another once it is
+    unordered = {
+        f.second.node for f in interpreter.findings.values() if f.kind == "pair" and _INITIAL in f.tags and f.first
+    }
     for finding in interpreter.findings.values():
+        if finding.kind == "reuse" and _INITIAL in finding.tags and finding.second.node in unordered:
+            continue
         groups[(finding.second.node, finding.kind, finding.streams)].append(finding)
     found = []
     for findings in groups.values():
@@ -82,6 +88,7 @@ def _conflicts(interpreter: Interpreter) -> list[Conflict]:
     return sorted(unique.values(), key=lambda c: (c.second.span, c.first.span if c.first else c.second.span))  # type: ignore[arg-type, return-value]
 
 
+_INITIAL = "consumes initial gradient"
 _RANK = {"certain": 0, "likely": 1, "possible": 2}
 
 

@@ -205,8 +205,18 @@ class Roots:
                 if buffer not in pools:
                     del st.order.made[buffer]
             st.current = {}
+            before = set(interpreter.findings)
             self._run(Function(unit), [], st, name)
+            for key, finding in interpreter.findings.items():
+                if key not in before and finding.kind == "reuse" and not self._lasts(finding, made):
+                    finding.assumed |= Assumed.POSSIBLE  # that somebody calls it again is only supposed
         interpreter.rounds = []
+
+    @staticmethod
+    def _lasts(finding: Finding, made: set[Name]) -> bool:
+        """Whether a stream of a pair outlives the call: it is on an object that somebody keeps to call again."""
+        names = [s for s in finding.streams if isinstance(s, Name) and s != AMBIENT]
+        return any(name.root().base() not in made for name in names)
 
     def _run(self, function: Function, args: list[Value], st: State, entry: str) -> Value:
         """Interpret a function as somebody's entry into the file."""
