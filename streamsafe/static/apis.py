@@ -110,6 +110,7 @@ FUNCTIONS: dict[str, str] = {
     "torch.bincount": "blocking_operation",
     "torch.nn.functional.one_hot": "counted",
     "torch.where": "where",
+    "torch.compile": "pass_through",
     "torch.is_tensor": "plain",
     "torch.numel": "plain",
     "torch.is_grad_enabled": "plain",
@@ -296,6 +297,9 @@ FACTORIES = frozenset(
     full_like zeros_like ones_like empty_like rand_like randn_like randint_like""".split()
 )
 """Make a fresh tensor; the ``_like`` ones read only the shape of their argument."""
+
+SIZED_FACTORIES = frozenset("empty zeros ones full rand randn arange eye linspace".split())
+"""Take sizes or bounds as numbers: a device tensor among them is read by the host."""
 
 RANDOM = frozenset("rand randn randint randperm normal bernoulli multinomial rand_like randn_like".split())
 

@@ -915,9 +915,12 @@ class Calls(Arrays):
             elif contexts[0][0].kind == "capture":  # type: ignore[attr-defined]
                 self._within_capture(contexts[0][0], st, node, body)  # type: ignore[arg-type]
             else:
+                failed = st.copy()
                 self.silent += 1
-                body(UNKNOWN, st.copy())
+                body(UNKNOWN, failed)
                 self.silent -= 1
+                if failed.capture is None:
+                    st.leave_capture()
             return
         before = dict(st.current)
         if len(contexts) == 1 and isinstance(contexts[0][0], Context) and contexts[0][0].kind == "device":
@@ -1004,6 +1007,8 @@ class Calls(Arrays):
         side: Value = Stream(Name("the capture stream", ()))
         if stream != NONE and stream is not None:
             side = self.as_stream(stream, "torch")
+            if isinstance(side, Union):  # whichever it is, it is one stream
+                side = next((v for v in iterate(side) if isinstance(v, Stream) and v.name != AMBIENT), side)
         self.enter_stream(st, side, "torch")
         self.capture_begin(st, graph, None, mode, "torch", site)
 
@@ -1085,7 +1090,7 @@ class Calls(Arrays):
         if isinstance(receiver, Device):
             return self.do_synchronize_device(call, st) if name == "synchronize" else PLAIN
         if isinstance(receiver, Const):
-            for value in call.everything():
+            for value in call.everything() if name in ("format", "join", "write") else ():
                 self.read_on_host(st, value, call.site, f"{name}()")
             return PLAIN
         if isinstance(receiver, Function):
@@ -1302,7 +1307,13 @@ class Calls(Arrays):
                 self.mark_tensor(st, receiver)
                 self.blocking_read(st, receiver, call.site, f"{name}()")
             return PLAIN
-        if name in apis.BLOCKING_METHODS:
+        repeats = call.get(0, "repeats") if name == "repeat_interleave" else None
+        counted = repeats is not None and "output_size" not in call.kwargs
+        counted = counted and any(
+            isinstance(v, Tensor) or (isinstance(v, Opaque) and self.is_tensor(st, v))
+            for v in iterate(repeats or UNKNOWN)
+        )
+        if name in apis.BLOCKING_METHODS or counted:
             return self.blocking_operation(receiver, [receiver, *call.everything()], call, st, f"{name}()")
         if name.endswith("_") and not name.startswith("_"):
             self.check_generator(call, st)
@@ -1536,6 +1547,11 @@ class Calls(Arrays):
         """A fresh tensor: pinned, on a device, or in pageable memory."""
         text = f"{name}()"
         self.check_generator(call, st)
+        if name in apis.SIZED_FACTORIES:
+            for value in call.args[:1] if name == "full" else call.args:
+                for size in self.tensor_results(st, value):
+                    if isinstance(size, Tensor):
+                        self.read_on_host(st, size, call.site, f"the size for {text}")
         pinned = call.kwargs.get("pin_memory")
         device = call.kwargs.get("device")
         like = name.endswith("_like")

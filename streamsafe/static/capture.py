@@ -7,7 +7,17 @@ from dataclasses import replace
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard, Made
-from streamsafe.static.effects import AMBIENT, COPIES, GRADIENTS, HOOK, Assumed, Detail, Effects, Finding, Site
+from streamsafe.static.effects import (
+    AMBIENT,
+    COPIES,
+    EACH,
+    GRADIENTS,
+    Assumed,
+    Detail,
+    Effects,
+    Finding,
+    Site,
+)
 from streamsafe.static.state import Capture, Rebound, State
 from streamsafe.static.values import (
     NONE,
@@ -231,7 +241,7 @@ class Captures(Effects):
             if any(self.table.is_blocking(origin) for origin in capture.origin):
                 self.sync_in_capture(st, site, f"{operation} on the null stream")
             return
-        if stream not in capture.members:
+        if not self.takes_part(capture, stream):
             self.violation(
                 st,
                 "unjoined-capture-stream",
@@ -262,12 +272,12 @@ class Captures(Effects):
         capture = st.capture
         if capture is None:
             return
-        if source in capture.members:
+        if self.takes_part(capture, source):
             st.capture = replace(capture, members=capture.members | {stream})
             return
         if stream not in capture.members or source == stream:
             return
-        if is_stream and self.is_foreign_stream(st, source):
+        if is_stream and self.is_foreign_stream(source):
             return
         if not is_stream and (source, "@recorded") not in st.store:
             return
@@ -281,12 +291,25 @@ class Captures(Effects):
             tags=frozenset({"isolation"}),
         )
 
-    def is_foreign_stream(self, st: State, stream: Name) -> bool:
+    @staticmethod
+    def takes_part(capture: Capture, carrier: Name) -> bool:
+        """Whether a stream or an event is one of the capture's, or may be: another element of the same container."""
+        if carrier in capture.members:
+            return True
+        parent = carrier.parent
+        return parent is not None and any(
+            m.parent is not None and m.site != carrier.site and m.parent.base() == parent.base()
+            for m in capture.members
+            if EACH in (m.site, carrier.site)
+        )
+
+    def is_foreign_stream(self, stream: Name) -> bool:
         """Whether a stream comes from code that is not seen, so that it may take part in a capture unseen."""
-        if stream in (AMBIENT, HOOK):
-            return False
-        known = any((name, "@made") in st.store or name.base() in self.made_here for name in stream.chain())
-        return not known and (stream.parent is not None or isinstance(stream.site, tuple))
+        if stream.parent is not None:
+            return not self.members.get(stream.parent.base())
+        if isinstance(stream.site, tuple):
+            return stream.site[1:] != ("stream",)
+        return bool(stream.path)  # a parameter
 
     def sync_in_capture(self, st: State, site: Site, operation: str, assumed: Assumed = Assumed.NOTHING) -> None:
         """An operation that synchronizes, if a capture is under way."""
@@ -340,7 +363,8 @@ class Captures(Effects):
         old = before if before is not None else Opaque(key[0].child(key[1])) if self.is_opaque(key[0]) else NONE
         graphs = {v.name for v in iterate(old) if isinstance(v, Object)} & st.graphs.keys()
         inputs = frozenset[Name]().union(*st.graphs.values())
-        lost = {target.name for target, _ in self.tensors(st, old)} & inputs
+        there = union((v, g) for v, g in alternatives(old, st.path) if not self.known_missing(st, v))
+        lost = {target.name for target, _ in self.tensors(st, there)} & inputs
         if not graphs and not lost:
             return
         st.store[key] = value
@@ -360,6 +384,15 @@ class Captures(Effects):
                 gone = {name for name in gone if name.base() not in made_again}
             if gone:
                 st.rebound |= {Rebound(key, site, graph)}
+
+    def known_missing(self, st: State, value: Value) -> bool:
+        """Whether an object of unknown kind was found to be None, or false, on this path."""
+        if not isinstance(value, Opaque):
+            return False
+        none, truth = self.conditions.get(("none", value.name), 0), self.conditions.get(("truth", value.name), 0)
+        return bool(st.path.true & none or st.path.false & truth)
+
+    conditions: dict[Hashable, int]
 
     def is_opaque(self, name: Name) -> bool:
         """Whether attributes of this object exist although nothing was seen assigned to them."""

@@ -476,7 +476,10 @@ class Expressions(Captures):
         bounds = []
         assert isinstance(part, cst.Slice)
         for bound in (part.lower, part.upper, part.step):
-            bounds.append(NONE if bound is None else self.eval(bound, st))
+            value = NONE if bound is None else self.eval(bound, st)
+            if bound is not None and any(isinstance(v, Tensor) for v in iterate(value)):
+                self.read_on_host(st, value, self.site(bound), "a slice's bound")
+            bounds.append(value)
         return Partial(Api("builtins.slice"), tuple(bounds), ())
 
     def view_of(self, base: Object, keys: list[Value], st: State, node: cst.CSTNode) -> Value:

@@ -762,11 +762,13 @@ class Interpreter(Calls):
 
         with self.exits(finish):
             self.activation.handlers.append(st.copy())
-            capturing = st.capture is not None
+            capturing, current = st.capture is not None, dict(st.current)
             self.suite(node.body, st)
             caught = self.activation.handlers.pop()
             if caught is not None and (not capturing or (st.capture is None and not st.dead)):
                 caught.leave_capture()  # the exception that gets here has ended it
+            if caught is not None:
+                caught.current = current  # and has left the contexts it was raised in
             if node.orelse is not None and not st.dead:
                 self.suite(node.orelse.body, st)
             ends: list[State | None] = [st.copy()]

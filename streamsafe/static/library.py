@@ -95,7 +95,10 @@ class Library(Tensors):
         return call.args[1] if len(call.args) > 1 else UNKNOWN
 
     def do_lazily(self, call: Call, st: State) -> Value:
-        """An iterable that is walked later."""
+        """An iterable that is walked later; how far a range goes is asked now."""
+        for value in call.args if call.text.endswith("range") else ():
+            if any(isinstance(v, Tensor) for v in iterate(value)):
+                self.read_on_host(st, value, call.site, "range()")
         return Partial(Api(call.text), tuple(call.args), tuple(call.kwargs.items()))
 
     def do_identity(self, call: Call, st: State) -> Value:
@@ -632,7 +635,8 @@ class Library(Tensors):
         """``g.capture_begin(pool=None, capture_error_mode="global")``: not on the default stream (GC-01)."""
         mode = self.capture_mode(call.get(2, "capture_error_mode"))
         self.capture_begin(st, self.graph_of(st, call.args[0]), None, mode, "torch", call.site)
-        if st.capture is not None and not st.capture.nested and AMBIENT in st.capture.origin:
+        managed = any(a.unit and (a.unit.name == "__enter__" or a.unit.is_contextmanager) for a in self.stack)
+        if st.capture is not None and not st.capture.nested and AMBIENT in st.capture.origin and not managed:
             st.capture = replace(st.capture, on_default=True)  # unless a caller who is not seen sets the stream
         return NONE
 
