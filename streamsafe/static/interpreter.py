@@ -106,6 +106,7 @@ class Interpreter(Calls):
         super().__init__(file, models)
         self.stack: list[Activation] = []
         self.protocol_roots: list[Name] = []
+        self.fixpoints = 0  # loops under way of which a round stands for any
         self.numbering = False  # a generator's rounds are counted by a consumer who picks slots
         self.steps = 0
         self.sites: dict[int, Site] = {}
@@ -378,6 +379,7 @@ class Interpreter(Calls):
         leaves: list[State | None] = []
         left: list[State | None] = []
         period = 1
+        self.fixpoints += 1
         self.rounds.append(set())
         for round_ in range(self._rounds_allowed()):
             left = []
@@ -407,6 +409,7 @@ class Interpreter(Calls):
         else:
             last = head.copy()
             left.append(enter(last))
+        self.fixpoints -= 1
         made = self.rounds.pop()
         if self.rounds:
             self.rounds[-1] |= made
@@ -606,12 +609,12 @@ class Interpreter(Calls):
         self, iterable: Partial, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
     ) -> None:
         """``enumerate`` of a generator of the file: numbers are known as long as its own rounds are."""
-        loops = len(self.rounds)
+        loops = self.fixpoints
         count = 0
 
         def consumer(value: Value, state: State) -> Value:
             nonlocal count
-            number: Value = Const(count) if len(self.rounds) == loops else Opaque(self.fresh(node, state, "index"))
+            number: Value = Const(count) if self.fixpoints == loops else Opaque(self.fresh(node, state, "index"))
             count += 1
             inner, self.numbering = self.numbering, False
             body(Tuple((number, value)), state)

@@ -214,7 +214,12 @@ class Roots:
 
     @staticmethod
     def _lasts(finding: Finding, made: set[Name]) -> bool:
-        """Whether a stream of a pair outlives the call: it is on an object that somebody keeps to call again."""
+        """Whether a stream of a pair outlives the call: it is on an object that somebody keeps to call again.
+
+        An initial gradient needs no next allocation to be seen.
+        """
+        if "consumes initial gradient" in finding.tags:
+            return True
         names = [s for s in finding.streams if isinstance(s, Name) and s != AMBIENT]
         return any(name.root().base() not in made for name in names)
 
@@ -245,13 +250,13 @@ class Roots:
         interpreter = self.interpreter
         siblings = interpreter.recorded_siblings
         interpreter.recorded_siblings = set()
-        if not siblings:
-            return
         for made, ways in list(st.order.iterate()):
             buffer = made.buffer
-            if not isinstance(buffer, Name) or buffer.parent is None or not isinstance(made.timeline, Name):
+            if not isinstance(buffer, Name) or made.timeline == AMBIENT or not isinstance(made.timeline, Name):
                 continue
-            if (buffer.parent.base(), made.timeline) not in siblings or made.timeline == AMBIENT:
+            given = "consumes initial gradient" in made.detail.tags  # type: ignore[attr-defined]
+            sibling = buffer.parent is not None and (buffer.parent.base(), made.timeline) in siblings
+            if not given and not sibling:
                 continue
             recorded = st.store.get((buffer, "@recorded on"))
             if recorded is not None or (buffer, "@allocated") in st.store:
@@ -271,9 +276,11 @@ class Roots:
                     first=made,
                     first_timeline="its allocation stream",
                     memory=detail.memory,
-                    assumed=detail.assumed | Assumed.RELEASE,
+                    assumed=detail.assumed | (Assumed.RELEASE if sibling else Assumed.POSSIBLE),
                     tags=detail.tags | {"library:torch"},
-                    notes=[("another part of the same object is recorded on that stream", made.site)],  # type: ignore[list-item]
+                    notes=[("another part of the same object is recorded on that stream", made.site)]  # type: ignore[list-item]
+                    if sibling
+                    else [],
                     entry=entry,
                     streams=(made.timeline, AMBIENT),
                     buffer=buffer,
