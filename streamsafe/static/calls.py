@@ -14,6 +14,7 @@ from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, sequences
 from streamsafe.static.arrays import Arrays
 from streamsafe.static.effects import AMBIENT, COPIES, EACH, GRADIENTS, HOOK, Assumed, Site
+from streamsafe.static.expressions import MODULE
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
@@ -174,6 +175,33 @@ class Calls(Arrays):
         value: Value = Function(unit, activation.frame)
         for decorator in node.decorators:
             value = self.decorated(decorator.decorator, value, st)
+        return self.behind(unit, value, st)
+
+    def function_value(self, unit: FunctionUnit, name: str, st: State) -> Value:
+        """A top-level function, behind its decorators: they are called once."""
+        value: Value = Function(unit)
+        decorated = self.behind(unit, value, st) if unit.decorators else value
+        if decorated is not value:
+            st.store[(MODULE, name)] = decorated
+        return decorated
+
+    def behind(self, unit: FunctionUnit, value: Value, st: State) -> Value:
+        """What the decorators of a function make of it, those that are functions of the file."""
+        for node in reversed(getattr(unit.node, "decorators", ())):
+            expression = node.decorator
+            target = expression.func if isinstance(expression, cst.Call) else expression
+            made_by = self.unit(target.value) if isinstance(target, cst.Name) else None
+            if not isinstance(made_by, FunctionUnit) or made_by.generator or made_by.qualname not in self.concerned:
+                continue
+            rounds, self.rounds = self.rounds, []
+            try:
+                with self.scope(unit.slice, MODULE, None):
+                    call = Call(expression, self.site(expression), [value])
+                    result = self.call_value(self.eval(expression, st), call, st)
+            finally:
+                self.rounds = rounds
+            if isinstance(result, (Function, Partial)):
+                value = result
         return value
 
     def decorated(self, decorator: cst.BaseExpression, value: Value, st: State) -> Value:
@@ -971,7 +999,7 @@ class Calls(Arrays):
                 if not streams:
                     found.append((before, guard))
             if touched:
-                st.current[library] = union(found)  # type: ignore[arg-type]
+                st.current[library] = self.exclusive(st, union(found))  # type: ignore[arg-type]
 
     def exits(self, on_exit: Callable[[State], None]):  # type: ignore[no-untyped-def]
         """Run ``on_exit`` on every state that leaves a block early."""
@@ -1137,6 +1165,10 @@ class Calls(Arrays):
         method = self.find_method(receiver.unit, name)
         if method is not None:
             bound: Value = Function(method, None, receiver)
+            if method.decorators:
+                plain: Value = Function(method)
+                decorated = self.behind(method, plain, st)
+                bound = bound if decorated is plain else Partial(decorated, (receiver,), ())
             if method.is_static:
                 bound = Function(method)
             elif method.is_classmethod:
@@ -1477,18 +1509,19 @@ class Calls(Arrays):
         gradient = call.get(0, "gradient")
         if gradient is None:
             gradient = call.kwargs.get("grad_tensors")
-        if isinstance(receiver, Tensor):
-            self.access(st, receiver, call.site, "backward()", writes=False)
         self.backward(st, self._gradients(gradient, st), call.site, "backward()")
         return NONE
 
     def tensor_resize(self, receiver: Value, call: Call, st: State) -> Value:
-        """``resize_(0)`` gives the block back."""
+        """A storage's ``resize_(0)`` gives the block back, ``resize_(n)`` takes one."""
         if call.args and call.args[0] == Const(0):
             for inner in iterate(receiver):
                 if isinstance(inner, Object):
                     self.release(st, self.block_of(inner.name), call.site)
-            return receiver
+        elif call.args:
+            for inner in iterate(receiver):
+                if isinstance(inner, Object) and inner.name.site == "storage":
+                    self.allocate(st, self.block_of(inner.name), self.library_of(st, [inner]), call.site)
         return receiver
 
     @staticmethod

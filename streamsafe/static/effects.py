@@ -232,7 +232,8 @@ class Effects:
     def streams(self, st: State, library: str, stream: Value | None = None) -> list[tuple[Stream, Guard]]:
         """The streams an operation may run on, each with the guard it needs."""
         found = []
-        for value, guard in alternatives(self.current(st, library) if stream is None else stream, st.path):
+        chosen = self.exclusive(st, self.current(st, library) if stream is None else stream)
+        for value, guard in alternatives(chosen, st.path):
             if isinstance(value, Opaque):
                 value = Stream(value.name, library)
             if isinstance(value, Stream):
@@ -240,6 +241,10 @@ class Effects:
             elif value == NONE:
                 found.extend((s, guard & g) for s, g in self.streams(st, library) if not guard.contradicts(g))
         return found
+
+    def exclusive(self, st: State, value: Value) -> Value:
+        """One of several streams is one of them at a time: alternatives whose guards do not say so get some."""
+        return value
 
     def spread(self, name: Name) -> list[Name]:
         """The carriers a name stands for: an element of a whole walk, or at an unknown index, for every element."""

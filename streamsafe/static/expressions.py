@@ -170,7 +170,7 @@ class Expressions(Captures):
             return found
         unit = self.unit(name)
         if isinstance(unit, FunctionUnit):
-            return self.function_value(unit, None)
+            return self.function_value(unit, name, st)
         if isinstance(unit, ClassUnit):
             return Class(unit)
         if name in self.file.imports:
@@ -195,9 +195,9 @@ class Expressions(Captures):
         """Interpret a module-level assignment."""
         raise AssertionError
 
-    def function_value(self, unit: FunctionUnit, frame: Name | None) -> Value:
-        """A function, behind its decorators."""
-        return Function(unit, frame)
+    def function_value(self, unit: FunctionUnit, name: str, st: State) -> Value:
+        """A top-level function, behind its decorators."""
+        raise AssertionError
 
     def unit(self, name: str) -> FunctionUnit | ClassUnit | None:
         """A top-level function or class of the file."""
@@ -704,6 +704,8 @@ class Expressions(Captures):
                 old = inner
             if old is not None:
                 self.lose(st, old)
+            if old == Tensor(GRADIENTS) and value == NONE:
+                self.release(st, GRADIENTS, self.site(node))
             if many and old is not None:
                 value_here = union([(value, guard), (old, ALWAYS)])
             else:
@@ -948,6 +950,35 @@ class Expressions(Captures):
             return BOTH
         return [(True, Guard(known, 0)), (False, Guard(0, known))]
 
+    def exclusive(self, st: State, value: Value) -> Value:
+        """One of several streams is one of them at a time: alternatives whose guards do not say so get some."""
+        if not isinstance(value, Union):
+            return value
+        live = alternatives(value, st.path)
+        streams = [v for v, _ in live if isinstance(v, Stream)]
+        if len(live) < 2 or not streams or len(live) > 4:
+            return value
+        if all(a.contradicts(b) for i, (_, a) in enumerate(live) for _, b in live[i + 1 :]):
+            return value
+        live.sort(key=lambda item: not isinstance(item[0], Stream))
+        rest = ALWAYS
+        found: list[tuple[Value, Guard]] = []
+        for position, (inner, guard) in enumerate(live):
+            if position == len(live) - 1 or not isinstance(inner, Stream):
+                found.append((inner, guard & rest))
+                continue
+            outcomes = self.condition(("chosen", inner.name), (inner.name,), st, True)
+            if outcomes == BOTH:
+                return value
+            yes = next((g for o, g in outcomes if o), None)
+            no = next((g for o, g in outcomes if not o), None)
+            if yes is not None and not rest.contradicts(yes):
+                found.append((inner, guard & rest & yes))
+            if no is None:
+                break
+            rest = rest & no
+        return union((v, g) for v, g in found if not st.path.contradicts(g))
+
     def test(self, node: cst.BaseExpression, st: State, *, track: bool = True) -> Outcomes:
         """Evaluate a condition: how it may come out, and under which guards."""
         if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
@@ -980,7 +1011,7 @@ class Expressions(Captures):
         if is_none and isinstance(operator, (cst.Is, cst.IsNot, cst.Equal, cst.NotEqual)):
             wanted = isinstance(operator, (cst.Is, cst.Equal))
             found: Outcomes = []
-            for value, guard in alternatives(self.eval(node.left, st), st.path):
+            for value, guard in alternatives(self.exclusive(st, self.eval(node.left, st)), st.path):
                 if value == NONE:
                     found.append((wanted, guard))
                 elif isinstance(value, Opaque):
@@ -1015,7 +1046,7 @@ class Expressions(Captures):
     def truth(self, value: Value, st: State, node: cst.CSTNode, *, track: bool = True) -> Outcomes:
         """How the truth of a value may come out; of a tensor it is a read by the host."""
         found: Outcomes = []
-        for inner, guard in alternatives(value, st.path):
+        for inner, guard in alternatives(self.exclusive(st, value), st.path):
             if isinstance(inner, Const):
                 if inner.value is ...:
                     found.extend((o, guard) for o in (True, False))

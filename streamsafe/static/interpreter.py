@@ -111,6 +111,8 @@ class Interpreter(Calls):
         self.steps = 0
         self.sites: dict[int, Site] = {}
         self.crowded = CROWDED
+        self.loops_with_streams: dict[int, bool] = {}
+        self.is_stream_code: Callable[[str], bool] = lambda _: True
         self.flags: dict[Key, int] = {}  # attributes whose truth keeps the calls of an object's methods apart
 
     @property
@@ -366,6 +368,7 @@ class Interpreter(Calls):
         body: Callable[[State], None],
         *,
         at_least_once: bool = False,
+        node: cst.CSTNode | None = None,
     ) -> None:
         """Interpret a body until nothing new is learnt.
 
@@ -374,7 +377,11 @@ class Interpreter(Calls):
             enter: prepares a round (test or next element) and returns the state that leaves instead, or None.
             body: one round.
             at_least_once: there is no way round the body.
+            node: the loop; where it holds no stream code one round stands for all.
         """
+        if node is not None and not self.holds_stream_code(node):
+            self._one_round(st, enter, body, at_least_once=at_least_once)
+            return
         head = st.copy()
         leaves: list[State | None] = []
         left: list[State | None] = []
@@ -464,6 +471,30 @@ class Interpreter(Calls):
         if kinds in ({True}, {False}):
             st.assume(Guard(bit, 0) if kinds == {True} else Guard(0, bit))
 
+    def _one_round(
+        self,
+        st: State,
+        enter: Callable[[State], State | None],
+        body: Callable[[State], None],
+        *,
+        at_least_once: bool,
+    ) -> None:
+        left: list[State | None] = []
+        self.rounds.append(set())
+        end = self._round(st.copy(), enter, body, left)
+        made = self.rounds.pop()
+        if self.rounds:
+            self.rounds[-1] |= made
+        self.settle(st, self.joined([*(left[1:] if at_least_once else left), end]))
+
+    def holds_stream_code(self, node: cst.CSTNode) -> bool:
+        """Whether a loop mentions streams, copies or clocks, or a function of the file that does."""
+        known = self.loops_with_streams.get(id(node))
+        if known is None:
+            text = cst.Module([]).code_for_node(node)
+            known = self.loops_with_streams[id(node)] = self.is_stream_code(text)
+        return known
+
     def _rounds_allowed(self) -> int:
         """Fewer for loops inside loops, whose bodies are interpreted again in each round outside."""
         if self.steps > STEPS:
@@ -497,7 +528,7 @@ class Interpreter(Calls):
             return None if leaves.dead else leaves
 
         if not self._drained(node, st):
-            self.loop(st, enter, lambda current: self.suite(node.body, current))
+            self.loop(st, enter, lambda current: self.suite(node.body, current), node=node)
         if node.orelse is not None and not st.dead:
             self.suite(node.orelse.body, st)
 
@@ -601,7 +632,7 @@ class Interpreter(Calls):
         if (self.numbering or _picks_slots(node, iterable)) and self.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
             self._numbered(iterable, st, node, enter, body, at_least_once=at_least_once)
         else:
-            self.loop(st, enter, round_, at_least_once=at_least_once)
+            self.loop(st, enter, round_, at_least_once=at_least_once, node=node)
         self.activation.held.pop()
         st.threads = st.threads - threads
 

@@ -374,7 +374,7 @@ class Library(Tensors):
             found.append((before if value == NONE else value, guard))
         chosen = union(found)
         if all(isinstance(v, Stream) for v in iterate(chosen)):
-            st.current[library] = chosen
+            st.current[library] = self.exclusive(st, chosen)
 
     def do_synchronize_device(self, call: Call, st: State) -> Value:
         """The host waits for every stream of the device (TS-21)."""

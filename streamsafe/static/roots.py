@@ -12,7 +12,7 @@ from streamsafe.static.effects import AMBIENT, GRADIENTS, HOOK, Assumed, Detail,
 from streamsafe.order.symbolic import Made, Order
 from streamsafe.static.calls import COMMON_METHODS
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
-from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
+from streamsafe.static.source import ClassUnit, Definition, FunctionUnit, SourceFile
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     UNKNOWN,
@@ -59,6 +59,12 @@ class Roots:
         self.models = [name.rpartition(".")[2] for name in models]
         self.handles = self._handles()
         self.concerned = self._concerned()
+        words = {q.rpartition(".")[2] for q in self.concerned} | {q.partition(".")[0] for q in self.concerned}
+        interpreter.is_stream_code = lambda text: (
+            any(p.search(text) for p in (*(p for p, _ in LEVELS), TOUCHES, *([self.handles] if self.handles else [])))
+            or not words.isdisjoint(re.findall(r"\w+", text))
+            or any(model in text for model in self.models)
+        )
         interpreter.concerned = self.concerned | self._with_callers(self._matching(TOUCHES), 1)
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
@@ -104,8 +110,11 @@ class Roots:
         for _ in range(levels):
             names: set[str] = set()
             inside: dict[str, set[str]] = {}
+            common: dict[str, set[str]] = {}
             for qualname in found:
                 owner, _, last = qualname.rpartition(".")
+                if owner in self.file.classes and last in COMMON_METHODS:
+                    common.setdefault(last, set()).add(owner)
                 if last in ("__init__", "forward", "__call__", "__enter__", "__iter__"):
                     names.add(owner.rpartition(".")[2])
                 if owner in self.file.classes:
@@ -116,12 +125,28 @@ class Roots:
                 qualname
                 for qualname, definitions in self.file.definitions.items()
                 if qualname not in everything
-                and any(d.calls & (names | inside.get(qualname.partition(".")[0], set())) for d in definitions)
+                and any(
+                    d.calls & (names | inside.get(qualname.partition(".")[0], set()))
+                    or self._decorators(d.node) & names
+                    or self._speaks_of(d, common)
+                    for d in definitions
+                )
             }
             if not found:
                 break
             everything |= found
         return everything
+
+    @staticmethod
+    def _decorators(node: ast.AST) -> set[str]:
+        return {n.id for d in getattr(node, "decorator_list", ()) for n in ast.walk(d) if isinstance(n, ast.Name)}
+
+    def _speaks_of(self, definition: Definition, common: dict[str, set[str]]) -> bool:
+        """Whether a function calls a method of a common name and names a class that has it."""
+        owners = set().union(*(common[name] for name in definition.calls & common.keys()))
+        return bool(owners) and bool(
+            re.search(rf"\b(?:{'|'.join(map(re.escape, owners))})\b", self.file.segment(definition.node))
+        )
 
     def _mentions(self, node: ast.stmt, pattern: re.Pattern[str]) -> bool:
         text = self.file.segment(node)
