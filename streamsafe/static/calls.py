@@ -62,6 +62,8 @@ MOST_ROUNDS = 32
 """The same for loops in loops."""
 STEPS = 600
 """After how many statements of one entry calls are no longer followed."""
+FACTORY_LINES = 8
+"""A plain function of fewer lines is followed for what it returns."""
 HOOK_REGISTRATIONS = frozenset(
     """register_hook register_post_accumulate_grad_hook register_full_backward_hook register_backward_hook
     register_full_backward_pre_hook register_multi_grad_hook""".split()
@@ -402,7 +404,7 @@ class Calls(Arrays):
             return Generator(function, tuple(args), tuple(kwargs.items()), node)
         deep = len(self.stack) > DEPTH or self.steps > STEPS
         given = any(isinstance(v, (Function, Partial, Class)) for a in (*args, *kwargs.values()) for v in iterate(a))
-        if not deep and not given and not self.is_concerned(unit) and self.is_quiet(st):
+        if not deep and not given and not self.is_concerned(unit) and not self.makes(unit) and self.is_quiet(st):
             deep = True  # nothing is under way that it could meet, and it starts nothing
         if deep or any(a.unit is unit for a in self.stack):
             return self.unmodelled(function, Call(node, self.site(node), list(args), dict(kwargs)), st)
@@ -413,6 +415,14 @@ class Calls(Arrays):
     def is_concerned(self, unit: FunctionUnit) -> bool:
         """Whether a function holds stream code, or calls some."""
         return unit.qualname in self.concerned or unit.qualname not in self.file.definitions
+
+    def makes(self, unit: FunctionUnit) -> bool:
+        """Whether a plain function is a short one that a library is called in: what it returns matters."""
+        definitions = self.file.definitions.get(unit.qualname, ())
+        return any(
+            (d.node.end_lineno or 0) - d.node.lineno < FACTORY_LINES and not d.calls.isdisjoint(self.file.imports)
+            for d in definitions
+        )
 
     def is_quiet(self, st: State) -> bool:
         """Whether nothing is under way that a plain function could meet: no capture, clock, side stream or copy."""
@@ -627,12 +637,9 @@ class Calls(Arrays):
     def fields(self, unit: ClassUnit) -> list[str]:
         """The fields of a dataclass or a named tuple, its bases' first."""
         found: list[str] = []
-        for base in unit.bases:
-            parent = self.unit(base)
-            if isinstance(parent, ClassUnit) and parent is not unit:
-                found.extend(self.fields(parent))
-        if unit.is_dataclass or any("NamedTuple" in b for b in unit.bases):
-            found.extend(name for name in unit.attributes if name not in found)
+        for owner in reversed(list(self.ancestry(unit))):
+            if owner.is_dataclass or any("NamedTuple" in b for b in owner.bases):
+                found.extend(name for name in owner.attributes if name not in found)
         return found
 
     def class_of_method(self, name: str) -> ClassUnit | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntFlag
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
@@ -134,6 +134,11 @@ class Finding:
     def strong(self) -> int:
         """How many strong assumptions it leans on."""
         return sum(1 for flag in _STRONG if self.assumed & flag)
+
+
+def constants(value: Value | None) -> list[Any]:
+    """What is kept under a key of the interpreter's own, on every way here."""
+    return [v.value for v in iterate(value) if isinstance(v, Const)] if value is not None else []
 
 
 class StreamTable:
@@ -274,18 +279,18 @@ class Effects:
             self.capture_record(st, event.name, s.name)
         st.store[(event.name, "@recorded")] = union((s, g) for s, g in self.streams(st, library, stream))
         st.store[(event.name, "@record site")] = Const(site)
-        known = st.store.get((event.name, "@recorders"), NONE)
         names = {s.name for s, _ in self.streams(st, library, stream)}
-        st.store[(event.name, "@recorders")] = Const(frozenset(names | (known.value or frozenset())))
+        for known in constants(st.store.get((event.name, "@recorders"))):
+            names |= known
+        st.store[(event.name, "@recorders")] = Const(frozenset(names))
         self.explain(st, site, f"records {self.describe(event)} on {self._streams_text(st, library, stream)}")
 
     @staticmethod
     def recorders(st: State, event: Event) -> tuple[set[Name], Hashable | None]:
         """The streams that an event was recorded on, now or before it was recorded again, and where it was last."""
-        recorded_at = st.store.get((event.name, "@record site"))
-        known = st.store.get((event.name, "@recorders"))
-        names = set(known.value) if isinstance(known, Const) else set()
-        return names, recorded_at.value if isinstance(recorded_at, Const) else None
+        names: set[Name] = set().union(*constants(st.store.get((event.name, "@recorders"))))
+        sites = constants(st.store.get((event.name, "@record site")))
+        return names, sites[0] if len(sites) == 1 else None
 
     def wait_event(self, st: State, event: Event, stream: Value | None, library: str, site: Site) -> None:
         """A stream waits for an event."""
@@ -654,14 +659,10 @@ class Effects:
 
     def place(self, st: State, target: Value) -> str:
         """``device``, ``pinned``, ``pageable`` or nothing."""
-        if isinstance(target, Tensor) and target.numpy:
-            found = st.store.get((target.name, "@place"))
-            return str(found.value) if isinstance(found, Const) else "host"
-        if isinstance(target, Object):
-            found = st.store.get((target.name, "@place"))
-            if isinstance(found, Const):
-                return str(found.value)
-        return ""
+        found = st.store.get((target.name, "@place")) if isinstance(target, Object) else None
+        if isinstance(found, Const):
+            return str(found.value)
+        return "host" if isinstance(target, Tensor) and target.numpy else ""
 
     def set_place(self, st: State, target: Value, place: str) -> None:
         """Where a buffer lies is known from now on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -595,29 +595,28 @@ class Expressions(Captures):
         """An attribute that is not seen assigned: its annotation in the class may tell what it is."""
         return Opaque(base.name.child(name))
 
+    def ancestry(self, unit: ClassUnit) -> Iterator[ClassUnit]:
+        """A class and its bases in the file, each once."""
+        seen: set[int] = set()
+        stack = [unit]
+        while stack:
+            found = stack.pop()
+            if id(found) in seen:
+                continue
+            seen.add(id(found))
+            yield found
+            parents = [self.unit(base) for base in found.bases]
+            stack.extend(p for p in reversed(parents) if isinstance(p, ClassUnit))
+
     def find_method(self, unit: ClassUnit, name: str) -> FunctionUnit | None:
         """A method of a class or of its bases in the file."""
         if name in unit.methods:
             return unit.methods[name]
-        for base in unit.bases:
-            parent = self.unit(base)
-            if isinstance(parent, ClassUnit) and parent is not unit:
-                found = self.find_method(parent, name)
-                if found is not None:
-                    return found
-        return None
+        return next((u.methods[name] for u in self.ancestry(unit) if name in u.methods), None)
 
     def find_class_attribute(self, unit: ClassUnit, name: str) -> tuple[Slice, cst.BaseExpression] | None:
         """A class-level assignment, in the class or its bases."""
-        if name in unit.attributes:
-            return unit.slice, unit.attributes[name]
-        for base in unit.bases:
-            parent = self.unit(base)
-            if isinstance(parent, ClassUnit) and parent is not unit:
-                found = self.find_class_attribute(parent, name)
-                if found is not None:
-                    return found
-        return None
+        return next(((u.slice, u.attributes[name]) for u in self.ancestry(unit) if name in u.attributes), None)
 
     def class_level(self, found: tuple[Slice, cst.BaseExpression], st: State) -> Value:
         """The value of a class-level assignment."""

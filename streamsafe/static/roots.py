@@ -374,6 +374,7 @@ class Roots:
         for (owner, _), value in list(start.store.items()):
             if owner == self_name and isinstance(value, Container) and sequences.length(start, value) == 0:
                 sequences.blur(start, value)  # others put something into it
+        carriers = len(interpreter.carriers.known())
         for round_ in range(PROTOCOL_ROUNDS):
             # as with a loop, what the first calls start from is not mixed with what calls leave
             merged: State | None = start.copy() if round_ or not methods else None
@@ -383,7 +384,8 @@ class Roots:
                     merged = interpreter.join_calls(merged, end, start)
             if merged is None or merged.same(start):
                 break
-            if interpreter.is_quiet(merged) and not self._news(self_name, start, merged):
+            alone = not merged.order.made or len(interpreter.carriers.known()) == carriers
+            if alone and interpreter.is_quiet(merged) and not self._news(self_name, start, merged):
                 break  # no call leaves anything that another one could meet
             start = merged
         interpreter.protocol_roots = []
