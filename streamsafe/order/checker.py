@@ -102,7 +102,9 @@ class Checker(Engine):
         self._sequence += 1
         capture = timeline.capture
         if capture is None:
-            obey(edges.record(cell, timeline, self._host_of(host), self._devices))
+            # edges.record, without launch edges that teach nothing
+            self._launch(timeline, self._host_of(host))
+            cell.learn(timeline.snapshot())
             cell.stamp(timeline, self._sequence, site)
         elif external:
             capture.graph.records.append(cell)
@@ -131,10 +133,12 @@ class Checker(Engine):
             cell = self._events[event] = Event(event)
         self._sequence += 1
         capture = timeline.capture
-        captured = cell.capture if cell.capture in self._captures else None
+        captured = cell.capture if cell.capture is not None and cell.capture in self._captures else None
         if capture is None and captured is None:
             if cell.capture is None:
-                obey(edges.wait(timeline, cell, self._host_of(host), self._devices))
+                # edges.wait, without launch edges that teach nothing
+                self._launch(timeline, self._host_of(host))
+                timeline.learn(cell.snapshot())
                 self._log(timeline, cell, site)
             return []
         if capture is not None and external:

@@ -88,6 +88,13 @@ class Engine:
 
         return ordered
 
+    def _launch(self, timeline: Timeline, line: Timeline) -> None:
+        """The launch edges, where they have something to teach."""
+        if timeline.clock.get(line.id, 0) < line.count or (
+            timeline.kind != "non-blocking" and not self._devices.settled(timeline)
+        ):
+            obey(edges.launch(timeline, line, self._devices))
+
     def _enqueue(
         self,
         timeline: Timeline,

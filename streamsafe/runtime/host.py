@@ -7,6 +7,7 @@ unseen: C code that takes the buffer or the address (``memoryview``, ``ctypes``,
 
 from __future__ import annotations
 
+import ctypes
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import wraps
@@ -351,52 +352,49 @@ class _Print(NamedTuple):
     address: int
     size: int
     value: int
-    site: sites.Site
 
 
-_SAMPLE = 4096
+_SAMPLE = 1024
+_LIMIT = 256
 
 
 class Fingerprints:
-    """Samples of copies' sources: one that changed before the host waited for the copy was overwritten (likely)."""
+    """Samples of copies' sources: one that changed before the host waited for the copy was overwritten (likely).
+
+    Attributes:
+        pending: the prints, and where the first copy of each was made.
+    """
 
     def __init__(self) -> None:
-        self.pending: list[_Print] = []
+        self.pending: dict[_Print, sites.Site] = {}
 
     def watch(self, monitor: Monitor, queue: Hashable, address: int, size: int) -> None:
         """A copy from plain pinned memory was enqueued: takes its print."""
-        site = sites.capture(4)
+        taken = _Print(queue, address, size, _fingerprint(address, size))
         with monitor.lock:
-            if len(self.pending) < 256:
-                self.pending.append(_Print(queue, address, size, _fingerprint(address, size), site))
+            if taken not in self.pending and len(self.pending) < _LIMIT:
+                self.pending[taken] = sites.capture(4)
 
     def check(self, monitor: Monitor) -> None:
         """The host has waited for something: looks again at the sources of copies that are now complete."""
-        if not self.pending:
-            return
-        left = []
-        for taken in self.pending:
+        for taken, site in list(self.pending.items()):
             use = ((HOST, taken.address, taken.address + taken.size, None, None, 1), "", None, True)
             if monitor.checker.check_host_access((), [use], operation="check", host=monitor.thread):  # type: ignore[list-item]
-                left.append(taken)
-            elif _fingerprint(taken.address, taken.size) != taken.value:
-                _overwritten(monitor, taken)
-        self.pending = left
+                continue
+            del self.pending[taken]
+            if _fingerprint(taken.address, taken.size) != taken.value:
+                _overwritten(monitor, taken, site)
 
     def forget(self, start: int, stop: int) -> None:
         """The memory goes back to its pool, or a write to it was seen: its contents may change."""
-        if not self.pending:
-            return
-        self.pending = [
-            taken
-            for taken in self.pending
-            if not (taken.address < stop and start < taken.address + taken.size)
+        gone = [
+            taken for taken in self.pending if taken.address < stop and start < taken.address + taken.size
         ]
+        for taken in gone:
+            del self.pending[taken]
 
 
 def _fingerprint(address: int, size: int) -> int:
-    import ctypes
-
     if size <= 3 * _SAMPLE:
         return zlib.crc32(ctypes.string_at(address, size))
     value = 0
@@ -405,8 +403,8 @@ def _fingerprint(address: int, size: int) -> int:
     return value
 
 
-def _overwritten(monitor: Monitor, taken: _Print) -> None:
-    stack = sites.frames(taken.site)
+def _overwritten(monitor: Monitor, taken: _Print, site: sites.Site) -> None:
+    stack = sites.frames(site)
     first = Access("copy from host", "the copy's stream", "reads", stack=stack)
     second = Access("a write by the host", "the host", "writes", stack=stack)
     conflict = Conflict(

@@ -242,7 +242,7 @@ class Monitor:
                 self.drain()
             if self.deferred and may_raise:
                 self._raise_deferred()
-            conflicts = verb(*arguments, host=self.thread, site=sites.capture(2))
+            conflicts = verb(*arguments, host=local.queue if self.threads else None, site=sites.capture(2))
         if conflicts:
             self.report(conflicts, may_raise=may_raise)
 
