@@ -141,7 +141,7 @@ def _patch_solver(patches: Patches, module: ModuleType) -> None:
     others = {
         name
         for name in dir(module)
-        if re.match(r"[sdcz](?!.*(?:_bufferSize|[cC]reate|[dD]estroy|[sS]et)$)[a-z]{4}", name)
+        if re.match(r"[sdczx](?!.*(?:_bufferSize|[cC]reate|[dD]estroy|[sS]et)$)[a-z]{4}", name)
         and callable(getattr(module, name))
     }
     for family, (parameters, read) in table.CUSOLVER.items():
@@ -333,6 +333,35 @@ def _patch_fft(patches: Patches, cufft: ModuleType) -> None:
             patches.wrap(plan, "fft", make)
 
 
+def _patch_generators(patches: Patches, module: ModuleType) -> None:
+    """cuRAND's device generators: their methods, and the kernel that makes a bit generator's state."""
+    _patch_methods(patches, module, table.GENERATORS)
+
+    def init_curand(original: Wrapped) -> Wrapped:
+        def init_curand(generator: Any, state_pointer: int, *args: Any) -> Any:
+            monitor = state.monitor
+            found = memory.block_at(state_pointer) if monitor is not None else None
+            if monitor is not None and found is not None:
+                device, start, size = found
+                touch = uses.of_bytes(device, state_pointer, start + size - state_pointer)
+                monitor.access(timeline(monitor), (), [touch], "cuRAND init")
+            return original(generator, state_pointer, *args)
+
+        return init_curand
+
+    def random_raw(original: Wrapped) -> Wrapped:
+        def random_raw(generator: Any, out: Any) -> Any:
+            monitor = state.monitor
+            if monitor is not None:
+                monitor.access(timeline(monitor), (), [uses.of_array(out)], "random_raw")
+            return original(generator, out)
+
+        return random_raw
+
+    patches.wrap(module, "init_curand", init_curand)
+    patches.wrap(module, "random_raw", random_raw)
+
+
 def _patch_textures(patches: Patches, texture: ModuleType) -> None:
     def copy_from(original: Wrapped) -> Wrapped:
         def copy_from(self: Any, in_arr: Any, stream: Any = None) -> Any:
@@ -376,10 +405,6 @@ def _functions(pattern: str) -> Patch:
     return lambda patches, module: _patch_arrays(patches, module, pattern)
 
 
-def _methods(classes: dict[str, str]) -> Patch:
-    return lambda patches, module: _patch_methods(patches, module, classes)
-
-
 _MODULES: dict[str, Patch] = {
     "cupy_backends.cuda.libs.cublas": _calls(table.CUBLAS, "cuBLAS"),
     "cupy_backends.cuda.libs.curand": _calls(table.CURAND, "cuRAND"),
@@ -389,7 +414,7 @@ _MODULES: dict[str, Patch] = {
     "cupy.cuda.texture": _patch_textures,
     "cupy.cuda.thrust": _patch_sorts,
     **{name: _functions(pattern) for name, pattern in table.ARRAY_FUNCTIONS.items()},
-    **{name: _methods(classes) for name, classes in table.ARRAY_METHODS.items()},
+    "cupy.random._generator_api": _patch_generators,
 }
 
 

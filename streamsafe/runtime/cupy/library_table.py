@@ -75,6 +75,12 @@ CUBLAS: tuple[Call, ...] = (
         "C:m,n,ldc",
     ),
     Call("{t}dgmm", "h mode m n A lda x incx C ldc", "A:m,n,lda x:*", "C:m,n,ldc"),
+    # Arrays of pointers: the matrices behind them are the device's to know.
+    Call("{t}gemmBatched", "h transa transb m n k alpha A lda B ldb beta C ldc batch", "A:* B:* C:*", ""),
+    Call("{t}getrfBatched", "h n A lda pivots info batch", "A:*", "pivots:* info:*"),
+    Call("{t}getrsBatched", "h trans n nrhs A lda pivots B ldb info batch", "A:* pivots:* B:*", ""),
+    Call("{t}getriBatched", "h n A lda pivots C ldc info batch", "A:* pivots:* C:*", "info:*"),
+    Call("{t}trsmBatched", "h side uplo trans diag m n alpha A lda B ldb batch", "A:* B:*", ""),
     Call("{t}trsm", "h side uplo trans diag m n alpha A lda B ldb", "A:* B:m,n,ldb", "B:m,n,ldb"),
 )
 
@@ -133,7 +139,5 @@ ARRAY_FUNCTIONS: dict[str, str] = {
     "cupyx.cutensor": "(?!create|get|_)[a-z]\\w+",
 }
 
-# Methods on arrays, by class.
-ARRAY_METHODS: dict[str, dict[str, str]] = {
-    "cupy.random._generator_api": {"Generator": "(?!_|bit_generator)[a-z]\\w+"},
-}
+# cuRAND's device generators, in cupy.random._generator_api: methods on arrays, by class.
+GENERATORS: dict[str, str] = {"Generator": "(?!_|bit_generator)[a-z]\\w+"}
