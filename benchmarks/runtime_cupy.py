@@ -1,15 +1,23 @@
 """What the sanitizer costs a CuPy program, on a GPU: each loop with and without it, interleaved; the median of rounds.
 
-python benchmarks/runtime_cupy.py [--rounds N] [--json FILE]
+python benchmarks/runtime_cupy.py [--rounds N] [--quick] [--json FILE]
+
+Prints Markdown tables: the loops, what one launch is made of, the import, the cost when nothing is enabled, and the
+resident memory over a million operations.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import os
+import platform
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cupy as cp
@@ -17,6 +25,10 @@ import cupyx
 import numpy as np
 
 import streamsafe
+from streamsafe.runtime import lifetime, sites
+from streamsafe.runtime.monitor import current
+
+Loop = Callable[[], None]
 
 BUSY = r"""
 extern "C" __global__ void busy(float* out, const float* in, long long cycles) {
@@ -26,8 +38,10 @@ extern "C" __global__ void busy(float* out, const float* in, long long cycles) {
 }
 """
 
+LIMITS = {"launch-bound": 2.5, "10-50 us kernels": 1.3, "1 ms kernels": 1.05}
 
-def small_ufuncs(n: int) -> Callable[[], None]:
+
+def small_ufuncs(n: int) -> Loop:
     """A launch-bound loop: one small ufunc into an existing array."""
     a, b = cp.ones(1000, cp.float32), cp.ones(1000, cp.float32)
 
@@ -38,7 +52,7 @@ def small_ufuncs(n: int) -> Callable[[], None]:
     return loop
 
 
-def small_expressions(n: int) -> Callable[[], None]:
+def small_expressions(n: int) -> Loop:
     """The same with a fresh result each time: an allocation, a launch, a free."""
     a, b = cp.ones(1000, cp.float32), cp.ones(1000, cp.float32)
 
@@ -49,16 +63,16 @@ def small_expressions(n: int) -> Callable[[], None]:
     return loop
 
 
-def pipeline(n: int, microseconds: float) -> Callable[[], None]:
-    """Upload, compute and download on three streams with two buffers each."""
+def pipeline(n: int, microseconds: Sequence[float]) -> Loop:
+    """Upload, kernels of the given lengths and download on three streams, with two buffers each."""
     busy = cp.RawKernel(BUSY, "busy")
-    cycles = np.int64(microseconds * 1.7e3)
+    per_microsecond = cp.cuda.Device().attributes["ClockRate"] / 1e3
+    cycles = [np.int64(length * per_microsecond) for length in microseconds]
     up, compute, down = (cp.cuda.Stream(non_blocking=True) for _ in range(3))
-    source, result = (
-        cupyx.zeros_pinned((2, 1 << 14), np.float32),
-        cupyx.zeros_pinned((2, 1 << 14), np.float32),
-    )
-    x, y = cp.zeros((2, 1 << 14), cp.float32), cp.zeros((2, 1 << 14), cp.float32)
+    size = 1 << 14
+    source = [cupyx.zeros_pinned(size, np.float32) for _ in range(2)]
+    result = [cupyx.zeros_pinned(size, np.float32) for _ in range(2)]
+    x, y = [cp.zeros(size, cp.float32) for _ in range(2)], [cp.zeros(size, cp.float32) for _ in range(2)]
     cp.cuda.Device().synchronize()
     uploaded, computed, downloaded = ([cp.cuda.Event() for _ in range(2)] for _ in range(3))
 
@@ -70,7 +84,8 @@ def pipeline(n: int, microseconds: float) -> Callable[[], None]:
             uploaded[slot].record(up)
             compute.wait_event(uploaded[slot])
             compute.wait_event(downloaded[slot])
-            busy((1,), (256,), (y[slot], x[slot], cycles), stream=compute)
+            for length in cycles:
+                busy((1,), (256,), (y[slot], x[slot], length), stream=compute)
             computed[slot].record(compute)
             down.wait_event(computed[slot])
             y[slot].get(stream=down, out=result[slot], blocking=False)
@@ -79,55 +94,234 @@ def pipeline(n: int, microseconds: float) -> Callable[[], None]:
     return loop
 
 
-LOOPS: dict[str, tuple[Callable[[], Callable[[], None]], int]] = {
-    "small ufunc, out=": (lambda: small_ufuncs(5000), 5000),
-    "small expression": (lambda: small_expressions(5000), 5000),
-    "pipeline, 20 us kernels": (lambda: pipeline(500, 20), 500),
-    "pipeline, 50 us kernels": (lambda: pipeline(500, 50), 500),
-    "pipeline, 1 ms kernels": (lambda: pipeline(100, 1000), 100),
+LOOPS: dict[str, tuple[Callable[[int], Loop], int, str]] = {
+    "small ufunc, `out=`": (small_ufuncs, 5000, "launch-bound"),
+    "small expression": (small_expressions, 5000, "launch-bound"),
+    "pipeline, one 10 us kernel": (lambda n: pipeline(n, [10]), 500, "10-50 us kernels"),
+    "pipeline, one 50 us kernel": (lambda n: pipeline(n, [50]), 500, "10-50 us kernels"),
+    "pipeline, kernels of 10, 20, 35, 50 us": (
+        lambda n: pipeline(n, [10, 20, 35, 50]),
+        300,
+        "10-50 us kernels",
+    ),
+    "pipeline, one 1 ms kernel": (lambda n: pipeline(n, [1000]), 100, "1 ms kernels"),
 }
 
 
-def timed(make: Callable[[], Callable[[], None]]) -> float:
-    loop = make()
-    loop()
-    cp.cuda.Device().synchronize()
+def seconds(loop: Loop) -> float:
     start = time.perf_counter()
     loop()
     cp.cuda.Device().synchronize()
     return time.perf_counter() - start
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json")
-    options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    for name, (make, count) in LOOPS.items():
-        plain, checked, hazards = [], [], 0
-        for _ in range(options.rounds):
-            plain.append(timed(make))
+def timed(make: Callable[[int], Loop], n: int) -> float:
+    """Microseconds an iteration, once warm."""
+    loop = make(n)
+    loop()
+    cp.cuda.Device().synchronize()
+    return seconds(loop) / n * 1e6
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    print("\n| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+    sys.stdout.flush()
+
+
+def ratios(rounds: int, divide: int) -> list[dict[str, Any]]:
+    measured = []
+    for name, (make, n, kind) in LOOPS.items():
+        plain, checked, messages = [], [], set()
+        for _ in range(rounds):
+            plain.append(timed(make, n // divide))
             with streamsafe.sanitize("collect") as session:
-                checked.append(timed(make))
-            hazards += len(session.hazards)
-        without, with_ = statistics.median(plain) / count * 1e6, statistics.median(checked) / count * 1e6
-        rows.append(
+                checked.append(timed(make, n // divide))
+            messages |= {f"{hazard.code}: {hazard.message}" for hazard in session.hazards}
+        without, with_ = statistics.median(plain), statistics.median(checked)
+        measured.append(
             {
                 "loop": name,
-                "us without": without,
-                "us with": with_,
+                "without": without,
+                "with": with_,
                 "ratio": with_ / without,
-                "hazards": hazards,
+                "limit": LIMITS[kind],
+                "hazards": sorted(messages),
             }
         )
-        print(
-            f"{name:28} {without:8.2f} us -> {with_:8.2f} us  x{with_ / without:.2f}  hazards {hazards}",
-            flush=True,
+    table(
+        ["loop", "us without", "us with", "ratio", "limit", "hazards"],
+        [
+            [
+                row["loop"],
+                f"{row['without']:.2f}",
+                f"{row['with']:.2f}",
+                f"{row['ratio']:.2f}",
+                f"{row['limit']}",
+                str(len(row["hazards"])),
+            ]
+            for row in measured
+        ],
+    )
+    for row in measured:
+        for message in row["hazards"]:
+            print(row["loop"], "->", message)
+    return measured
+
+
+def breakdown(rounds: int, n: int) -> dict[str, float]:
+    """What the launch of a small ufunc is made of: each layer added to the one before."""
+    loop = small_ufuncs(n)
+
+    def per_launch() -> float:
+        loop()
+        cp.cuda.Device().synchronize()
+        return seconds(loop) / n * 1e6
+
+    found: dict[str, list[float]] = {name: [] for name in ("plain", "override", "resolve", "stack", "check")}
+    for _ in range(rounds):
+        found["plain"].append(per_launch())
+        assert lifetime.hold()
+        found["override"].append(per_launch())
+        with streamsafe.sanitize("collect"):
+            monitor = current.monitor
+            assert monitor is not None
+            whole = monitor.access
+            layers: dict[str, Any] = {
+                "resolve": lambda *args, **kwargs: None,
+                "stack": lambda *args, **kwargs: sites.capture(2),
+                "check": whole,
+            }
+            for name, access in layers.items():
+                monitor.access = access  # type: ignore[method-assign]
+                found[name].append(per_launch())
+        lifetime.release()
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    words = {
+        "plain": "CuPy alone",
+        "override": "method overrides, nothing listening",
+        "resolve": "operands to byte ranges, stream to timeline",
+        "stack": "the user's line and its callers",
+        "check": "the verdict, and what is remembered",
+    }
+    rows, before = [], 0.0
+    for name, value in medians.items():
+        rows.append(
+            [words[name], f"{value - before:+.2f}", f"{value:.2f}", f"{value / medians['plain']:.2f}"]
         )
+        before = value
+    table(["a launch of a small ufunc", "us", "us in all", "ratio"], rows)
+    return medians
+
+
+def start_up(rounds: int) -> float:
+    """Milliseconds of ``import streamsafe``, each in a process of its own."""
+    program = "import time; t = time.perf_counter(); import streamsafe; print(time.perf_counter() - t)"
+    environment = {name: value for name, value in os.environ.items() if name != "STREAMSAFE"}
+    taken = [
+        float(
+            subprocess.run(
+                [sys.executable, "-c", program], env=environment, capture_output=True, check=True
+            ).stdout
+        )
+        for _ in range(rounds + 2)
+    ]
+    return statistics.median(taken) * 1e3
+
+
+def not_enabled(rounds: int, n: int) -> tuple[float, float]:
+    """Microseconds of a launch in processes that never import streamsafe, and that import it and enable nothing."""
+    program = (
+        "import sys, time\nif sys.argv[1] == 'yes': import streamsafe\n"
+        "import cupy as cp\na = cp.ones(1000, 'f4'); b = cp.ones(1000, 'f4')\n"
+        "def loop():\n for _ in range({n}): cp.add(a, 1, out=b)\n"
+        "loop(); cp.cuda.Device().synchronize(); best = []\n"
+        "for _ in range(5):\n t = time.perf_counter(); loop(); cp.cuda.Device().synchronize()\n"
+        " best.append(time.perf_counter() - t)\nprint(sorted(best)[2] / {n} * 1e6)"
+    ).format(n=n)
+    environment = {name: value for name, value in os.environ.items() if name != "STREAMSAFE"}
+
+    def once(imported: str) -> float:
+        command = [sys.executable, "-c", program, imported]
+        return float(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+
+    pairs = [(once("no"), once("yes")) for _ in range(rounds)]
+    return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
+
+
+def memory_curve(operations: int, steps: int = 10) -> list[tuple[int, float]]:
+    """Resident MiB during one session of many operations: kernels, views, fresh arrays, events, waits, copies."""
+    a = cp.ones(4096, cp.float32)
+    first, second = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Device().synchronize()
+
+    def some(n: int) -> None:
+        for i in range(n // 8):
+            with first:
+                fresh = a[i % 2048 :] + 1
+                fresh *= 2
+            second.wait_event(first.record())
+            with second:
+                fresh[::2].copy()
+            first.wait_event(second.record())
+            if i % 512 == 0:
+                first.synchronize()
+
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        page = os.sysconf("SC_PAGE_SIZE")
+
+        def resident() -> float:
+            statm.seek(0)
+            return int(statm.read().split()[1]) * page / 2**20
+
+        with streamsafe.sanitize("collect") as session:
+            some(operations // steps // 10)
+            gc.collect()
+            points = [(0, resident())]
+            for step in range(1, steps + 1):
+                some(operations // steps)
+                gc.collect()
+                points.append((step * (operations // steps), resident()))
+        assert not session.hazards, [hazard.message for hazard in session.hazards]
+    table(["operations", "resident MiB"], [[f"{count:,}", f"{size:.1f}"] for count, size in points])
+    return points
+
+
+def machine() -> str:
+    runtime = cp.cuda.runtime
+    name = runtime.getDeviceProperties(0)["name"].decode()
+    driver = runtime.driverGetVersion()
+    return (
+        f"one {name}, CUDA driver {driver // 1000}.{driver % 1000 // 10}, CuPy {cp.__version__}, NumPy {np.__version__}, "
+        f"Python {platform.python_version()}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work, to see that it runs")
+    parser.add_argument("--json", help="write the figures there too")
+    options = parser.parse_args()
+    divide = 10 if options.quick else 1
+    print(machine())
+    figures: dict[str, Any] = {"machine": machine()}
+    figures["loops"] = ratios(options.rounds, divide)
+    figures["breakdown"] = breakdown(options.rounds, 5000 // divide)
+    figures["import ms"] = start_up(options.rounds)
+    print(f"\n`import streamsafe`: {figures['import ms']:.1f} ms")
+    without, imported = not_enabled(3, 20000 // divide)
+    figures["not enabled"] = {"without": without, "imported": imported}
+    print(
+        f"A launch in a process without streamsafe: {without:.2f} us; imported, nothing enabled: {imported:.2f} us"
+    )
+    figures["memory"] = memory_curve(1_000_000 // divide)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=2)
+            json.dump(figures, file, indent=2)
 
 
 if __name__ == "__main__":
