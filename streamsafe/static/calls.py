@@ -404,7 +404,8 @@ class Calls(Arrays):
             return Generator(function, tuple(args), tuple(kwargs.items()), node)
         deep = len(self.stack) > DEPTH or self.steps > STEPS
         given = any(isinstance(v, (Function, Partial, Class)) for a in (*args, *kwargs.values()) for v in iterate(a))
-        if not deep and not given and not self.is_concerned(unit) and not self.makes(unit) and self.is_quiet(st):
+        plain = not given and not self.threads and not self.is_concerned(unit) and not self.makes(unit)
+        if not deep and plain and self.is_quiet(st):
             deep = True  # nothing is under way that it could meet, and it starts nothing
         if deep or any(a.unit is unit for a in self.stack):
             return self.unmodelled(function, Call(node, self.site(node), list(args), dict(kwargs)), st)

@@ -298,7 +298,7 @@ class Captures(Effects):
             return True
         parent = carrier.parent
         return parent is not None and any(
-            m.parent is not None and m.site != carrier.site and m.parent.base() == parent.base()
+            m.parent is not None and m.parent.base() == parent.base()
             for m in capture.members
             if EACH in (m.site, carrier.site)
         )

@@ -1079,6 +1079,7 @@ class Expressions(Captures):
                 self.narrow(node.right, st, outcome)
             return
         keeps: Callable[[Value], bool]
+        none = False
         if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
             operator, comparator = node.comparisons[0].operator, node.comparisons[0].comparator
             if not (isinstance(comparator, cst.Name) and comparator.value == "None"):
@@ -1107,6 +1108,8 @@ class Expressions(Captures):
         if key is None or not isinstance(st.store.get(key), Union):
             return
         kept = [(v, g) for v, g in alternatives(st.store[key], st.path) if keeps(v)]
+        if none and any(v == NONE for v, _ in kept):
+            kept = [(NONE, ALWAYS)]  # whatever else it might have been, here it is None
         if kept:
             st.store[key] = union(kept)
 

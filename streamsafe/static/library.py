@@ -868,9 +868,14 @@ class Library(Tensors):
     def in_thread(self, function: Value, arguments: list[Value], kwargs: dict[str, Value], call: Call, st: State) -> Value:
         """A function runs in another thread: it starts on the default stream (TS-22)."""
         current, st.current = st.current, {}
+        self.threads += 1
         result = self.call_value(function, Call(call.node, call.site, arguments, kwargs), st)
+        self.threads -= 1
         st.current = current
         return result
+
+    threads = 0
+    """How many threads deep the interpretation is."""
 
     # -- supplied by the calls -----------------------------------------------------------------------------------
 
