@@ -166,7 +166,7 @@ FUNCTIONS: dict[str, str] = {
     "time.monotonic": "clock",
     "time.monotonic_ns": "clock",
     "time.time_ns": "clock",
-    "time.process_time": "clock",
+    "time.process_time": "plain",
     "timeit.default_timer": "clock",
     "datetime.datetime.now": "clock",
     # Python

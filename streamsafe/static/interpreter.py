@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -112,7 +112,7 @@ class Interpreter(Calls):
         self.sites: dict[int, Site] = {}
         self.crowded = CROWDED
         self.loops_with_streams: dict[int, bool] = {}
-        self.is_stream_code: Callable[[str], bool] = lambda _: True
+        self.is_stream_code: Callable[[set[str]], bool] = lambda _: True
         self.flags: dict[Key, int] = {}  # attributes whose truth keeps the calls of an object's methods apart
 
     @property
@@ -143,9 +143,9 @@ class Interpreter(Calls):
 
     # -- blocks --------------------------------------------------------------------------------------------------
 
-    def block(self, statements: Sequence[cst.CSTNode], st: State) -> None:
-        """Statements one after another."""
-        handlers = self.activation.handlers
+    def block(self, statements: Sequence[cst.CSTNode], st: State, *, guarded: bool = False) -> None:
+        """Statements one after another; ``guarded`` by a handler, which may start after each of them."""
+        handlers = self.activation.handlers if guarded else None
         for statement in statements:
             if st.dead:
                 return
@@ -491,8 +491,7 @@ class Interpreter(Calls):
         """Whether a loop mentions streams, copies or clocks, or a function of the file that does."""
         known = self.loops_with_streams.get(id(node))
         if known is None:
-            text = cst.Module([]).code_for_node(node)
-            known = self.loops_with_streams[id(node)] = self.is_stream_code(text)
+            known = self.loops_with_streams[id(node)] = self.is_stream_code(names_in(node))
         return known
 
     def _rounds_allowed(self) -> int:
@@ -936,6 +935,32 @@ def _told_apart(first: State, second: State) -> list[Key]:
                 continue
             if {_falsy(v) for v in iterate(value)} ^ {_falsy(v) for v in iterate(against)} == {True, False}:
                 found.append((owner, key))
+    return found
+
+
+_FIELDS: dict[type[cst.CSTNode], tuple[str, ...]] = {}
+
+
+def names_in(node: cst.CSTNode) -> set[str]:
+    """Every identifier in a piece of syntax."""
+    found: set[str] = set()
+    stack: list[object] = [node]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, (list, tuple)):
+            stack.extend(item)
+        elif isinstance(item, cst.Name):
+            found.add(item.value)
+        elif isinstance(item, cst.CSTNode):
+            kind = type(item)
+            names = _FIELDS.get(kind)
+            if names is None:
+                names = _FIELDS[kind] = tuple(
+                    f.name
+                    for f in fields(item)
+                    if not f.name.startswith(("whitespace", "leading", "trailing", "lines", "lpar", "rpar", "comma", "dot"))
+                )
+            stack.extend(getattr(item, name) for name in names)
     return found
 
 

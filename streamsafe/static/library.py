@@ -28,6 +28,7 @@ from streamsafe.static.values import (
     Function,
     Graph,
     Instance,
+    Method,
     Name,
     Object,
     Opaque,
@@ -331,7 +332,11 @@ class Library(Tensors):
                 parent = inner.name.parent
                 if inner.name.site in ("ptr", "cuda_stream") and parent is not None:
                     return Stream(parent, library)
-                return Stream(inner.name, library)
+                return Stream(inner.name.base(), library)  # the same handle is the same stream, made again or not
+            if isinstance(inner, Method) and isinstance(inner.receiver, Object):
+                return Stream(inner.receiver.name.child(inner.name), library)
+            if isinstance(inner, Const) and inner.value is not ...:
+                return Stream(Name(("handle", inner.value)), library)
         return Stream(self.fresh(call.node, st, "stream"), library)
 
     def do_stream_context(self, call: Call, st: State) -> Value:
@@ -805,11 +810,9 @@ class Library(Tensors):
             writes = name not in ("send", "isend") and (position == 0 or not two)
             if not two and position > 0:
                 continue
-            self.access(st, value, call.site, f"{name}()", writes=writes, stream=stream)
-            if asynchronous:
-                for inner in iterate(value):
-                    if isinstance(inner, Object):
-                        st.store[(inner.name, "@kept by work")] = PLAIN
+            # the work holds what it is given until it is waited for, or has been seen to complete (TD-07)
+            tags = frozenset({"kept alive"}) if asynchronous else frozenset()
+            self.access(st, value, call.site, f"{name}()", writes=writes, stream=stream, tags=tags)
         if not asynchronous:
             return NONE
         work = self.fresh(call.node, st, "work")

@@ -48,7 +48,6 @@ CLOCKS = (
     b"time.time",
     b"time import",
     b"monotonic",
-    b"process_time",
     b"default_timer",
     b".now(",
 )

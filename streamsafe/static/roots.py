@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from streamsafe.static import sequences
 from streamsafe.static.arrays import PINNED_POOL
-from streamsafe.static.effects import AMBIENT, GRADIENTS, HOOK, Assumed, Detail, Finding
+from streamsafe.static.effects import AMBIENT, GRADIENTS, HOOK, Assumed, Detail, Finding, Release
 from streamsafe.order.symbolic import Made, Order
 from streamsafe.static.calls import COMMON_METHODS
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
@@ -36,13 +36,18 @@ STREAMS = re.compile(
     r"|begin_capture|capture_begin|make_graphed|elapsed_time|async_op|pinned|pin_memory|\bEvent\("
 )
 COPIES = re.compile(r"non_blocking[\"']?\s*[=:](?!=)\s*(?!False\b)|blocking\s*=\s*False|(?:to|cuda|copy_)\([^)\n]*,\s*True\s*[,)]")
-CLOCKS = re.compile(r"perf_counter|time\.time\(|monotonic|default_timer|process_time")
+CLOCKS = re.compile(r"perf_counter|time\.time\(|monotonic|default_timer")
 LEVELS = ((STREAMS, 3), (COPIES, 3), (CLOCKS, 2))
 """What makes a function concern us, and how many calls up its callers do too."""
-TOUCHES = re.compile(r"\.(?:record|wait|synchronize|replay|query)\(")
+TOUCHES = re.compile(r"\.(?:record|wait|synchronize|replay|query)\(|\.done\b")
 """What makes a function worth following where nothing is under way yet."""
+STREAM_NAME = re.compile(
+    r"[Ss]tream|[Ee]vent|[Gg]raph|blocking|capture|elapsed_time|async_op|pin_memory|pinned|perf_counter|^time$|monotonic"
+    r"|default_timer|^(?:record|wait|synchronize|replay|query)$"
+)
+"""Identifiers that make a loop worth more than one round."""
 HANDLE = re.compile(r"Stream\b|_stream\(|\bEvent\(|CUDAGraph\b")
-PROTOCOL_ROUNDS = 3
+PROTOCOL_ROUNDS = 4
 
 
 class Roots:
@@ -60,11 +65,12 @@ class Roots:
         self.handles = self._handles()
         self.concerned = self._concerned()
         words = {q.rpartition(".")[2] for q in self.concerned} | {q.partition(".")[0] for q in self.concerned}
-        interpreter.is_stream_code = lambda text: (
-            any(p.search(text) for p in (*(p for p, _ in LEVELS), TOUCHES, *([self.handles] if self.handles else [])))
-            or not words.isdisjoint(re.findall(r"\w+", text))
-            or any(model in text for model in self.models)
-        )
+        words |= set(self.models) | {
+            name
+            for name, statements in self.file.bindings.items()
+            if any(HANDLE.search(self.file.segment(s)) for s in statements if isinstance(s, (ast.Assign, ast.AnnAssign)))
+        }
+        interpreter.is_stream_code = lambda names: not words.isdisjoint(names) or any(map(STREAM_NAME.search, names))
         interpreter.concerned = self.concerned | self._with_callers(self._matching(TOUCHES), 1)
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
@@ -266,6 +272,7 @@ class Roots:
                 interpreter.ending = True
                 interpreter.release_unreachable(st, interpreter.site(unit.node), [result])
                 interpreter.ending = False
+                self._unrecorded_gradients(st, entry)
         finally:
             interpreter.stack = []
         return result
@@ -309,6 +316,38 @@ class Roots:
                     entry=entry,
                     streams=(made.timeline, AMBIENT),
                     buffer=buffer,
+                ),
+            )
+
+    def _unrecorded_gradients(self, st: State, entry: str) -> None:
+        """Initial gradients that were released while backward() may still read them: no next allocation need be seen."""
+        interpreter = self.interpreter
+        for made, ways in list(st.order.iterate()):
+            detail: Detail = made.detail  # type: ignore[assignment]
+            if not (isinstance(made.buffer, tuple) and made.buffer[0] == "pool" and isinstance(made.part, Release)):
+                continue
+            bit = interpreter.carriers.bit(made.buffer[1])
+            if all(way.carriers & bit for way in ways):
+                continue
+            if detail.entry != entry or "consumes initial gradient" not in detail.tags:
+                continue
+            interpreter.report(
+                st,
+                Finding(
+                    kind="reuse",
+                    second=made.site,  # type: ignore[arg-type]
+                    operation=detail.operation,
+                    writes=made.writes,
+                    timeline=interpreter.timeline_text(made.timeline),
+                    first=made,
+                    first_timeline=interpreter.timeline_text(made.buffer[1]),
+                    memory=detail.memory,
+                    assumed=detail.assumed | Assumed.UNMODELLED,
+                    tags=detail.tags | {"library:torch"},
+                    notes=list(made.part.notes),
+                    entry=entry,
+                    streams=(made.timeline, made.buffer[1]),
+                    buffer=made.part.buffer,
                 ),
             )
 
@@ -485,7 +524,10 @@ class Roots:
 
     def _between_methods(self, name: str) -> None:
         """A hazard between two methods that a third, called in between, would order is only possible."""
-        for finding in list(self.interpreter.findings.values()):
+        findings = list(self.interpreter.findings.values())
+        # where a hazard was found itself, the interpreter went on as if there had been an edge
+        met = {(f.entry, f.first.site) for f in findings if f.first is not None}
+        for finding in findings:
             first = finding.first
             if first is None or not finding.entry.startswith(f"{name}."):
                 continue
@@ -495,6 +537,8 @@ class Roots:
             timeline = finding.streams[1]
             for entry, runs in self.ends.items():
                 if entry in (finding.entry, detail.entry) or not entry.startswith(f"{name}."):
+                    continue
+                if (entry, first.site) in met:
                     continue
                 if any(_orders(before, after, first, timeline) for before, after in runs):
                     finding.assumed |= Assumed.POSSIBLE
