@@ -20,7 +20,6 @@ from streamsafe.static.values import (
     PLAIN,
     POINTER,
     UNKNOWN,
-    Api,
     Const,
     Method,
     Name,
@@ -62,13 +61,16 @@ class Arrays(Interop):
 
     def tensor_get(self, receiver: Value, call: Call, st: State) -> Value:
         """CuPy's ``x.get(stream=None, order="C", out=None, blocking=True)`` (CS-13, CS-14)."""
-        return self.array_to_host(st, receiver, call.get(0, "stream"), call.get(2, "out"), call.get(3, "blocking"), call, "get()")
+        stream, out, blocking = call.get(0, "stream"), call.get(2, "out"), call.get(3, "blocking")
+        return self.array_to_host(st, receiver, stream, out, blocking, call, "get()")
 
     def do_asnumpy(self, call: Call, st: State) -> Value:
         """``cupy.asnumpy(a, stream=None, order="C", out=None, *, blocking=True)``."""
         source = call.args[0] if call.args else UNKNOWN
         blocking = call.kwargs.get("blocking")
-        return self.array_to_host(st, source, call.get(1, "stream"), call.get(3, "out"), blocking, call, "asnumpy()")
+        return self.array_to_host(
+            st, source, call.get(1, "stream"), call.get(3, "out"), blocking, call, "asnumpy()"
+        )
 
     def array_to_host(
         self,
@@ -94,13 +96,27 @@ class Arrays(Interop):
         else:
             result = out
             known = any(self.place(st, v) for v in iterate(out) if isinstance(v, Object))
-            assumed = Assumed.NOTHING if self.is_pinned(st, out) else Assumed.POSSIBLE if known else Assumed.PLACE
+            assumed = (
+                Assumed.NOTHING if self.is_pinned(st, out) else Assumed.POSSIBLE if known else Assumed.PLACE
+            )
         tags = frozenset({"d2h"})
-        self.access(st, result, call.site, text, writes=True, library="cupy", stream=target, tags=tags, assumed=assumed)
+        self.access(
+            st,
+            result,
+            call.site,
+            text,
+            writes=True,
+            library="cupy",
+            stream=target,
+            tags=tags,
+            assumed=assumed,
+        )
         self.wait_where(st, outcomes, target, call)
         return result
 
-    def wait_where(self, st: State, outcomes: list[tuple[bool, Guard]], stream: Value | None, call: Call) -> None:
+    def wait_where(
+        self, st: State, outcomes: list[tuple[bool, Guard]], stream: Value | None, call: Call
+    ) -> None:
         """The host waits for a stream where a flag is true."""
         guards = [guard for outcome, guard in outcomes if outcome]
         if not guards:
@@ -115,7 +131,8 @@ class Arrays(Interop):
 
     def tensor_set(self, receiver: Value, call: Call, st: State) -> Value:
         """CuPy's ``x.set(host, stream=None)``: asynchronous; pinned memory is read in place, and nobody keeps it."""
-        self.upload(st, receiver, call.get(0, "arr") or UNKNOWN, self.given_stream(call.get(1, "stream")), call, "set()")
+        source, stream = call.get(0, "arr") or UNKNOWN, self.given_stream(call.get(1, "stream"))
+        self.upload(st, receiver, source, stream, call, "set()")
         return NONE
 
     def upload(
@@ -184,7 +201,9 @@ class Arrays(Interop):
             return self.pieces(call, st)
         if name in apis.ARRAY_VIEW_FUNCTIONS:
             return self.reshaped(call.args[0], call) if call.args else UNKNOWN
-        if name in ("nonzero", "unique", "flatnonzero", "argwhere") or (name == "where" and len(call.args) == 1):
+        if name in ("nonzero", "unique", "flatnonzero", "argwhere") or (
+            name == "where" and len(call.args) == 1
+        ):
             return self.do_blocking_operation(call, st)
         return self.operation(st, operands, call.site, text, library="cupy")
 
@@ -297,7 +316,9 @@ class Arrays(Interop):
                     self.access(st, one, call.site, text, writes=writes, library="cupy", stream=stream)
                 elif self.is_pinned(st, inner):
                     tags = frozenset({"d2h" if writes else "h2d"})
-                    self.access(st, one, call.site, text, writes=writes, library="cupy", stream=stream, tags=tags)
+                    self.access(
+                        st, one, call.site, text, writes=writes, library="cupy", stream=stream, tags=tags
+                    )
                 else:
                     self.host_access(st, one, call.site, text, writes=writes)
 
@@ -342,7 +363,9 @@ class Arrays(Interop):
         pointer = call.get(2, "memptr")
         memory = self.pointee(pointer) if pointer is not None else UNKNOWN
         if any(isinstance(v, Tensor) for v in iterate(memory)):
-            return union((Tensor(v.name, v.part), g) for v, g in alternatives(memory) if isinstance(v, Tensor))
+            return union(
+                (Tensor(v.name, v.part), g) for v, g in alternatives(memory) if isinstance(v, Tensor)
+            )
         return self.new_tensor(st, call.site, "ndarray()", library="cupy", place="device", written=False)
 
     def do_pointer_to(self, call: Call, st: State) -> Value:
@@ -394,11 +417,15 @@ class Arrays(Interop):
         names = [p.name.value for p in (*unit.node.params.posonly_params, *unit.node.params.params)]
         written = assigned_elements(unit.node)
         library = self.library_of(st, arguments)
-        for name, value in zip(names, arguments):
-            self.access(st, value, call.site, f"{unit.name}()", writes=name in written, library=library, stream=stream)
+        for name, value in zip(names, arguments, strict=False):
+            self.access(
+                st, value, call.site, f"{unit.name}()", writes=name in written, library=library, stream=stream
+            )
         return NONE
 
-    def launch_kernel(self, function: Value, kernel: Opaque, call: Call, st: State, method: str = "") -> Value:
+    def launch_kernel(
+        self, function: Value, kernel: Opaque, call: Call, st: State, method: str = ""
+    ) -> Value:
         """``kernel((grid,), (block,), (args...), stream=None)`` or an elementwise kernel's call."""
         kind = st.store.get((kernel.name, "@kernel"))
         stream = self.given_stream(call.kwargs.pop("stream", None))
@@ -462,6 +489,16 @@ class Arrays(Interop):
                     return [_READ_ONLY.search(p) is not None or "*" not in p for p in parameters.split(",")]
         return []
 
+    # -- supplied by the calls -----------------------------------------------------------------------------------
+
+    def host_result(self, call: Call, st: State) -> Name:
+        """Fresh host memory."""
+        raise AssertionError
+
+    def do_blocking_operation(self, call: Call, st: State) -> Value:
+        """A function that blocks the host."""
+        raise AssertionError
+
 
 def assigned_elements(node: cst.CSTNode) -> set[str]:
     """The names whose elements a function's body assigns, or hands to an atomic operation."""
@@ -472,13 +509,13 @@ def assigned_elements(node: cst.CSTNode) -> set[str]:
             found.add(expression.value.value)
 
     class Finder(cst.CSTVisitor):
-        def visit_AssignTarget(self, inner: cst.AssignTarget) -> None:  # noqa: N802 - LibCST's name
+        def visit_AssignTarget(self, inner: cst.AssignTarget) -> None:
             target(inner.target)
 
-        def visit_AugAssign(self, inner: cst.AugAssign) -> None:  # noqa: N802 - LibCST's name
+        def visit_AugAssign(self, inner: cst.AugAssign) -> None:
             target(inner.target)
 
-        def visit_Call(self, inner: cst.Call) -> None:  # noqa: N802 - LibCST's name
+        def visit_Call(self, inner: cst.Call) -> None:
             function = inner.func
             atomic = isinstance(function, cst.Attribute) and (
                 function.attr.value.startswith("atomic")
@@ -492,5 +529,6 @@ def assigned_elements(node: cst.CSTNode) -> set[str]:
 
 
 MAX_PIECES = 8
-_KERNEL = re.compile(r"__global__\s+(?:[\w:]+\s*\([^()]*\)\s+)?void\s+(?:__launch_bounds__\s*\([^()]*\)\s*)?(\w+)\s*\(([^)]*)\)")
+_BOUNDS = r"(?:__launch_bounds__\s*\([^()]*\)\s*)?"
+_KERNEL = re.compile(rf"__global__\s+{_BOUNDS}void\s+{_BOUNDS}(\w+)\s*\(([^)]*)\)")
 _READ_ONLY = re.compile(r"\bconst\b[^*]*\*|\*\s*__restrict__\s+const\b.*\bconst\b")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, sequences
 from streamsafe.static.arrays import Arrays
@@ -558,7 +559,7 @@ class Calls(Arrays):
             self.plain.add(value.name.base())
             return value
         if tail == "Stream":
-            return Stream(value.name, "cupy" if self.default_library == "cupy" else "torch")
+            return self.as_stream(value, "cupy" if self.default_library == "cupy" else "torch")
         if tail in ("Tensor", "ndarray") and not text.startswith(("np.", "numpy.")):
             self.mark_tensor(st, value)
             return value
@@ -1888,6 +1889,10 @@ class Calls(Arrays):
                     self.access(
                         st, union([(target, guard)]), call.site, text, writes=False, library=library, assumed=assumed
                     )
+        for v in streams:
+            if isinstance(v, (Stream, Event)):  # what it did with them is ordered, too
+                for s, guard in self.streams(st, "torch"):
+                    st.order.obey([Edge(v.name, s.name)], guard)
         if not some:
             return Opaque(self.fresh(call.node, st, "result"))
         place = "device" if self.on_side_stream(st, library) and sure else ""

@@ -146,6 +146,7 @@ class StreamTable:
 
     def __init__(self) -> None:
         self.blocking: set[Name] = set()
+        self.unknown: set[Name] = set()  # CuPy streams of which it is not seen whether they are blocking
         self.devices: dict[Name, int] = {}  # streams of other devices than the first
 
     def device_of(self, stream: Carrier) -> int:
@@ -229,6 +230,8 @@ class Effects:
     def as_stream(self, value: Value, library: str) -> Value:
         """A stream for what is used as one; None keeps the current one."""
         if isinstance(value, Opaque):
+            if library == "cupy":
+                self.table.unknown.add(value.name.base())
             return Stream(value.name, library)
         if isinstance(value, Union):
             return union((self.as_stream(v, library), g) for v, g in value.alternatives)
@@ -240,7 +243,7 @@ class Effects:
         chosen = self.exclusive(st, self.current(st, library) if stream is None else stream)
         for value, guard in alternatives(chosen, st.path):
             if isinstance(value, Opaque):
-                value = Stream(value.name, library)
+                value = self.as_stream(value, library)
             if isinstance(value, Stream):
                 found.append((value, guard))
             elif value == NONE:
@@ -518,6 +521,8 @@ class Effects:
             extra = Assumed.NOTHING
             if detail.entry != self.entry:
                 extra |= Assumed.METHODS
+            if self.may_be_one(made.timeline, timeline):
+                extra |= Assumed.POSSIBLE
             finding = Finding(
                 kind="pair",
                 second=site,
@@ -539,6 +544,19 @@ class Effects:
             self.report(st, finding, way)
             # one missing edge, one finding: go on as if the second timeline had waited
             st.order.obey([Edge(timeline, made.timeline)], guard & way)
+
+    def may_be_one(self, first: Carrier, second: Carrier) -> bool:
+        """Whether two streams may be ordered by what they are: one parameter of two calls, or CuPy's default flavour.
+
+        A CuPy stream whose making is not seen is as likely as not null or blocking, and then ordered with the
+        default stream (CS-01 to CS-08).
+        """
+        if not (isinstance(first, Name) and isinstance(second, Name)):
+            return False
+        if first.base() == second.base() and isinstance(first.root().site, str):
+            return True
+        other = second if self.table.is_legacy(first) else first if self.table.is_legacy(second) else None
+        return other is not None and other.base() in self.table.unknown
 
     def _ineffective(self, st: State, made: Made, timeline: Carrier) -> Waited | None:
         found = [

@@ -60,7 +60,8 @@ class Interop(Library):
         if not capsules:
             return source
         exchanged = all(c.kwargs == EXCHANGED for c in capsules)
-        return self.borrowed(union((c.args[0], g) for c, g in alternatives(source)), library, exchanged=exchanged)  # type: ignore[attr-defined]
+        arrays = union((c.args[0], g) for c, g in alternatives(source) if isinstance(c, Partial))
+        return self.borrowed(arrays, library, exchanged=exchanged)
 
     def handshake(self, st: State, source: Value, consumer: Value, call: Call) -> None:
         """What the producer's library has on its current stream comes before what the consumer's will have."""
@@ -82,7 +83,7 @@ class Interop(Library):
         return Partial(CAPSULE, (receiver,), ())
 
     def imported(self, value: Value, st: State, call: Call) -> Value | None:
-        """An object of the file that shows its memory by ``__cuda_array_interface__`` (CI-08); None where it does not."""
+        """The memory that an object of the file shows by ``__cuda_array_interface__`` (CI-08); None for others."""
         if not isinstance(value, Instance):
             return None
         method = self.find_method(value.unit, "__cuda_array_interface__")

@@ -149,7 +149,16 @@ class Library(Tensors):
         """Known for tensors and for instances of the file's classes."""
         if len(call.args) == 2:
             value, kind = call.args
+            if isinstance(value, Union):
+                return union(
+                    (self.do_isinstance(Call(call.node, call.site, [v, kind]), st), g)
+                    for v, g in alternatives(value, st.path)
+                )
             names = [k.name for k in (kind.items if isinstance(kind, Tuple) else (kind,)) if isinstance(k, Api)]
+            if isinstance(value, (Stream, Event, Context)) and names:
+                tails = {n.rpartition(".")[2] for n in names}
+                own = {Stream: "Stream", Event: "Event"}.get(type(value))  # type: ignore[call-overload]
+                return Const(own in tails)
             if isinstance(value, Tensor) and "torch.Tensor" in names:
                 return Const(True)
             if isinstance(value, (Container, Tuple)) and names and all(n in ("torch.Tensor",) for n in names):
@@ -328,15 +337,19 @@ class Library(Tensors):
         for inner in iterate(value):
             if isinstance(inner, Stream):
                 return Stream(inner.name, library)
+            name: Name | None = None
             if isinstance(inner, Opaque):
-                parent = inner.name.parent
-                if inner.name.site in ("ptr", "cuda_stream") and parent is not None:
-                    return Stream(parent, library)
-                return Stream(inner.name.base(), library)  # the same handle is the same stream, made again or not
-            if isinstance(inner, Method) and isinstance(inner.receiver, Object):
-                return Stream(inner.receiver.name.child(inner.name), library)
-            if isinstance(inner, Const) and inner.value is not ...:
-                return Stream(Name(("handle", inner.value)), library)
+                if inner.name.site in ("ptr", "cuda_stream") and inner.name.parent is not None:
+                    return Stream(inner.name.parent, library)
+                name = inner.name.base()  # the same handle is the same stream, made again or not
+            elif isinstance(inner, Method) and isinstance(inner.receiver, Object):
+                name = inner.receiver.name.child(inner.name)
+            elif isinstance(inner, Const) and inner.value is not ...:
+                name = Name(("handle", inner.value))
+            if name is not None:
+                if library == "cupy":
+                    self.table.unknown.add(name.base())
+                return Stream(name, library)
         return Stream(self.fresh(call.node, st, "stream"), library)
 
     def do_stream_context(self, call: Call, st: State) -> Value:

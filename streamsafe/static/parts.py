@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 from streamsafe.static.values import Api, Const, Name, Opaque, Partial, Value
 
 _END = 1 << 62
-Picked = Union[range, str, Name]
+Picked = range | str | Name
 
 
 class Layer(NamedTuple):
@@ -78,14 +78,18 @@ def reshaped(part: Hashable | None, shape: Hashable) -> Part:
 
 def section(part: Hashable | None, shape: Hashable, position: int) -> Part:
     """One of the pieces into which ``split`` cuts a part."""
-    return (*reshaped(part, shape)[:-1], Layer(shape, (("piece", range(position, position + 1)),)), Layer((shape, 0)))
+    return (
+        *reshaped(part, shape)[:-1],
+        Layer(shape, (("piece", range(position, position + 1)),)),
+        Layer((shape, 0)),
+    )
 
 
 def disjoint(first: Hashable | None, second: Hashable | None) -> bool:
     """Whether two parts of a buffer surely have no element in common."""
     if not (isinstance(first, tuple) and isinstance(second, tuple)):
         return False
-    for one, other in zip(first, second):
+    for one, other in zip(first, second, strict=False):
         if one.shape != other.shape:
             return False
         for axis, picked in one.picked:
@@ -125,7 +129,7 @@ def _apart(first: Picked, second: Picked) -> bool:
     if isinstance(first, Name) and isinstance(second, Name):
         # the same expression in two rounds of a loop: a walk goes on, it does not come back
         return first != second and first.base() == second.base()
-    return isinstance(first, range) and not first or isinstance(second, range) and not second
+    return (isinstance(first, range) and not first) or (isinstance(second, range) and not second)
 
 
 def _meet(first: range, second: range) -> bool:

@@ -1,4 +1,4 @@
-"""Lists and queues of which every position is known, dicts of which every key is; where that is lost, a summary is left."""
+"""Lists of which every position is known, dicts of which every key is; where that is lost, a summary is left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def items(st: State, container: Container) -> list[Value] | None:
     if count is None:
         return None
     found = [st.store.get((container.name, position)) for position in range(count)]
-    return None if None in found else found  # type: ignore[return-value]
+    return None if None in found else found
 
 
 def put(st: State, container: Container, values: list[Value]) -> None:
@@ -50,7 +50,6 @@ def blur(st: State, container: Container) -> None:
     values = [value for _, value in held] + ([old] if old is not None else [])
     if values:
         st.store[(container.name, "*")] = union((value, ALWAYS) for value in values)
-
 
 
 def keys(st: State, container: Container) -> frozenset[Hashable] | None:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 HOST_PLACES = frozenset({"pinned", "pageable", "host"})
 COMMUNICATION = Name("the communication stream")
+_TAKES_ANY = frozenset({"submit()", "put()", "put_nowait()", "send()", "start()"})
+"""Ways to hand a tensor to another thread, wherever it lies."""
 
 
 @dataclass(slots=True)
@@ -264,7 +266,9 @@ class Tensors(Expressions):
         for value in values:
             for target, guard in self.tensors(st, value):
                 if self.is_host(st, target) or self.pending_copy(st, target):
-                    assumed = Assumed.NOTHING if self.place(st, target) else Assumed.PLACE
+                    # what takes device tensors as well is no evidence that this one lies on the host
+                    either = Assumed.PLACE | Assumed.POSSIBLE if text in _TAKES_ANY else Assumed.PLACE
+                    assumed = Assumed.NOTHING if self.place(st, target) else either
                     self.host_access(st, union([(target, guard)]), site, text, writes=False, assumed=assumed)
 
     # -- copies --------------------------------------------------------------------------------------------------
