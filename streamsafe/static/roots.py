@@ -43,7 +43,7 @@ TOUCHES = re.compile(r"\.(?:record|wait|synchronize|replay|query)\(|\.done\b")
 """What makes a function worth following where nothing is under way yet."""
 STREAM_NAME = re.compile(
     r"[Ss]tream|[Ee]vent|[Gg]raph|blocking|capture|elapsed_time|async_op|pin_memory|pinned|perf_counter|^time$|monotonic"
-    r"|default_timer|^(?:record|wait|synchronize|replay|query)$"
+    r"|default_timer|^(?:record|wait|synchronize|replay|query|done)$"
 )
 """Identifiers that make a loop worth more than one round."""
 HANDLE = re.compile(r"Stream\b|_stream\(|\bEvent\(|CUDAGraph\b")
