@@ -349,7 +349,7 @@ ARITHMETIC_METHODS = frozenset(
     exp log sqrt rsqrt sin cos tanh sigmoid relu softmax log_softmax norm clamp clamp_min float half bfloat16 double
     long int bool cumsum prod gather scatter index_select masked_fill where eq ne lt le gt ge square pow any all
     sort topk argsort flip roll repeat tril triu type clone new_zeros new_empty new_ones new_full new_tensor
-    contiguous nonzero""".split()
+    contiguous nonzero repeat_interleave""".split()
 )
 """Methods that tensors have and little else: who is asked for one is a tensor."""
 
