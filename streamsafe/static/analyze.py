@@ -97,7 +97,10 @@ def _confidence(finding: Finding, interpreter: Interpreter) -> Confidence:
     if finding.assumed & Assumed.POSSIBLE:
         return "possible"
     strong = finding.strong
-    if finding.buffer is not None and finding.buffer.base() not in interpreter.tensorish:
+    untyped = finding.buffer is not None and finding.buffer.base() not in interpreter.tensorish
+    if untyped and finding.assumed & Assumed.BLIND:
+        return "possible"  # nothing shows that it is a tensor at all
+    if untyped:
         strong += not finding.assumed & Assumed.PLACE
     if strong and _paid_for(finding, interpreter):
         strong -= 1

@@ -136,6 +136,7 @@ FUNCTIONS: dict[str, str] = {
     "torch.utils.dlpack.from_dlpack": "from_dlpack",
     "torch.utils.dlpack.to_dlpack": "to_dlpack",
     "torch.to_dlpack": "to_dlpack",
+    "cupy.cuda.texture.CUDAarray": "make_texture",
     "cupy.cuda.UnownedMemory": "pointer_to",
     "cupy.cuda.MemoryPointer": "pointer_to",
     "ctypes.c_void_p": "pointer_to",

@@ -322,6 +322,19 @@ class Arrays(Interop):
                 else:
                     self.host_access(st, one, call.site, text, writes=writes)
 
+    def do_make_texture(self, call: Call, st: State) -> Value:
+        """``texture.CUDAarray``: device memory that is filled by ``copy_from``."""
+        name = self.fresh(call.node, st, "texture")
+        self.libraries[name.base()] = "cupy"
+        return Opaque(name)
+
+    def texture_copy(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
+        """``CUDAarray.copy_from(array, stream=None)`` and ``copy_to``: copies on that stream."""
+        stream, other = self.given_stream(call.get(1, "stream")), call.args[0]
+        target, source = (receiver, other) if name == "copy_from" else (other, receiver)
+        self.transfer(st, target, source, stream, call, f"{name}()")
+        return NONE
+
     def do_raw_copy(self, call: Call, st: State) -> Value:
         """``runtime.memcpyAsync(dst, src, size, kind, stream)``; ``memcpy`` is a legacy action that blocks the host."""
         pointers = [self.pointee(v) for v in call.args[:2]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -63,6 +64,10 @@ MOST_ROUNDS = 32
 """The same for loops in loops."""
 STEPS = 600
 """After how many statements of one entry calls are no longer followed."""
+FILE_STEPS = 4_000
+"""After how many statements of a file its further entries are looked at less deeply."""
+LATE_STEPS = 100
+"""The share of an entry in a file that has had its own."""
 FACTORY_LINES = 8
 """A plain function of fewer lines is followed for what it returns."""
 HOOK_REGISTRATIONS = frozenset(
@@ -91,6 +96,7 @@ class Calls(Arrays):
         self.entered: set[FunctionUnit] = set()
         self.captured_frames: set[Name] = set()
         self.steps = 0
+        self.total_steps = 0
         self.unrolling = 1
         self.host_waits = False  # a thread has waited for another one
         self.followed = 0
@@ -403,8 +409,8 @@ class Calls(Arrays):
         unit = function.unit
         if unit.generator:
             return Generator(function, tuple(args), tuple(kwargs.items()), node)
-        deep = len(self.stack) > DEPTH or self.steps > STEPS
-        given = any(isinstance(v, (Function, Partial, Class)) for a in (*args, *kwargs.values()) for v in iterate(a))
+        deep = len(self.stack) > DEPTH or self.is_exhausted()
+        given = function.frame is not None or self.hands_over(function, [*args, *kwargs.values()], st)
         plain = not given and not self.threads and not self.is_concerned(unit) and not self.makes(unit)
         if not deep and plain and self.is_quiet(st):
             deep = True  # nothing is under way that it could meet, and it starts nothing
@@ -414,9 +420,28 @@ class Calls(Arrays):
         self.stack[-1].temporaries.append(result)
         return result
 
+    def hands_over(self, function: Function, args: list[Value], st: State) -> bool:
+        """Whether a call is given what it may do anything with: functions, streams, a method's object's streams."""
+        if any(isinstance(v, _HANDED) for a in args for v in iterate(a)):
+            return True
+        if not isinstance(function.receiver, Instance):
+            return False
+        calls = [d.calls for d in self.file.definitions.get(function.unit.qualname, ())]
+        return any(
+            isinstance(key, str) and isinstance(v, _HANDED) and any(key in names for names in calls)
+            for key, value in st.store.of(function.receiver.name).items()
+            for v in iterate(value)
+        )
+
+    def is_exhausted(self) -> bool:
+        """Whether this entry, or the whole file, has had its share of statements: calls are no longer followed."""
+        return self.steps > (STEPS if self.total_steps < FILE_STEPS else LATE_STEPS)
+
     def is_concerned(self, unit: FunctionUnit) -> bool:
-        """Whether a function holds stream code, or calls some."""
-        return unit.qualname in self.concerned or unit.qualname not in self.file.definitions
+        """Whether a function holds stream code, calls some, or changes an object whose other methods do."""
+        if unit.qualname in self.concerned or unit.qualname not in self.file.definitions:
+            return True
+        return unit.owner is not None and any(f"{unit.owner.name}.{m}" in self.concerned for m in unit.owner.methods)
 
     def makes(self, unit: FunctionUnit) -> bool:
         """Whether a plain function is a short one that a library is called in: what it returns matters."""
@@ -1098,6 +1123,8 @@ class Calls(Arrays):
         if isinstance(receiver, Stream) and name in apis.STREAM_METHODS:
             call.args.insert(0, receiver)
             return self.verb(apis.STREAM_METHODS[name], call, st)
+        if isinstance(receiver, Stream) and name in ("__enter__", "__exit__"):
+            receiver = Context("stream", (receiver,))
         if isinstance(receiver, Event) and name in apis.EVENT_METHODS:
             call.args.insert(0, receiver)
             return self.verb(apis.EVENT_METHODS[name], call, st)
@@ -1709,6 +1736,8 @@ class Calls(Arrays):
             if not self.carries_event(call.args):
                 self.hand_to_host(st, call.args, call.site, f"{name}()")
             return UNKNOWN
+        if name in ("copy_from", "copy_to") and self.default_library == "cupy" and call.args:
+            return self.texture_copy(receiver, name, call, st)
         if name in HOOK_REGISTRATIONS or name.startswith("register_forward"):
             return self.register_hooks(name, call, st)
         held = st.store.get((receiver.name, name))
@@ -1756,7 +1785,9 @@ class Calls(Arrays):
         if name.endswith("_") and not name.startswith("_") and len(name) > 2:
             self.mark_tensor(st, receiver)
             return self.tensor_method(receiver, name, call, st)
-        if name in ("parameters", "named_parameters", "buffers", "modules", "children", "state_dict", "values"):
+        if name in ("save_for_backward", "mark_dirty", "mark_non_differentiable"):
+            return NONE  # kept, not read
+        if name in _PARTS:
             return receiver if name == "values" else Opaque(receiver.name.child(f"{name}()"))
         if name == "items":
             return Partial(Api("builtins.items"), (receiver,), ())
@@ -1860,6 +1891,10 @@ class Calls(Arrays):
             for inner in iterate(value):
                 if isinstance(inner, Function) and inner.unit not in self.entered and len(self.stack) < 4:
                     pass
+        if _constructs(name or _callable_text(function)):
+            return self.do_make_module(call, st)  # it stores what it is given
+        if _describes(name or _callable_text(function)):
+            return PLAIN
         library = self.library_of(st, [*values, function])
         receiver = function.receiver if isinstance(function, Method) else function
         touched = [v for v in values if not isinstance(v, Const)]
@@ -1935,6 +1970,9 @@ class Scope:
         self._interpreter.stack.pop()
 
 
+_HANDED = (Function, Partial, Class, Stream, Event, Graph, Context)
+"""With one of these a plain function may start something."""
+
 _CONTAINERS = frozenset(
     """List list Sequence Iterable Iterator Tuple tuple Dict dict Mapping MutableMapping Deque deque Set
     Collection Generator""".split()
@@ -1951,6 +1989,11 @@ COMMON_METHODS = frozenset(
     state_dict load_state_dict parameters zero_grad scale""".split()
 )
 
+
+_PARTS = frozenset(
+    """parameters named_parameters buffers named_buffers modules named_modules children named_children state_dict
+    values""".split()
+)
 
 _LIBRARY_METHODS = frozenset(
     {*_TENSOR_METHODS, *apis.STREAM_METHODS, *apis.EVENT_METHODS, *apis.GRAPH_METHODS, *apis.VIEW_METHODS}
@@ -2019,6 +2062,23 @@ def _callable_text(function: Value) -> str:
     if isinstance(function, Object) and isinstance(function.name.site, str):
         return function.name.site
     return "call"
+
+
+def _constructs(name: str) -> bool:
+    """Whether a callable is a class, by its name."""
+    bare = name.lstrip("_")
+    return (bare[:1].isupper() and bare.upper() != bare) or bare == "cls" or bare.endswith(("_class", "_cls"))
+
+
+_METADATA = re.compile(
+    r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|devices?|ranks?|strides?|names?|keys?)"
+    r"|(?:\w+_)?(?:numel|nbytes|batch_size|dtype)"
+)
+
+
+def _describes(name: str) -> bool:
+    """Whether a function asks for metadata only, by its name."""
+    return _METADATA.fullmatch(name) is not None
 
 
 def _last_word(name: Name) -> str:

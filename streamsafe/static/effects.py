@@ -72,6 +72,8 @@ class Assumed(IntFlag):
     FORGOTTEN = 64
     ROUNDS = 128
     POSSIBLE = 256
+    BLIND = 512
+    """Both accesses are of calls whose code is not seen."""
 
 
 _STRONG = (
@@ -523,6 +525,8 @@ class Effects:
                 extra |= Assumed.METHODS
             if self.may_be_one(made.timeline, timeline):
                 extra |= Assumed.POSSIBLE
+            if assumed & detail.assumed & Assumed.UNMODELLED:
+                extra |= Assumed.BLIND
             finding = Finding(
                 kind="pair",
                 second=site,
@@ -715,7 +719,9 @@ class Effects:
                         first=made,
                         first_timeline=self.timeline_text(s.name),
                         memory=detail.memory,
-                        assumed=detail.assumed | extra,
+                        assumed=detail.assumed
+                        | extra
+                        | (Assumed.BLIND if detail.assumed & Assumed.UNMODELLED else Assumed.NOTHING),
                         tags=detail.tags | {f"library:{library}"},
                         notes=[
                             *(released.notes if isinstance(released, Release) else ()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -828,9 +829,28 @@ class Expressions(Captures):
         if any(isinstance(v, (Container, Tuple)) for v in operands):
             return left
         unknown = [v for v in operands if isinstance(v, Opaque) and not self.is_plain(v.name)]
+        if unknown and (isinstance(getattr(node, "operator", None), _COUNTING) or any(map(self.counts, operands))):
+            return self.counted(left, right, node, st)
         if unknown:
             return self.unsure_operation(st, [left, right], self.site(node), "arithmetic")
         return PLAIN if any(isinstance(v, Opaque) for v in operands) else UNKNOWN
+
+    def counts(self, value: Value) -> bool:
+        """Whether a value is a number or a set rather than a tensor: an index, or by its name a count."""
+        if not isinstance(value, Opaque):
+            return False
+        site = value.name.site
+        return self.is_plain(value.name) or (isinstance(site, str) and _COUNT.fullmatch(site) is not None)
+
+    def counted(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value:
+        """Arithmetic on what nothing shows to be a tensor: a number that is not known, the same for the same operands."""
+        operator = type(getattr(node, "operator", None)).__name__
+        for inner, other, side in ((left, right, "left"), (right, left, "right")):
+            if isinstance(inner, Opaque) and _key(other) is not None:
+                name = inner.name.child((operator, side, _key(other)))
+                self.plain.add(name.base())
+                return Opaque(name)
+        return PLAIN
 
     def _unary(self, node: cst.UnaryOperation, st: State) -> Value:
         if isinstance(node.operator, cst.Not):
@@ -1031,6 +1051,9 @@ class Expressions(Captures):
                 if left.value is ... or right.value is ...:
                     return self.truth(self.unknown_flag(node, st), st, node, track=track)
                 return [((left.value == right.value) is wanted, ALWAYS)]
+            on_device = self.asks_for_device(left, right)
+            if on_device is not None:
+                return [(on_device is wanted, ALWAYS)]
             if isinstance(left, Opaque) and isinstance(right, Const) and right.value is not ...:
                 key = ("==", left.name, repr(right.value))
                 return [(o is wanted, g) for o, g in self.condition(key, (left.name,), st, track)]
@@ -1041,6 +1064,21 @@ class Expressions(Captures):
                 return self.truth(result, st, node, track=track)
             return self.truth(self.unknown_flag(node, st), st, node, track=track)
         return None
+
+    @staticmethod
+    def asks_for_device(left: Value, right: Value) -> bool | None:
+        """Whether a device that is not known is of this kind: where streams matter it is a CUDA device."""
+        if not (isinstance(right, Const) and isinstance(right.value, str)):
+            return None
+        kind = right.value.partition(":")[0]
+        if kind not in ("cuda", "cpu", "npu", "xpu", "mps", "hpu", "mlu", "meta"):
+            return None
+        unknown = isinstance(left, Device) and not left.kind
+        if isinstance(left, Opaque):
+            name, parent = left.name.site, left.name.parent
+            named = isinstance(name, str) and re.fullmatch(r"_*(?:\w+_)?device(?:_type|_kind|_name)?|accelerator", name)
+            unknown = bool(named) or (name == "type" and parent is not None)
+        return kind == "cuda" if unknown else None
 
     def truth(self, value: Value, st: State, node: cst.CSTNode, *, track: bool = True) -> Outcomes:
         """How the truth of a value may come out; of a tensor it is a read by the host."""
@@ -1255,6 +1293,14 @@ def _computed(operator: cst.BaseBinaryOp, left: Value, right: Value) -> Const | 
         return None
     return Const(result) if isinstance(result, int) and abs(result) < 1 << 62 else None
 
+
+_COUNTING = (cst.Modulo, cst.ModuloAssign, cst.FloorDivide, cst.FloorDivideAssign, cst.LeftShift, cst.RightShift)
+"""Operators that, where nothing is known of either side, count rather than compute."""
+_COUNT = re.compile(
+    r"_*(?:\w+_)?(?:idx|index|rank|world_size|numel|count|counter|size|len|length|num|steps?|epoch|iter|iteration|ct|ids"
+    r"|keys|names?|nbytes|offset|stride|dim|ndim|seqlen|capacity|step_id|depth)|num_\w+|n_\w+|n"
+)
+"""Names of numbers."""
 
 _INTEGER_OPERATORS: dict[type[cst.CSTNode], Callable[[int, int], int]] = {
     cst.Add: lambda a, b: a + b,

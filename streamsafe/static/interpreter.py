@@ -15,7 +15,7 @@ from libcst import matchers
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import sequences
-from streamsafe.static.calls import MOST_ROUNDS, STEPS, UNROLLED, Calls
+from streamsafe.static.calls import MOST_ROUNDS, UNROLLED, Calls
 from streamsafe.static.effects import EACH, Site
 from streamsafe.static.expressions import MAX_CONDITIONS
 from streamsafe.static.source import FunctionUnit, Slice, SourceFile
@@ -185,6 +185,7 @@ class Interpreter(Calls):
     def statement(self, node: cst.CSTNode, st: State) -> None:
         """One statement; whatever it leaves without a name is released."""
         self.steps += 1
+        self.total_steps += 1
         handler = _STATEMENTS.get(type(node))
         if handler is None:
             return
@@ -496,7 +497,7 @@ class Interpreter(Calls):
 
     def _rounds_allowed(self) -> int:
         """Fewer for loops inside loops, whose bodies are interpreted again in each round outside."""
-        if self.steps > STEPS:
+        if self.is_exhausted():
             return 1
         return max(2, ROUNDS >> (len(self.rounds) - 1))
 

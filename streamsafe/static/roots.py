@@ -10,7 +10,7 @@ from streamsafe.static import sequences
 from streamsafe.static.arrays import PINNED_POOL
 from streamsafe.static.effects import AMBIENT, GRADIENTS, HOOK, Assumed, Detail, Finding, Release
 from streamsafe.order.symbolic import Made, Order
-from streamsafe.static.calls import COMMON_METHODS
+from streamsafe.static.calls import COMMON_METHODS, FILE_STEPS
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.source import ClassUnit, Definition, FunctionUnit, SourceFile
 from streamsafe.static.state import State
@@ -83,6 +83,8 @@ class Roots:
             if name in self.concerned and name not in self.called and self.interpreter.unit(name) not in met:
                 self._function(name)
         classes = [n for n in self.file.classes if any(q.startswith(f"{n}.") for q in self.concerned)]
+        # the share of a large file goes first to where most stream code is
+        classes.sort(key=lambda n: -len(STREAMS.findall(self.file.segment(self.file.classes[n]))))
         for name in classes:
             self._class(name, nobody=False)
         for name in classes:
