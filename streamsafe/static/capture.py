@@ -381,7 +381,7 @@ class Captures(Effects):
             gone = lost & used
             if st.store.get((graph, "@entry")) != Const(self.entry):
                 # a method that sets up what is captured later is not called again without another capture
-                gone = {name for name in gone if name.base() not in made_again}
+                gone = set() if any(name.base() in made_again for name in gone) else gone
             if gone:
                 st.rebound |= {Rebound(key, site, graph)}
 
