@@ -1970,7 +1970,7 @@ class Scope:
         self._interpreter.stack.pop()
 
 
-_HANDED = (Function, Partial, Class, Stream, Event, Graph, Context)
+_HANDED = (Function, Partial, Class, Stream, Event, Context)
 """With one of these a plain function may start something."""
 
 _CONTAINERS = frozenset(
