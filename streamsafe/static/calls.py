@@ -1092,9 +1092,10 @@ class Calls(Arrays):
             kinds = {type(v) for v, _ in choices}
             if kinds <= {Tensor, Opaque} or kinds <= {Stream} or kinds <= {Event}:
                 return self._joint_method(receiver, choices[0][0], name, call, st)
-            if kinds <= {Work}:
+            if Work in kinds and name in ("wait", "synchronize"):  # whichever it is, it is the one that was meant
                 for work, _ in choices:
-                    self._method(work, name, self.copied(call), st)
+                    if work != NONE:
+                        self._method(work, name, self.copied(call), st)
                 return UNKNOWN
             return self.each_way(
                 [(v, g, lambda s, v=v: self._method(v, name, self.copied(call), s)) for v, g in choices if v != NONE],
@@ -1159,6 +1160,9 @@ class Calls(Arrays):
             return PLAIN
         if isinstance(receiver, Function):
             return self.unmodelled(receiver, call, st)
+        if type(receiver) is Value and name in ("wait", "synchronize", "item", "tolist"):
+            self.host_learns_everything(st, call.site)  # of an object that is not known
+            return UNKNOWN
         return self.unmodelled(receiver, call, st, name)
 
     def _work_method(self, work: Work, name: str, call: Call, st: State) -> Value:
@@ -1873,6 +1877,8 @@ class Calls(Arrays):
         """
         text = f"{name or _callable_text(function)}()"
         values = call.everything()
+        if _CURRENT.fullmatch(text[:-2]) is not None:
+            return self.do_current_cupy_stream(call, st) if self.default_library == "cupy" else self.do_current_stream(call, st)
         model = self.kernel_of(function, st)
         if model is not None:
             return self.launch_kernel(function, model, call, st, name)
@@ -2070,8 +2076,10 @@ def _constructs(name: str) -> bool:
     return (bare[:1].isupper() and bare.upper() != bare) or bare == "cls" or bare.endswith(("_class", "_cls"))
 
 
+_CURRENT = re.compile(r"_*(?:get_)?current_(?:\w+_)?stream(?:_\w+)?")
+"""A helper that gives the current stream, by its name."""
 _METADATA = re.compile(
-    r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|devices?|ranks?|strides?|names?|keys?)"
+    r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|devices?|ranks?|strides?|names?|keys?|world_size)"
     r"|(?:\w+_)?(?:numel|nbytes|batch_size|dtype)"
 )
 

@@ -1294,7 +1294,7 @@ def _computed(operator: cst.BaseBinaryOp, left: Value, right: Value) -> Const | 
     return Const(result) if isinstance(result, int) and abs(result) < 1 << 62 else None
 
 
-_COUNTING = (cst.Modulo, cst.ModuloAssign, cst.FloorDivide, cst.FloorDivideAssign, cst.LeftShift, cst.RightShift)
+_COUNTING = (cst.BitOr, cst.BitOrAssign, cst.Modulo, cst.ModuloAssign, cst.FloorDivide, cst.FloorDivideAssign, cst.LeftShift, cst.RightShift)
 """Operators that, where nothing is known of either side, count rather than compute."""
 _COUNT = re.compile(
     r"_*(?:\w+_)?(?:idx|index|rank|world_size|numel|count|counter|size|len|length|num|steps?|epoch|iter|iteration|ct|ids"

@@ -47,7 +47,8 @@ STREAM_NAME = re.compile(
 )
 """Identifiers that make a loop worth more than one round."""
 HANDLE = re.compile(r"Stream\b|_stream\(|\bEvent\(|CUDAGraph\b")
-PROTOCOL_ROUNDS = 4
+PROTOCOL_ROUNDS = 3
+SET_UP = ("setUp", "asyncSetUp", "setup_method")
 
 
 class Roots:
@@ -410,6 +411,10 @@ class Roots:
         init = interpreter.find_method(unit, "__init__")
         if init is not None:
             self._run(Function(init, None, instance), [], start, f"{name}.__init__")
+        for name_ in SET_UP:
+            prepare = interpreter.find_method(unit, name_)
+            if prepare is not None and not start.dead:  # a test case: this comes before each test
+                self._run(Function(prepare, None, instance), [], start, f"{name}.{name_}")
         if start.dead:
             start = self.state()
         for (owner, _), value in list(start.store.items()):
@@ -429,6 +434,13 @@ class Roots:
             if alone and interpreter.is_quiet(merged) and not self._news(self_name, start, merged):
                 break  # no call leaves anything that another one could meet
             start = merged
+        else:
+            pools = [b for b in start.order.made if isinstance(b, tuple) and b[0] == "pool"]
+            if pools:  # what the last calls released is handed out by the next
+                start.order.made = {pool: start.order.made[pool] for pool in pools}
+                start.rebound, start.waits, start.graphs = frozenset(), frozenset(), {}
+                for method in methods:
+                    self._method(method, instance, start)
         interpreter.protocol_roots = []
         self._between_methods(name)
 
@@ -452,8 +464,10 @@ class Roots:
         interpreter.new_parameters = True
         entry = method.qualname
         function = Function(method, None, None if method.is_static else instance)
-        if method.name in ("backward",) and any("Function" in b for b in instance.unit.bases):
+        backward = method.name == "backward" and any("Function" in b for b in instance.unit.bases)
+        if backward:  # it runs on its forward's stream, whatever is current elsewhere by then (TA-01)
             st.current = {"torch": Stream(HOOK)}
+            st.order.learn(HOOK, AMBIENT)
         before = st.order.copy()
         args: list[Value] = []
         try:
@@ -465,6 +479,8 @@ class Roots:
             return None
         if method.name not in ("__enter__",):
             st.current = dict(start.current)
+        if backward:
+            st.order.learn(AMBIENT, HOOK)
         st.leave_capture()  # that it ends in another method is seen from who calls both
         self.ends.setdefault(entry, []).append((before, st.order.copy()))
         interpreter.age(st, made)

@@ -359,6 +359,9 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
             both = guard & inner_guard
             merged[inner] = merged[inner].common(both) if inner in merged else both
     if len(merged) > MAX_ALTERNATIVES:
+        rows = [v.items for v in merged if isinstance(v, Tuple)]
+        if len(rows) == len(merged) and len({len(row) for row in rows}) == 1:
+            return Tuple(tuple(union((item, ALWAYS) for item in column) for column in zip(*rows, strict=True)))
         kept = {v: g for v, g in merged.items() if isinstance(v, (Stream, Event, Tensor))}
         if not kept or len(kept) > 3 * MAX_ALTERNATIVES:
             return UNKNOWN
