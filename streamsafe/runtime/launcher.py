@@ -124,7 +124,10 @@ def _output(path: str) -> Iterator[TextIO]:
 
 
 def _simulate() -> Simulation:
-    from streamsafe.runtime import simulate
+    try:
+        from streamsafe.runtime import simulate
+    except ImportError as error:
+        raise LaunchError(str(error)) from error
 
     try:
         return simulate.install()

@@ -51,7 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_on] = option is not None or bool(config.getini("streamsafe"))
     config.stash[_mode] = "raise" if option in (None, "simulate") else option
     if option == "simulate":
-        from streamsafe.runtime import simulate
+        try:
+            from streamsafe.runtime import simulate
+        except ImportError as error:
+            raise pytest.UsageError(f"--streamsafe=simulate: {error}") from error
 
         try:
             config.stash[_simulation] = simulate.install()

@@ -206,6 +206,9 @@ def _in_parallel(tasks: list[Task], jobs: int) -> list[Checked]:
                 results[path] = future.result()
             except BrokenProcessPool:
                 break
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     for task in tasks:  # only after a process died: each file that is left has one for itself
         if task.path not in results:
             results[task.path] = _alone(task)
@@ -225,7 +228,14 @@ def _alone(task: Task) -> Checked:
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
     import multiprocessing
+    import signal
     from concurrent.futures import ProcessPoolExecutor
 
     method = "fork" if sys.platform == "linux" else None  # elsewhere a fork is not safe
-    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context(method))
+    # Ctrl-C ends a worker without a word: the process that started it has the word
+    return ProcessPoolExecutor(
+        jobs,
+        mp_context=multiprocessing.get_context(method),
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_DFL),
+    )
