@@ -428,8 +428,14 @@ class Effects:
         tags: frozenset[str] = frozenset(),
     ) -> None:
         """A device operation touches what ``value`` stands for, on a stream."""
+        streams = self.streams(st, library, stream)
+        if len(streams) > 1 and any(
+            not first.contradicts(second) for n, (_, first) in enumerate(streams) for _, second in streams[:n]
+        ):  # which of them it is hangs on something that is not followed: what else hangs on it is not known either
+            optional = any(self.table.is_legacy(s.name) for s, _ in streams)
+            assumed |= Assumed.POSSIBLE if optional else Assumed.FORGOTTEN
         for target, guard in self.tensors(st, value):
-            for s, stream_guard in self.streams(st, library, stream):
+            for s, stream_guard in streams:
                 both = guard & stream_guard
                 if guard.contradicts(stream_guard) or st.path.contradicts(both):
                     continue
@@ -524,6 +530,8 @@ class Effects:
             if detail.entry != self.entry:
                 extra |= Assumed.METHODS
             if self.may_be_one(made.timeline, timeline):
+                extra |= Assumed.POSSIBLE
+            if assumed & detail.assumed & Assumed.FORGOTTEN:
                 extra |= Assumed.POSSIBLE
             if assumed & detail.assumed & Assumed.UNMODELLED:
                 extra |= Assumed.BLIND
