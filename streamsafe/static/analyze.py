@@ -67,7 +67,9 @@ def _conflicts(interpreter: Interpreter) -> list[Conflict]:
     groups: dict[tuple[object, ...], list[Finding]] = defaultdict(list)
     # an initial gradient that is not ordered is one hazard; its lifetime is another once it is
     unordered = {
-        f.second.node for f in interpreter.findings.values() if f.kind == "pair" and _INITIAL in f.tags and f.first
+        f.second.node
+        for f in interpreter.findings.values()
+        if f.kind == "pair" and _INITIAL in f.tags and f.first
     }
     for finding in interpreter.findings.values():
         if finding.kind == "reuse" and _INITIAL in finding.tags and finding.second.node in unordered:
@@ -85,7 +87,7 @@ def _conflicts(interpreter: Interpreter) -> list[Conflict]:
         known = unique.get(key)
         if known is None or _RANK[conflict.confidence] < _RANK[known.confidence]:
             unique[key] = conflict
-    return sorted(unique.values(), key=lambda c: (c.second.span, c.first.span if c.first else c.second.span))  # type: ignore[arg-type, return-value]
+    return sorted(unique.values(), key=lambda c: (c.second.span, c.first.span if c.first else c.second.span))
 
 
 _INITIAL = "consumes initial gradient"
@@ -127,7 +129,12 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
     if finding.kind == "captured":
         return Conflict(
             second=Access(finding.operation, finding.timeline, "writes", _span(finding.second)),
-            first=Access("the allocation", finding.timeline, "writes", notes[0].span if notes else _span(finding.second)),
+            first=Access(
+                "the allocation",
+                finding.timeline,
+                "writes",
+                notes[0].span if notes else _span(finding.second),
+            ),
             memory=Memory(finding.memory, "cupy"),
             facts=Facts(reuse="captured"),
             notes=tuple(notes),
@@ -150,9 +157,14 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
     if finding.kind == "reuse":
         return _reuse(finding, detail, notes, confidence)
     first = Access(
-        detail.operation, finding.first_timeline, writes if made.writes else reads, _span(cast("Site", made.site))
+        detail.operation,
+        finding.first_timeline,
+        writes if made.writes else reads,
+        _span(cast("Site", made.site)),
     )
-    second = Access(finding.operation, finding.timeline, writes if finding.writes else reads, _span(finding.second))
+    second = Access(
+        finding.operation, finding.timeline, writes if finding.writes else reads, _span(finding.second)
+    )
     host: Mode | None = None
     if "host" in finding.tags:
         host = second.reads_or_writes
@@ -191,7 +203,9 @@ def _reuse(finding: Finding, detail: Detail, notes: list[Note], confidence: Conf
     initial = "consumes initial gradient" in finding.tags
     use = Access(detail.operation, finding.timeline, "reads", _span(finding.second))
     owner = "cupy" if "library:cupy" in finding.tags else "torch"
-    after = Access("the next allocation", finding.first_timeline, "writes", notes[-1].span if notes else use.span)
+    after = Access(
+        "the next allocation", finding.first_timeline, "writes", notes[-1].span if notes else use.span
+    )
     return Conflict(
         second=after,
         first=use,

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 
-_DEVICE_MODULES = re.compile(r"^torch\.(accelerator|xpu|npu|mtia|musa|mlu|hpu|gcu|sdaa|privateuseone)(?=\.|$)")
+_DEVICE_MODULES = re.compile(
+    r"^torch\.(accelerator|xpu|npu|mtia|musa|mlu|hpu|gcu|sdaa|privateuseone)(?=\.|$)"
+)
 
 _RENAMED = {
     "torch.Stream": "torch.cuda.Stream",
@@ -311,7 +313,9 @@ ARRAY_TYPES = frozenset(
 )
 """Functions of CuPy that make no array and touch none."""
 
-ARRAY_WRITING_METHODS = frozenset("fill sort partition put itemset setfield scatter_add scatter_max scatter_min".split())
+ARRAY_WRITING_METHODS = frozenset(
+    "fill sort partition put itemset setfield scatter_add scatter_max scatter_min".split()
+)
 """Change an array of NumPy's or CuPy's in place."""
 
 ARRAY_WRITING_FUNCTIONS = frozenset(
@@ -342,7 +346,9 @@ VIEW_METHODS = frozenset(
     _local_tensor view_as_real view_as_complex""".split()
 )
 
-STRIDING_METHODS = frozenset("t transpose permute swapaxes swapdims movedim unfold diagonal as_strided".split())
+STRIDING_METHODS = frozenset(
+    "t transpose permute swapaxes swapdims movedim unfold diagonal as_strided".split()
+)
 """Views whose elements are not next to each other: copied through a temporary (TM-16, TM-17)."""
 
 ARITHMETIC_METHODS = frozenset(
@@ -363,7 +369,9 @@ METADATA_METHODS = frozenset(
 SCALAR_METHODS = frozenset("item tolist __float__ __int__ __bool__ is_nonzero".split())
 """Give Python values: block the host on the current stream (TM-08, CS-26)."""
 
-BLOCKING_METHODS = frozenset("nonzero masked_select unique equal allclose argwhere unique_consecutive".split())
+BLOCKING_METHODS = frozenset(
+    "nonzero masked_select unique equal allclose argwhere unique_consecutive".split()
+)
 """Block the host on the current stream and give tensors or booleans (TM-10)."""
 
 NOT_IN_PLACE = frozenset("requires_grad_ retain_grad_ share_memory_ detach_".split())
@@ -408,7 +416,9 @@ GRAPH_METHODS: dict[str, str] = {
     "keep_graph": "plain_method",
 }
 
-OPAQUE_STREAM_METHODS = frozenset({"wait_stream", "wait_event", "record_event", "begin_capture", "end_capture"})
+OPAQUE_STREAM_METHODS = frozenset(
+    {"wait_stream", "wait_event", "record_event", "begin_capture", "end_capture"}
+)
 """Only streams have these: who is asked for one is a stream."""
 
 DEVICE_MODULE_METHODS: dict[str, str] = {
@@ -425,7 +435,9 @@ DEVICE_MODULE_METHODS: dict[str, str] = {
 """What a device module is asked for under another name (``get_accelerator()``, ``device_module``,
 ``current_platform``): an object of unknown kind that is asked for one of these is one."""
 
-ORDERING_METHODS = frozenset("synchronize wait sync join flush result wait_all barrier wait_until_finished".split())
+ORDERING_METHODS = frozenset(
+    "synchronize wait sync join flush result wait_all barrier wait_until_finished".split()
+)
 """On an object that is not modelled: taken to order everything on the host."""
 
 ATTRIBUTES: dict[str, str] = {

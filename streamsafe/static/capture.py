@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard, Made
@@ -41,6 +42,14 @@ class Captures(Effects):
 
     waits = 0
     """How many operations were met that a capture of another thread would not survive (GM-thr_item)."""
+
+    if TYPE_CHECKING:  # further down the chain
+
+        def is_opaque(self, name: Name) -> bool:
+            """Whether attributes of this object exist although nothing was seen assigned to them."""
+
+        def callers_hold(self) -> Iterable[Value]:
+            """Values that nobody but callers and enclosing statements holds."""
 
     def capture_begin(
         self, st: State, graph: Value | None, stream: Value | None, mode: str, library: str, site: Site
@@ -84,7 +93,9 @@ class Captures(Effects):
             return
         if capture.on_default:
             site_of: Site = capture.site  # type: ignore[assignment]
-            self.violation(st, "capture-on-default-stream", site_of, "begins a capture", assumed=Assumed.AMBIENT)
+            self.violation(
+                st, "capture-on-default-stream", site_of, "begins a capture", assumed=Assumed.AMBIENT
+            )
         reported = set()
         for made, ways in list(st.order.iterate()):
             if not (isinstance(made.buffer, tuple) and made.buffer[:1] == ("captured",)):
@@ -179,7 +190,9 @@ class Captures(Effects):
                         timeline="the graph",
                         memory=self.describe(array),
                         assumed=Assumed.UNMODELLED,
-                        notes=[("made here, after the capture gave back what it used", made_at)] if made_at else [],
+                        notes=[("made here, after the capture gave back what it used", made_at)]
+                        if made_at
+                        else [],
                         entry=self.entry,
                     ),
                 )
@@ -221,9 +234,9 @@ class Captures(Effects):
 
     def _repeat(self, st: State, uses: Value, stream: Stream, guard: Guard, site: Site) -> None:
         """The accesses of a capture happen, on the stream of the launch."""
-        reads_first = sorted(uses.items, key=lambda use: use.items[1].value) if isinstance(uses, Tuple) else ()  # type: ignore[attr-defined]
-        for use in reads_first:
-            target, writes, assumed, tags = use.items  # type: ignore[attr-defined]
+        rows: list[Any] = list(uses.items) if isinstance(uses, Tuple) else []
+        for use in sorted(rows, key=lambda row: row.items[1].value):
+            target, writes, assumed, tags = use.items
             if target.name.base() not in self.tensorish:
                 target = Opaque(target.name)
             tags = tags.value | {"replay"}
@@ -311,7 +324,9 @@ class Captures(Effects):
             return stream.site[1:] != ("stream",)
         return bool(stream.path)  # a parameter
 
-    def sync_in_capture(self, st: State, site: Site, operation: str, assumed: Assumed = Assumed.NOTHING) -> None:
+    def sync_in_capture(
+        self, st: State, site: Site, operation: str, assumed: Assumed = Assumed.NOTHING
+    ) -> None:
         """An operation that synchronizes, if a capture is under way."""
         self.waits += 1
         if st.capture is None:
@@ -342,14 +357,20 @@ class Captures(Effects):
         if st.capture is None:
             return
         self.violation(
-            st, "capture-rng", site, operation, [("capturing since here", st.capture.site)]  # type: ignore[list-item]
+            st,
+            "capture-rng",
+            site,
+            operation,
+            [("capturing since here", st.capture.site)],  # type: ignore[list-item]
         )
 
     def check_capture_stream(self, st: State, stream: Value | None, library: str, site: Site) -> bool:
         """A raw capture may not begin on the default stream (GC-01, GP-01): whether it does not."""
         for s, _ in self.streams(st, library, stream):
             if s.name == AMBIENT:
-                self.violation(st, "capture-on-default-stream", site, "begins a capture", assumed=Assumed.AMBIENT)
+                self.violation(
+                    st, "capture-on-default-stream", site, "begins a capture", assumed=Assumed.AMBIENT
+                )
                 return False
         return True
 
@@ -360,7 +381,9 @@ class Captures(Effects):
         if st.capture is not None or not st.graphs:
             return
         before = st.store.get(key)
-        old = before if before is not None else Opaque(key[0].child(key[1])) if self.is_opaque(key[0]) else NONE
+        old = (
+            before if before is not None else Opaque(key[0].child(key[1])) if self.is_opaque(key[0]) else NONE
+        )
         graphs = {v.name for v in iterate(old) if isinstance(v, Object)} & st.graphs.keys()
         inputs = frozenset[Name]().union(*st.graphs.values())
         there = union((v, g) for v, g in alternatives(old, st.path) if not self.known_missing(st, v))
@@ -389,18 +412,13 @@ class Captures(Effects):
         """Whether an object of unknown kind was found to be None, or false, on this path."""
         if not isinstance(value, Opaque):
             return False
-        none, truth = self.conditions.get(("none", value.name), 0), self.conditions.get(("truth", value.name), 0)
+        none, truth = (
+            self.conditions.get(("none", value.name), 0),
+            self.conditions.get(("truth", value.name), 0),
+        )
         return bool(st.path.true & none or st.path.false & truth)
 
     conditions: dict[Hashable, int]
-
-    def is_opaque(self, name: Name) -> bool:
-        """Whether attributes of this object exist although nothing was seen assigned to them."""
-        raise AssertionError
-
-    def callers_hold(self) -> Iterable[Value]:
-        """Values that nobody but callers and enclosing statements holds."""
-        raise AssertionError
 
     def graph_replayed(self, st: State, graph: Value, site: Site) -> None:
         """A replay reads the addresses that the capture saw."""
@@ -421,7 +439,9 @@ class Captures(Effects):
 
     def graph_of(self, st: State, value: Value) -> Value:
         """The graph a value stands for."""
-        return value if isinstance(value, Graph) else Graph(value.name) if isinstance(value, Opaque) else value
+        return (
+            value if isinstance(value, Graph) else Graph(value.name) if isinstance(value, Opaque) else value
+        )
 
     @staticmethod
     def capture_mode(value: Value | None) -> str:

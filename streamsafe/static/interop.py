@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from streamsafe.static.library import Library
 from streamsafe.static.state import State
@@ -28,6 +29,14 @@ from streamsafe.static.values import (
 
 class Interop(Library):
     """DLPack and the CUDA array interface."""
+
+    if TYPE_CHECKING:  # further down the chain
+
+        def pointee(self, value: Value) -> Value:
+            """The array that an address leads to."""
+
+        def given_stream(self, value: Value | None) -> Value | None:
+            """A ``stream=`` argument."""
 
     def borrowed(self, value: Value, library: str, *, exchanged: bool) -> Value:
         """The same memory as another library's array; ``exchanged``: the two streams were put in order."""
@@ -101,16 +110,6 @@ class Interop(Library):
         if given:
             self.synchronize_stream(st, self.given_stream(stream), "cupy", call.site)
         return self.borrowed(memory, self.importing(call), exchanged=given)
-
-    # -- supplied by the arrays ----------------------------------------------------------------------------------
-
-    def pointee(self, value: Value) -> Value:
-        """The array that an address leads to."""
-        raise AssertionError
-
-    def given_stream(self, value: Value | None) -> Value | None:
-        """A ``stream=`` argument."""
-        raise AssertionError
 
 
 EXCHANGED = (("stream", Const(True)),)

@@ -7,39 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import libcst as cst
-from libcst import matchers
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import sequences
-from streamsafe.static.calls import MOST_ROUNDS, UNROLLED, Calls
-from streamsafe.static.effects import EACH, Site
-from streamsafe.static.expressions import MAX_CONDITIONS
+from streamsafe.static.effects import Site
+from streamsafe.static.loops import (
+    Loop,
+    Loops,
+)
 from streamsafe.static.source import FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import Key, State
 from streamsafe.static.values import (
     NONE,
     PLAIN,
     UNKNOWN,
-    Api,
     Clock,
     Const,
     Container,
-    Event,
-    Function,
-    Generator,
-    Instance,
     Name,
     Object,
     Opaque,
     Partial,
-    Stream,
     Tensor,
     Tuple,
-    Union,
     Value,
     alternatives,
     iterate,
@@ -49,23 +42,9 @@ from streamsafe.static.values import (
 if TYPE_CHECKING:
     from streamsafe.config import Models
 
-ROUNDS = 8
-SLOT_ROUNDS = 6
-"""Rounds that stand for a count whose end is not known, where the number picks a slot: twice round three slots."""
-MOST_SLOTS = 4
 CROWDED = 120
 """How many objects there may be before those that nothing leads to are forgotten."""
-MAX_FLAGS = 4
-"""How many attributes of an object may keep the calls of its methods apart."""
 MODULE = Name("module")
-
-
-@dataclass(eq=False)
-class Loop:
-    """The states that leave a loop's body early."""
-
-    breaks: list[State] = field(default_factory=list)
-    continues: list[State] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -94,7 +73,7 @@ class Activation:
     held: list[Value] = field(default_factory=list)
 
 
-class Interpreter(Calls):
+class Interpreter(Loops):
     """Interprets the functions of one file.
 
     Args:
@@ -147,15 +126,10 @@ class Interpreter(Calls):
         """Statements one after another; ``guarded`` by a handler, which may start after each of them."""
         handlers = self.activation.handlers if guarded else None
         for statement in statements:
-            if st.dead:
-                return
-            if isinstance(statement, cst.SimpleStatementLine):
-                for small in statement.body:
-                    if st.dead:
-                        return
-                    self.statement(small, st)
-            else:
-                self.statement(statement, st)
+            for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else (statement,):
+                if st.dead:
+                    return
+                self.statement(small, st)
             if handlers and not st.dead:
                 handlers[-1] = self.join(handlers[-1], st.copy())
 
@@ -360,410 +334,6 @@ class Interpreter(Calls):
         for item in getattr(pattern, "kwds", ()):
             self.capture_pattern(item.pattern, self.attribute(subject, item.key.value, st, item), st)
 
-    # -- loops ---------------------------------------------------------------------------------------------------
-
-    def loop(
-        self,
-        st: State,
-        enter: Callable[[State], State | None],
-        body: Callable[[State], None],
-        *,
-        at_least_once: bool = False,
-        node: cst.CSTNode | None = None,
-    ) -> None:
-        """Interpret a body until nothing new is learnt.
-
-        Args:
-            st: the state before; the state after, in place.
-            enter: prepares a round (test or next element) and returns the state that leaves instead, or None.
-            body: one round.
-            at_least_once: there is no way round the body.
-            node: the loop; where it holds no stream code one round stands for all.
-        """
-        if node is not None and not self.holds_stream_code(node):
-            self._one_round(st, enter, body, at_least_once=at_least_once)
-            return
-        head = st.copy()
-        leaves: list[State | None] = []
-        left: list[State | None] = []
-        period = 1
-        self.fixpoints += 1
-        self.rounds.append(set())
-        for round_ in range(self._rounds_allowed()):
-            left = []
-            current: State | None = head.copy()
-            for _ in range(period):
-                if current is None:
-                    break
-                current = self._round(current, enter, body, left)
-            if current is not None:
-                self.age(current, self.rounds[-1])
-            if round_ == 0:
-                # the first round stands by itself: what it starts from is not mixed with what a round leaves
-                leaves = left[1:] if at_least_once else left
-                if current is None:
-                    left = []
-                    break
-                head = current
-                continue
-            if round_ == 1 and current is not None and _swapped(head, current):
-                period = 2
-            new_head = self.join(head.copy(), current)
-            if new_head is None or new_head.same(head):
-                break
-            if period == 2 and round_ == 1:
-                continue
-            head = new_head
-        else:
-            last = head.copy()
-            left.append(enter(last))
-        self.fixpoints -= 1
-        made = self.rounds.pop()
-        if self.rounds:
-            self.rounds[-1] |= made
-        result: State | None = None
-        for state in (*leaves, *left):
-            result = self.join_apart(result, state)
-        self.settle(st, result)
-
-    def join_apart(self, first: State | None, second: State | None) -> State | None:
-        """Join two ways out of a loop; where names are exchanged, a condition keeps the two apart."""
-        if first is not None and second is not None and _swapped(first, second):
-            key = ("rounds", self.stack[-1].frame if self.stack else None)
-            known = self.conditions.get(key)
-            if known is None and len(self.conditions) < MAX_CONDITIONS:
-                known = self.conditions[key] = 1 << len(self.conditions)
-                self.mentions[known] = ()
-            if known is not None:
-                first, second = first.copy(), second.copy()
-                for state in (first, second):
-                    state.forget(known)
-                first.assume(Guard(known, 0))
-                second.assume(Guard(0, known))
-        return self.join(first, second)
-
-    def join_calls(self, first: State | None, end: State, before: State) -> State | None:
-        """Join what calls of an object's methods leave; where an attribute is None, false or empty after one and not
-        after another, a condition that stands for it keeps the two apart.
-
-        Args:
-            first: what other calls left.
-            end: what this one left.
-            before: what each of them started from.
-        """
-        if first is not None:
-            for key in _told_apart(first, end):
-                if key not in self.flags and len(self.flags) < MAX_FLAGS and len(self.conditions) < MAX_CONDITIONS:
-                    bit = self.flags[key] = self.conditions[("falsy", key)] = 1 << len(self.conditions)
-                    self.mentions[bit] = ()
-                    first = first.copy()
-                    self._decide(first, key, before)
-        for key in self.flags:
-            self._decide(end, key, before)
-        return self.join_apart(first, end)
-
-    def _decide(self, st: State, key: Key, before: State) -> None:
-        """A state is told how the condition comes out that stands for an attribute; unchanged it stands as it did."""
-        value, bit = st.store.get(key), self.flags[key]
-        if value is None or (isinstance(value, Union) and value == before.store.get(key)):
-            return
-        st.forget(bit)
-        kinds = {_falsy(v) for v in iterate(value)}
-        if kinds in ({True}, {False}):
-            st.assume(Guard(bit, 0) if kinds == {True} else Guard(0, bit))
-
-    def _one_round(
-        self,
-        st: State,
-        enter: Callable[[State], State | None],
-        body: Callable[[State], None],
-        *,
-        at_least_once: bool,
-    ) -> None:
-        left: list[State | None] = []
-        self.rounds.append(set())
-        end = self._round(st.copy(), enter, body, left)
-        made = self.rounds.pop()
-        if self.rounds:
-            self.rounds[-1] |= made
-        self.settle(st, self.joined([*(left[1:] if at_least_once else left), end]))
-
-    def holds_stream_code(self, node: cst.CSTNode) -> bool:
-        """Whether a loop mentions streams, copies or clocks, or a function of the file that does."""
-        known = self.loops_with_streams.get(id(node))
-        if known is None:
-            known = self.loops_with_streams[id(node)] = self.is_stream_code(names_in(node))
-        return known
-
-    def _rounds_allowed(self) -> int:
-        """Fewer for loops inside loops, whose bodies are interpreted again in each round outside."""
-        if self.is_exhausted():
-            return 1
-        return max(2, ROUNDS >> (len(self.rounds) - 1))
-
-    def _round(
-        self,
-        current: State,
-        enter: Callable[[State], State | None],
-        body: Callable[[State], None],
-        left: list[State | None],
-    ) -> State | None:
-        """One round; the states that leave the loop are added to ``left``, how it would have ended before it first."""
-        loop = Loop()
-        self.activation.loops.append(loop)
-        left.append(enter(current))
-        if not current.dead:
-            body(current)
-        self.activation.loops.pop()
-        left.extend(loop.breaks)
-        end = self.joined([current, *loop.continues])
-        return end.copy() if end is not None else None
-
-    def _while(self, node: cst.While, st: State) -> None:
-        def enter(current: State) -> State | None:
-            outcomes = self.test(node.test, current, track=False)
-            leaves = current.copy()
-            self.enter_branch(node.test, outcomes, True, current)
-            self.enter_branch(node.test, outcomes, False, leaves)
-            return None if leaves.dead else leaves
-
-        if not self._drained(node, st):
-            self.loop(st, enter, lambda current: self.suite(node.body, current), node=node)
-        if node.orelse is not None and not st.dead:
-            self.suite(node.orelse.body, st)
-
-    def _drained(self, node: cst.While, st: State) -> bool:
-        """Interpret rounds one by one where lists whose length is known say when the loop ends; whether it did."""
-        endless = isinstance(node.test, (cst.Name, cst.Integer))
-        if endless and not matchers.findall(node.body, matchers.Break() | matchers.Return()):
-            return False
-        trial = st.copy()
-        before = sequences.lengths(trial)
-        if not before:
-            return False
-        loop = Loop()
-        returns = len(self.activation.returns)
-        self.activation.loops.append(loop)
-        ended = False
-        for number in range(UNROLLED):
-            outcomes = self.test(node.test, trial, track=False)
-            if len(outcomes) != 1:
-                break
-            ended = not outcomes[0][0]
-            if ended:
-                break
-            loop.continues.clear()
-            with self.round_apart(node, number, 2):
-                self.suite(node.body, trial)
-            self.settle(trial, self.joined([trial, *loop.continues]))
-            ended = trial.dead
-            if ended or sequences.lengths(trial) == before:
-                break
-        self.activation.loops.pop()
-        if not ended:
-            del self.activation.returns[returns:]
-            return False
-        self.settle(trial, self.joined([trial, *loop.breaks]))
-        st.become(trial)
-        return True
-
-    def _for(self, node: cst.For, st: State) -> None:
-        iterable = self.eval(node.iter, st)
-        self.iterate_over(
-            iterable,
-            st,
-            node,
-            lambda item, current: (
-                self.assign(node.target, item, current, node),
-                self.suite(node.body, current),
-            ),
-            at_least_once=self.never_empty(node.iter, iterable),
-        )
-        if node.orelse is not None and not st.dead:
-            self.suite(node.orelse.body, st)
-
-    def iterate_over(
-        self,
-        iterable: Value,
-        st: State,
-        node: cst.CSTNode,
-        body: Callable[[Value, State], object],
-        *,
-        at_least_once: bool = False,
-    ) -> None:
-        """Walk an iterable: a generator of the file runs up to each yield, anything else gives elements."""
-        if isinstance(iterable, Generator):
-            self.run_generator(iterable, st, node, lambda value, current: (body(value, current), NONE)[1])
-            return
-        if isinstance(iterable, Partial) and iterable.args and isinstance(iterable.args[0], Generator):
-            if iterable.function == Api("builtins.enumerate"):
-                self._enumerated(iterable, st, node, body)
-                return
-        if isinstance(iterable, Instance):
-            self._walk_instance(iterable, st, node, body)
-            return
-        items = self.literal_items(iterable, st) if _index_matters(node, iterable) else None
-        if items is not None:
-            self.activation.held.append(Tuple(tuple(items)))
-            self._unrolled(items, st, node, body)
-            self.activation.held.pop()
-            return
-        threads = self.iteration_starts(iterable, st, self.site(node))
-
-        count = self.count_of(iterable)
-        outcomes = [] if count is None else self.condition(("truth", count.name), (count.name,), st, True)
-
-        first = True
-
-        def enter(current: State) -> State | None:
-            nonlocal first
-            leaves = current.copy()
-            for outcome, guard in outcomes if first else ():
-                (current if outcome else leaves).assume(guard)
-            if first and len(outcomes) == 1:
-                (leaves if outcomes[0][0] else current).dead = True
-            first = False
-            return None if leaves.dead else leaves
-
-        def round_(current: State) -> None:
-            body(self.next_item(iterable, current, node), current)
-
-        self.activation.held.append(iterable)
-        if (self.numbering or _picks_slots(node, iterable)) and self.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
-            self._numbered(iterable, st, node, enter, body, at_least_once=at_least_once)
-        else:
-            self.loop(st, enter, round_, at_least_once=at_least_once, node=node)
-        self.activation.held.pop()
-        st.threads = st.threads - threads
-
-    def _enumerated(
-        self, iterable: Partial, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
-    ) -> None:
-        """``enumerate`` of a generator of the file: numbers are known as long as its own rounds are."""
-        loops = self.fixpoints
-        count = 0
-
-        def consumer(value: Value, state: State) -> Value:
-            nonlocal count
-            number: Value = Const(count) if self.fixpoints == loops else Opaque(self.fresh(node, state, "index"))
-            count += 1
-            inner, self.numbering = self.numbering, False
-            body(Tuple((number, value)), state)
-            self.numbering = inner
-            return NONE
-
-        generator = iterable.args[0]
-        assert isinstance(generator, Generator)
-        numbering, self.numbering = self.numbering, _picks_slots(node, iterable)
-        self.run_generator(generator, st, node, consumer)
-        self.numbering = numbering
-
-    def _walk_instance(
-        self, instance: Instance, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
-    ) -> None:
-        """``for x in instance``: what ``__iter__`` gives is walked, or ``__next__`` is called until it raises."""
-        enter = self.find_method(instance.unit, "__iter__")
-        following = self.find_method(instance.unit, "__next__")
-        if enter is not None and not any(a.unit is enter for a in self.stack):
-            given = self.call_function(Function(enter, None, instance), [], {}, st, node)
-            if given != instance:
-                if not st.dead:
-                    self.iterate_over(given, st, node, body)
-                return
-
-        def round_(current: State) -> None:
-            value: Value = UNKNOWN
-            if following is not None:
-                value = self.call_function(Function(following, None, instance), [], {}, current, node)
-            if not current.dead:
-                body(value, current)
-
-        if not self._exhausted(st, node, round_):
-            self.loop(st, lambda current: current.copy(), round_)
-
-    def _exhausted(self, st: State, node: cst.CSTNode, round_: Callable[[State], None]) -> bool:
-        """Walk an instance round by round where lists whose length is known say when it raises; whether it did."""
-        trial = st.copy()
-        loop = Loop()
-        self.activation.loops.append(loop)
-        ended = False
-        stalled = 0
-        for number in range(UNROLLED):
-            before = trial.copy()
-            loop.continues.clear()
-            with self.round_apart(node, number, 2):
-                round_(trial)
-            self.settle(trial, self.joined([trial, *loop.continues]))
-            ended = trial.dead
-            if ended:
-                loop.breaks.append(before)
-                break
-            stalled = stalled + 1 if sequences.lengths(trial) == sequences.lengths(before) else 0
-            if stalled > 1:
-                break
-        self.activation.loops.pop()
-        if ended:
-            self.settle(st, self.joined(loop.breaks))
-        return ended
-
-    def _numbered(
-        self,
-        iterable: Value,
-        st: State,
-        node: cst.CSTNode,
-        enter: Callable[[State], State | None],
-        body: Callable[[Value, State], object],
-        *,
-        at_least_once: bool,
-    ) -> None:
-        """A count that picks slots goes round them: a few rounds with known numbers stand for however many there are."""
-        if not isinstance(iterable, Partial):
-            iterable = Partial(Api("builtins.iter"), (iterable,), ())
-        enumerated = iterable.function == Api("builtins.enumerate")
-        bounds = iterable.args[1:2] if enumerated else iterable.args[:1] if len(iterable.args) > 1 else ()
-        first = bounds[0].value if bounds and isinstance(bounds[0], Const) else 0
-        skipped = enter(st)
-        loop = Loop()
-        self.activation.loops.append(loop)
-        self.rounds.append(set())
-        self.counting += 1
-        for number in range(SLOT_ROUNDS):
-            before = st.copy()
-            loop.continues.clear()
-            with self.round_apart(node, number, SLOT_ROUNDS):
-                item: Value = Const(number + (first if type(first) is int else 0))
-                if iterable.function not in (Api("builtins.range"), Api("builtins.enumerate")):
-                    item = self.next_item(iterable, st, node)
-                if enumerated:
-                    item = Tuple((item, self.next_item(iterable.args[0], st, node)))
-                body(item, st)
-            self.settle(st, self.joined([st, *loop.continues]))
-            if st.dead:
-                st.become(before)
-                break
-            self.age(st, {name for name in self.rounds[-1] if name.site == EACH})
-        self.counting -= 1
-        made = self.rounds.pop()
-        if self.rounds:
-            self.rounds[-1] |= made
-        self.activation.loops.pop()
-        self.settle(st, self.joined([st, *loop.breaks, None if at_least_once else skipped]))
-
-    def _unrolled(
-        self, items: Sequence[Value], st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
-    ) -> None:
-        loop = Loop()
-        self.activation.loops.append(loop)
-        for number, item in enumerate(items):
-            if st.dead:
-                break
-            loop.continues.clear()
-            with self.round_apart(node, number, len(items)):
-                body(item, st)
-            self.settle(st, self.joined([st, *loop.continues]))
-        self.activation.loops.pop()
-        self.settle(st, self.joined([st, *loop.breaks]))
-
     # -- try and with --------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -882,106 +452,6 @@ class Interpreter(Calls):
         return UNKNOWN
 
 
-def _picks_slots(node: cst.CSTNode, iterable: Value) -> bool:
-    """Whether a loop's number, or what is computed from it, is an index, as where slots are used in turn."""
-    if not (isinstance(node, cst.For) and isinstance(iterable, Partial) and isinstance(iterable.function, Api)):
-        return False
-    target: cst.CSTNode = node.target
-    if iterable.function.name == "builtins.enumerate" and isinstance(target, cst.Tuple) and target.elements:
-        target = target.elements[0].value
-    elif iterable.function.name != "builtins.range":
-        return False
-    if not isinstance(target, cst.Name):
-        return False
-    names = {target.value}
-    mentions = matchers.OneOf(matchers.Name(target.value))
-    for assigned in matchers.findall(node.body, matchers.Assign(targets=[matchers.AssignTarget(matchers.Name())])):
-        assert isinstance(assigned, cst.Assign)
-        if matchers.findall(assigned.value, mentions):
-            names.add(assigned.targets[0].target.value)  # type: ignore[attr-defined]
-    for division in matchers.findall(node.body, matchers.BinaryOperation(operator=matchers.Modulo())):
-        assert isinstance(division, cst.BinaryOperation)
-        if isinstance(division.right, cst.Integer) and int(division.right.value, 0) > MOST_SLOTS:
-            return False  # now and then: which rounds these are does not matter
-    return any(
-        matchers.findall(element, matchers.MatchIfTrue(lambda n: isinstance(n, cst.Name) and n.value in names))
-        for subscript in matchers.findall(node.body, matchers.Subscript())
-        for element in subscript.slice  # type: ignore[attr-defined]
-    )
-
-
-def _index_matters(node: cst.CSTNode, iterable: Value) -> bool:
-    """Whether the rounds of a count differ: its number is used."""
-    if not (isinstance(node, cst.For) and isinstance(node.target, cst.Name)):
-        return True
-    if not (isinstance(iterable, Partial) and iterable.function == Api("builtins.range")):
-        return True
-    return bool(matchers.findall(node.body, matchers.Name(node.target.value)))
-
-
-def _falsy(value: Value) -> bool:
-    return isinstance(value, Const) and value.value is not ... and not value.value
-
-
-def _told_apart(first: State, second: State) -> list[Key]:
-    """Attributes that are a false constant in one of two states and something else in the other."""
-    found: list[Key] = []
-    for owner, table in first.store.objects.items():
-        other = second.store.objects.get(owner)
-        if other is None or other is table:
-            continue
-        for key, value in table.items():
-            against = other.get(key)
-            if against is None or against is value or (isinstance(key, str) and key.startswith("@")):
-                continue
-            if {_falsy(v) for v in iterate(value)} ^ {_falsy(v) for v in iterate(against)} == {True, False}:
-                found.append((owner, key))
-    return found
-
-
-_FIELDS: dict[type[cst.CSTNode], tuple[str, ...]] = {}
-
-
-def names_in(node: cst.CSTNode) -> set[str]:
-    """Every identifier in a piece of syntax."""
-    found: set[str] = set()
-    stack: list[object] = [node]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, (list, tuple)):
-            stack.extend(item)
-        elif isinstance(item, cst.Name):
-            found.add(item.value)
-        elif isinstance(item, cst.CSTNode):
-            kind = type(item)
-            names = _FIELDS.get(kind)
-            if names is None:
-                names = _FIELDS[kind] = tuple(
-                    f.name
-                    for f in fields(item)
-                    if not f.name.startswith(("whitespace", "leading", "trailing", "lines", "lpar", "rpar", "comma", "dot"))
-                )
-            stack.extend(getattr(item, name) for name in names)
-    return found
-
-
-def _swapped(before: State, after: State) -> bool:
-    """Whether a round exchanges what two names hold: then two rounds make a whole."""
-    moved = {
-        (owner, key): value
-        for owner, table in before.store.objects.items()
-        if after.store.objects.get(owner) is not table
-        for key, value in table.items()
-        if isinstance(value, (Tensor, Opaque, Stream, Event)) and after.store.get((owner, key), value) != value
-    }
-    return any(
-        after.store.get(key) == other and after.store.get(other_key) == value
-        for key, value in moved.items()
-        for other_key, other in moved.items()
-        if key != other_key
-    )
-
-
 _STATEMENTS: dict[type[cst.CSTNode], Callable[..., None]] = {
     cst.Expr: Interpreter._expr,
     cst.Assign: Interpreter._assign,
@@ -1005,4 +475,3 @@ _STATEMENTS: dict[type[cst.CSTNode], Callable[..., None]] = {
     cst.TryStar: Interpreter._try,
     cst.With: Interpreter._with,
 }
-

@@ -55,19 +55,17 @@ def apply_model(interpreter: Calls, model: Model, call: Call, st: State) -> Valu
                 interpreter.wait_event(st, value, stream, library, call.site)
             elif isinstance(value, (Stream, Opaque)):
                 waiter = stream if stream is not None else interpreter.current(st, library)
-                interpreter.wait_stream(
-                    st, waiter, interpreter.as_stream(value, library), library, call.site
-                )
+                interpreter.wait_stream(st, waiter, interpreter.as_stream(value, library), library, call.site)
     for names, writes in ((model.reads, False), (model.writes, True)):
         for name in names:
-            value = argument(name)
-            if value is None:
+            given_here = argument(name)
+            if given_here is None:
                 continue
             if model.host:
-                interpreter.host_access(st, value, call.site, text, writes=writes)
+                interpreter.host_access(st, given_here, call.site, text, writes=writes)
             else:
                 interpreter.access(
-                    st, value, call.site, text, writes=writes, library=library, stream=stream
+                    st, given_here, call.site, text, writes=writes, library=library, stream=stream
                 )
     for name in model.records:
         for value in iterate(argument(name) or UNKNOWN):
@@ -84,9 +82,7 @@ def apply_model(interpreter: Calls, model: Model, call: Call, st: State) -> Valu
             if isinstance(value, Event):
                 interpreter.synchronize_event(st, value, call.site)
             elif isinstance(value, (Stream, Opaque)):
-                interpreter.synchronize_stream(
-                    st, interpreter.as_stream(value, library), library, call.site
-                )
+                interpreter.synchronize_stream(st, interpreter.as_stream(value, library), library, call.site)
     return _returned(interpreter, model, call, st, text, library, stream, argument(model.returns))
 
 

@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterable
 
+from streamsafe.order.symbolic import Made, Order
 from streamsafe.static import sequences
 from streamsafe.static.arrays import PINNED_POOL
 from streamsafe.static.effects import AMBIENT, GRADIENTS, HOOK, Assumed, Detail, Finding, Release
-from streamsafe.order.symbolic import Made, Order
-from streamsafe.static.calls import COMMON_METHODS, FILE_STEPS
+from streamsafe.static.functions import COMMON_METHODS
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.source import ClassUnit, Definition, FunctionUnit, SourceFile
 from streamsafe.static.state import State
@@ -35,7 +35,9 @@ STREAMS = re.compile(
     r"[Ss]tream\b(?!\s*=\s*(?:True|False)\b)|_stream\b|wait_event|record_event|CUDAGraph|cuda\.graph\b|\.graph\("
     r"|begin_capture|capture_begin|make_graphed|elapsed_time|async_op|pinned|pin_memory|\bEvent\("
 )
-COPIES = re.compile(r"non_blocking[\"']?\s*[=:](?!=)\s*(?!False\b)|blocking\s*=\s*False|(?:to|cuda|copy_)\([^)\n]*,\s*True\s*[,)]")
+COPIES = re.compile(
+    r"non_blocking[\"']?\s*[=:](?!=)\s*(?!False\b)|blocking\s*=\s*False|(?:to|cuda|copy_)\([^)\n]*,\s*True\s*[,)]"
+)
 CLOCKS = re.compile(r"perf_counter|time\.time\(|monotonic|default_timer")
 LEVELS = ((STREAMS, 3), (COPIES, 3), (CLOCKS, 2))
 """What makes a function concern us, and how many calls up its callers do too."""
@@ -69,9 +71,15 @@ class Roots:
         words |= set(self.models) | {
             name
             for name, statements in self.file.bindings.items()
-            if any(HANDLE.search(self.file.segment(s)) for s in statements if isinstance(s, (ast.Assign, ast.AnnAssign)))
+            if any(
+                HANDLE.search(self.file.segment(s))
+                for s in statements
+                if isinstance(s, (ast.Assign, ast.AnnAssign))
+            )
         }
-        interpreter.is_stream_code = lambda names: not words.isdisjoint(names) or any(map(STREAM_NAME.search, names))
+        interpreter.is_stream_code = lambda names: (
+            not words.isdisjoint(names) or any(map(STREAM_NAME.search, names))
+        )
         interpreter.concerned = self.concerned | self._with_callers(self._matching(TOUCHES), 1)
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
@@ -148,7 +156,9 @@ class Roots:
 
     @staticmethod
     def _decorators(node: ast.AST) -> set[str]:
-        return {n.id for d in getattr(node, "decorator_list", ()) for n in ast.walk(d) if isinstance(n, ast.Name)}
+        return {
+            n.id for d in getattr(node, "decorator_list", ()) for n in ast.walk(d) if isinstance(n, ast.Name)
+        }
 
     def _speaks_of(self, definition: Definition, common: dict[str, set[str]]) -> bool:
         """Whether a function calls a method of a common name and names a class that has it."""
@@ -172,7 +182,8 @@ class Roots:
             re.escape(name)
             for name, statements in self.file.bindings.items()
             if any(
-                isinstance(s, (ast.Assign, ast.AnnAssign)) and HANDLE.search(self.file.segment(s)) for s in statements
+                isinstance(s, (ast.Assign, ast.AnnAssign)) and HANDLE.search(self.file.segment(s))
+                for s in statements
             )
         ]
         return re.compile(rf"\b(?:{'|'.join(names)})\b") if names else None
@@ -287,7 +298,11 @@ class Roots:
         interpreter.recorded_siblings = set()
         for made, ways in list(st.order.iterate()):
             buffer = made.buffer
-            if not isinstance(buffer, Name) or made.timeline == AMBIENT or not isinstance(made.timeline, Name):
+            if (
+                not isinstance(buffer, Name)
+                or made.timeline == AMBIENT
+                or not isinstance(made.timeline, Name)
+            ):
                 continue
             given = "consumes initial gradient" in made.detail.tags  # type: ignore[attr-defined]
             sibling = buffer.parent is not None and (buffer.parent.base(), made.timeline) in siblings
@@ -323,11 +338,13 @@ class Roots:
             )
 
     def _unrecorded_gradients(self, st: State, entry: str) -> None:
-        """Initial gradients that were released while backward() may still read them: no next allocation need be seen."""
+        """Initial gradients released while backward() may still read them: no next allocation need be seen."""
         interpreter = self.interpreter
         for made, ways in list(st.order.iterate()):
             detail: Detail = made.detail  # type: ignore[assignment]
-            if not (isinstance(made.buffer, tuple) and made.buffer[0] == "pool" and isinstance(made.part, Release)):
+            if not (
+                isinstance(made.buffer, tuple) and made.buffer[0] == "pool" and isinstance(made.part, Release)
+            ):
                 continue
             bit = interpreter.carriers.bit(made.buffer[1])
             if all(way.carriers & bit for way in ways):
@@ -393,7 +410,10 @@ class Roots:
     # -- classes -------------------------------------------------------------------------------------------------
 
     def _class(self, name: str, *, nobody: bool) -> None:
-        """With ``nobody``, methods that are called by name somewhere but were never reached. Each method starts from what ``__init__`` and any other method may have left on ``self``."""
+        """Each method starts from what ``__init__`` and any other method may have left on ``self``.
+
+        With ``nobody``: methods that are called by name somewhere but were never reached.
+        """
         interpreter = self.interpreter
         unit = interpreter.unit(name)
         if not isinstance(unit, ClassUnit):
@@ -488,7 +508,9 @@ class Roots:
 
     def _protocol_methods(self, unit: ClassUnit, *, nobody: bool) -> list[FunctionUnit]:
         called: set[str] = set()
-        others = [d for q, ds in self.file.definitions.items() if q.partition(".")[0] != unit.name for d in ds]
+        others = [
+            d for q, ds in self.file.definitions.items() if q.partition(".")[0] != unit.name for d in ds
+        ]
         mentioned = any(unit.name in d.calls for d in others)
         for qualname, definitions in self.file.definitions.items():
             inside = qualname.partition(".")[0] == unit.name
@@ -497,7 +519,9 @@ class Roots:
                     names = {name for name in d.calls if name != d.node.name}
                     # where nobody else speaks of the class, a call of a common name is of something else
                     called |= names if inside or mentioned else names - COMMON_METHODS
-        methods = [m for m in self._all_methods(unit) if m.name not in ("__init__", "__new__", "__del__", "__repr__")]
+        methods = [
+            m for m in self._all_methods(unit) if m.name not in ("__init__", "__new__", "__del__", "__repr__")
+        ]
         shared = self._shared_attributes(unit)
         concerned = [m for m in methods if m.qualname in self.concerned or self._touches(m, shared)]
         own: set[str] = set()
@@ -520,7 +544,10 @@ class Roots:
 
     @staticmethod
     def _entry(method: FunctionUnit) -> bool:
-        return method.name in ("forward", "__call__", "__iter__", "__next__", "backward") and not method.is_property
+        return (
+            method.name in ("forward", "__call__", "__iter__", "__next__", "backward")
+            and not method.is_property
+        )
 
     def _shared_attributes(self, unit: ClassUnit) -> set[str]:
         """Attributes that stream code of a class assigns, waits for, fills or hands on."""
@@ -530,7 +557,11 @@ class Roots:
                 continue
             for definition in self.file.definitions.get(method.qualname, ()):
                 for node in ast.walk(definition.node):
-                    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                    if (
+                        isinstance(node, ast.Attribute)
+                        and isinstance(node.value, ast.Name)
+                        and node.value.id == "self"
+                    ):
                         found.add(node.attr)
         return found - set(unit.methods)
 
@@ -577,7 +608,9 @@ class Roots:
             st.current = {"torch": Stream(HOOK)}
             bits = interpreter.carriers.bit(HOOK)
             del bits
-            detail = Detail("backward()", "the gradient", Assumed.NOTHING, frozenset({"backward", "hook"}), "autograd")
+            detail = Detail(
+                "backward()", "the gradient", Assumed.NOTHING, frozenset({"backward", "hook"}), "autograd"
+            )
             unit = function.unit
             interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
             site = interpreter.site(unit.node)
@@ -586,7 +619,9 @@ class Roots:
             args: list[Value] = [Tensor(GRADIENTS)] if tensor_hook else []
             receiver = function.receiver
             if receiver is not None:
-                interpreter.protocol_roots = [receiver.name] if isinstance(receiver, (Instance, Opaque)) else []
+                interpreter.protocol_roots = (
+                    [receiver.name] if isinstance(receiver, (Instance, Opaque)) else []
+                )
             self._run(function, args, st, f"hook {unit.qualname}")
             if not st.dead:
                 # autograd goes on to allocate gradients on that stream

@@ -26,8 +26,13 @@ def items(st: State, container: Container) -> list[Value] | None:
     count = length(st, container)
     if count is None:
         return None
-    found = [st.store.get((container.name, position)) for position in range(count)]
-    return None if None in found else found
+    found = []
+    for position in range(count):
+        value = st.store.get((container.name, position))
+        if value is None:
+            return None
+        found.append(value)
+    return found
 
 
 def put(st: State, container: Container, values: list[Value]) -> None:

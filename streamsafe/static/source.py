@@ -14,14 +14,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import libcst as cst
 
     from streamsafe.order.hazard import Span
 
-AstFunction = Union[ast.FunctionDef, ast.AsyncFunctionDef]
+AstFunction = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
@@ -216,9 +216,15 @@ class SourceFile:
             elif isinstance(statement, (ast.Import, ast.ImportFrom)):
                 self._import(statement)
         for top in self.statements:
-            names = {
-                node.id for node in ast.walk(top) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-            } if not isinstance(top, _SCOPES) else set()
+            names = (
+                {
+                    node.id
+                    for node in ast.walk(top)
+                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+                }
+                if not isinstance(top, _SCOPES)
+                else set()
+            )
             for name in names:
                 self.bindings[name].append(top)
         for top in self.statements:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple, overload
 
 from streamsafe.order.symbolic import ALWAYS, Guard, Made, Order
 from streamsafe.static.values import Name, Opaque, Value, rename_part, union
@@ -53,7 +53,11 @@ class Store:
         self.objects.pop(owner, None)
         self._own.discard(owner)
 
-    def get(self, key: Key, default: Any = None) -> Any:
+    @overload
+    def get(self, key: Key) -> Value | None: ...
+    @overload
+    def get(self, key: Key, default: Value) -> Value: ...
+    def get(self, key: Key, default: Value | None = None) -> Value | None:
         """The value under an owner and a key."""
         table = self.objects.get(key[0])
         return default if table is None else table.get(key[1], default)
@@ -70,7 +74,11 @@ class Store:
         if not table:
             self.drop(key[0])
 
-    def pop(self, key: Key, default: Any = None) -> Any:
+    @overload
+    def pop(self, key: Key, default: None) -> Value | None: ...
+    @overload
+    def pop(self, key: Key, default: Value) -> Value: ...
+    def pop(self, key: Key, default: Value | None) -> Value | None:
         """Take a value out."""
         if key not in self:
             return default
@@ -266,7 +274,9 @@ class State:
                 merged = dict(known)
                 for key, value in changed.items():
                     old = merged.get(key)
-                    merged[key] = value if old is None or old == value else union([(old, ALWAYS), (value, ALWAYS)])
+                    merged[key] = (
+                        value if old is None or old == value else union([(old, ALWAYS), (value, ALWAYS)])
+                    )
                 changed = merged
             renamed.put(new_owner, changed)
         self.store = renamed
@@ -281,15 +291,15 @@ class State:
                 members=frozenset(map(renaming, self.capture.members)),
                 graph=renaming(self.capture.graph) if self.capture.graph else None,
             )
-        self.graphs = {
-            renaming(g): frozenset(map(renaming, inputs)) for g, inputs in self.graphs.items()
-        }
+        self.graphs = {renaming(g): frozenset(map(renaming, inputs)) for g, inputs in self.graphs.items()}
         self.rebound = frozenset(
             Rebound((renaming(r.key[0]), r.key[1]), r.site, renaming(r.graph)) for r in self.rebound
         )
 
     @staticmethod
-    def _rename_order(order: Order, renaming: Callable[[Name], Name], concerns: Callable[[Name], bool]) -> None:
+    def _rename_order(
+        order: Order, renaming: Callable[[Name], Name], concerns: Callable[[Name], bool]
+    ) -> None:
         moves = []
         for carrier in order.carriers.known():
             if isinstance(carrier, Name) and concerns(carrier):
@@ -329,11 +339,13 @@ class State:
             if table:
                 joined.store.put(owner, table)
         for library in {**first.current, **second.current}:
-            left, right = first.current.get(library), second.current.get(library)
-            if left is None or right is None or left == right:
-                joined.current[library] = left or right  # type: ignore[assignment]
+            one, other = first.current.get(library), second.current.get(library)
+            if one is None or other is None or one == other:
+                only = one or other
+                assert only is not None
+                joined.current[library] = only
             else:
-                joined.current[library] = union([(left, first_only), (right, second_only)])
+                joined.current[library] = union([(one, first_only), (other, second_only)])
         if first.capture or second.capture:
             joined.capture = _join_captures(first.capture, first_only, second.capture, second_only)
             outside = first.eager or first.order, second.eager or second.order

@@ -10,12 +10,12 @@ import libcst as cst
 from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import apis
+from streamsafe.static.conditions import Outcomes
 from streamsafe.static.effects import AMBIENT, GRADIENTS, Assumed, Detail, Site
-from streamsafe.static.expressions import Expressions, Outcomes
+from streamsafe.static.expressions import Expressions
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     NONE,
-    PLAIN,
     UNKNOWN,
     Clock,
     Const,
@@ -323,14 +323,24 @@ class Tensors(Expressions):
         return result
 
     def to_device(
-        self, st: State, source: Value, outcomes: Outcomes, site: Site, text: str, kind: str, *, opaque: bool = False
+        self,
+        st: State,
+        source: Value,
+        outcomes: Outcomes,
+        site: Site,
+        text: str,
+        kind: str,
+        *,
+        opaque: bool = False,
     ) -> Value:
         """``x.to("cuda", non_blocking=...)``: reads the source, gives a tensor written on the current stream."""
         library = self.library_of(st, [source])
         places = {self.place(st, v) for v in iterate(source) if isinstance(v, Object)}
         asynchronous = any(outcome for outcome, _ in outcomes)
         strided = any(isinstance(v, Tensor) and v.strided for v in iterate(source))
-        if (places and places <= ({"pageable", "pinned"} if strided else {"pageable"})) or any(isinstance(v, Tensor) and v.numpy for v in iterate(source)):
+        if (places and places <= ({"pageable", "pinned"} if strided else {"pageable"})) or any(
+            isinstance(v, Tensor) and v.numpy for v in iterate(source)
+        ):
             self.hand_to_host(st, [source], site, text)  # staged before return (TM-03)
             if st.capture is not None:
                 self.sync_in_capture(st, site, f"{text} from pageable memory")
@@ -356,7 +366,9 @@ class Tensors(Expressions):
             self.wait_where_blocking(st, outcomes, library, site)
         return result
 
-    def copy_into(self, st: State, target: Value, source: Value, outcomes: Outcomes, site: Site, text: str) -> None:
+    def copy_into(
+        self, st: State, target: Value, source: Value, outcomes: Outcomes, site: Site, text: str
+    ) -> None:
         """``target.copy_(source, non_blocking=...)`` (TM-06, TM-07, TM-01, TM-03)."""
         library = self.library_of(st, [target, source])
         asynchronous = any(outcome for outcome, _ in outcomes)
@@ -365,8 +377,12 @@ class Tensors(Expressions):
         host_target = bool(targets) and all(self.is_host(st, v) for v in targets)
         host_source = bool(sources) and all(self.is_host(st, v) for v in sources)
         device_source = any(self.place(st, v) == "device" for v in sources)
-        filled = host_target and not asynchronous and not device_source  # staging memory is filled from the host
-        if (host_target and (host_source or not sources)) or (filled and not any(self.is_tensor_value(st, v) for v in sources)):
+        filled = (
+            host_target and not asynchronous and not device_source
+        )  # staging memory is filled from the host
+        if (host_target and (host_source or not sources)) or (
+            filled and not any(self.is_tensor_value(st, v) for v in sources)
+        ):
             self.hand_to_host(st, [source], site, text)
             self.host_access(st, target, site, text, writes=True)
             return
@@ -377,7 +393,9 @@ class Tensors(Expressions):
             assumed = Assumed.NOTHING if pinned else Assumed.POSSIBLE
             if not asynchronous:
                 self.sync_in_capture(st, site, text)
-            self.access(st, source, site, text, writes=False, library=library, tags=frozenset({"copy source"}))
+            self.access(
+                st, source, site, text, writes=False, library=library, tags=frozenset({"copy source"})
+            )
             self.access(
                 st, target, site, text, writes=True, library=library, tags=frozenset({"d2h"}), assumed=assumed
             )
@@ -405,7 +423,7 @@ class Tensors(Expressions):
     # -- gradients -----------------------------------------------------------------------------------------------
 
     def backward(self, st: State, gradients: list[Value], site: Site, text: str) -> None:
-        """A backward pass: the roots wait for the caller's stream, the caller's stream for the leaves (TA-02, TA-04)."""
+        """A backward pass: roots wait for the caller's stream, the caller's stream for the leaves (TA-02, TA-04)."""
         for gradient in gradients:
             for target, guard in self.tensors(st, gradient):
                 if self.is_host(st, target):

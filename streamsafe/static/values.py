@@ -1,8 +1,8 @@
 """What an expression may stand for: the value domain of the interpreter.
 
-Objects are named by where they are made (site), through which calls (path) and by age: the newest object of a site, the
-one of the round before, or *older* ones, of which there may be many. Attributes and elements of objects that are not seen made are named by their
-parent: ``x.grad`` and ``x.grad`` are one object as long as nothing is assigned to it.
+Objects are named by where they are made (site), through which calls (path) and by age: the newest object of a site,
+the one of the round before, or *older* ones, of which there may be many. Attributes and elements of objects that are
+not seen made are named by their parent: ``x.grad`` and ``x.grad`` are one object as long as nothing is assigned to it.
 """
 
 from __future__ import annotations
@@ -118,7 +118,11 @@ class Const(Value):
     value: Any
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Const) and type(self.value) is type(other.value) and bool(self.value == other.value)
+        return (
+            isinstance(other, Const)
+            and type(self.value) is type(other.value)
+            and bool(self.value == other.value)
+        )
 
     def __hash__(self) -> int:
         return hash(self.value)
@@ -312,7 +316,7 @@ class Tuple(Value):
 
     def rename(self, renaming: Renaming) -> Value:
         items = tuple(v.rename(renaming) for v in self.items)
-        return self if all(a is b for a, b in zip(items, self.items)) else Tuple(items)
+        return self if all(a is b for a, b in zip(items, self.items, strict=True)) else Tuple(items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +341,7 @@ class Union(Value):
 
     def rename(self, renaming: Renaming) -> Value:
         renamed = [(v.rename(renaming), g) for v, g in self.alternatives]
-        if all(new is old for (new, _), (old, _) in zip(renamed, self.alternatives)):
+        if all(new is old for (new, _), (old, _) in zip(renamed, self.alternatives, strict=True)):
             return self
         return union(renamed)
 
@@ -361,8 +365,10 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
     if len(merged) > MAX_ALTERNATIVES:
         rows = [v.items for v in merged if isinstance(v, Tuple)]
         if len(rows) == len(merged) and len({len(row) for row in rows}) == 1:
-            return Tuple(tuple(union((item, ALWAYS) for item in column) for column in zip(*rows, strict=True)))
-        kept = {v: g for v, g in merged.items() if isinstance(v, (Stream, Event, Tensor))}
+            return Tuple(
+                tuple(union((item, ALWAYS) for item in column) for column in zip(*rows, strict=True))
+            )
+        kept: dict[Value, Guard] = {v: g for v, g in merged.items() if isinstance(v, (Stream, Event, Tensor))}
         if not kept or len(kept) > 3 * MAX_ALTERNATIVES:
             return UNKNOWN
         merged = kept

@@ -1,0 +1,389 @@
+"""Attributes, and assignment to names, attributes and elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from streamsafe.order.symbolic import ALWAYS
+from streamsafe.static import apis, parts, sequences
+from streamsafe.static.containers import Containers, _key
+from streamsafe.static.effects import GRADIENTS, Site
+from streamsafe.static.source import ClassUnit, FunctionUnit, Slice
+from streamsafe.static.state import State
+from streamsafe.static.values import (
+    NONE,
+    PLAIN,
+    POINTER,
+    UNKNOWN,
+    Api,
+    Class,
+    Const,
+    Container,
+    Device,
+    Event,
+    Function,
+    Instance,
+    Method,
+    Name,
+    Object,
+    Opaque,
+    Partial,
+    Stream,
+    Tensor,
+    Union,
+    Value,
+    alternatives,
+    iterate,
+    union,
+)
+
+if TYPE_CHECKING:
+    from streamsafe.static.interpreter import Activation
+
+
+class Attributes(Containers):
+    """Attributes, and assignment to names, attributes and elements."""
+
+    if TYPE_CHECKING:  # further down the chain
+        stack: list[Activation]
+
+        def api_attribute(self, base: Api, name: str, st: State, node: cst.CSTNode) -> Value: ...
+
+        def query_stream(self, st: State, stream: Stream, site: Site) -> Value: ...
+
+        def query_event(self, st: State, event: Event, site: Site, *others: Event) -> Value: ...
+
+        def call_function(
+            self,
+            function: Function,
+            args: list[Value],
+            kwargs: dict[str, Value],
+            st: State,
+            node: cst.CSTNode,
+            *,
+            starred: bool = False,
+        ) -> Value: ...
+
+        def unit(self, name: str) -> FunctionUnit | ClassUnit | None: ...
+
+        def class_level(self, found: tuple[Slice, cst.BaseExpression], st: State) -> Value: ...
+
+        def bind(self, name: str, value: Value, st: State) -> None: ...
+
+        def call_it(self, name: Name, text: str) -> None: ...
+
+        def in_place(
+            self,
+            st: State,
+            target: Value,
+            operands: list[Value],
+            site: Site,
+            text: str,
+            tags: frozenset[str] = frozenset(),
+        ) -> None: ...
+
+    # -- attributes ----------------------------------------------------------------------------------------------
+
+    def _attribute(self, node: cst.Attribute, st: State) -> Value:
+        return self.attribute(self.eval(node.value, st), node.attr.value, st, node)
+
+    def attribute(self, base: Value, name: str, st: State, node: cst.CSTNode) -> Value:
+        """``base.name``."""
+        found = []
+        for inner, guard in alternatives(base, st.path):
+            found.append((self._attribute_of(inner, name, st, node), guard))
+        return union(found) if found else UNKNOWN
+
+    def _attribute_of(self, base: Value, name: str, st: State, node: cst.CSTNode) -> Value:
+        if isinstance(base, Api):
+            return self.api_attribute(base, name, st, node)
+        if isinstance(base, Tensor):
+            return self.tensor_attribute(base, name, st, node)
+        if isinstance(base, Instance):
+            return self.instance_attribute(base, name, st, node)
+        if isinstance(base, Opaque):
+            held = st.store.get((base.name, name))
+            if held is not None:
+                return held
+            if name in ("grad",):
+                return Tensor(GRADIENTS)
+            if name in apis.VIEW_ATTRIBUTES and (self.is_tensor(st, base) or name in ("data", "mT")):
+                return Tensor(base.name)
+            if name == "device":
+                return Device(
+                    {"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(self.place(st, base), "")
+                )
+            return Opaque(base.name.child(name))
+        if isinstance(base, Device):
+            if name == "type":
+                return Const(base.kind) if base.kind else PLAIN
+            return PLAIN
+        if isinstance(base, Class):
+            return self.class_attribute(base.unit, name, st)
+        if isinstance(base, (Stream, Event)) and name in ("ptr", "cuda_stream", "device", "stream_id"):
+            return base if name in ("ptr", "cuda_stream") else PLAIN
+        if isinstance(base, Stream) and name == "done":
+            return self.query_stream(st, base, self.site(node))
+        if isinstance(base, Event) and name == "done":
+            return self.query_event(st, base, self.site(node))
+        if isinstance(base, Object):
+            held = st.store.get((base.name, name))
+            if held is not None:
+                return held
+        if isinstance(base, Const):
+            return PLAIN
+        if isinstance(base, Partial) and base.function == POINTER:
+            return base
+        return Method(base, name)
+
+    def tensor_attribute(self, base: Tensor, name: str, st: State, node: cst.CSTNode) -> Value:
+        """An attribute of a tensor: a view, metadata, a gradient, or what was assigned to it."""
+        held = st.store.get((base.name, name))
+        if held is not None:
+            return held
+        if name == "grad":
+            return Tensor(GRADIENTS)
+        if name in apis.VIEW_ATTRIBUTES:
+            return base
+        if name == "device":
+            place = self.place(st, base)
+            return Device({"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(place, ""))
+        if name == "is_cuda":
+            place = self.place(st, base)
+            return Const(place == "device") if place else PLAIN
+        if name in ("dtype", "layout", "itemsize", "ndim", "nbytes", "size", "requires_grad"):
+            return PLAIN
+        if name in ("shape", "strides"):
+            return UNKNOWN
+        return Method(base, name)
+
+    def instance_attribute(self, base: Instance, name: str, st: State, node: cst.CSTNode) -> Value:
+        """An attribute of an instance: assigned, or found in its class."""
+        held = st.store.get((base.name, name))
+        if held is not None:
+            return held
+        found = self.find_method(base.unit, name)
+        if found is not None:
+            if found.is_property:
+                return self.call_function(Function(found, None, base), [], {}, st, node)
+            if found.is_static:
+                return Function(found)
+            return Function(found, None, base)
+        if self.find_class_attribute(base.unit, name) is not None and name not in base.unit.annotations:
+            return self.class_attribute(base.unit, name, st)
+        if name == "grad":
+            return Tensor(GRADIENTS)
+        return self.typed_attribute(base, name, st)
+
+    def typed_attribute(self, base: Instance, name: str, st: State) -> Value:
+        """An attribute that is not seen assigned: its annotation in the class may tell what it is."""
+        return Opaque(base.name.child(name))
+
+    def ancestry(self, unit: ClassUnit) -> Iterator[ClassUnit]:
+        """A class and its bases in the file, each once."""
+        seen: set[int] = set()
+        stack = [unit]
+        while stack:
+            found = stack.pop()
+            if id(found) in seen:
+                continue
+            seen.add(id(found))
+            yield found
+            parents = [self.unit(base) for base in found.bases]
+            stack.extend(p for p in reversed(parents) if isinstance(p, ClassUnit))
+
+    def find_method(self, unit: ClassUnit, name: str) -> FunctionUnit | None:
+        """A method of a class or of its bases in the file."""
+        if name in unit.methods:
+            return unit.methods[name]
+        return next((u.methods[name] for u in self.ancestry(unit) if name in u.methods), None)
+
+    def find_class_attribute(self, unit: ClassUnit, name: str) -> tuple[Slice, cst.BaseExpression] | None:
+        """A class-level assignment, in the class or its bases."""
+        return next(
+            ((u.slice, u.attributes[name]) for u in self.ancestry(unit) if name in u.attributes), None
+        )
+
+    def class_attribute(self, unit: ClassUnit, name: str, st: State) -> Value:
+        """``Class.name``."""
+        method = self.find_method(unit, name)
+        if method is not None:
+            return Function(method, None, Class(unit) if method.is_classmethod else None)
+        held = st.store.get((Name(f"class {unit.name}"), name))
+        if held is not None:
+            return held
+        expression = self.find_class_attribute(unit, name)
+        if expression is not None:
+            value = st.store[(Name(f"class {unit.name}"), name)] = self.class_level(expression, st)
+            return value
+        return Opaque(Name(f"class {unit.name}").child(name))
+
+    # -- assignment ----------------------------------------------------------------------------------------------
+
+    def assign(self, target: cst.BaseExpression, value: Value, st: State, node: cst.CSTNode) -> None:
+        """``target = value``."""
+        if isinstance(target, cst.Name):
+            if isinstance(value, Object):
+                self.call_it(value.name, target.value)
+            elif isinstance(value, Union):
+                for inner in iterate(value):
+                    if isinstance(inner, Object):
+                        self.call_it(inner.name, target.value)
+            self.rebound_input(st, (self.stack[-1].frame, target.value), value, self.site(node))
+            self.bind(target.value, value, st)
+        elif isinstance(target, (cst.Tuple, cst.List)):
+            self._unpack(target, value, st, node)
+        elif isinstance(target, cst.Attribute):
+            self.assign_attribute(target, value, st, node)
+        elif isinstance(target, cst.Subscript):
+            self._assign_subscript(target, value, st)
+        elif isinstance(target, cst.StarredElement):
+            self.assign(target.value, UNKNOWN, st, node)
+
+    def _unpack(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:
+        self.stack[-1].held.append(value)
+        self._unpack_into(target, value, st, node)
+        self.stack[-1].held.pop()
+
+    def _unpack_into(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:
+        for position, element in enumerate(target.elements):
+            if isinstance(element, cst.StarredElement):
+                self.assign(element.value, UNKNOWN, st, node)
+                continue
+            item = self.element(value, Const(position), st)
+            if isinstance(value, (Tensor, Container)) and item == UNKNOWN:
+                item = value if isinstance(value, Tensor) else self.any_element(value, st)
+            self.assign(element.value, item, st, node)
+
+    def assign_attribute(self, target: cst.Attribute, value: Value, st: State, node: cst.CSTNode) -> None:
+        """``base.name = value``: on a tensor ``.data`` and ``.grad`` hand over the memory."""
+        base = self.eval(target.value, st)
+        name = target.attr.value
+        self.set_attribute(base, name, value, st, node)
+        if isinstance(value, Object):
+            self.call_it(value.name, self._target_text(target))
+
+    def set_attribute(self, base: Value, name: str, value: Value, st: State, node: cst.CSTNode) -> None:
+        """An object's attribute means this value from now on."""
+        many = isinstance(base, Union)
+        for inner, guard in alternatives(base, st.path):
+            owner = Name(f"class {inner.unit.name}") if isinstance(inner, Class) else None
+            if isinstance(inner, Object):
+                owner = inner.name
+            if owner is None:
+                continue
+            key = (owner, name)
+            self.rebound_input(st, key, value, self.site(node))
+            old = st.store.get(key)
+            if old is None and name == "grad":
+                old = Tensor(GRADIENTS)
+            if old is None and isinstance(inner, Tensor) and name == "data":
+                old = inner
+            if old is not None:
+                self.lose(st, old)
+            if old == Tensor(GRADIENTS) and value == NONE:
+                self.release(st, GRADIENTS, self.site(node))
+            if many and old is not None:
+                value_here = union([(value, guard), (old, ALWAYS)])
+            else:
+                value_here = value
+            st.store[key] = value_here
+            self.holds(owner)
+
+    @staticmethod
+    def _target_text(target: cst.BaseExpression) -> str:
+        parts = []
+        while isinstance(target, cst.Attribute):
+            parts.append(target.attr.value)
+            target = target.value
+        if isinstance(target, cst.Name):
+            parts.append(target.value)
+        return ".".join(reversed(parts))
+
+    def _assign_subscript(self, target: cst.Subscript, value: Value, st: State) -> None:
+        base = self.eval(target.value, st)
+        keys = [self._slice(e.slice, st) for e in target.slice]
+        tensors = [
+            (v, g)
+            for v, g in alternatives(base, st.path)
+            if isinstance(v, Tensor)
+            or (isinstance(v, Opaque) and (self.is_tensor(st, v) or self.looks_like_tensor(keys)))
+        ]
+        if tensors:
+            views = union(
+                (
+                    replace(v, part=parts.pick(v.part, keys))
+                    if isinstance(v, Tensor)
+                    else Tensor(v.name, parts.pick(None, keys)),
+                    g,
+                )
+                for v, g in tensors
+            )
+            self.in_place(st, views, [value, *keys], self.site(target), "item assignment")
+        elif len(keys) == 1:
+            for inner in iterate(base):
+                index = _key(keys[0])
+                if (
+                    isinstance(inner, (Container, Opaque))
+                    and isinstance(keys[0], Const)
+                    and index is not None
+                ):
+                    named = f"[{index!r}]" if isinstance(inner, Opaque) and isinstance(index, str) else index
+                    self.rebound_input(st, (inner.name, named), value, self.site(target))
+            self.store_element(base, keys[0], value, st)
+
+    @staticmethod
+    def looks_like_tensor(keys: list[Value]) -> bool:
+        """Whether a subscript is of the kind that only arrays take: a slice or several indices."""
+        return len(keys) > 1 or any(isinstance(k, Partial) for k in keys)
+
+    def delete(self, target: cst.BaseExpression, st: State, node: cst.CSTNode) -> None:
+        """``del target``."""
+        if isinstance(target, cst.Name):
+            self.rebound_input(st, (self.stack[-1].frame, target.value), NONE, self.site(node))
+            old = st.store.pop((self.stack[-1].frame, target.value), None)
+            if old is not None:
+                self.lose(st, old)
+        elif isinstance(target, cst.Attribute):
+            base = self.eval(target.value, st)
+            for inner in iterate(base):
+                if isinstance(inner, Object):
+                    self.rebound_input(st, (inner.name, target.attr.value), NONE, self.site(node))
+                    old = st.store.get((inner.name, target.attr.value))
+                    st.store[(inner.name, target.attr.value)] = NONE
+                    if old is not None:
+                        self.lose(st, old)
+        elif isinstance(target, cst.Subscript):
+            base = self.eval(target.value, st)
+            for inner in iterate(base):
+                if isinstance(inner, Container):
+                    index = target.slice[0].slice
+                    key_value = self.eval(index.value, st) if isinstance(index, cst.Index) else UNKNOWN
+                    if self.remove(inner, key_value, st):
+                        continue
+                    sequences.blur(st, inner)
+                    sequences.set_keys(st, inner, None)
+                    for key, old in list(st.store.of(inner.name).items()):
+                        if not (isinstance(key, str) and key.startswith("@")):
+                            self.lose(st, old)
+                            del st.store[(inner.name, key)]
+
+    def remove(self, container: Container, key: Value, st: State) -> bool:
+        """Take one element out of a list or dict that is known well enough; whether it was."""
+        known = sequences.items(st, container)
+        if known is not None and isinstance(key, Const) and type(key.value) is int:
+            if -len(known) <= key.value < len(known):
+                self.lose(st, known.pop(key.value))
+                sequences.put(st, container, known)
+                return True
+        names = sequences.keys(st, container)
+        index = _key(key)
+        if names is not None and index in names:
+            sequences.set_keys(st, container, names - {index})
+            self.lose(st, st.store.pop((container.name, index), NONE))
+            return True
+        return False

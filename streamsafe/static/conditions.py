@@ -1,0 +1,285 @@
+"""Conditions: what holds on a path, and what a test says of values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.static import sequences
+from streamsafe.static.attributes import Attributes
+from streamsafe.static.containers import _key
+from streamsafe.static.state import State
+from streamsafe.static.values import (
+    NONE,
+    Api,
+    Class,
+    Const,
+    Container,
+    Context,
+    Device,
+    Event,
+    Function,
+    Instance,
+    Name,
+    Object,
+    Opaque,
+    Stream,
+    Tensor,
+    Tuple,
+    Union,
+    Value,
+    alternatives,
+    union,
+)
+
+if TYPE_CHECKING:
+    pass
+
+Outcomes = list[tuple[bool, Guard]]
+
+BOTH: Outcomes = [(True, ALWAYS), (False, ALWAYS)]
+
+MAX_CONDITIONS = 48
+
+MAX_DECIDED = 6
+
+
+class Conditions(Attributes):
+    """Conditions: what holds on a path, and what a test says of values."""
+
+    if TYPE_CHECKING:  # further down the chain
+        mentions: dict[int, tuple[Name, ...]]
+        closures: dict[Name, Name]
+
+        @staticmethod
+        def asks_for_device(left: Value, right: Value) -> bool | None: ...
+
+    @staticmethod
+    def contains(container: Container, key: Value, st: State) -> bool | None:
+        """Whether a dict has a key; None where that is not known."""
+        known, index = sequences.keys(st, container), _key(key)
+        if known is None or index is None:
+            return None
+        if index in known:
+            return True
+        # of two objects that are told apart, neither's identity is the other's
+        told_apart = isinstance(key, Const) or (isinstance(key, Opaque) and key.name.site == "identity")
+        return False if told_apart else None
+
+    def unknown_flag(self, node: cst.CSTNode, st: State) -> Value:
+        """A truth that is not known, but is one value: tested twice it comes out alike."""
+        name = self.fresh(node, st, "flag")
+        self.plain.add(name.base())
+        return Opaque(name)
+
+    # -- conditions ----------------------------------------------------------------------------------------------
+
+    def condition(self, key: Hashable, names: tuple[Name, ...], st: State, track: bool) -> Outcomes:
+        """The two outcomes of a condition that may be met again."""
+        decided = st.path.true | st.path.false
+        known = self.conditions.get(key)
+        if known is not None:
+            if st.path.true & known:
+                return [(True, ALWAYS)]
+            if st.path.false & known:
+                return [(False, ALWAYS)]
+        if not track:
+            return BOTH
+        if known is None:
+            if len(self.conditions) >= MAX_CONDITIONS:
+                return BOTH
+            known = self.conditions[key] = 1 << len(self.conditions)
+            self.mentions[known] = names
+        if decided.bit_count() >= MAX_DECIDED:
+            return BOTH
+        return [(True, Guard(known, 0)), (False, Guard(0, known))]
+
+    def exclusive(self, st: State, value: Value) -> Value:
+        """One of several streams is one of them at a time: alternatives whose guards do not say so get some."""
+        if not isinstance(value, Union):
+            return value
+        live = alternatives(value, st.path)
+        streams = [v for v, _ in live if isinstance(v, Stream)]
+        if len(live) < 2 or not streams or len(live) > 4:
+            return value
+        if all(a.contradicts(b) for i, (_, a) in enumerate(live) for _, b in live[i + 1 :]):
+            return value
+        live.sort(key=lambda item: not isinstance(item[0], Stream))
+        rest = ALWAYS
+        found: list[tuple[Value, Guard]] = []
+        for position, (inner, guard) in enumerate(live):
+            if position == len(live) - 1 or not isinstance(inner, Stream):
+                found.append((inner, guard & rest))
+                continue
+            outcomes = self.condition(("chosen", inner.name), (inner.name,), st, True)
+            if outcomes == BOTH:
+                return value
+            yes = next((g for o, g in outcomes if o), None)
+            no = next((g for o, g in outcomes if not o), None)
+            if yes is not None and not rest.contradicts(yes):
+                found.append((inner, guard & rest & yes))
+            if no is None:
+                break
+            rest = rest & no
+        return union((v, g) for v, g in found if not st.path.contradicts(g))
+
+    def test(self, node: cst.BaseExpression, st: State, *, track: bool = True) -> Outcomes:
+        """Evaluate a condition: how it may come out, and under which guards."""
+        if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
+            return [(not outcome, guard) for outcome, guard in self.test(node.expression, st, track=track)]
+        if isinstance(node, cst.BooleanOperation):
+            return self._test_boolean(node, st, track)
+        if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
+            found = self._test_comparison(node, st, track)
+            if found is not None:
+                return found
+        return self.truth(self.eval(node, st), st, node, track=track)
+
+    def _test_boolean(self, node: cst.BooleanOperation, st: State, track: bool) -> Outcomes:
+        stops = isinstance(node.operator, cst.Or)
+        found: Outcomes = []
+        left = self.test(node.left, st, track=track)
+        right: Outcomes | None = None
+        for outcome, guard in left:
+            if outcome is stops:
+                found.append((outcome, guard))
+                continue
+            if right is None:
+                right = self.test(node.right, st, track=track)
+            found.extend((o, guard & g) for o, g in right if not guard.contradicts(g))
+        return found
+
+    def _test_comparison(self, node: cst.Comparison, st: State, track: bool) -> Outcomes | None:
+        operator, comparator = node.comparisons[0].operator, node.comparisons[0].comparator
+        is_none = isinstance(comparator, cst.Name) and comparator.value == "None"
+        if is_none and isinstance(operator, (cst.Is, cst.IsNot, cst.Equal, cst.NotEqual)):
+            wanted = isinstance(operator, (cst.Is, cst.Equal))
+            found: Outcomes = []
+            for value, guard in alternatives(self.exclusive(st, self.eval(node.left, st)), st.path):
+                if value == NONE:
+                    found.append((wanted, guard))
+                elif isinstance(value, Opaque):
+                    for outcome, g in self.condition(("none", value.name), (value.name,), st, track):
+                        if not guard.contradicts(g):
+                            found.append((outcome is wanted, guard & g))
+                elif type(value) is Value:
+                    found.extend((o, guard) for o in (True, False))
+                else:
+                    found.append((not wanted, guard))
+            return found
+        if isinstance(operator, (cst.Equal, cst.NotEqual)):
+            left, right = self.eval(node.left, st), self.eval(comparator, st)
+            if isinstance(left, Const) and not isinstance(right, Const):
+                left, right = right, left
+            wanted = isinstance(operator, cst.Equal)
+            if isinstance(left, Const) and isinstance(right, Const):
+                if left.value is ... or right.value is ...:
+                    return self.truth(self.unknown_flag(node, st), st, node, track=track)
+                return [((left.value == right.value) is wanted, ALWAYS)]
+            on_device = self.asks_for_device(left, right)
+            if on_device is not None:
+                return [(on_device is wanted, ALWAYS)]
+            if isinstance(left, Opaque) and isinstance(right, Const) and right.value is not ...:
+                key = ("==", left.name, repr(right.value))
+                return [(o is wanted, g) for o, g in self.condition(key, (left.name,), st, track)]
+            if (
+                isinstance(left, Device)
+                and isinstance(right, Const)
+                and left.kind
+                and isinstance(right.value, str)
+            ):
+                return [((left.kind == right.value.partition(":")[0]) is wanted, ALWAYS)]
+            if any(isinstance(v, Tensor) for v in (left, right)):
+                result = self.operation(st, [left, right], self.site(node), "comparison")
+                return self.truth(result, st, node, track=track)
+            return self.truth(self.unknown_flag(node, st), st, node, track=track)
+        return None
+
+    def truth(self, value: Value, st: State, node: cst.CSTNode, *, track: bool = True) -> Outcomes:
+        """How the truth of a value may come out; of a tensor it is a read by the host."""
+        found: Outcomes = []
+        for inner, guard in alternatives(self.exclusive(st, value), st.path):
+            if isinstance(inner, Const):
+                if inner.value is ...:
+                    found.extend((o, guard) for o in (True, False))
+                else:
+                    found.append((bool(inner.value), guard))
+            elif isinstance(inner, Opaque):
+                for outcome, g in self.condition(("truth", inner.name), (inner.name,), st, track):
+                    if not guard.contradicts(g):
+                        found.append((outcome, guard & g))
+            elif isinstance(inner, Tensor):
+                self.read_on_host(st, inner, self.site(node), "truth of a tensor")
+                found.extend((o, guard) for o in (True, False))
+            elif isinstance(inner, (Stream, Event, Function, Class, Context, Instance, Api)):
+                found.append((True, guard))
+            elif isinstance(inner, Tuple):
+                found.append((bool(inner.items), guard))
+            elif isinstance(inner, Container) and sequences.length(st, inner) is not None:
+                found.append((bool(sequences.length(st, inner)), guard))
+            else:
+                found.extend((o, guard) for o in (True, False))
+        return found
+
+    def narrow(self, node: cst.BaseExpression, st: State, outcome: bool) -> None:
+        """What a test tells about the value that was tested."""
+        if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
+            self.narrow(node.expression, st, not outcome)
+            return
+        if isinstance(node, cst.BooleanOperation):
+            if isinstance(node.operator, cst.And) is outcome:
+                self.narrow(node.left, st, outcome)
+                self.narrow(node.right, st, outcome)
+            return
+        keeps: Callable[[Value], bool]
+        none = False
+        if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
+            operator, comparator = node.comparisons[0].operator, node.comparisons[0].comparator
+            if not (isinstance(comparator, cst.Name) and comparator.value == "None"):
+                return
+            if not isinstance(operator, (cst.Is, cst.IsNot, cst.Equal, cst.NotEqual)):
+                return
+            none = isinstance(operator, (cst.Is, cst.Equal)) is outcome
+
+            def keeps(v: Value) -> bool:
+                return (v == NONE) is none or isinstance(v, Opaque) or type(v) is Value
+
+            target = node.left
+        else:
+
+            def keeps(v: Value) -> bool:
+                if isinstance(v, Const) and v.value is not ...:
+                    return bool(v.value) is outcome
+                if isinstance(v, Container):
+                    return outcome or not self.held(v, st)
+                return outcome or not isinstance(v, (Stream, Event, Tensor, Function, Instance))
+
+            target = node
+        if not isinstance(target, (cst.Name, cst.Attribute)):
+            return
+        key = self._key_of(target, st)
+        if key is None or not isinstance(st.store.get(key), Union):
+            return
+        kept = [(v, g) for v, g in alternatives(st.store[key], st.path) if keeps(v)]
+        if none and any(v == NONE for v, _ in kept):
+            kept = [(NONE, ALWAYS)]  # whatever else it might have been, here it is None
+        if kept:
+            st.store[key] = union(kept)
+
+    def _key_of(self, node: cst.BaseExpression, st: State) -> tuple[Name, Hashable] | None:
+        if isinstance(node, cst.Name):
+            frame: Name | None = self.stack[-1].frame
+            while frame is not None:
+                if (frame, node.value) in st.store:
+                    return (frame, node.value)
+                frame = self.closures.get(frame)
+            return None
+        if isinstance(node, cst.Attribute):
+            if isinstance(node.value, (cst.Name, cst.Attribute)):
+                base = self.eval(node.value, st)
+                if isinstance(base, Object):
+                    return (base.name, node.attr.value)
+        return None

@@ -1,0 +1,373 @@
+"""Containers, elements and views."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.static import parts, sequences
+from streamsafe.static.capture import Captures
+from streamsafe.static.effects import ANY, EACH, Assumed, Site
+from streamsafe.static.state import State
+from streamsafe.static.values import (
+    NONE,
+    PLAIN,
+    UNKNOWN,
+    Api,
+    Class,
+    Const,
+    Container,
+    Event,
+    Function,
+    Instance,
+    Name,
+    Object,
+    Opaque,
+    Partial,
+    Stream,
+    Tensor,
+    Tuple,
+    Union,
+    Value,
+    alternatives,
+    iterate,
+    union,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+class Containers(Captures):
+    """Containers, elements and views."""
+
+    if TYPE_CHECKING:  # further down the chain
+        rounds: list[set[Name]]
+        counting: int
+
+        def eval(self, node: cst.BaseExpression, st: State) -> Value: ...
+
+        def fresh(self, node: cst.CSTNode, st: State, what: Hashable = "") -> Name: ...
+
+        def is_tensor(self, st: State, value: Object) -> bool: ...
+
+        def read_on_host(self, st: State, value: Value, site: Site, text: str) -> None: ...
+
+        def site(self, node: cst.CSTNode) -> Site: ...
+
+        def masked(self, st: State, operands: list[Value], node: cst.CSTNode) -> Value: ...
+
+        def operation(
+            self,
+            st: State,
+            operands: list[Value],
+            site: Site,
+            text: str,
+            *,
+            library: str = "",
+            assumed: Assumed = Assumed.NOTHING,
+        ) -> Value: ...
+
+        @staticmethod
+        def is_mask(st: State, value: Value) -> bool: ...
+
+    def _tuple(self, node: cst.Tuple, st: State) -> Value:
+        if any(isinstance(e, cst.StarredElement) for e in node.elements):
+            items: list[Value] = []
+            for element in node.elements:
+                value = self.eval(element.value, st)
+                if isinstance(element, cst.StarredElement):
+                    if isinstance(value, Tuple):
+                        items.extend(value.items)
+                        continue
+                    return self.container(node, st, "list", [*items, self.any_element(value, st)])
+                items.append(value)
+            return Tuple(tuple(items))
+        return Tuple(tuple(self.eval(e.value, st) for e in node.elements))
+
+    def _list(self, node: cst.List | cst.Set, st: State) -> Value:
+        items = []
+        exact = True
+        for element in node.elements:
+            value = self.eval(element.value, st)
+            if isinstance(element, cst.StarredElement):
+                exact = False
+                value = self.any_element(value, st)
+            items.append(value)
+        return self.container(node, st, "list", items, exact=exact)
+
+    def _dict(self, node: cst.Dict, st: State) -> Value:
+        name = self.fresh(node, st, "dict")
+        self.closed.add(name)
+        sequences.set_keys(st, Container(name, "dict"), ())
+        for element in node.elements:
+            value = self.eval(element.value, st)
+            if isinstance(element, cst.DictElement):
+                key = self.eval(element.key, st)
+                self.store_element(Container(name, "dict"), key, value, st)
+            else:
+                self.store_element(Container(name, "dict"), UNKNOWN, self.any_element(value, st), st)
+        return Container(name, "dict")
+
+    def container(
+        self, node: cst.CSTNode, st: State, kind: str, items: list[Value], *, exact: bool = True
+    ) -> Container:
+        """A list with these elements."""
+        name = self.fresh(node, st, kind)
+        self.closed.add(name)
+        if exact:
+            for position, value in enumerate(items):
+                st.store[(name, position)] = value
+            st.store[(name, "@length")] = Const(len(items))
+            self.joins(Container(name, kind), items)
+        elif items:
+            st.store[(name, "*")] = union((v, ALWAYS) for v in items)
+        return Container(name, kind)
+
+    # -- elements ------------------------------------------------------------------------------------------------
+
+    def held(self, container: Object, st: State) -> list[Value]:
+        """Everything a container is known to hold."""
+        table = st.store.of(container.name)
+        return [value for key, value in table.items() if not (isinstance(key, str) and key.startswith("@"))]
+
+    def any_element(self, value: Value, st: State) -> Value:
+        """Some element."""
+        if isinstance(value, Tuple):
+            return union((v, ALWAYS) for v in value.items) if value.items else UNKNOWN
+        if isinstance(value, Container):
+            found = self.held(value, st)
+            return union((v, ALWAYS) for v in found) if found else UNKNOWN
+        if isinstance(value, Opaque):
+            return Opaque(value.name.child(EACH))
+        if isinstance(value, Partial):
+            return UNKNOWN
+        return UNKNOWN
+
+    def each(self, iterable: Object, st: State, node: cst.CSTNode) -> Value:
+        """The element of this round of a walk over the whole."""
+        name = iterable.name.child(EACH)
+        for names in self.rounds:
+            names.add(name)
+        if isinstance(iterable, Container):
+            found = self.held(iterable, st)
+            value = union((v, ALWAYS) for v in found) if found else UNKNOWN
+            if any(isinstance(v, Const) and v == PLAIN for v in found) and not found:
+                return PLAIN
+            return self.element_view(iterable, EACH, value, st)
+        if isinstance(iterable, Tensor):
+            return Tensor(iterable.name, None, iterable.numpy)
+        if isinstance(iterable, Instance):
+            return UNKNOWN
+        held = st.store.get((iterable.name, EACH)) or st.store.get((iterable.name, "*"))
+        if held is not None:
+            return held
+        return self.typed_element(iterable, Opaque(name), st)
+
+    def typed_element(self, container: Object, element: Opaque, st: State) -> Value:
+        """An element of a container whose annotation says what it holds."""
+        return element
+
+    def element_view(self, container: Object, key: Hashable, value: Value, st: State) -> Value:
+        """An element of which only the container's summary is known: streams and events get a name by their key."""
+        kinds = {type(v) for v in iterate(value)}
+        if len(kinds) == 1 and isinstance(value, Union):
+            first = value.alternatives[0][0]
+            name = container.name.child(key)
+            if isinstance(first, Stream):
+                if first.name in self.table.blocking:
+                    self.table.blocking.add(name)
+                return Stream(name, first.library)
+            if isinstance(first, Event) and key != EACH:
+                return Event(name, first.timing)
+        return value
+
+    def element(self, base: Value, key: Value, st: State) -> Value:
+        """``base[key]``."""
+        found = []
+        for inner, guard in alternatives(base, st.path):
+            found.append((self._element(inner, key, st), guard))
+        return union(found) if found else UNKNOWN
+
+    def _element(self, base: Value, key: Value, st: State) -> Value:
+        if isinstance(base, Tuple):
+            if (
+                isinstance(key, Const)
+                and isinstance(key.value, int)
+                and -len(base.items) <= key.value < len(base.items)
+            ):
+                return base.items[key.value]
+            return union((v, ALWAYS) for v in base.items) if base.items else UNKNOWN
+        if isinstance(base, Container):
+            index = _key(key)
+            if index is not None and (base.name, index) in st.store:
+                return st.store[(base.name, index)]
+            if isinstance(index, int) and index < 0:
+                length = st.store.get((base.name, "@length"))
+                if isinstance(length, Const) and (base.name, length.value + index) in st.store:
+                    return st.store[(base.name, length.value + index)]
+            count = sequences.length(st, base)
+            if self.counting and isinstance(index, int) and count is not None and index >= count > 0:
+                st.dead = True  # the count that is not known ends before
+                return UNKNOWN
+            found = self.held(base, st)
+            if not found:
+                return UNKNOWN
+            return self.element_view(
+                base, index if index is not None else ANY, union((v, ALWAYS) for v in found), st
+            )
+        if isinstance(base, Opaque):
+            index = _key(key)
+            if index is None:
+                index = ANY
+            elif isinstance(index, str):
+                index = f"[{index!r}]"
+            held = st.store.get((base.name, index))
+            return held if held is not None else self.typed_element(base, Opaque(base.name.child(index)), st)
+        return UNKNOWN
+
+    def store_element(self, base: Value, key: Value, value: Value, st: State) -> None:
+        """``base[key] = value`` for containers and objects."""
+        for inner in iterate(base):
+            index = _key(key)
+            if isinstance(inner, Container):
+                known = sequences.keys(st, inner)
+                if known is not None:
+                    certain = index is not None and base is inner
+                    sequences.set_keys(st, inner, known | {index} if certain else None)
+                if index is not None:
+                    self.lose(st, st.store.get((inner.name, index), NONE))
+                    st.store[(inner.name, index)] = value
+                else:
+                    sequences.blur(st, inner)
+                    self.extend_container(st, inner, Tuple((value,)))
+            elif isinstance(inner, Opaque):
+                if index is None:
+                    index = ANY
+                elif isinstance(index, str):
+                    index = f"[{index!r}]"
+                self.lose(st, st.store.get((inner.name, index), NONE))
+                st.store[(inner.name, index)] = value
+                self.holds(inner.name)
+
+    def joins(self, container: Object, items: list[Value]) -> None:
+        """Remember the streams and events that a container has held."""
+        for item in items:
+            for member in iterate(item):
+                if isinstance(member, (Stream, Event)):
+                    self.members.setdefault(container.name.base(), set()).add(member.name.base())
+
+    def extend_container(self, st: State, base: Value, added: Value) -> None:
+        """Elements join a container, at its end as long as its length is known."""
+        for inner in iterate(base):
+            if not isinstance(inner, Container):
+                continue
+            exact = list(added.items) if isinstance(added, Tuple) else None
+            if isinstance(added, Container):
+                exact = sequences.items(st, added)
+            new = exact if exact is not None else [self.any_element(added, st)]
+            self.joins(inner, new)
+            known = sequences.items(st, inner) if base is inner and exact is not None else None
+            if known is not None and len(known) + len(new) <= sequences.LIMIT:
+                sequences.put(st, inner, [*known, *new])
+                continue
+            sequences.blur(st, inner)
+            old = st.store.get((inner.name, "*"))
+            st.store[(inner.name, "*")] = union(
+                [*([(old, ALWAYS)] if old is not None else []), *((v, ALWAYS) for v in new)]
+            )
+
+    def lose(self, st: State, value: Value) -> None:
+        """These objects may have lost their last name."""
+        for inner in iterate(value):
+            if isinstance(inner, (Tensor, Opaque)):
+                self.candidates.append(inner.name)
+            if isinstance(inner, (Tuple, Container, Instance, Opaque)):
+                self.candidates.extend(target.name for target, _ in self.tensors(st, inner))
+
+    def _subscript(self, node: cst.Subscript, st: State) -> Value:
+        base = self.eval(node.value, st)
+        if isinstance(base, Function):  # the grid of a compiled kernel
+            return Partial(base, (), (("@grid", Tuple(tuple(self._slice(e.slice, st) for e in node.slice))),))
+        if isinstance(base, (Class, Api)):
+            for element in node.slice:
+                if isinstance(element.slice, cst.Index):
+                    self.eval(element.slice.value, st)
+            return base
+        keys = [self._slice(e.slice, st) for e in node.slice]
+        for key in keys:
+            self.read_index(st, key, base, node)
+        found: list[tuple[Value, Guard]] = []
+        for inner, guard in alternatives(base, st.path):
+            if isinstance(inner, Tensor) or (isinstance(inner, Opaque) and self.is_tensor(st, inner)):
+                found.append((self.view_of(inner, keys, st, node), guard))
+            elif len(keys) == 1 and isinstance(keys[0], Partial):  # a slice of a sequence
+                sliced = _sliced(inner, keys[0], st)
+                if sliced is not None:
+                    found.append((sliced, guard))
+                    continue
+                found.append((inner if isinstance(inner, (Container, Opaque)) else UNKNOWN, guard))
+            elif len(keys) == 1:
+                found.append((self._element(inner, keys[0], st), guard))
+            elif isinstance(inner, Opaque):
+                found.append((Tensor(inner.name), guard))
+            else:
+                found.append((UNKNOWN, guard))
+        return union(found) if found else UNKNOWN
+
+    def _slice(self, part: cst.BaseSlice, st: State) -> Value:
+        if isinstance(part, cst.Index):
+            return self.eval(part.value, st)
+        bounds = []
+        assert isinstance(part, cst.Slice)
+        for bound in (part.lower, part.upper, part.step):
+            value = NONE if bound is None else self.eval(bound, st)
+            if bound is not None and any(isinstance(v, Tensor) for v in iterate(value)):
+                self.read_on_host(st, value, self.site(bound), "a slice's bound")
+            bounds.append(value)
+        return Partial(Api("builtins.slice"), tuple(bounds), ())
+
+    def view_of(self, base: Object, keys: list[Value], st: State, node: cst.CSTNode) -> Value:
+        """A view, or a gathered copy, of a tensor."""
+        numpy = isinstance(base, Tensor) and base.numpy
+        gathered = any(
+            isinstance(v, Tensor) or (isinstance(v, Opaque) and self.is_tensor(st, v))
+            for key in keys
+            for v in iterate(key)
+        )
+        if gathered and not numpy and any(self.is_mask(st, key) for key in keys):
+            return self.masked(st, [base, *keys], node)
+        if gathered and not numpy:
+            return self.operation(st, [base, *keys], self.site(node), "indexing")
+        whole = base if isinstance(base, Tensor) else Tensor(base.name)
+        return replace(whole, part=parts.pick(whole.part, keys))
+
+    def read_index(self, st: State, key: Value, base: Value, node: cst.CSTNode) -> None:
+        """An index that is itself a tensor is read."""
+
+
+def _key(value: Value) -> Hashable | None:
+    """What an index is remembered by: a constant, or the object that holds it."""
+    if isinstance(value, Const) and value.value is not ... and isinstance(value.value, (int, str, bool)):
+        return value.value
+    if isinstance(value, Opaque):
+        return ("[]", value.name)
+    if isinstance(value, Tuple):
+        keys = tuple(_key(v) for v in value.items)
+        return None if None in keys else keys
+    return None
+
+
+def _sliced(base: Value, key: Partial, st: State) -> Tuple | None:
+    """A slice of a list or tuple whose elements are known."""
+    items = list(base.items) if isinstance(base, Tuple) else None
+    if isinstance(base, Container):
+        items = sequences.items(st, base)
+    bounds: list[Any] = [b.value if isinstance(b, Const) else ... for b in key.args]
+    if items is None or not all(b is None or type(b) is int for b in bounds) or 0 in bounds[2:]:
+        return None
+    return Tuple(tuple(items[slice(*bounds)]))

@@ -1,0 +1,475 @@
+"""Context managers, generators and comprehensions: code that runs inside other code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from streamsafe.order.symbolic import Guard
+from streamsafe.static import sequences
+from streamsafe.static.effects import AMBIENT, EACH, Assumed, Site
+from streamsafe.static.state import State
+from streamsafe.static.tensor_methods import TensorMethods
+from streamsafe.static.tensors import Call
+from streamsafe.static.values import (
+    NONE,
+    UNKNOWN,
+    Api,
+    Const,
+    Container,
+    Context,
+    Function,
+    Generator,
+    Instance,
+    Name,
+    Object,
+    Opaque,
+    Partial,
+    Stream,
+    Tensor,
+    Tuple,
+    Union,
+    Value,
+    alternatives,
+    iterate,
+    union,
+)
+
+if TYPE_CHECKING:
+    from streamsafe.static.interpreter import Activation
+
+DEPTH = 7
+
+UNROLLED = 16
+"""Rounds of a loop that are interpreted one by one, where their number is known."""
+
+MOST_ROUNDS = 32
+"""The same for loops in loops."""
+
+
+class Contexts(TensorMethods):
+    """Context managers, generators and comprehensions: code that runs inside other code."""
+
+    if TYPE_CHECKING:  # further down the chain
+        paused: list[list[Activation]]
+        followed: int
+        unrolling: int
+
+        def run_function(
+            self,
+            function: Function,
+            args: list[Value],
+            kwargs: dict[str, Value],
+            st: State,
+            node: cst.CSTNode,
+            *,
+            starred: bool = False,
+            on_yield: Callable[[Value, State], Value] | None = None,
+            root: bool = False,
+        ) -> Value: ...
+
+        def next_item(self, iterable: Value, st: State, node: cst.CSTNode) -> Value: ...
+
+        def suspended(self) -> Iterator[Value]: ...
+
+        def each_way(self, ways: list[tuple[Value, Guard, Callable[[State], Value]]], st: State) -> Value: ...
+
+        @contextmanager
+        def exits(self, on_exit: Callable[[State], None]) -> Iterator[None]: ...
+
+    # -- generators, comprehensions, contexts --------------------------------------------------------------------
+
+    def run_generator(
+        self, generator: Generator, st: State, node: cst.CSTNode, consumer: Callable[[Value, State], Value]
+    ) -> Value:
+        """Interpret a generator; at each ``yield`` its consumer goes on."""
+        function = generator.function
+        if not isinstance(function, Function):
+            return UNKNOWN
+        if len(self.stack) > DEPTH or any(a.unit is function.unit for a in self.stack):
+            consumer(UNKNOWN, st)
+            return UNKNOWN
+        depth = len(self.stack)
+
+        def on_yield(value: Value, state: State) -> Value:
+            inner, self.stack[depth:] = self.stack[depth:], []
+            self.paused.append(inner)
+            try:
+                return consumer(value, state)
+            finally:
+                self.paused.pop()
+                self.stack.extend(inner)
+
+        return self.run_function(
+            function, list(generator.args), dict(generator.kwargs), st, node, on_yield=on_yield
+        )
+
+    def _yield(self, node: cst.Yield, st: State) -> Value:
+        activation = self.stack[-1]
+        if isinstance(node.value, cst.From):
+            inner = self.eval(node.value.item, st)
+            if isinstance(inner, Generator) and activation.on_yield is not None:
+                return self.run_generator(inner, st, node, activation.on_yield)
+            return UNKNOWN
+        value = self.eval(node.value, st) if node.value is not None else NONE
+        if activation.on_yield is not None:
+            return activation.on_yield(value, st)
+        if activation.unit is not None and not activation.unit.is_contextmanager:
+            self.consumed(st, value, self.site(node))
+        return UNKNOWN
+
+    def consumed(self, st: State, value: Value, site: Site) -> None:
+        """What is yielded to a consumer who is not seen is read on the stream that is current there."""
+        saved = st.current
+        st.current = {}
+        for target, guard in self.tensors(st, value):
+            if not self.is_host(st, target) and (isinstance(target, Tensor) or target.name in st.order.made):
+                library = self.library_of(st, [target])
+                self.access(
+                    st,
+                    union([(target, guard)]),
+                    site,
+                    "the consumer",
+                    writes=False,
+                    library=library,
+                    assumed=Assumed.UNMODELLED,
+                )
+        st.current = saved
+
+    def _comprehension(
+        self, node: cst.ListComp | cst.SetComp | cst.GeneratorExp | cst.DictComp, st: State
+    ) -> Value:
+        kind = "dict" if isinstance(node, cst.DictComp) else "list"
+        name = self.fresh(node, st, kind)
+        self.closed.add(name)
+        result = Container(name, kind)
+        if isinstance(node, (cst.ListComp, cst.GeneratorExp)):
+            sequences.put(st, result, [])
+        self.stack[-1].temporaries.append(result)
+
+        def element(state: State) -> None:
+            if isinstance(node, cst.DictComp):
+                key = self.eval(node.key, state)
+                value = self.eval(node.value, state)
+                self.store_element(result, key, value, state)
+                if isinstance(key, Opaque) and key.name.site == EACH:
+                    self.extend_container(state, result, Tuple((value,)))
+            else:
+                self.extend_container(state, result, Tuple((self.eval(node.elt, state),)))
+
+        if not self._comp_for(node.for_in, st, element):
+            sequences.blur(st, result)
+        return result
+
+    def _comp_for(self, clause: cst.CompFor, st: State, element: Callable[[State], None]) -> bool:
+        """Whether every round was made; else one stands for all: the elements of a comprehension are made alike."""
+        iterable = self.eval(clause.iter, st)
+        exact = True
+
+        def body(item: Value, state: State) -> None:
+            nonlocal exact
+            self.assign(clause.target, item, state, clause)
+            for condition in clause.ifs:
+                outcomes = self.test(condition.test, state, track=False)
+                if not any(outcome for outcome, _ in outcomes):
+                    return
+                exact = exact and all(outcome for outcome, _ in outcomes)
+            if clause.inner_for_in is not None:
+                exact = self._comp_for(clause.inner_for_in, state, element) and exact
+            else:
+                element(state)
+
+        items = self.literal_items(iterable, st)
+        if isinstance(iterable, Generator):
+            self.run_generator(iterable, st, clause, _valueless(body))
+        elif items is not None:
+            for number, item in enumerate(items):
+                with self.round_apart(clause, number, len(items)):
+                    body(item, st)
+            return exact
+        else:
+            before = self.followed
+            made: set[Name] = set()
+            self.rounds.append(made)
+            body(self.next_item(iterable, st, clause), st)
+            if self.followed != before and not st.dead:
+                self.release_unreachable(st, self.site(clause), self.suspended())
+                self.age(st, made)
+                body(self.next_item(iterable, st, clause), st)
+            self.rounds.pop()
+            if self.rounds:
+                self.rounds[-1] |= made
+        return False
+
+    def literal_items(self, iterable: Value, st: State) -> list[Value] | None:
+        """The elements of something short whose length is known."""
+        found = self.known_items(iterable, st)
+        if found is None or len(found) > UNROLLED or len(found) * self.unrolling > MOST_ROUNDS:
+            return None
+        return found
+
+    def known_items(self, iterable: Value, st: State) -> list[Value] | None:
+        """The elements of a tuple, a list, a range, or an enumeration of one; None where they are not known."""
+        if isinstance(iterable, Tuple):
+            return list(iterable.items)
+        if isinstance(iterable, Container):
+            return sequences.items(st, iterable)
+        if not (isinstance(iterable, Partial) and isinstance(iterable.function, Api) and iterable.args):
+            return None
+        name, args, options = iterable.function.name, iterable.args, dict(iterable.kwargs)
+        if name == "builtins.range":
+            bounds = [a.value if isinstance(a, Const) and type(a.value) is int else None for a in args]
+            if None in bounds or 0 in bounds[2:] or len(range(*bounds)) > UNROLLED:  # type: ignore[arg-type]
+                return None
+            return [Const(number) for number in range(*bounds)]  # type: ignore[arg-type]
+        if name == "builtins.enumerate":
+            start = options.get("start", args[1] if len(args) > 1 else Const(0))
+            inner = self.known_items(args[0], st)
+            if inner is None or not isinstance(start, Const) or type(start.value) is not int:
+                return None
+            return [Tuple((Const(number), item)) for number, item in enumerate(inner, start.value)]
+        if name == "builtins.zip":
+            columns = [column for column in (self.known_items(a, st) for a in args) if column is not None]
+            if len(columns) < len(args):
+                return None
+            return [Tuple(row) for row in zip(*columns, strict=False)]
+        if name == "builtins.reversed":
+            inner = self.known_items(args[0], st)
+            return None if inner is None else inner[::-1]
+        return None
+
+    @contextmanager
+    def round_apart(self, node: cst.CSTNode, number: int, count: int) -> Iterator[None]:
+        """What one of a few known rounds makes is not what another makes."""
+        activation = self.stack[-1]
+        outer, before = activation.path, self.unrolling
+        activation.path = (*outer, (id(node), number))[-4:]
+        self.unrolling = before * max(count, 1)
+        try:
+            yield
+        finally:
+            activation.path, self.unrolling = outer, before
+
+    def next_of_call(self, iterable: Partial, st: State, node: cst.CSTNode) -> Value:
+        """The next element of ``zip``, ``enumerate`` and their like."""
+        name = iterable.function.name if isinstance(iterable.function, Api) else ""
+        items = [self.next_item(a, st, node) for a in iterable.args]
+        if name == "builtins.enumerate":
+            return Tuple((Opaque(self.fresh(node, st, "index")), items[0] if items else UNKNOWN))
+        if name == "builtins.zip":
+            return Tuple(tuple(items))
+        if name == "builtins.range":
+            return Opaque(self.fresh(node, st, "index"))
+        if name == "builtins.items":
+            return Tuple((Opaque(self.fresh(node, st, "key")), items[0] if items else UNKNOWN))
+        if name == "builtins.map":
+            result = self.next_item(iterable.args[1], st, node) if len(iterable.args) > 1 else UNKNOWN
+            return self.call_value(iterable.args[0], Call(node, self.site(node), [result]), st)
+        return items[0] if items else UNKNOWN
+
+    def do_map_call(self, call: Call, st: State) -> Value:
+        """``map(f, xs)``: the function runs for each element, now."""
+        if len(call.args) < 2:
+            return UNKNOWN
+        if call.text.endswith("filter"):
+            return call.args[1]
+        name = self.fresh(call.node, st, "map")
+        self.closed.add(name)
+        result = Container(name, "list")
+
+        def body(item: Value, state: State) -> None:
+            value = self.call_value(call.args[0], Call(call.node, call.site, [item]), state)
+            self.extend_container(state, result, Tuple((value,)))
+
+        body(self.next_item(call.args[1], st, call.node), st)
+        return result
+
+    def never_empty(self, node: cst.BaseExpression, iterable: Value) -> bool:
+        """Whether a loop surely has a round."""
+        if isinstance(iterable, Partial) and iterable.function == Api("builtins.range"):
+            bounds = [a.value if isinstance(a, Const) else None for a in iterable.args]
+            if len(bounds) == 1 and isinstance(bounds[0], int):
+                return bounds[0] > 0
+            if len(bounds) >= 2 and isinstance(bounds[0], int) and isinstance(bounds[1], int):
+                return bounds[1] > bounds[0]
+            # a loop over a count that is a parameter is written for the case that it runs
+            return False
+        if all(isinstance(v, Container) and v.kind != "queue" for v in iterate(iterable)):
+            return True  # what was put into it is there
+        return isinstance(node, (cst.List, cst.Tuple)) and bool(node.elements)
+
+    def count_of(self, iterable: Value) -> Opaque | None:
+        """The object whose truth says whether a loop has a round."""
+        if isinstance(iterable, Partial) and isinstance(iterable.function, Api):
+            if iterable.function.name == "builtins.range":
+                bounds = iterable.args
+                return bounds[0] if len(bounds) == 1 and isinstance(bounds[0], Opaque) else None
+            return self.count_of(iterable.args[0]) if iterable.args else None
+        if isinstance(iterable, Opaque) and not isinstance(iterable.name.root().site, tuple):
+            return iterable
+        return None
+
+    def iteration_starts(self, iterable: Value, st: State, site: Site) -> frozenset[object]:
+        """A loader that pins memory is at work while it is walked."""
+        added = frozenset(
+            st.store[(v.name, "@pins")].value  # type: ignore[attr-defined]
+            for v in iterate(self._loader(iterable))
+            if isinstance(v, Opaque) and (v.name, "@pins") in st.store
+        )
+        st.threads |= added
+        return added
+
+    def _loader(self, iterable: Value) -> Value:
+        while isinstance(iterable, Partial) and iterable.args:
+            iterable = iterable.args[0]
+        return iterable
+
+    def within(
+        self, manager: Value, st: State, node: cst.CSTNode, body: Callable[[Value, State], None]
+    ) -> None:
+        """``with manager: body``."""
+        choices = alternatives(manager, st.path)
+        kinds = [self._context(v) for v, _ in choices]
+        if any(isinstance(v, Generator) for v in kinds):
+            if len(kinds) == 1:
+                generator = kinds[0]
+                assert isinstance(generator, Generator)
+                self.run_generator(generator, st, node, _valueless(body))
+                return
+            self.each_way([(v, g, partial(self._within, v, node, body)) for v, g in choices], st)
+            return
+        contexts = [(v, g) for v, (_, g) in zip(kinds, choices, strict=True)]
+        if len(contexts) == 1 and isinstance(contexts[0][0], Instance):
+            self._within_instance(contexts[0][0], st, node, body)
+            return
+        if any(isinstance(v, Context) and v.kind in ("capture", "raises") for v, _ in contexts):
+            if len(contexts) > 1:
+                self.each_way([(v, g, partial(self._within, v, node, body)) for v, g in contexts], st)
+            elif contexts[0][0].kind == "capture":  # type: ignore[attr-defined]
+                self._within_capture(contexts[0][0], st, node, body)  # type: ignore[arg-type]
+            else:
+                failed = st.copy()
+                self.silent += 1
+                body(UNKNOWN, failed)
+                self.silent -= 1
+                if failed.capture is None:
+                    st.leave_capture()
+            return
+        before = dict(st.current)
+        if len(contexts) == 1 and isinstance(contexts[0][0], Context) and contexts[0][0].kind == "device":
+            self.enter_device(contexts[0][0], st)
+        self._enter_streams(contexts, st)
+        value = self._entered_value(manager, contexts)
+
+        def leave(state: State) -> None:
+            state.current = dict(before)
+
+        with self.exits(leave):
+            body(value, st)
+        leave(st)
+
+    def _within(
+        self, manager: Value, node: cst.CSTNode, body: Callable[[Value, State], None], st: State
+    ) -> Value:
+        self.within(manager, st, node, body)
+        return NONE
+
+    def _context(self, value: Value) -> Value:
+        if isinstance(value, Stream):
+            return Context("stream", (value,))
+        return value
+
+    def _entered_value(self, manager: Value, contexts: list[tuple[Value, Guard]]) -> Value:
+        first = contexts[0][0] if contexts else UNKNOWN
+        if isinstance(first, Context):
+            if first.kind == "nothing" and first.payload:
+                return first.payload[0]
+            if first.kind == "stack":
+                return first
+            if first.kind == "stream" and isinstance(manager, Stream):
+                return manager
+            return NONE
+        return manager if isinstance(manager, Object) else UNKNOWN
+
+    def _enter_streams(self, contexts: list[tuple[Value, Guard]], st: State) -> None:
+        for library in ("torch", "cupy"):
+            before = self.current(st, library)
+            found: list[tuple[Value, Guard]] = []
+            touched = False
+            for context, guard in contexts:
+                streams = (
+                    list(alternatives(context.payload[0], st.path))
+                    if isinstance(context, Context) and context.kind == "stream"
+                    else []
+                )
+                own = [(s, g) for s, g in streams if isinstance(s, Stream) and s.library == library]
+                other = [(s, g) for s, g in streams if not (isinstance(s, Stream) and s.library == library)]
+                touched = touched or bool(own)
+                found.extend((s, guard & g) for s, g in own if not guard.contradicts(g))
+                found.extend((before, guard & g) for _, g in other if not guard.contradicts(g))
+                if not streams:
+                    found.append((before, guard))
+            if touched:
+                st.current[library] = self.exclusive(st, union(found))
+
+    def _within_instance(
+        self, instance: Instance, st: State, node: cst.CSTNode, body: Callable[[Value, State], None]
+    ) -> None:
+        enter = self.find_method(instance.unit, "__enter__") or self.find_method(instance.unit, "__aenter__")
+        leave_method = self.find_method(instance.unit, "__exit__") or self.find_method(
+            instance.unit, "__aexit__"
+        )
+        value: Value = instance
+        if enter is not None:
+            value = self.call_function(Function(enter, None, instance), [], {}, st, node)
+
+        def leave(state: State) -> None:
+            if leave_method is not None and not state.dead:
+                self.call_function(
+                    Function(leave_method, None, instance), [NONE, NONE, NONE], {}, state, node
+                )
+
+        with self.exits(leave):
+            if not st.dead:
+                body(value, st)
+        leave(st)
+
+    def _within_capture(
+        self, context: Context, st: State, node: cst.CSTNode, body: Callable[[Value, State], None]
+    ) -> None:
+        graph, stream = context.payload[0], context.payload[1]
+        site = self.site(node)
+        mode = self.capture_mode(dict(context.options).get("mode"))
+        if st.capture is None:
+            self.host_learns_everything(st, site)  # __enter__ synchronizes the device (GC-18)
+        before = dict(st.current)
+        side: Value = Stream(Name("the capture stream", ()))
+        if stream != NONE and stream is not None:
+            side = self.as_stream(stream, "torch")
+            if isinstance(side, Union):  # whichever it is, it is one stream
+                side = next((v for v in iterate(side) if isinstance(v, Stream) and v.name != AMBIENT), side)
+        self.enter_stream(st, side, "torch")
+        self.capture_begin(st, graph, None, mode, "torch", site)
+
+        def leave(state: State) -> None:
+            self.capture_end(state, site)
+            state.current = dict(before)
+
+        with self.exits(leave):
+            body(graph, st)
+        if not st.dead:
+            leave(st)
+
+
+def _valueless(body: Callable[[Value, State], None]) -> Callable[[Value, State], Value]:
+    """A body whose value nobody asks for."""
+
+    def run(value: Value, st: State) -> Value:
+        body(value, st)
+        return NONE
+
+    return run

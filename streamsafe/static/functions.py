@@ -1,0 +1,596 @@
+"""Functions and classes of the file: found, called, instantiated."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from streamsafe.static import apis
+from streamsafe.static.contexts import DEPTH
+from streamsafe.static.effects import AMBIENT, COPIES
+from streamsafe.static.expressions import MODULE
+from streamsafe.static.methods import (
+    Methods,
+)
+from streamsafe.static.source import ClassUnit, FunctionUnit, Slice
+from streamsafe.static.state import State
+from streamsafe.static.tensor_methods import _TENSOR_METHODS, HOOK_REGISTRATIONS
+from streamsafe.static.tensors import Call
+from streamsafe.static.values import (
+    NONE,
+    PLAIN,
+    UNKNOWN,
+    Class,
+    Const,
+    Container,
+    Function,
+    Generator,
+    Instance,
+    Name,
+    Object,
+    Opaque,
+    Partial,
+    Stream,
+    Tensor,
+    Tuple,
+    Value,
+)
+
+if TYPE_CHECKING:
+    pass
+
+FACTORY_LINES = 8
+"""A plain function of fewer lines is followed for what it returns."""
+
+
+class Scope:
+    """Interpret something in another scope, then come back."""
+
+    def __init__(self, interpreter: Functions, slice_: Slice, frame: Name, unit: FunctionUnit | None) -> None:
+        from streamsafe.static.interpreter import Activation
+
+        self._interpreter = interpreter
+        outer = interpreter.stack[-1].path if interpreter.stack else ()
+        self._activation = Activation(frame, unit, slice_, outer)
+
+    def __enter__(self) -> None:
+        self._interpreter.stack.append(self._activation)
+
+    def __exit__(self, *_: object) -> None:
+        self._interpreter.stack.pop()
+
+
+_CONTAINERS = frozenset(
+    """List list Sequence Iterable Iterator Tuple tuple Dict dict Mapping MutableMapping Deque deque Set
+    Collection Generator""".split()
+)
+
+COMMON_METHODS = frozenset(
+    """step forward run get put put_nowait wait to start stop close reset update append pop add clear copy items keys
+    values join load save read write send recv call apply backward train eval cuda cpu numpy item query record
+    synchronize result submit flush size shape view reshape replay capture setup build init process execute next
+    state_dict load_state_dict parameters zero_grad scale""".split()
+)
+
+_LIBRARY_METHODS = frozenset(
+    {*_TENSOR_METHODS, *apis.STREAM_METHODS, *apis.EVENT_METHODS, *apis.GRAPH_METHODS, *apis.VIEW_METHODS}
+    | apis.METADATA_METHODS
+    | apis.SCALAR_METHODS
+    | apis.BLOCKING_METHODS
+    | apis.ARITHMETIC_METHODS
+)
+
+
+class Functions(Methods):
+    """Functions and classes of the file: found, called, instantiated."""
+
+    if TYPE_CHECKING:  # further down the chain
+        nested: dict[cst.CSTNode, FunctionUnit | ClassUnit]
+        captured_frames: set[Name]
+        concerned: set[str]
+        new_parameters: bool
+        element_types: dict[Name, cst.BaseExpression]
+        _method_owners: dict[str, list[ClassUnit]] | None
+        _owners: dict[str, list[str]]
+
+        def block(self, statements: Sequence[cst.CSTNode], st: State, *, guarded: bool = False) -> None: ...
+
+        def is_exhausted(self) -> bool: ...
+
+        def hands_over(self, function: Function, args: list[Value], st: State) -> bool: ...
+
+        def join_values(self, ends: list[tuple[State, Value]], st: State) -> Value: ...
+
+    # -- units ---------------------------------------------------------------------------------------------------
+
+    def unit(self, name: str) -> FunctionUnit | ClassUnit | None:
+        """A top-level function or class of the file."""
+        name = name.rpartition(".")[2]
+        if name in self.units:
+            return self.units[name]
+        self.units[name] = None
+        statement = self.file.functions.get(name) or self.file.classes.get(name)
+        if statement is not None:
+            top = next((s for s in self.file.statements if s is statement), None)
+            holder = top or next(
+                s for s in self.file.statements if s.lineno <= statement.lineno <= (s.end_lineno or 0)
+            )
+            slice_ = self.file.slice(holder)
+            node = self._find(slice_.module, name)
+            if isinstance(node, cst.FunctionDef):
+                self.units[name] = self.function_unit(node, slice_, name)
+            elif isinstance(node, cst.ClassDef):
+                self.units[name] = self.class_unit(node, slice_, name)
+        return self.units[name]
+
+    def _find(self, node: cst.CSTNode, name: str) -> cst.CSTNode | None:
+        body = getattr(node, "body", None)
+        statements = body if isinstance(body, (list, tuple)) else getattr(body, "body", ())
+        found: cst.CSTNode | None = None
+        for statement in statements or ():
+            if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+                if statement.name.value == name:
+                    found = statement
+                continue
+            for inner in (statement, getattr(statement, "orelse", None), *getattr(statement, "handlers", ())):
+                if isinstance(inner, cst.CSTNode) and not isinstance(inner, cst.SimpleStatementLine):
+                    found = found or (self._find(inner, name) if inner is not node else None)
+        return found
+
+    def function_unit(
+        self, node: cst.FunctionDef, slice_: Slice, qualname: str, owner: ClassUnit | None = None
+    ) -> FunctionUnit:
+        """What is needed of a function to call it."""
+        definitions = self.file.definitions.get(qualname, [])
+        generator = any(d.generator for d in definitions) if definitions else _yields(node)
+        return FunctionUnit(
+            node.name.value, qualname, node, slice_, owner, generator, tuple(map(_dotted, node.decorators))
+        )
+
+    def class_unit(self, node: cst.ClassDef, slice_: Slice, qualname: str) -> ClassUnit:
+        """What is needed of a class to make instances of it."""
+        bases = tuple(_text(a.value) for a in node.bases)
+        unit = ClassUnit(
+            node.name.value, node, slice_, bases, decorators=tuple(map(_dotted, node.decorators))
+        )
+        for statement in node.body.body:
+            for inner in _statements(statement):
+                if isinstance(inner, cst.FunctionDef):
+                    method = self.function_unit(inner, slice_, f"{qualname}.{inner.name.value}", unit)
+                    if inner.name.value in unit.methods and any("setter" in d for d in method.decorators):
+                        continue
+                    unit.methods[inner.name.value] = method
+                elif isinstance(inner, cst.Assign) and isinstance(inner.targets[0].target, cst.Name):
+                    unit.attributes[inner.targets[0].target.value] = inner.value
+                elif isinstance(inner, cst.AnnAssign) and isinstance(inner.target, cst.Name):
+                    unit.annotations[inner.target.value] = inner.annotation.annotation
+                    unit.attributes[inner.target.value] = inner.value or cst.Ellipsis()
+        return unit
+
+    def nested_function(self, node: cst.FunctionDef, st: State) -> Value:
+        """A function defined inside another one."""
+        activation = self.stack[-1]
+        unit = self.nested.get(node)
+        if unit is None:
+            outer = activation.unit.qualname if activation.unit else ""
+            qualname = f"{outer}.{node.name.value}" if outer else node.name.value
+            unit = self.nested[node] = self.function_unit(node, activation.slice, qualname)
+        assert isinstance(unit, FunctionUnit)
+        self.captured_frames.add(activation.frame)
+        value: Value = Function(unit, activation.frame)
+        for decorator in node.decorators:
+            value = self.decorated(decorator.decorator, value, st)
+        return self.behind(unit, value, st)
+
+    def function_value(self, unit: FunctionUnit, name: str, st: State) -> Value:
+        """A top-level function, behind its decorators: they are called once."""
+        value: Value = Function(unit)
+        decorated = self.behind(unit, value, st) if unit.decorators else value
+        if decorated is not value:
+            st.store[(MODULE, name)] = decorated
+        return decorated
+
+    def behind(self, unit: FunctionUnit, value: Value, st: State) -> Value:
+        """What the decorators of a function make of it, those that are functions of the file."""
+        for node in reversed(getattr(unit.node, "decorators", ())):
+            expression = node.decorator
+            target = expression.func if isinstance(expression, cst.Call) else expression
+            made_by = self.unit(target.value) if isinstance(target, cst.Name) else None
+            if (
+                not isinstance(made_by, FunctionUnit)
+                or made_by.generator
+                or made_by.qualname not in self.concerned
+            ):
+                continue
+            rounds, self.rounds = self.rounds, []
+            try:
+                with self.scope(unit.slice, MODULE, None):
+                    call = Call(expression, self.site(expression), [value])
+                    result = self.call_value(self.eval(expression, st), call, st)
+            finally:
+                self.rounds = rounds
+            if isinstance(result, (Function, Partial)):
+                value = result
+        return value
+
+    def decorated(self, decorator: cst.BaseExpression, value: Value, st: State) -> Value:
+        """A decorator that registers a function lets it be seen; what it returns is taken to be the function."""
+        if isinstance(decorator, cst.Attribute) and decorator.attr.value in HOOK_REGISTRATIONS:
+            self.register_hook(value, decorator.attr.value, st)
+        return value
+
+    def nested_class(self, node: cst.ClassDef) -> Value:
+        """A class defined inside a function."""
+        unit = self.nested.get(node)
+        if unit is None:
+            unit = self.nested[node] = self.class_unit(node, self.stack[-1].slice, node.name.value)
+        assert isinstance(unit, ClassUnit)
+        return Class(unit)
+
+    def interpret_global(self, statement: ast.stmt, st: State) -> None:
+        """Interpret a module-level assignment, in the module's scope."""
+        slice_ = self.file.slice(statement)
+        rounds, self.rounds = (
+            self.rounds,
+            [],
+        )  # it is made once, although a loop may be the first to ask for it
+        try:
+            with self.scope(slice_, Name("module"), None):
+                self.block(slice_.module.body, st)
+        finally:
+            self.rounds = rounds
+
+    def class_level(self, found: tuple[Slice, cst.BaseExpression], st: State) -> Value:
+        """The value of a class-level assignment."""
+        slice_, expression = found
+        if isinstance(expression, cst.Ellipsis):
+            return UNKNOWN
+        with self.scope(slice_, Name("module"), None):
+            return self.eval(expression, st)
+
+    def scope(self, slice_: Slice, frame: Name, unit: FunctionUnit | None) -> Scope:
+        """Interpret in another scope."""
+        return Scope(self, slice_, frame, unit)
+
+    # -- functions of the file -----------------------------------------------------------------------------------
+
+    def call_function(
+        self,
+        function: Function,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        st: State,
+        node: cst.CSTNode,
+        *,
+        starred: bool = False,
+    ) -> Value:
+        """Follow a call; a generator or a context manager waits for its consumer."""
+        unit = function.unit
+        if unit.generator:
+            return Generator(function, tuple(args), tuple(kwargs.items()), node)
+        deep = len(self.stack) > DEPTH or self.is_exhausted()
+        given = function.frame is not None or self.hands_over(function, [*args, *kwargs.values()], st)
+        plain = not given and not self.threads and not self.is_concerned(unit) and not self.makes(unit)
+        if not deep and plain and self.is_quiet(st):
+            deep = True  # nothing is under way that it could meet, and it starts nothing
+        if deep or any(a.unit is unit for a in self.stack):
+            return self.unmodelled(function, Call(node, self.site(node), list(args), dict(kwargs)), st)
+        result = self.run_function(function, args, kwargs, st, node, starred=starred)
+        self.stack[-1].temporaries.append(result)
+        return result
+
+    def is_concerned(self, unit: FunctionUnit) -> bool:
+        """Whether a function holds stream code, calls some, or changes an object whose other methods do."""
+        if unit.qualname in self.concerned or unit.qualname not in self.file.definitions:
+            return True
+        return unit.owner is not None and any(
+            f"{unit.owner.name}.{m}" in self.concerned for m in unit.owner.methods
+        )
+
+    def makes(self, unit: FunctionUnit) -> bool:
+        """Whether a plain function is a short one that a library is called in: what it returns matters."""
+        definitions = self.file.definitions.get(unit.qualname, ())
+        return any(
+            (d.node.end_lineno or 0) - d.node.lineno < FACTORY_LINES
+            and not d.calls.isdisjoint(self.file.imports)
+            for d in definitions
+        )
+
+    def is_quiet(self, st: State) -> bool:
+        """Whether nothing is under way that a plain function could meet: no capture, clock, side stream or copy."""
+        if st.capture is not None or st.clocks or st.graphs:
+            return False
+        if any(v != Stream(AMBIENT, library) for library, v in st.current.items()):
+            return False
+        return not any(
+            made.timeline != AMBIENT or getattr(made.detail, "tags", frozenset()) & COPIES
+            for made, _ in st.order.iterate()
+        )
+
+    def run_function(
+        self,
+        function: Function,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        st: State,
+        node: cst.CSTNode,
+        *,
+        starred: bool = False,
+        on_yield: Callable[[Value, State], Value] | None = None,
+        root: bool = False,
+    ) -> Value:
+        """Interpret a function's body for these arguments; as a root nobody is seen to give any."""
+        from streamsafe.static.interpreter import Activation
+
+        unit = function.unit
+        self.followed += 1
+        self.entered.add(unit)
+        outer = self.stack[-1].path if self.stack else ()
+        path = (*outer, id(node))[-4:]
+        frame = Name((id(unit.node), "frame"), path)
+        self.closed.add(frame)
+        if function.frame is not None:
+            self.closures[frame] = function.frame
+        st.store.drop(frame)
+        activation = Activation(frame, unit, unit.slice, path, on_yield=on_yield)
+        self.bind_arguments(function, frame, args, kwargs, st, starred or root)
+        self.stack.append(activation)
+        try:
+            if isinstance(unit.node, cst.Lambda):
+                activation.returns.append((st, self.eval(unit.node.body, st)))
+            else:
+                self.block(unit.node.body.body, st)
+                if not st.dead:
+                    activation.returns.append((st.copy(), NONE))
+        finally:
+            self.stack.pop()
+        result = self.join_values(activation.returns, st)
+        if frame not in self.captured_frames:
+            for value in list(st.store.of(frame).values()):
+                self.lose(st, value)
+            st.store.drop(frame)
+        return result
+
+    def bind_arguments(
+        self,
+        function: Function,
+        frame: Name,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        st: State,
+        starred: bool,
+    ) -> None:
+        """Parameters take their arguments, defaults, or stand for themselves."""
+        unit = function.unit
+        parameters = unit.node.params
+        positional = [*parameters.posonly_params, *parameters.params]
+        given = list(args)
+        if function.receiver is not None:
+            given.insert(0, function.receiver)
+        rest = dict(kwargs)
+        named = [*positional, *parameters.kwonly_params]
+        for position, parameter in enumerate(named):
+            name = parameter.name.value
+            if name in rest:
+                value = rest.pop(name)
+            elif position < len(positional) and position < len(given):
+                value = given[position]
+            elif parameter.default is not None and not starred:
+                with self.scope(unit.slice, function.frame or Name("module"), None):
+                    value = self.eval(parameter.default, st)
+            else:
+                value = self.parameter(unit, parameter, st)
+            if isinstance(value, Opaque):
+                value = self.annotated(value, parameter.annotation, st)
+            st.store[(frame, name)] = value
+        star = parameters.star_arg
+        if isinstance(star, cst.Param):
+            extra = tuple(given[len(positional) :])
+            st.store[(frame, star.name.value)] = (
+                Tuple(extra) if not starred else Opaque(Name(star.name.value, (id(unit.node),)))
+            )
+            if starred and not extra:
+                st.store[(frame, star.name.value)] = Opaque(Name(star.name.value, (id(unit.node),)))
+        if parameters.star_kwarg is not None:
+            keywords = Name((id(unit.node), "kwargs"), frame.path)
+            self.closed.add(keywords)
+            for key, value in rest.items():
+                st.store[(keywords, key)] = value
+            st.store[(frame, parameters.star_kwarg.name.value)] = Container(keywords, "dict")
+
+    def parameter(self, unit: FunctionUnit, parameter: cst.Param, st: State) -> Value:
+        """A parameter nobody is seen to give: its annotation may tell what it is."""
+        name = Name(parameter.name.value, (id(unit.node),))
+        if self.new_parameters:
+            for names in self.rounds:
+                names.add(name)
+        self.texts.setdefault(name, parameter.name.value)
+        return self.annotated(Opaque(name), parameter.annotation, st)
+
+    def annotated(self, value: Opaque, annotation: cst.Annotation | None, st: State) -> Value:
+        """What an annotation says of an object of unknown kind."""
+        if annotation is None:
+            return value
+        return self.described(value, annotation.annotation, st)
+
+    def described(self, value: Opaque, annotation: cst.BaseExpression, st: State) -> Value:
+        """What a type says of an object of unknown kind; of a container's, what its elements are."""
+        if (
+            isinstance(annotation, cst.Subscript)
+            and _text(annotation.value).rpartition(".")[2] in _CONTAINERS
+        ):
+            last = annotation.slice[-1].slice
+            if isinstance(last, cst.Index):
+                self.element_types[value.name.base()] = last.value
+            return value
+        text = _text(annotation).strip("\"'")
+        unit = self.unit(text) if text.isidentifier() else None
+        if isinstance(unit, ClassUnit):
+            return self.materialized(value, unit, st)
+        tail = text.rpartition(".")[2]
+        if tail in ("int", "float", "bool", "str", "dtype", "Size", "Callable"):
+            self.plain.add(value.name.base())
+            return value
+        if tail == "Stream":
+            return self.as_stream(value, "cupy" if self.default_library == "cupy" else "torch")
+        if tail in ("Tensor", "ndarray") and not text.startswith(("np.", "numpy.")):
+            self.mark_tensor(st, value)
+            return value
+        if text.startswith(("np.ndarray", "numpy.ndarray")):
+            st.store[(value.name, "@place")] = Const("pageable")
+            return Tensor(value.name, None, True)
+        return value
+
+    def typed_element(self, container: Object, element: Opaque, st: State) -> Value:
+        """An element of a container whose annotation says what it holds."""
+        annotation = self.element_types.get(container.name.base())
+        return element if annotation is None else self.described(element, annotation, st)
+
+    def typed_attribute(self, base: Instance, name: str, st: State) -> Value:
+        """An attribute that is not seen assigned: its annotation in the class may tell what it is."""
+        value = Opaque(base.name.child(name))
+        annotation = base.unit.annotations.get(name)
+        return value if annotation is None else self.described(value, annotation, st)
+
+    def materialized(self, value: Opaque, unit: ClassUnit, st: State) -> Value:
+        """An object of one of the file's classes that was made elsewhere: what ``__init__`` leaves is on it."""
+        instance = Instance(value.name, unit)
+        if (value.name, "@materialized") in st.store:
+            return instance
+        st.store[(value.name, "@materialized")] = PLAIN
+        rounds, self.rounds = self.rounds, []  # what it holds was made elsewhere: no round makes it anew
+        try:
+            self.initialize(
+                instance, unit, Call(unit.node, self.site_in(unit.slice, unit.node)), st, known=False
+            )
+        finally:
+            self.rounds = rounds
+        return instance
+
+    def instantiate(self, unit: ClassUnit, call: Call, st: State) -> Value:
+        """``Class(...)``."""
+        name = self.fresh(call.node, st, f"{unit.name}()")
+        self.closed.add(name)
+        instance = Instance(name, unit)
+        self.initialize(instance, unit, call, st, known=True)
+        return instance
+
+    def initialize(self, instance: Instance, unit: ClassUnit, call: Call, st: State, *, known: bool) -> None:
+        """Run ``__init__``, or fill a dataclass's fields."""
+        init = self.find_method(unit, "__init__")
+        if init is not None:
+            if any(a.unit is init for a in self.stack) or len(self.stack) > DEPTH:
+                return
+            outer = self.stack[-1].path if self.stack else ()
+            if self.stack and not known:
+                self.stack[-1].path = (*outer, instance.name)[-4:]
+            try:
+                self.run_function(
+                    Function(init, None, instance),
+                    call.args,
+                    call.kwargs,
+                    st,
+                    call.node,
+                    starred=call.starred,
+                    root=not known,
+                )
+            finally:
+                if self.stack:
+                    self.stack[-1].path = outer
+            return
+        if not known:
+            return
+        fields = list(self.fields(unit))
+        for position, field in enumerate(fields):
+            value = call.get(position, field)
+            if value is None:
+                found = self.find_class_attribute(unit, field)
+                value = self.class_level(found, st) if found is not None else UNKNOWN
+            st.store[(instance.name, field)] = value
+        post = self.find_method(unit, "__post_init__")
+        if post is not None:
+            self.run_function(Function(post, None, instance), [], {}, st, call.node)
+
+    def fields(self, unit: ClassUnit) -> list[str]:
+        """The fields of a dataclass or a named tuple, its bases' first."""
+        found: list[str] = []
+        for owner in reversed(list(self.ancestry(unit))):
+            if owner.is_dataclass or any("NamedTuple" in b for b in owner.bases):
+                found.extend(name for name in owner.attributes if name not in found)
+        return found
+
+    def class_of_method(self, name: str) -> ClassUnit | None:
+        """The one class of the file that has a method of this name."""
+        if self._method_owners is None:
+            owners: dict[str, list[str]] = {}
+            for class_name, statement in self.file.classes.items():
+                for inner in statement.body:
+                    if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                        owners.setdefault(inner.name, []).append(class_name)
+            self._owners = owners
+            self._method_owners = {}
+        if name.startswith("__") or name in COMMON_METHODS or name in _LIBRARY_METHODS:
+            return None
+        names = self._owners.get(name, [])
+        if len(names) != 1 or f"{names[0]}.{name}" not in self.concerned:
+            return None
+        if any(
+            a.unit is not None and a.unit.owner is not None and a.unit.owner.name == names[0]
+            for a in self.stack
+        ):
+            return None  # within the class its objects are known by ``self``
+        unit = self.unit(names[0])
+        return unit if isinstance(unit, ClassUnit) else None
+
+
+def _yields(node: cst.FunctionDef) -> bool:
+    found = False
+
+    class Finder(cst.CSTVisitor):
+        def visit_Yield(self, _: cst.Yield) -> bool:
+            nonlocal found
+            found = True
+            return False
+
+        def visit_FunctionDef(self, inner: cst.FunctionDef) -> bool:
+            return inner is node
+
+        def visit_Lambda(self, _: cst.Lambda) -> bool:
+            return False
+
+    node.visit(Finder())
+    return found
+
+
+def _text(node: cst.CSTNode) -> str:
+    if isinstance(node, cst.Name):
+        return node.value
+    if isinstance(node, cst.Attribute):
+        return f"{_text(node.value)}.{node.attr.value}"
+    if isinstance(node, cst.Subscript):
+        inner = _text(node.value)
+        if inner.rpartition(".")[2] == "Optional" and isinstance(node.slice[0].slice, cst.Index):
+            return _text(node.slice[0].slice.value)
+        return inner
+    if isinstance(node, cst.SimpleString):
+        return str(node.evaluated_value)
+    if isinstance(node, cst.BinaryOperation):  # X | None
+        return _text(node.left)
+    if isinstance(node, cst.Call):
+        return _text(node.func)
+    return ""
+
+
+def _dotted(decorator: cst.Decorator) -> str:
+    return _text(decorator.decorator)
+
+
+def _statements(statement: cst.CSTNode) -> list[cst.CSTNode]:
+    if isinstance(statement, cst.SimpleStatementLine):
+        return list(statement.body)
+    if isinstance(statement, cst.If):
+        return [s for inner in statement.body.body for s in _statements(inner)]
+    return [statement]

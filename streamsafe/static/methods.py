@@ -1,0 +1,540 @@
+"""Method calls, by what the receiver is."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from streamsafe.order.symbolic import ALWAYS
+from streamsafe.static import apis, sequences
+from streamsafe.static.contexts import Contexts
+from streamsafe.static.effects import EACH, Site
+from streamsafe.static.source import ClassUnit, FunctionUnit
+from streamsafe.static.state import State
+from streamsafe.static.tensor_methods import _TENSOR_METHODS, HOOK_REGISTRATIONS
+from streamsafe.static.tensors import Call
+from streamsafe.static.values import (
+    FUTURE,
+    NONE,
+    PLAIN,
+    POINTER,
+    UNKNOWN,
+    Api,
+    Class,
+    Const,
+    Container,
+    Context,
+    Device,
+    Event,
+    Function,
+    Generator,
+    Graph,
+    Instance,
+    Method,
+    Name,
+    Opaque,
+    Partial,
+    Stream,
+    Tensor,
+    Tuple,
+    Union,
+    Value,
+    Work,
+    alternatives,
+    iterate,
+    union,
+)
+
+if TYPE_CHECKING:
+    pass
+
+_PARTS = frozenset(
+    """parameters named_parameters buffers named_buffers modules named_modules children named_children state_dict
+    values""".split()
+)
+
+
+class Methods(Contexts):
+    """Method calls, by what the receiver is."""
+
+    if TYPE_CHECKING:  # further down the chain
+        entered: set[FunctionUnit]
+        host_waits: bool
+
+        def call_api(self, name: str, call: Call, st: State) -> Value: ...
+
+        def behind(self, unit: FunctionUnit, value: Value, st: State) -> Value: ...
+
+        def class_of_method(self, name: str) -> ClassUnit | None: ...
+
+        def materialized(self, value: Opaque, unit: ClassUnit, st: State) -> Value: ...
+
+    # -- methods -------------------------------------------------------------------------------------------------
+
+    def call_method(self, receiver: Value, name: str, call: Call, st: State) -> Value:
+        """``receiver.name(...)``."""
+        choices = alternatives(receiver, st.path)
+        if len(choices) > 1:
+            kinds = {type(v) for v, _ in choices}
+            if kinds <= {Tensor, Opaque} or kinds <= {Stream} or kinds <= {Event}:
+                return self._joint_method(receiver, choices[0][0], name, call, st)
+            if Work in kinds and name in (
+                "wait",
+                "synchronize",
+            ):  # whichever it is, it is the one that was meant
+                for work, _ in choices:
+                    if work != NONE:
+                        self._method(work, name, self.copied(call), st)
+                return UNKNOWN
+            return self.each_way(
+                [(v, g, partial(self._method, v, name, self.copied(call))) for v, g in choices if v != NONE],
+                st,
+            )
+        return self._method(choices[0][0] if choices else UNKNOWN, name, call, st)
+
+    @staticmethod
+    def copied(call: Call) -> Call:
+        """The same call, for another alternative."""
+        return Call(call.node, call.site, list(call.args), dict(call.kwargs), call.text, call.starred)
+
+    def _joint_method(self, receiver: Value, first: Value, name: str, call: Call, st: State) -> Value:
+        """A method of one of several streams, events or tensors: the verbs take guarded values as they are."""
+        if isinstance(first, Stream) and name in apis.STREAM_METHODS:
+            call.args.insert(0, receiver)
+            return self.verb(apis.STREAM_METHODS[name], call, st)
+        if isinstance(first, Event) and name in apis.EVENT_METHODS:
+            call.args.insert(0, receiver)
+            return self.verb(apis.EVENT_METHODS[name], call, st)
+        return self.tensor_method(receiver, name, call, st)
+
+    def _method(self, receiver: Value, name: str, call: Call, st: State) -> Value:
+        if isinstance(receiver, Api):
+            return self.call_api(apis.canonical(f"{receiver.name}.{name}"), call, st)
+        if isinstance(receiver, Stream) and name in apis.STREAM_METHODS:
+            call.args.insert(0, receiver)
+            return self.verb(apis.STREAM_METHODS[name], call, st)
+        if isinstance(receiver, Stream) and name in ("__enter__", "__exit__"):
+            receiver = Context("stream", (receiver,))
+        if isinstance(receiver, Event) and name in apis.EVENT_METHODS:
+            call.args.insert(0, receiver)
+            return self.verb(apis.EVENT_METHODS[name], call, st)
+        if isinstance(receiver, Graph) and name in apis.GRAPH_METHODS:
+            call.args.insert(0, receiver)
+            return self.verb(apis.GRAPH_METHODS[name], call, st)
+        if isinstance(receiver, Work):
+            return self._work_method(receiver, name, call, st)
+        if isinstance(receiver, Tensor):
+            return self.tensor_method(receiver, name, call, st)
+        if isinstance(receiver, Partial) and receiver.function == POINTER:
+            return self.pointer_method(receiver, name, call, st)
+        if isinstance(receiver, Partial) and receiver.function == FUTURE:
+            return receiver.args[0] if name == "result" else PLAIN
+        if isinstance(receiver, (Instance, Class)):
+            return self._instance_method(receiver, name, call, st)
+        if isinstance(receiver, Container):
+            return self._container_method(receiver, name, call, st)
+        if isinstance(receiver, Tuple):
+            return UNKNOWN
+        if isinstance(receiver, Context):
+            return self._context_method(receiver, name, call, st)
+        if isinstance(receiver, Generator) and name in ("__next__", "send", "close"):
+            return UNKNOWN
+        if isinstance(receiver, Opaque):
+            return self.opaque_method(receiver, name, call, st)
+        if isinstance(receiver, Device):
+            return self.do_synchronize_device(call, st) if name == "synchronize" else PLAIN
+        if isinstance(receiver, Const):
+            for value in call.everything() if name in ("format", "join", "write") else ():
+                self.read_on_host(st, value, call.site, f"{name}()")
+            return PLAIN
+        if isinstance(receiver, Function):
+            return self.unmodelled(receiver, call, st)
+        if type(receiver) is Value and name in ("wait", "synchronize", "item", "tolist"):
+            self.host_learns_everything(st, call.site)  # of an object that is not known
+            return UNKNOWN
+        return self.unmodelled(receiver, call, st, name)
+
+    def _work_method(self, work: Work, name: str, call: Call, st: State) -> Value:
+        if name == "wait":
+            self.wait_event(
+                st, Event(work.name), None, "torch", call.site
+            )  # comm -> cur, not the host (TD-02)
+        elif name == "synchronize":
+            self.wait_event(st, Event(work.name), None, "torch", call.site)
+        return UNKNOWN
+
+    def _context_method(self, context: Context, name: str, call: Call, st: State) -> Value:
+        if name in ("enter_context", "__enter__", "push"):
+            value = self._context(call.args[0]) if call.args else context
+            if isinstance(value, Context) and value.kind == "stream":
+                self.enter_stream(st, value.payload[0], self.stream_library(value.payload[0]))
+            elif isinstance(value, Union):
+                self._enter_streams([(self._context(v), g) for v, g in alternatives(value, st.path)], st)
+            return UNKNOWN
+        if name == "__exit__" and context.kind == "stream":
+            st.current.pop(self.stream_library(context.payload[0]), None)
+            return NONE
+        if name == "synchronize" and context.kind == "device":
+            return self.synchronize_one(context, call, st)
+        if name == "use" and context.kind == "device":
+            self.enter_device(context, st)
+            return context
+        return UNKNOWN
+
+    def _instance_method(self, receiver: Instance | Class, name: str, call: Call, st: State) -> Value:
+        if isinstance(receiver, Class):
+            if name == "apply":
+                forward = self.find_method(receiver.unit, "forward")
+                if forward is not None:
+                    context = Opaque(self.fresh(call.node, st, "ctx"))
+                    return self.call_function(
+                        Function(forward), [context, *call.args], call.kwargs, st, call.node
+                    )
+            attribute = self.class_attribute(receiver.unit, name, st)
+            return self.call_value(attribute, call, st)
+        held = st.store.get((receiver.name, name))
+        if held is not None:
+            return self.call_value(held, call, st)
+        method = self.find_method(receiver.unit, name)
+        if method is not None:
+            bound: Value = Function(method, None, receiver)
+            if method.decorators:
+                plain: Value = Function(method)
+                decorated = self.behind(method, plain, st)
+                bound = bound if decorated is plain else Partial(decorated, (receiver,), ())
+            if method.is_static:
+                bound = Function(method)
+            elif method.is_classmethod:
+                bound = Function(method, None, Class(receiver.unit))
+            return self.call_value(bound, call, st)
+        if name in HOOK_REGISTRATIONS or name.startswith("register_forward"):
+            return self.register_hooks(name, call, st)
+        expression = self.find_class_attribute(receiver.unit, name)
+        if expression is not None:
+            return self.call_value(self.class_level(expression, st), call, st)
+        if name in ("parameters", "named_parameters", "buffers", "modules", "children"):
+            return Opaque(receiver.name.child(f"{name}()"))
+        if name == "register_buffer" and len(call.args) >= 2 and isinstance(call.args[0], Const):
+            self.set_attribute(receiver, str(call.args[0].value), call.args[1], st, call.node)
+            return NONE
+        if name in ("cuda", "to", "eval", "train", "half", "float", "requires_grad_", "__init__", "bfloat16"):
+            if name in ("cuda", "to"):
+                for target, _ in self.tensors(st, receiver):
+                    if self.place(st, target) == "pageable":
+                        self.set_place(st, target, "device")
+            return receiver
+        return self.unmodelled(receiver, call, st, name)
+
+    def register_hooks(self, name: str, call: Call, st: State) -> Value:
+        """Functions that autograd will call."""
+        for value in call.everything():
+            if name in HOOK_REGISTRATIONS:
+                self.register_hook(value, name, st)
+        return UNKNOWN
+
+    def register_hook(self, value: Value, name: str, st: State) -> None:
+        """A hook runs on its node's stream (TA-06): it is interpreted by itself, later."""
+        for inner in iterate(value):
+            arguments: tuple[Value, ...] = ()
+            if isinstance(inner, Partial):
+                arguments, inner = inner.args, inner.function
+            if isinstance(inner, Function) and not any(f.unit is inner.unit for f, _, _ in self.hooks):
+                self.entered.add(inner.unit)
+                self.hooks.append((inner, st.copy(), name == "register_hook"))
+                del arguments
+
+    def _container_method(self, receiver: Container, name: str, call: Call, st: State) -> Value:
+        if receiver.kind == "queue":
+            if name in ("put", "put_nowait"):
+                if not self.carries_event(call.args):
+                    self.hand_to_host(st, call.args, call.site, "put()")
+                self.extend_container(st, receiver, Tuple(tuple(call.args[:1])))
+                return NONE
+            if name in ("get", "get_nowait"):
+                if sequences.length(st, receiver) == 0:
+                    self.host_waits = True
+                return self.take(receiver, 0, st)
+            return UNKNOWN
+        if name in ("append", "add", "appendleft", "insert", "put", "push"):
+            known = sequences.items(st, receiver)
+            at_front = name == "appendleft" or (name == "insert" and call.args[:1] == [Const(0)])
+            if name not in ("append", "put", "push") and not (at_front and known is not None):
+                sequences.blur(st, receiver)
+            self.extend_container(st, receiver, Tuple(tuple(call.args[-1:])))
+            grown = sequences.items(st, receiver)
+            if at_front and grown is not None:
+                sequences.put(st, receiver, [*grown[-1:], *grown[:-1]])
+            return NONE
+        if (
+            name == "rotate"
+            and call.args
+            and isinstance(call.args[0], Const)
+            and type(call.args[0].value) is int
+        ):
+            turned = sequences.items(st, receiver)
+            if turned:
+                by = -call.args[0].value % len(turned)
+                sequences.put(st, receiver, [*turned[by:], *turned[:by]])
+                return NONE
+        if name in ("remove", "reverse", "sort", "rotate", "discard"):
+            sequences.blur(st, receiver)
+            return NONE
+        if name in ("update", "setdefault", "pop", "popitem", "clear"):
+            sequences.set_keys(st, receiver, () if name == "clear" and receiver.kind == "dict" else None)
+        if name in ("extend", "update", "extendleft"):
+            for value in call.args:
+                self.extend_container(st, receiver, value)
+            for key, value in call.kwargs.items():
+                self.store_element(receiver, Const(key), value, st)
+            return NONE
+        if name in ("pop", "popleft", "popitem"):
+            position = -1 if name == "pop" and not call.args else 0 if name == "popleft" else None
+            if call.args and isinstance(call.args[0], Const) and type(call.args[0].value) is int:
+                position = call.args[0].value
+            if receiver.kind != "dict":
+                value = self.take(receiver, position, st)
+                self.lose(st, value)
+                return value
+            index = call.args[0] if call.args else UNKNOWN
+            value = self._element(receiver, index, st)
+            if name == "pop" and receiver.kind == "dict":
+                self.drop_element(receiver, index, st)
+            self.lose(st, value)
+            return value
+        if name in ("clear",):
+            for value in self.held(receiver, st):
+                self.lose(st, value)
+            for held in [k for k in st.store.of(receiver.name) if not str(k).startswith("@")]:
+                del st.store[(receiver.name, held)]
+            if receiver.kind != "dict":
+                st.store[(receiver.name, "@length")] = Const(0)
+            return NONE
+        if name == "items":
+            return Partial(Api("builtins.items"), (receiver,), ())
+        if name in ("values", "copy", "keys"):
+            return receiver if name != "keys" else UNKNOWN
+        if name in ("get", "setdefault") and call.args:
+            found = self._element(receiver, call.args[0], st)
+            return found if found != UNKNOWN or len(call.args) < 2 else call.args[1]
+        return UNKNOWN
+
+    def take(self, container: Container, position: int | None, st: State) -> Value:
+        """An element leaves a list or a queue; some element where its position is not known."""
+        known = sequences.items(st, container)
+        if known is None or position is None or not -len(known) <= position < len(known):
+            value = self.any_element(container, st)
+            sequences.blur(st, container)
+            return value
+        value = known.pop(position)
+        sequences.put(st, container, known)
+        return value
+
+    @staticmethod
+    def carries_event(values: list[Value]) -> bool:
+        """Whether something is handed over together with the event or stream to wait for."""
+        flat = [v for value in values for v in iterate(value)]
+        flat += [
+            v for value in flat if isinstance(value, Tuple) for item in value.items for v in iterate(item)
+        ]
+        return any(isinstance(v, (Event, Stream)) for v in flat)
+
+    def drop_element(self, container: Container, key: Value, st: State) -> None:
+        """An element leaves a dict."""
+        if isinstance(key, Const):
+            st.store.pop((container.name, key.value), None)
+
+    # -- objects of unknown kind ---------------------------------------------------------------------------------
+
+    def opaque_method(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
+        """A method of an object of unknown kind: its name may tell what it is."""
+        if name in apis.OPAQUE_STREAM_METHODS:
+            if name in ("begin_capture", "end_capture") and self.default_library != "cupy":
+                pass
+            call.args.insert(0, Stream(receiver.name, self.default_library))
+            self.table_known(receiver.name)
+            return self.verb(apis.STREAM_METHODS[name], call, st)
+        if name in ("capture_begin", "capture_end", "replay"):
+            call.args.insert(0, Graph(receiver.name))
+            return self.verb(apis.GRAPH_METHODS[name], call, st)
+        if (receiver.name, "@optimizer") in st.store or _optimizer(receiver.name):
+            if name == "step" or name in ("unscale_", "clip_grad_norm_"):
+                self.use_of_gradients(st, call.site, f"{name}()")
+                return UNKNOWN
+            if name in ("zero_grad", "update", "state_dict", "load_state_dict", "add_param_group"):
+                return UNKNOWN
+            if name == "scale":
+                return call.args[0] if call.args else UNKNOWN
+        if (receiver.name, "@thread") in st.store:
+            return self._thread_method(receiver, name, call, st)
+        if name == "submit" and call.args and isinstance(call.args[0], (Function, Partial, Method)):
+            self.hand_to_host(st, call.args[1:], call.site, "submit()")
+            return Partial(FUTURE, (self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st),), ())
+        if (receiver.name, "@executor") in st.store and name == "submit":
+            self.hand_to_host(st, call.args[1:], call.site, "submit()")
+            return UNKNOWN
+        if name in ("put", "put_nowait", "send", "send_bytes", "dump", "dumps", "write") and call.args:
+            if not self.carries_event(call.args):
+                self.hand_to_host(st, call.args, call.site, f"{name}()")
+            return UNKNOWN
+        if name in ("copy_from", "copy_to") and self.default_library == "cupy" and call.args:
+            return self.texture_copy(receiver, name, call, st)
+        if name in HOOK_REGISTRATIONS or name.startswith("register_forward"):
+            return self.register_hooks(name, call, st)
+        held = st.store.get((receiver.name, name))
+        if held is not None:
+            return self.call_value(held, call, st)
+        if name in apis.DEVICE_MODULE_METHODS and self._is_device_module(receiver, name, call):
+            return self.verb(apis.DEVICE_MODULE_METHODS[name], call, st)
+        if name in apis.EVENT_METHODS and (
+            receiver.name in self.carriers or (receiver.name, "@recorded") in st.store
+        ):
+            if (receiver.name, "@recorded") in st.store:
+                call.args.insert(0, Event(receiver.name))
+                return self.verb(apis.EVENT_METHODS[name], call, st)
+            if name in apis.STREAM_METHODS:
+                call.args.insert(0, Stream(receiver.name, self.default_library))
+                return self.verb(apis.STREAM_METHODS[name], call, st)
+        if name == "record" and _event_like(receiver.name):
+            call.args.insert(0, Event(receiver.name))
+            return self.verb("event_record", call, st)
+        if name in ("wait", "synchronize", "query") and _event_like(receiver.name):
+            call.args.insert(0, Event(receiver.name))
+            return self.verb(apis.EVENT_METHODS[name], call, st)
+        if name in ("synchronize", "query") and _stream_like(receiver.name):
+            call.args.insert(0, Stream(receiver.name, self.default_library))
+            return self.verb(apis.STREAM_METHODS[name], call, st)
+        unit = self.class_of_method(name)
+        if unit is not None:
+            instance = self.materialized(receiver, unit, st)
+            return self.call_method(instance, name, call, st)
+        if name in ("resize_",) and receiver.name.site == "storage":
+            return self.tensor_resize(receiver, call, st)
+        if name in _TENSOR_METHODS or name in apis.SCALAR_METHODS:
+            if name in ("get", "set", "copy"):
+                return self._mapping_or_array(receiver, name, call, st)
+            return self.tensor_method(receiver, name, call, st)
+        if name in apis.ARITHMETIC_METHODS and not self.is_plain(receiver.name):
+            if (
+                call.args
+                or name not in ("half", "float", "double", "bfloat16", "type", "int", "long", "bool")
+                or receiver.name in st.order.made
+            ):
+                self.mark_tensor(st, receiver)
+        if self.is_tensor(st, receiver) or (
+            receiver.name in st.order.made and receiver.name.base() in self.results
+        ):
+            return self.tensor_method(receiver, name, call, st)
+        if name in ("size", "dim", "numel", "is_contiguous", "stride", "element_size", "data_ptr"):
+            return PLAIN
+        if name in apis.VIEW_METHODS and name not in ("split", "view", "select", "storage"):
+            return Tensor(receiver.name)
+        if name.endswith("_") and not name.startswith("_") and len(name) > 2:
+            self.mark_tensor(st, receiver)
+            return self.tensor_method(receiver, name, call, st)
+        if name in ("save_for_backward", "mark_dirty", "mark_non_differentiable"):
+            return NONE  # kept, not read
+        if name in _PARTS:
+            return receiver if name == "values" else Opaque(receiver.name.child(f"{name}()"))
+        if name == "items":
+            return Partial(Api("builtins.items"), (receiver,), ())
+        if (
+            name in ("eval", "train", "requires_grad_", "half", "float", "bfloat16", "double")
+            and not call.args
+        ):
+            return receiver
+        if name in ("append", "add", "appendleft", "insert"):
+            for value in call.args[-1:]:
+                old = st.store.get((receiver.name, "*"))
+                st.store[(receiver.name, "*")] = union([*([(old, ALWAYS)] if old else []), (value, ALWAYS)])
+            return NONE
+        if name in ("pop", "popleft", "get", "get_nowait", "recv"):
+            held = st.store.get((receiver.name, "*"))
+            return held if held is not None else Opaque(self.fresh(call.node, st, name))
+        if name in ("wait", "wait_for"):
+            self.host_waits = True
+        if name in apis.ORDERING_METHODS and not _text_method(receiver.name, name):
+            self.host_learns_everything(st, call.site)
+            return Opaque(self.fresh(call.node, st, name))
+        return self.unmodelled(receiver, call, st, name)
+
+    def _is_device_module(self, receiver: Opaque, name: str, call: Call) -> bool:
+        text = str(receiver.name.site).lower()
+        if name in (
+            "Stream",
+            "current_stream",
+            "default_stream",
+            "set_stream",
+            "StreamContext",
+            "is_current_stream_capturing",
+        ):
+            return True
+        return any(
+            word in text for word in ("device", "accelerator", "platform", "module", "backend", "cuda")
+        )
+
+    def _thread_method(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
+        if name == "start":
+            target = st.store.get((receiver.name, "target"))
+            arguments = st.store.get((receiver.name, "args"), Tuple(()))
+            items = list(arguments.items) if isinstance(arguments, Tuple) else []
+            self.hand_to_host(st, items, call.site, "start()")
+            if target is not None:
+                if self.would_wait(target, items, call, st):
+                    st.store[(receiver.name, "@waiting")] = PLAIN
+                    return NONE
+                waits = self.waits
+                result = self.in_thread(target, items, {}, call, st)
+                if self.waits > waits:
+                    st.threads |= {call.site}
+                return result
+        if name == "join":
+            target = st.store.get((receiver.name, "target"))
+            if st.store.pop((receiver.name, "@waiting"), None) is not None and target is not None:
+                arguments = st.store.get((receiver.name, "args"), Tuple(()))
+                items = list(arguments.items) if isinstance(arguments, Tuple) else []
+                self.in_thread(target, items, {}, call, st)
+            st.threads = frozenset(t for t in st.threads if not isinstance(t, Site))
+        return NONE
+
+    def would_wait(self, target: Value, arguments: list[Value], call: Call, st: State) -> bool:
+        """Whether a thread that starts here waits for what others do: it goes on when it is joined."""
+        before, self.host_waits = self.host_waits, False
+        self.silent += 1
+        explained, self.explained = self.explained, None
+        self.in_thread(target, arguments, {}, call, st.copy())
+        self.explained = explained
+        self.silent -= 1
+        waits, self.host_waits = self.host_waits, before
+        return waits
+
+
+def _last_word(name: Name) -> str:
+    for part in name.chain():
+        if isinstance(part.site, str) and part.site != EACH:
+            return part.site.lower()
+    return ""
+
+
+def _optimizer(name: Name) -> bool:
+    text = _last_word(name)
+    return ("optim" in text or text in ("opt", "scaler", "grad_scaler")) and "scheduler" not in text
+
+
+def _event_like(name: Name) -> bool:
+    text = _last_word(name)
+    return (
+        "event" in text
+        or text.endswith(("_evt", "_done", "_ready"))
+        or text in ("evt", "ev", "done", "ready")
+    )
+
+
+def _stream_like(name: Name) -> bool:
+    return "stream" in _last_word(name)
+
+
+def _text_method(name: Name, method: str) -> bool:
+    """``", ".join(...)`` and its like are no waits."""
+    return (
+        method in ("join", "flush") and "thread" not in _last_word(name) and "process" not in _last_word(name)
+    )

@@ -1,0 +1,266 @@
+"""What Python's own functions and types do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from streamsafe.order.symbolic import ALWAYS
+from streamsafe.static import sequences
+from streamsafe.static.source import ClassUnit
+from streamsafe.static.state import State
+from streamsafe.static.tensors import Call, Tensors
+from streamsafe.static.values import (
+    NONE,
+    PLAIN,
+    UNKNOWN,
+    Api,
+    Class,
+    Const,
+    Container,
+    Context,
+    Event,
+    Instance,
+    Name,
+    Object,
+    Opaque,
+    Partial,
+    Stream,
+    Tensor,
+    Tuple,
+    Union,
+    Value,
+    alternatives,
+    iterate,
+    union,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+class Builtins(Tensors):
+    """What Python's own functions and types do."""
+
+    if TYPE_CHECKING:  # further down the chain
+
+        def known_items(self, iterable: Value, st: State) -> list[Value] | None: ...
+
+        def next_of_call(self, iterable: Partial, st: State, node: cst.CSTNode) -> Value: ...
+
+        def call_value(self, function: Value, call: Call, st: State) -> Value: ...
+
+    # -- plain things --------------------------------------------------------------------------------------------
+
+    def do_nothing(self, call: Call, st: State) -> Value:
+        """No stream operation."""
+        return NONE
+
+    def do_plain(self, call: Call, st: State) -> Value:
+        """A number, a string, a flag."""
+        return PLAIN
+
+    do_plain_method = do_plain
+
+    def do_yes(self, call: Call, st: State) -> Value:
+        """True wherever stream code runs."""
+        return Const(True)
+
+    def do_pass_through(self, call: Call, st: State) -> Value:
+        """Gives back what it is given, or something that holds it."""
+        return call.args[0] if call.args else UNKNOWN
+
+    def do_cast(self, call: Call, st: State) -> Value:
+        """``typing.cast``."""
+        return call.args[1] if len(call.args) > 1 else UNKNOWN
+
+    def do_lazily(self, call: Call, st: State) -> Value:
+        """An iterable that is walked later; how far a range goes is asked now."""
+        for value in call.args if call.text.endswith("range") else ():
+            if any(isinstance(v, Tensor) for v in iterate(value)):
+                self.read_on_host(st, value, call.site, "range()")
+        return Partial(Api(call.text), tuple(call.args), tuple(call.kwargs.items()))
+
+    def do_identity(self, call: Call, st: State) -> Value:
+        """``id(x)``: a number that stands for the object."""
+        value = call.args[0] if call.args else UNKNOWN
+        if not isinstance(value, Object):
+            return PLAIN
+        name = value.name.child("identity")
+        self.plain.add(name.base())
+        return Opaque(name)
+
+    def do_make_slice(self, call: Call, st: State) -> Value:
+        """``slice(start, stop, step)``."""
+        bounds = call.args if len(call.args) > 1 else [NONE, *call.args]
+        return Partial(Api("builtins.slice"), tuple([*bounds, NONE][:3]), ())
+
+    def do_iterator(self, call: Call, st: State) -> Value:
+        """``iter(x)``: walks a copy of what is known."""
+        value = call.args[0] if call.args else UNKNOWN
+        known = self.known_items(value, st)
+        if known is None or len(known) > sequences.LIMIT:
+            return value
+        made = Container(self.fresh(call.node, st, "iterator"), "iterator")
+        self.closed.add(made.name)
+        sequences.put(st, made, known)
+        return made
+
+    def do_length(self, call: Call, st: State) -> Value:
+        """``len(x)``, where it is known."""
+        value = call.args[0] if call.args else UNKNOWN
+        count = len(value.items) if isinstance(value, Tuple) else None
+        if isinstance(value, Container):
+            count = sequences.length(st, value)
+        return PLAIN if count is None else Const(count)
+
+    def do_partial(self, call: Call, st: State) -> Value:
+        """``functools.partial``."""
+        if not call.args:
+            return UNKNOWN
+        return Partial(call.args[0], tuple(call.args[1:]), tuple(call.kwargs.items()))
+
+    def do_isinstance(self, call: Call, st: State) -> Value:
+        """Known for tensors and for instances of the file's classes."""
+        if len(call.args) == 2:
+            value, kind = call.args
+            if isinstance(value, Union):
+                return union(
+                    (self.do_isinstance(Call(call.node, call.site, [v, kind]), st), g)
+                    for v, g in alternatives(value, st.path)
+                )
+            names = [
+                k.name for k in (kind.items if isinstance(kind, Tuple) else (kind,)) if isinstance(k, Api)
+            ]
+            if isinstance(value, (Stream, Event, Context)) and names:
+                tails = {n.rpartition(".")[2] for n in names}
+                own = {Stream: "Stream", Event: "Event"}.get(type(value))
+                return Const(own in tails)
+            if isinstance(value, Tensor) and "torch.Tensor" in names:
+                return Const(True)
+            if isinstance(value, (Container, Tuple)) and names and all(n in ("torch.Tensor",) for n in names):
+                return Const(False)
+            if isinstance(value, Container) and names:
+                return Const(any(n == f"builtins.{value.kind}" for n in names))
+            if isinstance(value, Tuple) and names:
+                return Const("builtins.tuple" in names)
+            if isinstance(value, Tensor) and names:
+                return Const(False)
+            if isinstance(value, Instance) and isinstance(kind, Class):
+                return Const(value.unit is kind.unit) if value.unit is kind.unit else PLAIN
+            if isinstance(value, Opaque):
+                return Opaque(value.name.child(f"isinstance {names}"))
+        return PLAIN
+
+    def do_hasattr(self, call: Call, st: State) -> Value:
+        """Not known, but the same each time."""
+        if len(call.args) == 2 and isinstance(call.args[0], Opaque) and isinstance(call.args[1], Const):
+            return Opaque(call.args[0].name.child(f"hasattr {call.args[1].value}"))
+        return PLAIN
+
+    def do_getattr(self, call: Call, st: State) -> Value:
+        """``getattr`` with a constant name."""
+        if len(call.args) >= 2 and isinstance(call.args[1], Const) and isinstance(call.args[1].value, str):
+            return self.attribute(call.args[0], call.args[1].value, st, call.node)
+        return UNKNOWN
+
+    def do_setattr(self, call: Call, st: State) -> Value:
+        """``setattr`` with a constant name."""
+        if len(call.args) == 3 and isinstance(call.args[1], Const) and isinstance(call.args[1].value, str):
+            self.set_attribute(call.args[0], call.args[1].value, call.args[2], st, call.node)
+        return NONE
+
+    def do_type_of(self, call: Call, st: State) -> Value:
+        """``type(x)``."""
+        value = call.args[0] if call.args else UNKNOWN
+        if isinstance(value, Instance):
+            return Class(value.unit)
+        if isinstance(value, (Container, Tuple)):
+            return Api("builtins.list")
+        if isinstance(value, Opaque):
+            return Api("builtins.list") if (value.name, "@sequence") in st.store else UNKNOWN
+        return UNKNOWN
+
+    def do_super(self, call: Call, st: State) -> Value:
+        """``super()``: the bases that are in the file, else an object of unknown kind."""
+        activation = self.stack[-1]
+        owner = activation.unit.owner if activation.unit else None
+        receiver = st.store.get((activation.frame, "self"))
+        if owner is not None and isinstance(receiver, Instance):
+            for base in owner.bases:
+                parent = self.unit(base)
+                if isinstance(parent, ClassUnit):
+                    return Instance(receiver.name, parent)
+        return Opaque(Name("super()"))
+
+    def do_make_container(self, call: Call, st: State) -> Value:
+        """A list, set or deque."""
+        name = self.fresh(call.node, st, "container")
+        self.closed.add(name)
+        made = Container(name, "list")
+        if call.args:
+            value = call.args[0]
+            known = list(value.items) if isinstance(value, Tuple) else None
+            if isinstance(value, Container):
+                known = sequences.items(st, value)
+            if known is None:
+                self.extend_container(st, made, Tuple((self.item_of(value, st, call.node),)))
+                return made
+            sequences.put(st, made, known)
+            return made
+        if not call.kwargs:
+            sequences.put(st, made, [])
+        return made
+
+    def item_of(self, value: Value, st: State, node: cst.CSTNode) -> Value:
+        """Some element of any iterable."""
+        if isinstance(value, Partial):
+            return self.next_of_call(value, st, node)
+        return self.any_element(value, st)
+
+    def do_make_tuple(self, call: Call, st: State) -> Value:
+        """``tuple(x)``."""
+        if call.args and isinstance(call.args[0], (Tuple, Container)):
+            return call.args[0]
+        return self.do_make_container(call, st)
+
+    def do_make_mapping(self, call: Call, st: State) -> Value:
+        """A dict."""
+        if call.args and isinstance(call.args[0], Container):
+            return call.args[0]
+        name = self.fresh(call.node, st, "dict")
+        self.closed.add(name)
+        for key, value in call.kwargs.items():
+            st.store[(name, key)] = value
+        return Container(name, "dict")
+
+    def do_make_queue(self, call: Call, st: State) -> Value:
+        """A queue hands what it is given to another thread."""
+        name = self.fresh(call.node, st, "queue")
+        self.closed.add(name)
+        sequences.put(st, Container(name, "queue"), [])
+        return Container(name, "queue")
+
+    def do_next_item(self, call: Call, st: State) -> Value:
+        """``next(it)``."""
+        value = call.args[0] if call.args else UNKNOWN
+        if isinstance(value, Opaque):
+            return Opaque(self.fresh(call.node, st, "next"))
+        if isinstance(value, Container) and value.kind == "iterator":
+            known = sequences.items(st, value)
+            if known:
+                sequences.put(st, value, known[1:])
+                return known[0]
+            if known is not None and len(call.args) > 1:
+                return call.args[1]
+            st.dead = st.dead or known is not None
+        found = self.any_element(value, st)
+        return union([(found, ALWAYS), (call.args[1], ALWAYS)]) if len(call.args) > 1 else found
+
+    def do_dataclass_field(self, call: Call, st: State) -> Value:
+        """A dataclass field's default."""
+        factory = call.kwargs.get("default_factory")
+        if factory is not None:
+            return self.call_value(factory, Call(call.node, call.site), st)
+        return call.kwargs.get("default", UNKNOWN)

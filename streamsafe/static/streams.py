@@ -1,0 +1,370 @@
+"""Streams, events and devices of both libraries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamsafe.order.symbolic import ALWAYS
+from streamsafe.static.effects import AMBIENT, Assumed, Site
+from streamsafe.static.python import Builtins
+from streamsafe.static.state import State
+from streamsafe.static.tensors import Call
+from streamsafe.static.values import (
+    NONE,
+    PLAIN,
+    UNKNOWN,
+    Api,
+    Const,
+    Context,
+    Device,
+    Event,
+    Method,
+    Name,
+    Object,
+    Opaque,
+    Stream,
+    Union,
+    Value,
+    alternatives,
+    iterate,
+    union,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+class Streams(Builtins):
+    """Streams, events and devices of both libraries."""
+
+    def do_make_device(self, call: Call, st: State) -> Value:
+        """``torch.device``."""
+        value = call.get(0, "type")
+        if isinstance(value, Const) and isinstance(value.value, str):
+            return Device(value.value.partition(":")[0])
+        if isinstance(value, (Device, Union)):
+            return value
+        return Device("cuda" if isinstance(value, Const) and isinstance(value.value, int) else "")
+
+    def do_device_module(self, call: Call, st: State) -> Value:
+        """The device module under another name."""
+        return Api("torch.cuda")
+
+    def do_make_generator(self, call: Call, st: State) -> Value:
+        """``torch.Generator``: graphs must be told of it."""
+        name = self.fresh(call.node, st, "generator")
+        st.store[(name, "@generator")] = PLAIN
+        return Opaque(name)
+
+    # -- streams -------------------------------------------------------------------------------------------------
+
+    def do_make_stream(self, call: Call, st: State) -> Value:
+        """A pool stream: non-blocking (TS-01)."""
+        return Stream(self.fresh(call.node, st, "stream"))
+
+    def do_make_cupy_stream(self, call: Call, st: State) -> Value:
+        """``cupy.cuda.Stream()``: blocking unless asked otherwise (CS-01)."""
+        if call.kwargs.get("null") == Const(True) or (call.args and call.args[0] == Const(True)):
+            return Stream(self.table.ambient_of(self.device(st)), "cupy")
+        name = self.fresh(call.node, st, "stream")
+        if self.device(st):
+            self.table.devices[name.base()] = self.device(st)
+        non_blocking = call.get(1, "non_blocking")
+        if non_blocking is None or non_blocking == Const(False):
+            self.table.blocking.update(name._replace(age=age) for age in range(3))
+        return Stream(name, "cupy")
+
+    @staticmethod
+    def device(st: State) -> int:
+        """The current device of CuPy; the first where none is named."""
+        current = st.current.get("device")
+        return current.value if isinstance(current, Const) and type(current.value) is int else 0
+
+    def do_make_external_stream(self, call: Call, st: State) -> Value:
+        """A stream of another library, by its handle: the same queue (TS-27, CI-11)."""
+        library = "cupy" if call.text.startswith("cupy") else "torch"
+        value = call.args[0] if call.args else UNKNOWN
+        for inner in iterate(value):
+            if isinstance(inner, Stream):
+                return Stream(inner.name, library)
+            name: Name | None = None
+            if isinstance(inner, Opaque):
+                if inner.name.site in ("ptr", "cuda_stream") and inner.name.parent is not None:
+                    return Stream(inner.name.parent, library)
+                name = inner.name.base()  # the same handle is the same stream, made again or not
+            elif isinstance(inner, Method) and isinstance(inner.receiver, Object):
+                name = inner.receiver.name.child(inner.name)
+            elif isinstance(inner, Const) and inner.value is not ...:
+                name = Name(("handle", inner.value))
+            if name is not None:
+                if library == "cupy":
+                    self.table.unknown.add(name.base())
+                return Stream(name, library)
+        return Stream(self.fresh(call.node, st, "stream"), library)
+
+    def do_stream_context(self, call: Call, st: State) -> Value:
+        """``torch.cuda.stream(s)``."""
+        stream = call.get(0, "stream")
+        return Context("stream", (self.as_stream(stream, "torch") if stream is not None else NONE,))
+
+    def do_current_stream(self, call: Call, st: State) -> Value:
+        """The calling thread's current stream, now."""
+        return self.current(st, "torch")
+
+    def do_current_cupy_stream(self, call: Call, st: State) -> Value:
+        """CuPy's current stream."""
+        return self.current(st, "cupy")
+
+    def do_default_stream(self, call: Call, st: State) -> Value:
+        """The default stream; outside hooks and contexts the ambient stream is taken to be it."""
+        if call.text.startswith("cupy"):
+            return Stream(self.table.ambient_of(self.device(st)), "cupy")
+        return Stream(AMBIENT, "torch")
+
+    def do_per_thread_stream(self, call: Call, st: State) -> Value:
+        """The per-thread default stream: blocking (CS-08)."""
+        name = Name("the per-thread default stream")
+        self.table.blocking.add(name)
+        return Stream(name, "cupy")
+
+    def do_set_stream(self, call: Call, st: State) -> Value:
+        """``set_stream``: current until changed; None changes nothing (TS-24)."""
+        stream = call.get(0, "stream")
+        if stream is not None and stream != NONE:
+            self.enter_stream(st, self.as_stream(stream, "torch"), "torch")
+        return NONE
+
+    def enter_stream(self, st: State, stream: Value, library: str) -> None:
+        """A stream becomes current; where it is None nothing changes."""
+        before = self.current(st, library)
+        found = []
+        for value, guard in alternatives(stream, st.path):
+            found.append((before if value == NONE else value, guard))
+        chosen = union(found)
+        if all(isinstance(v, Stream) for v in iterate(chosen)):
+            st.current[library] = self.exclusive(st, chosen)
+
+    def do_synchronize_device(self, call: Call, st: State) -> Value:
+        """The host waits for every stream of the device (TS-21)."""
+        self.sync_in_capture(st, call.site, f"{call.text or 'synchronize'}()")
+        self.host_learns_everything(st, call.site)
+        return NONE
+
+    def do_synchronize_raw_stream(self, call: Call, st: State) -> Value:
+        """``runtime.streamSynchronize(ptr)``."""
+        stream = call.args[0] if call.args else UNKNOWN
+        if isinstance(stream, (Stream, Opaque)):
+            self.synchronize_stream(st, self.as_stream(stream, "cupy"), "cupy", call.site)
+        else:
+            self.host_learns_everything(st, call.site)
+        return NONE
+
+    def do_stream_wait_stream(self, call: Call, st: State) -> Value:
+        """``a.wait_stream(b)`` (TS-06)."""
+        receiver, other = call.args[0], call.get(1, "stream")
+        library = self.stream_library(receiver)
+        if other is not None and other != NONE:
+            self.wait_stream(
+                st, self.as_stream(receiver, library), self.as_stream(other, library), library, call.site
+            )
+        return NONE
+
+    @staticmethod
+    def stream_library(value: Value) -> str:
+        """Whose current stream a stream may become."""
+        return next((v.library for v in iterate(value) if isinstance(v, Stream)), "torch")
+
+    def event_of(self, value: Value | None) -> list[Event]:
+        """The events a value stands for."""
+        found = []
+        for inner in iterate(value) if value is not None else ():
+            if isinstance(inner, Event):
+                found.append(inner)
+            elif isinstance(inner, Opaque):
+                found.append(Event(inner.name))
+        return found
+
+    def do_stream_wait_event(self, call: Call, st: State) -> Value:
+        """``s.wait_event(e)`` (TS-09, CS-11)."""
+        receiver = call.args[0]
+        library = self.stream_library(receiver)
+        for event in self.event_of(call.get(1, "event")):
+            self.wait_for(st, event, self.as_stream(receiver, library), library, call.site)
+        return NONE
+
+    def wait_for(self, st: State, event: Event, stream: Value | None, library: str, site: Site) -> None:
+        """A wait; an event of which no record and no making is seen is taken to cover everything."""
+        if self.is_foreign(st, event):
+            for s, guard in self.streams(st, library, stream):
+                st.order.learn_everything(s.name, guard)
+                self.capture_wait(st, event.name, s.name, site, is_stream=False)
+            return
+        self.wait_event(st, event, stream, library, site)
+
+    def is_foreign(self, st: State, event: Event) -> bool:
+        """Whether an event comes from code that is not seen."""
+        if (event.name, "@recorded") in st.store or (event.name, "@made") in st.store:
+            return False
+        return (
+            not any((n, "@made") in st.store for n in event.name.chain())
+            and event.name not in self.own_events
+        )
+
+    own_events: set[Name]
+
+    def do_stream_record_event(self, call: Call, st: State) -> Value:
+        """``s.record_event(e=None)`` gives the event."""
+        receiver = call.args[0]
+        library = self.stream_library(receiver)
+        events = self.event_of(call.get(1, "event")) if call.get(1, "event") not in (None, NONE) else []
+        if not events:
+            events = [Event(self.fresh(call.node, st, "event"))]
+        for event in events:
+            self.own_events.add(event.name)
+            self.record(st, event, self.as_stream(receiver, library), library, call.site)
+        return union((e, ALWAYS) for e in events)
+
+    def do_stream_synchronize(self, call: Call, st: State) -> Value:
+        """``s.synchronize()`` (TS-19)."""
+        receiver = call.args[0]
+        library = self.stream_library(receiver)
+        names = [s.name for s, _ in self.streams(st, library, self.as_stream(receiver, library))]
+        self.wait_in_capture(st, call.site, "synchronize()", names)
+        self.synchronize_stream(st, self.as_stream(receiver, library), library, call.site)
+        return NONE
+
+    def do_stream_query(self, call: Call, st: State) -> Value:
+        """``s.query()``: true is an edge to the host (TS-20)."""
+        receiver = call.args[0]
+        found = [self.query_stream(st, v, call.site) for v in iterate(receiver) if isinstance(v, Stream)]
+        return found[0] if found else PLAIN
+
+    def do_stream_use(self, call: Call, st: State) -> Value:
+        """``s.use()``: current until changed (CS-12)."""
+        receiver = call.args[0]
+        library = self.stream_library(receiver)
+        self.enter_stream(st, self.as_stream(receiver, library), library)
+        return receiver
+
+    def do_stream_callback(self, call: Call, st: State) -> Value:
+        """A host function runs in the stream's order (CS-23): what it touches is the stream's access."""
+        receiver = call.args[0]
+        library = self.stream_library(receiver)
+        callback = call.args[1] if len(call.args) > 1 else UNKNOWN
+        arguments = call.args[2:]
+        for value in arguments:
+            self.access(
+                st,
+                value,
+                call.site,
+                "host function",
+                writes=False,
+                library=library,
+                stream=self.as_stream(receiver, library),
+            )
+        del callback
+        return NONE
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def do_make_event(self, call: Call, st: State) -> Value:
+        """``torch.cuda.Event``: cannot time unless asked to."""
+        timing = call.get(0, "enable_timing")
+        known = bool(timing.value) if isinstance(timing, Const) and timing.value is not ... else None
+        name = self.fresh(call.node, st, "event")
+        self.own_events.add(name)
+        self.event_sites[name] = call.site
+        return Event(name, False if timing is None else known)
+
+    def do_make_cupy_event(self, call: Call, st: State) -> Value:
+        """``cupy.cuda.Event``: times unless told not to."""
+        disabled = call.get(1, "disable_timing")
+        known = not disabled.value if isinstance(disabled, Const) and disabled.value is not ... else None
+        name = self.fresh(call.node, st, "event")
+        self.own_events.add(name)
+        return Event(name, True if disabled is None else known)
+
+    def do_event_record(self, call: Call, st: State) -> Value:
+        """``e.record(stream=None)``: left out it is the current stream (TS-11, CS-10)."""
+        stream = call.get(1, "stream")
+        for event in self.event_of(call.args[0]):
+            self.own_events.add(event.name)
+            library = self.stream_library(stream) if stream not in (None, NONE) else self.default_library
+            value = self.as_stream(stream, library) if stream is not None and stream != NONE else None
+            self.record(st, event, value, library, call.site)
+        return NONE
+
+    def do_event_wait(self, call: Call, st: State) -> Value:
+        """``e.wait(stream=None)`` makes a stream wait, not the host."""
+        stream = call.get(1, "stream")
+        for event in self.event_of(call.args[0]):
+            value = self.as_stream(stream, "torch") if stream is not None and stream != NONE else None
+            self.wait_for(st, event, value, "torch", call.site)
+        return NONE
+
+    def do_event_synchronize(self, call: Call, st: State) -> Value:
+        """``e.synchronize()`` (TS-18)."""
+        self.wait_in_capture(st, call.site, "synchronize()", [e.name for e in self.event_of(call.args[0])])
+        for event in self.event_of(call.args[0]):
+            if self.is_foreign(st, event):
+                self.host_learns_everything(st, call.site)
+            else:
+                self.synchronize_event(st, event, call.site)
+        return NONE
+
+    def do_event_query(self, call: Call, st: State) -> Value:
+        """``e.query()``: true is an edge to the host (TS-16)."""
+        events = self.event_of(call.args[0])
+        return self.query_event(st, events[0], call.site, *events[1:]) if events else PLAIN
+
+    def do_event_elapsed_time(self, call: Call, st: State) -> Value:
+        """``a.elapsed_time(b)`` needs timing and completion, and is no sync (TX-01)."""
+        other = call.get(1, "end_event")
+        self.check_elapsed(st, [*self.event_of(call.args[0]), *self.event_of(other)], call.site)
+        return PLAIN
+
+    def do_elapsed_time_function(self, call: Call, st: State) -> Value:
+        """``cupy.cuda.get_elapsed_time(a, b)``."""
+        self.check_elapsed(st, [e for a in call.args[:2] for e in self.event_of(a)], call.site)
+        return PLAIN
+
+    def check_elapsed(self, st: State, events: list[Event], site: Site) -> None:
+        """SS312: made without timing, never recorded, or not known to be complete."""
+        for event in events:
+            if event.timing is False:
+                made = self.event_sites.get(event.name.base())
+                notes = [("made without enable_timing", made)] if made is not None else []
+                self.violation(
+                    st, "event-timing-misuse", site, "elapsed_time", notes, tags=frozenset({"no timing"})
+                )
+                return
+        for event in events:
+            if self.never_recorded(st, event):
+                made = self.event_sites.get(event.name.base())
+                notes = [("made here, and never recorded", made)] if made is not None else []
+                self.violation(
+                    st, "event-timing-misuse", site, "elapsed_time", notes, tags=frozenset({"not recorded"})
+                )
+                return
+        for event in events[-1:]:
+            recorded = st.store.get((event.name, "@recorded"))
+            if recorded is None:
+                continue
+            if st.order.accesses(("timing", event.name)):
+                self.violation(
+                    st,
+                    "event-timing-misuse",
+                    site,
+                    "elapsed_time",
+                    [],
+                    assumed=Assumed.UNMODELLED,
+                    tags=frozenset({"not complete"}),
+                )
+                return
+
+    def never_recorded(self, st: State, event: Event) -> bool:
+        """Whether an event was made by this entry into the file, and neither recorded nor given to anybody since."""
+        here = bool(self.rounds) and event.name in self.rounds[0] and (event.name, "@made") in st.store
+        return here and not {"@recorded", "@given"} & st.store.of(event.name).keys()
+
+    event_sites: dict[Name, Site]

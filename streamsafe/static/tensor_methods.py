@@ -1,0 +1,496 @@
+"""Methods and functions that make, copy and read tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.static import apis
+from streamsafe.static.arrays import Arrays
+from streamsafe.static.state import State
+from streamsafe.static.tensors import Call
+from streamsafe.static.values import (
+    NONE,
+    PLAIN,
+    UNKNOWN,
+    Const,
+    Container,
+    Context,
+    Graph,
+    Name,
+    Object,
+    Opaque,
+    Tensor,
+    Tuple,
+    Value,
+    alternatives,
+    iterate,
+    union,
+)
+
+if TYPE_CHECKING:
+    pass
+
+HOOK_REGISTRATIONS = frozenset(
+    """register_hook register_post_accumulate_grad_hook register_full_backward_hook register_backward_hook
+    register_full_backward_pre_hook register_multi_grad_hook""".split()
+)
+
+_TENSOR_METHODS = frozenset(
+    """to cuda cpu numpy get set copy_ copy pin_memory record_stream backward resize_ clone zero_grad""".split()
+)
+
+
+class TensorMethods(Arrays):
+    """Methods and functions that make, copy and read tensors."""
+
+    if TYPE_CHECKING:  # further down the chain
+
+        def register_hooks(self, name: str, call: Call, st: State) -> Value: ...
+
+        def _within_capture(
+            self, context: Context, st: State, node: cst.CSTNode, body: Callable[[Value, State], None]
+        ) -> None: ...
+
+        def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value: ...
+
+    # -- tensors -------------------------------------------------------------------------------------------------
+
+    def tensor_method(self, receiver: Value, name: str, call: Call, st: State) -> Value:
+        """A method of a tensor or an array."""
+        first = next((v for v in iterate(receiver) if isinstance(v, Object)), None)
+        if first is None:
+            return UNKNOWN
+        library = self.library_of(st, [receiver])
+        special = getattr(self, f"tensor_{name.strip('_')}", None) if name in _TENSOR_METHODS else None
+        if special is not None:
+            return special(receiver, call, st)  # type: ignore[no-any-return]
+        if name in HOOK_REGISTRATIONS:
+            return self.register_hooks(name, call, st)
+        if name == "__dlpack__":
+            return self.exported(receiver, call, st)
+        if self.is_array(st, first):
+            found = self.array_method(receiver, first, name, call, st)
+            if found is not None:
+                return found
+        if name in apis.METADATA_METHODS:
+            return PLAIN
+        if name in apis.VIEW_METHODS or name in apis.NOT_IN_PLACE:
+            if name in apis.STRIDING_METHODS:
+                return union(
+                    (replace(v, strided=True) if isinstance(v, Tensor) else v, g)
+                    for v, g in alternatives(receiver, st.path)
+                )
+            if name in ("untyped_storage", "storage"):
+                return union(
+                    (Opaque(v.name.child("storage")), g)
+                    for v, g in alternatives(receiver, st.path)
+                    if isinstance(v, Object)
+                )
+            return receiver
+        if name in apis.SCALAR_METHODS:
+            self.read_on_host(st, receiver, call.site, f"{name}()")
+            if (
+                isinstance(receiver, Opaque)
+                and not self.pending_copy(st, receiver)
+                and not self.is_host(st, receiver)
+            ):
+                self.mark_tensor(st, receiver)
+                self.blocking_read(st, receiver, call.site, f"{name}()")
+            return PLAIN
+        repeats = call.get(0, "repeats") if name == "repeat_interleave" else None
+        counted = repeats is not None and "output_size" not in call.kwargs
+        counted = counted and any(
+            isinstance(v, Tensor) or (isinstance(v, Opaque) and self.is_tensor(st, v))
+            for v in iterate(repeats or UNKNOWN)
+        )
+        if name in apis.BLOCKING_METHODS or counted:
+            return self.blocking_operation(receiver, [receiver, *call.everything()], call, st, f"{name}()")
+        if name.endswith("_") and not name.startswith("_"):
+            self.check_generator(call, st)
+            self.in_place(st, receiver, call.everything(), call.site, f"{name}()")
+            return receiver
+        if name.startswith("new_"):
+            return self.new_tensor(st, call.site, f"{name}()", library=library, place=self.place(st, first))
+        if isinstance(first, Tensor) and first.numpy:
+            self.host_access(st, receiver, call.site, f"{name}()", writes=False)
+            return Tensor(self.host_result(call, st), None, True)
+        out = call.kwargs.get("out")
+        operands = [receiver, *call.args, *(v for k, v in call.kwargs.items() if k != "out")]
+        if out is not None:
+            self.in_place(st, out, operands, call.site, f"{name}()")
+            return out
+        return self.operation(st, operands, call.site, f"{name}()", library=library)
+
+    def host_result(self, call: Call, st: State) -> Name:
+        """Fresh host memory."""
+        name = self.fresh(call.node, st, "host result")
+        st.store[(name, "@place")] = Const("pageable")
+        return name
+
+    def check_generator(self, call: Call, st: State) -> None:
+        """A generator of the program's own must be registered with the graph (GM-gen_unreg)."""
+        generator = call.kwargs.get("generator")
+        if generator is None or generator == NONE or st.capture is None:
+            return
+        for inner in iterate(generator):
+            if isinstance(inner, Object) and (inner.name, "@registered") not in st.store:
+                self.rng_in_capture(
+                    st, call.site, "draws from a generator that is not registered with the graph"
+                )
+
+    def blocking_operation(
+        self, receiver: Value, operands: list[Value], call: Call, st: State, text: str
+    ) -> Value:
+        """An operation whose result's shape or truth the host waits for (TM-10)."""
+        library = self.library_of(st, [receiver])
+        if any(self.is_host(st, v) for v in iterate(receiver) if isinstance(v, Object)):
+            self.read_operands(st, operands, call.site, text)
+            return Tensor(self.host_result(call, st))
+        self.sync_in_capture(st, call.site, text)
+        result = self.operation(st, operands, call.site, text, library=library)
+        self.synchronize_stream(st, None, library, call.site)
+        return result
+
+    def masked(self, st: State, operands: list[Value], node: cst.CSTNode) -> Value:
+        """``x[mask]``: how many elements there are, the host waits for (GM-mask_index)."""
+        return self.blocking_operation(
+            operands[0], operands, Call(node, self.site(node)), st, "mask indexing"
+        )
+
+    def do_where(self, call: Call, st: State) -> Value:
+        """``where(condition)`` is ``nonzero``; with three arguments it selects on the device."""
+        if len(call.args) == 1 and not call.kwargs.keys() - {"condition"}:
+            return self.do_blocking_operation(call, st)
+        return self.operation(
+            st, call.everything(), call.site, "where()", library=self.library_of(st, call.everything())
+        )
+
+    def do_counted(self, call: Call, st: State) -> Value:
+        """Functions whose result's size depends on their values, unless it is given."""
+        if "output_size" in call.kwargs or call.get(1, "num_classes") not in (None, Const(-1)):
+            return self.do_torch_function(call, st)
+        return self.do_blocking_operation(call, st)
+
+    def do_graphed_callables(self, call: Call, st: State) -> Value:
+        """``make_graphed_callables(callables, sample_args)``: each is captured, on a stream of its own (GC-25)."""
+        callables, samples = call.get(0, "callables") or UNKNOWN, call.get(1, "sample_args") or UNKNOWN
+        several = isinstance(callables, (Tuple, Container))
+        for position, function in enumerate(self.tensor_results(st, callables)):
+            given = self.element(samples, Const(position), st) if several else samples
+            arguments = self.tensor_results(st, given) if isinstance(given, (Tuple, Container)) else [given]
+            context = Context("capture", (Graph(self.fresh(call.node, st, "graph")), NONE))
+
+            def body(_: Value, state: State, f: Value = function, args: list[Value] = arguments) -> None:
+                self.call_value(f, Call(call.node, call.site, args), state)
+
+            self._within_capture(context, st, call.node, body)
+        return callables
+
+    def do_blocking_operation(self, call: Call, st: State) -> Value:
+        """A function that blocks the host."""
+        name = f"{call.text}()"
+        return self.blocking_operation(
+            call.args[0] if call.args else UNKNOWN, call.everything(), call, st, name
+        )
+
+    def tensor_to(self, receiver: Value, call: Call, st: State) -> Value:
+        """``x.to(...)``."""
+        target = call.kwargs.get("device")
+        kind = self.device_kind(target) if target is not None else None
+        if kind is None:
+            for argument in call.args[:2]:
+                kind = self.device_kind(argument)
+                if kind is not None:
+                    break
+                if isinstance(argument, Tensor):
+                    place = self.place(st, argument)
+                    kind = {"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(place, "")
+                    break
+        flag = call.kwargs.get("non_blocking")
+        if flag is None and len(call.args) > 2:
+            flag = call.args[2]
+        if (
+            flag is None
+            and len(call.args) == 2
+            and isinstance(call.args[1], Const)
+            and call.args[1].value in (True, False)
+        ):
+            flag = call.args[1]
+        outcomes = self.flag(flag, st, call.node)
+        text = "to(non_blocking=True)" if any(o for o, _ in outcomes) else "to()"
+        if kind is None and not call.starred:
+            if flag is not None:
+                return self.to_device(st, receiver, outcomes, call.site, text, "")
+            opaque = all(isinstance(v, Opaque) and not self.is_tensor(st, v) for v in iterate(receiver))
+            if opaque:
+                return receiver
+            return self.operation(st, [receiver], call.site, "to()")
+        if kind == "cpu":
+            return self.to_host(st, receiver, outcomes, call.site, text)
+        opaque = all(isinstance(v, Opaque) and not self.is_tensor(st, v) for v in iterate(receiver))
+        return self.to_device(st, receiver, outcomes, call.site, text, kind or "", opaque=opaque)
+
+    def tensor_cuda(self, receiver: Value, call: Call, st: State) -> Value:
+        """``x.cuda(device=None, non_blocking=False)``."""
+        outcomes = self.flag(call.get(1, "non_blocking"), st, call.node)
+        opaque = all(isinstance(v, Opaque) and not self.is_tensor(st, v) for v in iterate(receiver))
+        return self.to_device(st, receiver, outcomes, call.site, "cuda()", "cuda", opaque=opaque)
+
+    def tensor_cpu(self, receiver: Value, call: Call, st: State) -> Value:
+        """``x.cpu()`` blocks (TM-08)."""
+        return self.to_host(st, receiver, [(False, ALWAYS)], call.site, "cpu()")
+
+    def tensor_numpy(self, receiver: Value, call: Call, st: State) -> Value:
+        """``x.numpy()`` is the same host memory."""
+        found = []
+        for value, guard in alternatives(receiver, st.path):
+            if isinstance(value, (Tensor, Opaque)):
+                part = value.part if isinstance(value, Tensor) else None
+                found.append((Tensor(value.name, part, True), guard))
+        return union(found) if found else UNKNOWN
+
+    def tensor_copy(self, receiver: Value, call: Call, st: State) -> Value:
+        """``a.copy_(b, non_blocking=False)``; NumPy's and CuPy's ``copy()`` make a fresh array."""
+        source = call.get(0, "src")
+        if source is None or isinstance(source, Const) or call.text == "copy":
+            return self.operation(
+                st, [receiver], call.site, "copy()", library=self.library_of(st, [receiver])
+            )
+        outcomes = self.flag(call.get(1, "non_blocking"), st, call.node)
+        self.copy_into(st, receiver, source, outcomes, call.site, "copy_()")
+        return receiver
+
+    def tensor_pin_memory(self, receiver: Value, call: Call, st: State) -> Value:
+        """``x.pin_memory()``: a fresh pinned copy, made by the host."""
+        self.hand_to_host(st, [receiver], call.site, "pin_memory()")
+        if any(self.place(st, v) == "pinned" for v in iterate(receiver) if isinstance(v, Object)):
+            return receiver
+        name = self.fresh(call.node, st, "pinned copy")
+        st.store[(name, "@place")] = Const("pinned")
+        return Tensor(name)
+
+    def tensor_record_stream(self, receiver: Value, call: Call, st: State) -> Value:
+        """``x.record_stream(s)``."""
+        stream = call.get(0, "stream")
+        if stream is not None:
+            for inner in iterate(receiver):
+                if isinstance(inner, Object):
+                    self.mark_tensor(st, inner)
+            self.record_stream(st, receiver, self.as_stream(stream, "torch"), "torch", call.site)
+        return NONE
+
+    def tensor_backward(self, receiver: Value, call: Call, st: State) -> Value:
+        """``loss.backward(gradient=None)``."""
+        gradient = call.get(0, "gradient")
+        if gradient is None:
+            gradient = call.kwargs.get("grad_tensors")
+        self.backward(st, self._gradients(gradient, st), call.site, "backward()")
+        return NONE
+
+    def tensor_resize(self, receiver: Value, call: Call, st: State) -> Value:
+        """A storage's ``resize_(0)`` gives the block back, ``resize_(n)`` takes one."""
+        if call.args and call.args[0] == Const(0):
+            for inner in iterate(receiver):
+                if isinstance(inner, Object):
+                    self.release(st, self.block_of(inner.name), call.site)
+        elif call.args:
+            for inner in iterate(receiver):
+                if isinstance(inner, Object) and inner.name.site == "storage":
+                    self.allocate(st, self.block_of(inner.name), self.library_of(st, [inner]), call.site)
+        return receiver
+
+    @staticmethod
+    def block_of(name: Name) -> Name:
+        """The tensor whose storage this is."""
+        return name.parent if name.site == "storage" and name.parent is not None else name
+
+    def tensor_clone(self, receiver: Value, call: Call, st: State) -> Value:
+        """``x.clone()``: a fresh tensor in the same place."""
+        return self.operation(st, [receiver], call.site, "clone()")
+
+    def tensor_zero_grad(self, receiver: Value, call: Call, st: State) -> Value:
+        """Gradients are given up or zeroed."""
+        return NONE
+
+    # -- library functions on tensors ----------------------------------------------------------------------------
+
+    def do_torch_function(self, call: Call, st: State) -> Value:
+        """A function of torch: a factory, or an operation on its arguments."""
+        name = call.text.rpartition(".")[2]
+        parts = call.text.split(".")
+        if name in apis.FACTORIES and len(parts) == 2:
+            return self.factory(name, call, st)
+        if name[:1].isupper() or name in (
+            "get_default_dtype",
+            "device",
+            "Size",
+            "typename",
+            "finfo",
+            "iinfo",
+        ):
+            return PLAIN if name[:1].islower() else UNKNOWN
+        self.check_generator(call, st)
+        if name.startswith("_foreach_") and name.endswith("_"):
+            for value in call.args[:1]:
+                self.in_place(
+                    st,
+                    union((v, ALWAYS) for v in self.tensor_results(st, value)),
+                    call.args[1:],
+                    call.site,
+                    f"{name}()",
+                )
+            return NONE
+        out = call.kwargs.get("out")
+        operands = [*call.args, *(v for k, v in call.kwargs.items() if k != "out")]
+        text = f"{name}()"
+        if out is not None:
+            for value in self.tensor_results(st, out):
+                self.in_place(st, value, operands, call.site, text)
+            return out
+        if name in (
+            "from_dlpack",
+            "view_as_real",
+            "view_as_complex",
+            "unsqueeze",
+            "squeeze",
+            "transpose",
+            "permute",
+            "reshape",
+            "flatten",
+            "chunk",
+            "split",
+            "narrow",
+            "select",
+            "unbind",
+            "movedim",
+            "diagonal",
+            "t",
+        ):
+            return call.args[0] if call.args else UNKNOWN
+        if name.endswith("_") and call.args:
+            self.in_place(st, call.args[0], call.args[1:], call.site, text)
+            return call.args[0]
+        if not any(True for o in operands for _ in self.tensors(st, o)):
+            return UNKNOWN
+        return self.operation(st, operands, call.site, text)
+
+    def do_init_function(self, call: Call, st: State) -> Value:
+        """``torch.nn.init``: fills in place."""
+        if call.args:
+            self.in_place(st, call.args[0], [], call.site, f"{call.text.rpartition('.')[2]}()")
+            return call.args[0]
+        return UNKNOWN
+
+    def factory(self, name: str, call: Call, st: State) -> Value:
+        """A fresh tensor: pinned, on a device, or in pageable memory."""
+        text = f"{name}()"
+        self.check_generator(call, st)
+        if name in apis.SIZED_FACTORIES:
+            for value in call.args[:1] if name == "full" else call.args:
+                for size in self.tensor_results(st, value):
+                    if isinstance(size, Tensor):
+                        self.read_on_host(st, size, call.site, f"the size for {text}")
+        pinned = call.kwargs.get("pin_memory")
+        device = call.kwargs.get("device")
+        like = name.endswith("_like")
+        if pinned is not None and any(
+            not (isinstance(v, Const) and v.value is False) and v != NONE for v in iterate(pinned)
+        ):
+            result = self.fresh(call.node, st, "pinned")
+            st.store[(result, "@place")] = Const("pinned")
+            if name == "tensor":
+                self.hand_to_host(st, call.args, call.site, text)
+            return Tensor(result)
+        place = ""
+        if device is not None and device != NONE:
+            kind = self.device_kind(device)
+            place = {"cpu": "pageable", "cuda": "device"}.get(kind or "", "")
+        elif like and call.args:
+            place = next((self.place(st, v) for v in iterate(call.args[0]) if isinstance(v, Object)), "")
+            if place == "pinned":
+                place = "pageable"
+        elif not like:
+            place = "pageable"
+        if place == "pageable":
+            return Tensor(self.host_result(call, st))
+        if not place and self.on_side_stream(st, "torch"):
+            place = "device"
+        if name == "tensor" and device is not None:
+            self.hand_to_host(st, call.args, call.site, text)
+            self.sync_in_capture(st, call.site, "torch.tensor() on a device")
+        written = not name.startswith("empty")
+        tags = frozenset({"fill"}) if written else frozenset()
+        made = self.new_tensor(st, call.site, text, library="torch", place=place, written=written, tags=tags)
+        if name == "tensor" and device is not None:
+            self.synchronize_stream(st, None, "torch", call.site)
+        if like and name == "tensor":
+            self.read_operands(st, call.args, call.site, text)
+        return made
+
+    def do_make_tensor(self, call: Call, st: State) -> Value:
+        """``torch.tensor(data, device=, pin_memory=)``: on a device it blocks (TM-10)."""
+        return self.factory("tensor", call, st)
+
+    def do_as_tensor(self, call: Call, st: State) -> Value:
+        """``torch.as_tensor``: shares, or copies to a device."""
+        device = call.get(2, "device")
+        source = call.args[0] if call.args else UNKNOWN
+        if isinstance(source, Tensor) and self.place(st, source) == "device":
+            if self.library_of(st, [source]) == "cupy":  # the interface's stream is not looked at (CI-07)
+                return self.borrowed(source, "torch", exchanged=False)
+            return source
+        if device is not None and device != NONE:
+            return self.factory("tensor", Call(call.node, call.site, call.args, {"device": device}), st)
+        return self.do_share_host(call, st)
+
+    def do_share_host(self, call: Call, st: State) -> Value:
+        """``torch.from_numpy``: the same host memory."""
+        value = call.args[0] if call.args else UNKNOWN
+        found: list[tuple[Value, Guard]] = []
+        for inner, guard in alternatives(value, st.path):
+            if isinstance(inner, Tensor):
+                found.append((Tensor(inner.name, inner.part, False), guard))
+            elif isinstance(inner, Opaque):
+                found.append((inner, guard))
+        if found:
+            return union(found)
+        return Tensor(self.host_result(call, st))
+
+    def do_numpy_function(self, call: Call, st: State) -> Value:
+        """NumPy reads its arguments on the host."""
+        name = call.text.rpartition(".")[2]
+        if name in ("frombuffer", "asarray", "ascontiguousarray", "reshape", "squeeze") and call.args:
+            shared = [v for v in iterate(call.args[0]) if isinstance(v, Tensor)]
+            if shared:
+                return union((Tensor(v.name, v.part, True), ALWAYS) for v in shared)
+        out = call.kwargs.get("out")
+        targets = [out] if out is not None else call.args[:1] if name in ("copyto", "put", "place") else []
+        reads = [v for v in call.everything() if not any(v is t for t in targets)]
+        self.hand_to_host(st, reads, call.site, f"{name}()")
+        for target in targets:
+            for inner, _ in self.tensors(st, target):
+                self.host_access(st, inner, call.site, f"{name}()", writes=True)
+        return Tensor(self.host_result(call, st), None, True)
+
+    def table_known(self, name: Name) -> None:
+        """A stream is met by this name."""
+        self.carriers.bit(name)
+
+    def _mapping_or_array(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
+        arrays = self.default_library == "cupy" and (
+            call.kwargs.keys() & {"stream", "out", "blocking"}
+            or self.is_tensor(st, receiver)
+            or (name == "get" and not call.args)
+        )
+        if arrays:
+            return self.tensor_method(receiver, name, call, st)
+        if name == "get" and call.args:
+            return self._element(receiver, call.args[0], st)
+        if name == "copy":
+            return receiver
+        return self.unmodelled(receiver, call, st, name)
