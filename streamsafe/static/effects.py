@@ -828,6 +828,14 @@ class Effects:
                 if order is not None and (gone or timed):
                     del order.made[buffer]
 
+    def forget_plain(self, st: State) -> None:
+        """Between two calls nothing is kept of objects that nobody leads to, or that nothing shows to be tensors."""
+        self.prune(st)
+        for buffer in list(st.order.made):
+            if isinstance(buffer, Name) and buffer != GRADIENTS and buffer.base() not in self.tensorish:
+                if all(made.timeline == AMBIENT for made in st.order.made[buffer]):
+                    del st.order.made[buffer]
+
     def is_own(self, name: Name) -> bool:
         """Whether an object is made in what is analysed."""
         root = name.root().base()

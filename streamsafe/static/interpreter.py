@@ -169,7 +169,7 @@ class Interpreter(Loops):
             return
         if self.candidates:
             self.release_unreachable(st, self.site(node), self.suspended())
-        if len(self.stack) <= 3 and len(st.store.objects) > self.crowded:
+        if len(self.stack) <= 3 and len(st.store.objects) > max(CROWDED, self.crowded):
             self.prune(st, self.suspended())
             self.crowded = max(CROWDED, 2 * len(st.store.objects))
 

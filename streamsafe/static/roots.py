@@ -273,6 +273,7 @@ class Roots:
         interpreter = self.interpreter
         interpreter.entry = entry
         interpreter.steps = 0
+        interpreter.crowded = 0
         interpreter.candidates.clear()
         unit = function.unit
         interpreter.stack = [Activation(Name(f"caller of {unit.qualname}"), None, unit.slice)]
@@ -502,6 +503,7 @@ class Roots:
         if backward:
             st.order.learn(AMBIENT, HOOK)
         st.leave_capture()  # that it ends in another method is seen from who calls both
+        interpreter.forget_plain(st)
         self.ends.setdefault(entry, []).append((before, st.order.copy()))
         interpreter.age(st, made)
         return st
