@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from streamsafe.order.hazard import Access, Confidence, Conflict, Facts, Memory, Missing, Mode, Note
-from streamsafe.static.effects import Assumed, Detail, Finding, Site
+from streamsafe.static.facts import Assumed, Detail, Finding, Site
 from streamsafe.static.interpreter import Interpreter
 from streamsafe.static.roots import Roots
 from streamsafe.static.source import SourceError, SourceFile

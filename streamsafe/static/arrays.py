@@ -11,7 +11,7 @@ import libcst as cst
 from streamsafe.order import edges
 from streamsafe.order.symbolic import HOST, Guard
 from streamsafe.static import apis, parts
-from streamsafe.static.effects import AMBIENT, Assumed
+from streamsafe.static.facts import AMBIENT, Assumed
 from streamsafe.static.interop import Interop
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call

@@ -11,7 +11,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts, sequences
 from streamsafe.static.containers import Containers, _key
-from streamsafe.static.effects import GRADIENTS, Site
+from streamsafe.static.facts import GRADIENTS, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice
 from streamsafe.static.state import State
 from streamsafe.static.values import (

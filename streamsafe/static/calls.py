@@ -12,7 +12,7 @@ import libcst as cst
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import apis
-from streamsafe.static.effects import GRADIENTS, HOOK, Assumed, Site
+from streamsafe.static.facts import GRADIENTS, HOOK, Assumed, Site
 from streamsafe.static.functions import (
     _LIBRARY_METHODS,
     COMMON_METHODS,
@@ -321,7 +321,9 @@ class Calls(Functions):
                 elif isinstance(target, Tensor) or target.name in st.order.made or self.is_tensor(st, target):
                     self.access(st, one, call.site, text, writes=False, library=library, assumed=assumed)
         if isinstance(receiver, Instance):
-            assumed |= Assumed.POSSIBLE  # of all that an object holds, a method of a base that is not seen needs little
+            assumed |= (
+                Assumed.POSSIBLE
+            )  # of all that an object holds, a method of a base that is not seen needs little
         for value in held:
             for target, guard in self.tensors(st, value):
                 if target is value or self.is_host(st, target):

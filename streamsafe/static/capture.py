@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard, Made
-from streamsafe.static.effects import (
-    AMBIENT,
-    COPIES,
-    EACH,
-    GRADIENTS,
-    Assumed,
-    Detail,
-    Effects,
-    Finding,
-    Site,
-)
+from streamsafe.static.effects import Effects
+from streamsafe.static.facts import AMBIENT, COPIES, EACH, GRADIENTS, Assumed, Detail, Finding, Site
 from streamsafe.static.state import Capture, Rebound, State
 from streamsafe.static.values import (
     NONE,

@@ -35,9 +35,6 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    pass
-
 Outcomes = list[tuple[bool, Guard]]
 
 BOTH: Outcomes = [(True, ALWAYS), (False, ALWAYS)]

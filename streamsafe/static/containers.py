@@ -11,7 +11,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import parts, sequences
 from streamsafe.static.capture import Captures
-from streamsafe.static.effects import ANY, EACH, Assumed, Site
+from streamsafe.static.facts import ANY, EACH, Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     NONE,
@@ -37,9 +37,6 @@ from streamsafe.static.values import (
     iterate,
     union,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 class Containers(Captures):

@@ -11,7 +11,7 @@ import libcst as cst
 
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import sequences
-from streamsafe.static.effects import AMBIENT, EACH, Assumed, Site
+from streamsafe.static.facts import AMBIENT, EACH, Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import TensorMethods
 from streamsafe.static.tensors import Call

@@ -13,7 +13,7 @@ from streamsafe.order.symbolic import Guard
 from streamsafe.static import apis
 from streamsafe.static.conditions import Conditions, Outcomes
 from streamsafe.static.containers import _key
-from streamsafe.static.effects import EACH, HOOK, Site
+from streamsafe.static.facts import EACH, HOOK, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import State
 from streamsafe.static.values import (

@@ -10,8 +10,8 @@ import libcst as cst
 
 from streamsafe.static import apis
 from streamsafe.static.contexts import DEPTH
-from streamsafe.static.effects import AMBIENT, COPIES
 from streamsafe.static.expressions import MODULE
+from streamsafe.static.facts import AMBIENT, COPIES
 from streamsafe.static.methods import (
     Methods,
 )
@@ -38,9 +38,6 @@ from streamsafe.static.values import (
     Tuple,
     Value,
 )
-
-if TYPE_CHECKING:
-    pass
 
 FACTORY_LINES = 8
 """A plain function of fewer lines is followed for what it returns."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static.effects import Site
+from streamsafe.static.facts import Site
 from streamsafe.static.loops import (
     Loop,
     Loops,

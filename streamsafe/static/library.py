@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import HOST
 from streamsafe.static import apis
-from streamsafe.static.effects import AMBIENT, GRADIENTS
+from streamsafe.static.facts import AMBIENT, GRADIENTS
 from streamsafe.static.state import State
 from streamsafe.static.streams import Streams
 from streamsafe.static.tensors import COMMUNICATION, HOST_PLACES, Call

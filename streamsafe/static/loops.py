@@ -14,7 +14,7 @@ from streamsafe.static import sequences
 from streamsafe.static.calls import Calls
 from streamsafe.static.conditions import MAX_CONDITIONS
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
-from streamsafe.static.effects import EACH
+from streamsafe.static.facts import EACH
 from streamsafe.static.state import Key, State
 from streamsafe.static.values import (
     NONE,

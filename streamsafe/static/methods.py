@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, sequences
 from streamsafe.static.contexts import Contexts
-from streamsafe.static.effects import EACH, Site
+from streamsafe.static.facts import EACH, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import _TENSOR_METHODS, HOOK_REGISTRATIONS
@@ -44,9 +44,6 @@ from streamsafe.static.values import (
     iterate,
     union,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _PARTS = frozenset(
     """parameters named_parameters buffers named_buffers modules named_modules children named_children state_dict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamsafe.static.effects import Assumed
+from streamsafe.static.facts import Assumed
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     NONE,

@@ -36,9 +36,6 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    pass
-
 
 class Builtins(Tensors):
     """What Python's own functions and types do."""

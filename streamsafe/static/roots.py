@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from streamsafe.order.symbolic import Made, Order
 from streamsafe.static import sequences
 from streamsafe.static.arrays import PINNED_POOL
-from streamsafe.static.effects import AMBIENT, GRADIENTS, HOOK, Assumed, Detail, Finding, Release
+from streamsafe.static.facts import AMBIENT, GRADIENTS, HOOK, Assumed, Detail, Finding
 from streamsafe.static.functions import COMMON_METHODS
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
+from streamsafe.static.memory import Release
 from streamsafe.static.source import ClassUnit, Definition, FunctionUnit, SourceFile
 from streamsafe.static.state import State
 from streamsafe.static.values import (

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static.effects import AMBIENT, Assumed, Site
+from streamsafe.static.facts import AMBIENT, Assumed, Site
 from streamsafe.static.python import Builtins
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
@@ -29,9 +27,6 @@ from streamsafe.static.values import (
     iterate,
     union,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 class Streams(Builtins):

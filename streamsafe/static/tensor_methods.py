@@ -32,9 +32,6 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    pass
-
 HOOK_REGISTRATIONS = frozenset(
     """register_hook register_post_accumulate_grad_hook register_full_backward_hook register_backward_hook
     register_full_backward_pre_hook register_multi_grad_hook""".split()

@@ -11,8 +11,8 @@ from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import apis
 from streamsafe.static.conditions import Outcomes
-from streamsafe.static.effects import AMBIENT, GRADIENTS, Assumed, Detail, Site
 from streamsafe.static.expressions import Expressions
+from streamsafe.static.facts import AMBIENT, GRADIENTS, Assumed, Detail, Site
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     NONE,

@@ -1,0 +1,167 @@
+"""What is remembered of accesses, where they stand, and what is found; the streams there are."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from enum import IntFlag
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamsafe.order.edges import Carrier
+from streamsafe.order.symbolic import Made
+from streamsafe.static.state import Waited
+from streamsafe.static.values import (
+    Const,
+    Name,
+    Value,
+    iterate,
+)
+
+if TYPE_CHECKING:
+    import libcst as cst
+
+    from streamsafe.static.source import Slice
+
+AMBIENT = Name("ambient")
+"""The current stream at entry, taken to be the default stream."""
+
+HOOK = Name("hook stream")
+"""The stream on which autograd runs a hook: its node's (TA-06)."""
+
+EACH = "each element"
+"""An element of a container that is walked from end to end: stands for all of them."""
+
+ANY = "[?]"
+"""An element at an index that is not known: may be any of them."""
+
+GRADIENTS = Name("gradients")
+"""The gradients that backward passes leave in ``.grad``."""
+
+COPIES = frozenset({"d2h", "d2h?", "h2d", "h2d?", "host function"})
+"""Accesses of a stream to memory that the host may touch too."""
+
+
+class Assumed(IntFlag):
+    """What a finding leans on. The first two are ordinary, the others strong."""
+
+    NOTHING = 0
+    UNMODELLED = 1
+    METHODS = 2
+    AMBIENT = 4
+    PLACE = 8
+    OLDER = 16
+    RELEASE = 32
+    FORGOTTEN = 64
+    ROUNDS = 128
+    POSSIBLE = 256
+    BLIND = 512
+    """Both accesses are of calls whose code is not seen."""
+
+
+_STRONG = (
+    Assumed.AMBIENT,
+    Assumed.PLACE,
+    Assumed.OLDER,
+    Assumed.RELEASE,
+    Assumed.FORGOTTEN,
+    Assumed.ROUNDS,
+)
+
+
+class Site:
+    """A syntax node and the slice it stands in; there is one for each node."""
+
+    __slots__ = ("node", "slice")
+
+    def __init__(self, slice_: Slice, node: cst.CSTNode) -> None:
+        self.slice = slice_
+        self.node = node
+
+
+class Detail(NamedTuple):
+    """What is remembered of an access besides what the engine needs."""
+
+    operation: str
+    memory: str
+    assumed: Assumed
+    tags: frozenset[str]
+    entry: str
+
+
+@dataclass(slots=True)
+class Finding:
+    """A pair of accesses (or one illegal operation) found on some path."""
+
+    kind: str
+    second: Site
+    operation: str
+    writes: bool
+    timeline: str
+    first: Made | None = None
+    first_timeline: str = ""
+    memory: str = ""
+    assumed: Assumed = Assumed.NOTHING
+    tags: frozenset[str] = frozenset()
+    notes: list[tuple[str, Site]] = field(default_factory=list)
+    ineffective: Waited | None = None
+    entry: str = ""
+    streams: tuple[Hashable, Hashable] = ("", "")
+    buffer: Name | None = None
+
+    @property
+    def key(self) -> tuple[Hashable, ...]:
+        """Findings with the same key are one."""
+        first = self.first.site if self.first else None
+        return (self.kind, self.second, first)
+
+    @property
+    def strong(self) -> int:
+        """How many strong assumptions it leans on."""
+        return sum(1 for flag in _STRONG if self.assumed & flag)
+
+
+def constants(value: Value | None) -> list[Any]:
+    """What is kept under a key of the interpreter's own, on every way here."""
+    return [v.value for v in iterate(value) if isinstance(v, Const)] if value is not None else []
+
+
+class StreamTable:
+    """The topology of an analysis: which streams take part in the legacy barrier of which device."""
+
+    def __init__(self) -> None:
+        self.blocking: set[Name] = set()
+        self.unknown: set[Name] = set()  # CuPy streams of which it is not seen whether they are blocking
+        self.devices: dict[Name, int] = {}  # streams of other devices than the first
+
+    def device_of(self, stream: Carrier) -> int:
+        """The device of a stream; the first as long as none is named."""
+        return self.devices.get(stream.base(), 0) if isinstance(stream, Name) else 0
+
+    def ambient_of(self, device: int) -> Name:
+        """The default stream of a device."""
+        if device == 0:
+            return AMBIENT
+        name = Name(AMBIENT.site, (device,))
+        self.devices[name] = device
+        return name
+
+    def is_legacy(self, stream: Carrier) -> bool:
+        """The ambient stream is taken to be the default stream."""
+        return isinstance(stream, Name) and stream.site == AMBIENT.site and stream.parent is None
+
+    def is_blocking(self, stream: Carrier) -> bool:
+        """Streams made blocking (CuPy's ``Stream()``)."""
+        return stream in self.blocking
+
+    def legacy_of(self, stream: Carrier) -> Carrier:
+        """The default stream of the same device."""
+        return self.ambient_of(self.device_of(stream))
+
+    def blocking_of(self, stream: Carrier) -> Iterable[Carrier]:
+        """The blocking streams of the same device."""
+        device = self.device_of(stream)
+        return tuple(s for s in self.blocking if self.device_of(s) == device)
+
+    def streams_of(self, device: Carrier) -> Iterable[Carrier]:
+        """Not asked: a device synchronize is :meth:`Effects.host_learns_everything`."""
+        return ()

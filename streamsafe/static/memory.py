@@ -1,0 +1,365 @@
+"""Memory: what a value's tensors are, who holds them, allocation and release."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streamsafe.order import edges
+from streamsafe.order.edges import Carrier, Edge
+from streamsafe.order.symbolic import ALWAYS, HOST, Guard
+from streamsafe.static.facts import (
+    Assumed,
+    Detail,
+    Finding,
+    Site,
+)
+from streamsafe.static.state import State
+from streamsafe.static.values import (
+    NONE,
+    Const,
+    Container,
+    Context,
+    Generator,
+    Instance,
+    Method,
+    Name,
+    Object,
+    Opaque,
+    Partial,
+    Stream,
+    Tensor,
+    Tuple,
+    Union,
+    Value,
+    alternatives,
+    iterate,
+    union,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+class Release(NamedTuple):
+    """Where a block was allocated and released: the part of a pooled access."""
+
+    notes: tuple[tuple[str, Site], ...]
+    buffer: Name
+
+
+class Memory:
+    """Memory: what a value's tensors are, who holds them, allocation and release."""
+
+    if TYPE_CHECKING:  # further down the chain
+        plain: set[Name]
+        holders: set[Name]
+        libraries: dict[Name, str]
+        sites_of: dict[Name, Site]
+        candidates: list[Name]
+        table: Any
+        entry: str
+        evidence: set[tuple[Hashable, ...]]
+        recorded_siblings: set[tuple[Name, Name]]
+        made_here: set[Name]
+        closed: set[Name]
+
+        def reuses_captured(self, st: State, buffer: Name, library: str) -> None: ...
+
+        def streams(
+            self, st: State, library: str, stream: Value | None = None
+        ) -> list[tuple[Stream, Guard]]: ...
+
+        def report(self, st: State, finding: Finding, way: Guard = ALWAYS) -> None: ...
+
+        def timeline_text(self, timeline: Carrier) -> str: ...
+
+        def explain(self, st: State, site: Site, text: str) -> None: ...
+
+        def _streams_text(self, st: State, library: str, stream: Value | None) -> str: ...
+
+        def describe(self, value: Value) -> str: ...
+
+        def frames(self) -> Iterator[Name]: ...
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def tensors(self, st: State, value: Value, depth: int = 0) -> Iterator[tuple[Object, Guard]]:
+        """The tensors a value stands for or holds, each with the guard it needs."""
+        for inner, guard in alternatives(value, st.path):
+            if isinstance(inner, Opaque) and self.is_plain(inner.name):
+                continue
+            if isinstance(inner, Tensor) and depth < 4 and (inner.name, "data") in st.store:
+                # its memory was replaced
+                yield from (
+                    (t, guard & g) for t, g in self.tensors(st, st.store[(inner.name, "data")], depth + 1)
+                )
+                continue
+            if isinstance(inner, (Tensor, Opaque)):
+                yield inner, guard
+                if isinstance(inner, Opaque) and depth == 0:
+                    yield from ((t, guard) for t in self._held(st, inner))
+            elif isinstance(inner, Tuple) and depth < 4:
+                for item in inner.items:
+                    yield from ((t, guard & g) for t, g in self.tensors(st, item, depth + 1))
+            elif isinstance(inner, (Container, Instance)) and depth < 3:
+                for key, held in list(st.store.of(inner.name).items()):
+                    if not (isinstance(key, str) and key.startswith("@")):
+                        yield from ((t, guard & g) for t, g in self.tensors(st, held, depth + 1))
+
+    def is_plain(self, name: Name) -> bool:
+        """Whether an object is known to be no tensor: an index, a key, a parameter that is annotated so."""
+        site = name.site
+        if isinstance(site, tuple) and len(site) == 2 and site[1] in ("index", "key"):
+            return True
+        return name.base() in self.plain
+
+    def _held(self, st: State, opaque: Opaque) -> Iterator[Object]:
+        """What is known to be reached from an object that is not seen made."""
+        seen = set()
+        name = opaque.name
+        tables = [st.store.of(name)]
+        deep = name.base() in self.holders
+        if deep:
+            tables += [
+                t
+                for o, t in st.store.objects.items()
+                if o.parent is not None and o != name and name in o.chain()
+            ]
+        for table in tables:
+            for key, held in list(table.items()):
+                if isinstance(key, str) and key.startswith("@"):
+                    continue
+                for inner in iterate(held):
+                    if isinstance(inner, (Tensor, Opaque)) and inner.name not in seen:
+                        seen.add(inner.name)
+                        yield inner
+        for buffer in list(st.order.made) if deep else ():
+            if (
+                isinstance(buffer, Name)
+                and buffer.parent is not None
+                and buffer != name
+                and buffer not in seen
+            ):
+                if name in buffer.chain() and self.belongs(st, buffer):
+                    yield Opaque(buffer)
+
+    def holds(self, name: Name) -> None:
+        """Something is known of a part of an object: whoever has the whole has it too."""
+        parent = name.parent
+        while parent is not None:
+            base = parent.base()
+            if base in self.holders:
+                return
+            self.holders.add(base)
+            parent = parent.parent
+
+    def belongs(self, st: State, buffer: Name) -> bool:
+        """Whether an attribute or element still is what its parent holds: nothing else was assigned to it."""
+        name = buffer
+        while name.parent is not None:
+            held = st.store.get((name.parent, name.site))
+            if held is not None and not any(isinstance(v, Object) and v.name == name for v in iterate(held)):
+                return False
+            name = name.parent
+        return True
+
+    def place(self, st: State, target: Value) -> str:
+        """``device``, ``pinned``, ``pageable`` or nothing."""
+        found = st.store.get((target.name, "@place")) if isinstance(target, Object) else None
+        if isinstance(found, Const):
+            return str(found.value)
+        return "host" if isinstance(target, Tensor) and target.numpy else ""
+
+    def set_place(self, st: State, target: Value, place: str) -> None:
+        """Where a buffer lies is known from now on."""
+        if isinstance(target, Object):
+            st.store[(target.name, "@place")] = Const(place)
+
+    def allocate(
+        self, st: State, buffer: Name, library: str, site: Site, stream: Value | None = None
+    ) -> None:
+        """A block is taken from the pool of the current stream (TL-01, CS-20): its next life begins."""
+        st.store[(buffer, "@allocated")] = union(self.streams(st, library, stream))
+        base = buffer.base()
+        self.libraries[base] = library
+        self.sites_of[base] = site
+        self.candidates.append(buffer)
+        self.reuses_captured(st, buffer, library)
+        for s, guard in self.streams(st, library, stream):
+            pool = ("pool", s.name)
+            if pool not in st.order.made:
+                continue
+            st.order.obey(edges.launch(s.name, HOST, self.table), guard)
+            for made, way in st.order.conflicts(pool, None, True, s.name, st.path & guard):
+                detail: Detail = made.detail  # type: ignore[assignment]
+                extra = Assumed.METHODS if detail.entry != self.entry else Assumed.NOTHING
+                released = made.part
+                self.report(
+                    st,
+                    Finding(
+                        kind="reuse",
+                        second=made.site,  # type: ignore[arg-type]
+                        operation=detail.operation,
+                        writes=made.writes,
+                        timeline=self.timeline_text(made.timeline),
+                        first=made,
+                        first_timeline=self.timeline_text(s.name),
+                        memory=detail.memory,
+                        assumed=detail.assumed
+                        | extra
+                        | (Assumed.BLIND if detail.assumed & Assumed.UNMODELLED else Assumed.NOTHING),
+                        tags=detail.tags | {f"library:{library}"},
+                        notes=[
+                            *(released.notes if isinstance(released, Release) else ()),
+                            ("the next allocation on that stream may take its memory", site),
+                        ],
+                        entry=self.entry,
+                        streams=(made.timeline, s.name),
+                        buffer=released.buffer if isinstance(released, Release) else None,
+                    ),
+                    way,
+                )
+                st.order.obey([Edge(s.name, made.timeline)], guard & way)
+
+    def record_stream(self, st: State, value: Value, stream: Value, library: str, site: Site) -> None:
+        """``tensor.record_stream(stream)``: a later free waits for what that stream has by then (TL-03)."""
+        for target, _ in self.tensors(st, value):
+            key = (target.name, "@recorded on")
+            names = [s for s, _ in self.streams(st, library, stream)]
+            before = [s for r in iterate(st.store.get(key, NONE)) if isinstance(r, Tuple) for s in r.items]
+            st.store[key] = Tuple(tuple(dict.fromkeys([*before, *names])))
+            for s in names:
+                self.evidence.add(("recorded", self.entry.partition(".")[0], s.name))
+                if target.name.parent is not None:
+                    self.recorded_siblings.add((target.name.parent.base(), s.name))
+        self.explain(st, site, f"record_stream({self._streams_text(st, library, stream)})")
+
+    def release_unreachable(self, st: State, site: Site, keep: Iterable[Value] = ()) -> None:
+        """Blocks whose last name is gone go back to their pool."""
+        if not self.candidates:
+            return
+        candidates, self.candidates = self.candidates, []
+        concerned = []
+        for name in dict.fromkeys(candidates):
+            allocated = st.store.get((name, "@allocated"))
+            if allocated is None or name not in st.order.made:
+                continue
+            own = {s.name for s in iterate(allocated) if isinstance(s, Stream)}
+            if any(made.timeline not in own for made in st.order.made[name]):
+                concerned.append(name)
+        if not concerned:
+            return
+        alive = self.reachable(st, keep)
+        for name in concerned:
+            if name not in alive:
+                self.release(st, name, site)
+
+    def release(self, st: State, buffer: Name, site: Site) -> None:
+        """A block goes back to the pool of the stream it was allocated on; uses that were recorded are waited for."""
+        allocated = st.store.get((buffer, "@allocated"))
+        if allocated is None:
+            return
+        if st.capture is None and (buffer, "@captured") in st.store:
+            st.order.drop(buffer)  # the graph's own pool keeps it
+            return
+        recorded = st.store.get((buffer, "@recorded on"))
+        covered = {
+            s.name
+            for r in iterate(recorded or NONE)
+            if isinstance(r, Tuple)
+            for s in r.items
+            if isinstance(s, Stream)
+        }
+        library = self.libraries.get(buffer.base())
+        if library == "cupy":
+            covered = set()
+        made_at = self.sites_of.get(buffer.base())
+        for stream in iterate(allocated):
+            if not isinstance(stream, Stream):
+                continue
+            notes: list[tuple[str, Site]] = []
+            if made_at is not None:
+                notes.append((f"allocated on {self.describe(stream)}", made_at))
+            notes.append(("released here, while that use may still run", site))
+            release = Release(tuple(notes), buffer)
+            table = dict(st.order.accesses(buffer))
+            for made in table:
+                if made.timeline == stream.name or made.timeline in covered:
+                    continue
+                if "kept alive" in made.detail.tags:  # type: ignore[attr-defined]
+                    continue
+                st.order.made.setdefault(("pool", stream.name), {})
+                pooled = made._replace(buffer=("pool", stream.name), part=release, writes=True)
+                merged = dict(st.order.made[("pool", stream.name)])
+                merged[pooled] = table[made]
+                st.order.made[("pool", stream.name)] = merged
+            if ("pool", stream.name) in st.order.made and not st.order.made[("pool", stream.name)]:
+                del st.order.made[("pool", stream.name)]
+        st.order.drop(buffer)
+
+    def prune(self, st: State, keep: Iterable[Value] = ()) -> None:
+        """Forget objects that nothing leads to any more."""
+        alive = self.reachable(st, keep)
+        for owner in list(st.store.objects):
+            if owner not in alive and self.is_own(owner):
+                st.store.drop(owner)
+        for order in (st.order, st.eager):
+            for buffer in list(order.made) if order is not None else ():
+                gone = isinstance(buffer, Name) and buffer not in alive and self.is_own(buffer)
+                timed = isinstance(buffer, tuple) and buffer[0] == "timing" and buffer[1] not in alive
+                if order is not None and (gone or timed):
+                    del order.made[buffer]
+
+    def is_own(self, name: Name) -> bool:
+        """Whether an object is made in what is analysed."""
+        root = name.root().base()
+        return root in self.made_here or (root in self.closed and not isinstance(root.site, str))
+
+    def reachable(self, st: State, keep: Iterable[Value] = ()) -> set[Name]:
+        """Every object that some live name leads to."""
+        held: dict[Name, list[Value]] = {}
+        external: set[Name] = set()
+        children: dict[Name, list[Name]] = {}
+        for owner, table in st.store.objects.items():
+            held[owner] = [v for k, v in table.items() if not (isinstance(k, str) and k.startswith("@"))]
+            root = owner.root().base()
+            if root not in self.made_here and root not in self.closed:
+                external.add(owner)  # somebody who is not seen holds it
+            if owner.parent is not None:
+                children.setdefault(owner.parent, []).append(owner)
+        seen: set[Name] = set()
+        stack: list[Name] = [*self.frames(), *external]
+        values: list[Value] = list(keep)
+        while stack or values:
+            while values:
+                value = values.pop()
+                if isinstance(value, Union):
+                    values.extend(v for v, _ in value.alternatives)
+                elif isinstance(value, Object):
+                    stack.append(value.name)
+                elif isinstance(value, Tuple):
+                    values.extend(value.items)
+                elif isinstance(value, Method):
+                    values.append(value.receiver)
+                elif isinstance(value, Context):
+                    values.extend(value.payload)
+                elif isinstance(value, (Partial, Generator)):
+                    values.extend((value.function, *value.args, *(v for _, v in value.kwargs)))
+                else:
+                    frame = getattr(value, "frame", None)
+                    if frame is not None:
+                        stack.append(frame)
+                    receiver = getattr(value, "receiver", None)
+                    if receiver is not None:
+                        values.append(receiver)
+            if stack:
+                name = stack.pop()
+                if name in seen:
+                    continue
+                seen.add(name)
+                values.extend(held.get(name, ()))
+                stack.extend(children.get(name, ()))
+                if name.parent is not None:
+                    stack.append(name.parent)
+        return seen
