@@ -295,6 +295,8 @@ class Calls(Functions):
             for held_value in self.parts_of(st, value):
                 if isinstance(held_value, Event):
                     st.store[(held_value.name, "@given")] = PLAIN
+        if name in _STORES:
+            return NONE
         if _constructs(name or _callable_text(function)):
             return self.do_make_module(call, st)  # it stores what it is given
         if _describes(name or _callable_text(function)):
@@ -316,7 +318,13 @@ class Calls(Functions):
                 if self.is_host(st, target):
                     if self.pending_copy(st, target):
                         self.host_access(
-                            st, one, call.site, text, writes=False, assumed=Assumed.UNMODELLED | Assumed.PLACE
+                            st,
+                            one,
+                            call.site,
+                            text,
+                            writes=False,
+                            # it may as well enqueue a copy from there
+                            assumed=Assumed.UNMODELLED | Assumed.PLACE | Assumed.POSSIBLE,
                         )
                 elif isinstance(target, Tensor) or target.name in st.order.made or self.is_tensor(st, target):
                     self.access(st, one, call.site, text, writes=False, library=library, assumed=assumed)
@@ -391,6 +399,8 @@ def _constructs(name: str) -> bool:
 
 _CURRENT = re.compile(r"_*(?:get_)?current_(?:\w+_)?stream(?:_\w+)?")
 """A helper that gives the current stream, by its name."""
+_STORES = frozenset("append appendleft extend insert add setdefault".split())
+"""Methods that keep what they are given, whatever they belong to."""
 _METADATA = re.compile(
     r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|devices?|ranks?|strides?|names?|keys?|world_size)"
     r"|(?:\w+_)?(?:numel|nbytes|batch_size|dtype)"

@@ -149,6 +149,15 @@ class Conditions(Attributes):
             found.extend((o, guard & g) for o, g in right if not guard.contradicts(g))
         return found
 
+    @staticmethod
+    def same_stream(left: Value, right: Value) -> bool | None:
+        """Whether two streams are one: were they, nothing would be unordered, so two names are taken to be two."""
+        if not any(isinstance(v, Stream) for v in (left, right)):
+            return None
+        if not all(isinstance(v, (Stream, Opaque)) for v in (left, right)):
+            return None
+        return left.name == right.name  # type: ignore[attr-defined, no-any-return]
+
     def _test_comparison(self, node: cst.Comparison, st: State, track: bool) -> Outcomes | None:
         operator, comparator = node.comparisons[0].operator, node.comparisons[0].comparator
         is_none = isinstance(comparator, cst.Name) and comparator.value == "None"
@@ -176,6 +185,9 @@ class Conditions(Attributes):
                 if left.value is ... or right.value is ...:
                     return self.truth(self.unknown_flag(node, st), st, node, track=track)
                 return [((left.value == right.value) is wanted, ALWAYS)]
+            one_stream = self.same_stream(left, right)
+            if one_stream is not None:
+                return [(one_stream is wanted, ALWAYS)]
             on_device = self.asks_for_device(left, right)
             if on_device is not None:
                 return [(on_device is wanted, ALWAYS)]

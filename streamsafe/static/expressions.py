@@ -307,6 +307,10 @@ class Expressions(Conditions):
 
     def _comparison(self, node: cst.Comparison, st: State) -> Value:
         operands = [self.eval(node.left, st), *(self.eval(c.comparator, st) for c in node.comparisons)]
+        if len(operands) == 2 and isinstance(node.comparisons[0].operator, (cst.Equal, cst.NotEqual)):
+            one_stream = self.same_stream(*operands)
+            if one_stream is not None:
+                return Const(one_stream is isinstance(node.comparisons[0].operator, cst.Equal))
         identity = all(
             isinstance(c.operator, (cst.Is, cst.IsNot, cst.In, cst.NotIn)) for c in node.comparisons
         )
