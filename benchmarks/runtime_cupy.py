@@ -131,7 +131,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def ratios(rounds: int, divide: int) -> list[dict[str, Any]]:
-    measured = []
+    measured: list[dict[str, Any]] = []
     for name, (make, n, kind) in LOOPS.items():
         plain, checked, messages = [], [], set()
         for _ in range(rounds):
@@ -235,11 +235,11 @@ def not_enabled(rounds: int, n: int) -> tuple[float, float]:
     program = (
         "import sys, time\nif sys.argv[1] == 'yes': import streamsafe\n"
         "import cupy as cp\na = cp.ones(1000, 'f4'); b = cp.ones(1000, 'f4')\n"
-        "def loop():\n for _ in range({n}): cp.add(a, 1, out=b)\n"
+        f"def loop():\n for _ in range({n}): cp.add(a, 1, out=b)\n"
         "loop(); cp.cuda.Device().synchronize(); best = []\n"
         "for _ in range(5):\n t = time.perf_counter(); loop(); cp.cuda.Device().synchronize()\n"
-        " best.append(time.perf_counter() - t)\nprint(sorted(best)[2] / {n} * 1e6)"
-    ).format(n=n)
+        f" best.append(time.perf_counter() - t)\nprint(sorted(best)[2] / {n} * 1e6)"
+    )
     environment = {name: value for name, value in os.environ.items() if name != "STREAMSAFE"}
 
     def once(imported: str) -> float:
@@ -293,8 +293,8 @@ def machine() -> str:
     name = runtime.getDeviceProperties(0)["name"].decode()
     driver = runtime.driverGetVersion()
     return (
-        f"one {name}, CUDA driver {driver // 1000}.{driver % 1000 // 10}, CuPy {cp.__version__}, NumPy {np.__version__}, "
-        f"Python {platform.python_version()}"
+        f"one {name}, CUDA driver {driver // 1000}.{driver % 1000 // 10}, CuPy {cp.__version__}, "
+        f"NumPy {np.__version__}, Python {platform.python_version()}"
     )
 
 
