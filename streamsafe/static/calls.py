@@ -22,6 +22,7 @@ from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
+    NONE,
     PLAIN,
     UNKNOWN,
     Api,
