@@ -62,7 +62,7 @@ def discover(paths: Iterable[str], configs: Configs, *, force_exclude: bool = Fa
     for path in paths:
         full = os.path.abspath(path)
         if os.path.isdir(full):
-            for file in _Walk(configs, found).walk(full):
+            for file in _Walk(configs, found, force_exclude).walk(full):
                 named.setdefault(file, False)
         elif not os.path.exists(full):
             found.problems.append(
@@ -78,13 +78,21 @@ def discover(paths: Iterable[str], configs: Configs, *, force_exclude: bool = Fa
 
 
 class _Walk:
-    def __init__(self, configs: Configs, found: Found) -> None:
+    def __init__(self, configs: Configs, found: Found, force_exclude: bool) -> None:
         self.configs = configs
         self.found = found
+        self.force_exclude = force_exclude
+        self.excludes = True
         self.seen: set[tuple[int, int]] = set()
 
     def walk(self, top: str) -> Iterator[str]:
-        yield from self._directory(top, _ignores_above(top))
+        """The files below a directory, which is searched although it is ignored or excluded itself: it is named."""
+        above = _ignores_above(top)
+        if _gitignored(top, True, above):
+            above = ()
+        config = self.configs.of_directory(top)
+        self.excludes = self.force_exclude or not matches(top, True, config.root, config.exclude)
+        yield from self._directory(top, above)
 
     def _directory(self, directory: str, ignores: tuple[_Ignores, ...]) -> Iterator[str]:
         try:
@@ -100,6 +108,7 @@ class _Walk:
         if any(entry.name == ".gitignore" for entry in entries):
             ignores = (*ignores, *_gitignore(directory))
         config = self.configs.of_directory(directory)
+        exclude = config.exclude if self.excludes else ()
         for entry in entries:
             name = entry.name
             try:
@@ -107,10 +116,12 @@ class _Walk:
             except OSError:
                 is_directory = False
             if is_directory:
-                if name in SKIPPED or _is_ignored(entry.path, True, ignores, config):
+                if name in SKIPPED or _is_ignored(entry.path, True, ignores, config.root, exclude):
                     continue
                 yield from self._directory(entry.path, ignores)
-            elif name.endswith(SUFFIXES) and not _is_ignored(entry.path, False, ignores, config):
+            elif name.endswith(SUFFIXES) and not _is_ignored(
+                entry.path, False, ignores, config.root, exclude
+            ):
                 if os.path.isfile(entry.path):
                     yield entry.path
                 elif entry.is_symlink():
@@ -123,9 +134,15 @@ class _Ignores:
     spec: GitIgnoreSpec
 
 
-def _is_ignored(path: str, is_directory: bool, ignores: tuple[_Ignores, ...], config: Config) -> bool:
-    if config.exclude and matches(path, is_directory, config.root, config.exclude):
+def _is_ignored(
+    path: str, is_directory: bool, ignores: tuple[_Ignores, ...], root: str, exclude: tuple[str, ...]
+) -> bool:
+    if exclude and matches(path, is_directory, root, exclude):
         return True
+    return _gitignored(path, is_directory, ignores)
+
+
+def _gitignored(path: str, is_directory: bool, ignores: tuple[_Ignores, ...]) -> bool:
     for ignore in reversed(ignores):  # the nearest file that says anything decides
         verdict = ignore.spec.check_file(_relative(path, is_directory, ignore.root)).include
         if verdict is not None:

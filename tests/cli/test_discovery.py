@@ -92,6 +92,16 @@ def test_gitignore_above_counts_inside_the_repository_only(tree: Path) -> None:
     assert names(tree, "pkg/gen/h.py") == ["pkg/gen/h.py"]
 
 
+def test_a_directory_that_is_named_is_searched_whoever_ignores_it(tree: Path) -> None:
+    (tree / ".git").mkdir()
+    (tree / ".gitignore").write_text("/pkg\n")
+    (tree / "pyproject.toml").write_text('[tool.streamsafe]\nexclude = ["gen"]\n')
+    assert not any(name.startswith("pkg") for name in names(tree))
+    assert names(tree, "pkg") == ["pkg/e.py"]
+    assert names(tree, "pkg/gen") == ["pkg/gen/h.py", "pkg/gen/keep.py"]
+    assert names(tree, "pkg/gen", force_exclude=True) == []
+
+
 def test_exclude(tree: Path) -> None:
     (tree / "pyproject.toml").write_text('[tool.streamsafe]\nexclude = ["pkg/gen", "*.pyw", "/out.py"]\n')
     assert names(tree) == ["a.py", "c.ipynb", "pkg/e.py"]
