@@ -351,6 +351,9 @@ class Calls(Functions):
             if isinstance(v, (Stream, Event)):  # what it did with them is ordered, too
                 for s, guard in self.streams(st, "torch"):
                     st.order.obey([Edge(v.name, s.name)], guard)
+            if isinstance(v, Stream):
+                for value in touched:
+                    self.recorded_on(st, value, [v, *(s for s, _ in self.streams(st, "torch"))])
         if not some:
             return Opaque(self.fresh(call.node, st, "result"))
         place = "device" if self.on_side_stream(st, library) and sure else ""

@@ -256,7 +256,20 @@ class Library(Streams):
             self.host_learns_everything(st, call.site)
             return NONE
         if name.startswith(
-            ("get_", "is_", "init_", "new_", "destroy", "Process", "Reduce", "split", "Device")
+            (
+                "get_",
+                "is_",
+                "init_",
+                "new_",
+                "destroy",
+                "Process",
+                "P2P",
+                "batch_",
+                "_coalescing",
+                "Reduce",
+                "split",
+                "Device",
+            )
         ):
             return UNKNOWN
         tensors = [

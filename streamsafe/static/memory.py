@@ -224,16 +224,21 @@ class Memory:
 
     def record_stream(self, st: State, value: Value, stream: Value, library: str, site: Site) -> None:
         """``tensor.record_stream(stream)``: a later free waits for what that stream has by then (TL-03)."""
+        names = [s for s, _ in self.streams(st, library, stream)]
+        self.recorded_on(st, value, names)
         for target, _ in self.tensors(st, value):
-            key = (target.name, "@recorded on")
-            names = [s for s, _ in self.streams(st, library, stream)]
-            before = [s for r in iterate(st.store.get(key, NONE)) if isinstance(r, Tuple) for s in r.items]
-            st.store[key] = Tuple(tuple(dict.fromkeys([*before, *names])))
             for s in names:
                 self.evidence.add(("recorded", self.entry.partition(".")[0], s.name))
                 if target.name.parent is not None:
                     self.recorded_siblings.add((target.name.parent.base(), s.name))
         self.explain(st, site, f"record_stream({self._streams_text(st, library, stream)})")
+
+    def recorded_on(self, st: State, value: Value, streams: list[Stream]) -> None:
+        """The allocator waits for these streams before it hands out again what is freed."""
+        for target, _ in self.tensors(st, value):
+            key = (target.name, "@recorded on")
+            before = [s for r in iterate(st.store.get(key, NONE)) if isinstance(r, Tuple) for s in r.items]
+            st.store[key] = Tuple(tuple(dict.fromkeys([*before, *streams])))
 
     def release_unreachable(self, st: State, site: Site, keep: Iterable[Value] = ()) -> None:
         """Blocks whose last name is gone go back to their pool."""

@@ -29,6 +29,12 @@ from streamsafe.static.values import (
 )
 
 
+def given(value: Value) -> Value:
+    """A value that cannot be None here, or the call would fail."""
+    found = [(v, g) for v, g in value.alternatives if v != NONE] if isinstance(value, Union) else []
+    return found[0][0] if len(found) == 1 else union(found) if found else value
+
+
 class Streams(Builtins):
     """Streams, events and devices of both libraries."""
 
@@ -159,9 +165,8 @@ class Streams(Builtins):
         receiver, other = call.args[0], call.get(1, "stream")
         library = self.stream_library(receiver)
         if other is not None and other != NONE:
-            self.wait_stream(
-                st, self.as_stream(receiver, library), self.as_stream(other, library), library, call.site
-            )
+            waiter, source = self.as_stream(given(receiver), library), self.as_stream(given(other), library)
+            self.wait_stream(st, waiter, source, library, call.site)
         return NONE
 
     @staticmethod
