@@ -32,6 +32,7 @@ from streamsafe.static.values import (
     Union,
     Value,
     alternatives,
+    iterate,
     union,
 )
 
@@ -104,7 +105,8 @@ class Conditions(Attributes):
             return value
         if all(a.contradicts(b) for i, (_, a) in enumerate(live) for _, b in live[i + 1 :]):
             return value
-        live.sort(key=lambda item: not isinstance(item[0], Stream))
+        # in the same order wherever they meet, so that the same conditions tell them apart
+        live.sort(key=lambda item: self.carriers.bit(item[0].name) if isinstance(item[0], Stream) else 1 << 62)
         rest = ALWAYS
         found: list[tuple[Value, Guard]] = []
         for position, (inner, guard) in enumerate(live):
@@ -122,6 +124,27 @@ class Conditions(Attributes):
                 break
             rest = rest & no
         return union((v, g) for v, g in found if not st.path.contradicts(g))
+
+    def apart(
+        self, kind: str, wanted: bool, outcomes: Outcomes, value: Value, st: State, track: bool
+    ) -> Outcomes:
+        """A test of one of several values comes out one way at a time: where their guards do not say which, one does."""
+        yes, no = ([g for o, g in outcomes if o is wanted], [g for o, g in outcomes if o is not wanted])
+        if not track or not isinstance(value, Union) or not yes or not no:
+            return outcomes
+        if all(a.contradicts(b) for a in yes for b in no):
+            return outcomes
+        inner = frozenset(iterate(value))
+        names = tuple(v.name for v in inner if isinstance(v, Object))
+        known = self.condition((kind, inner), names, st, True)
+        if known == BOTH:
+            return outcomes
+        return [
+            (outcome, guard & g)
+            for outcome, guard in outcomes
+            for o, g in known
+            if o is (outcome is wanted) and not guard.contradicts(g) and not st.path.contradicts(guard & g)
+        ]
 
     def test(self, node: cst.BaseExpression, st: State, *, track: bool = True) -> Outcomes:
         """Evaluate a condition: how it may come out, and under which guards."""
@@ -164,7 +187,8 @@ class Conditions(Attributes):
         if is_none and isinstance(operator, (cst.Is, cst.IsNot, cst.Equal, cst.NotEqual)):
             wanted = isinstance(operator, (cst.Is, cst.Equal))
             found: Outcomes = []
-            for value, guard in alternatives(self.exclusive(st, self.eval(node.left, st)), st.path):
+            tested = self.exclusive(st, self.eval(node.left, st))
+            for value, guard in alternatives(tested, st.path):
                 if value == NONE:
                     found.append((wanted, guard))
                 elif isinstance(value, Opaque):
@@ -175,7 +199,7 @@ class Conditions(Attributes):
                     found.extend((o, guard) for o in (True, False))
                 else:
                     found.append((not wanted, guard))
-            return found
+            return self.apart("none", wanted, found, tested, st, track)
         if isinstance(operator, (cst.Equal, cst.NotEqual)):
             left, right = self.eval(node.left, st), self.eval(comparator, st)
             if isinstance(left, Const) and not isinstance(right, Const):
