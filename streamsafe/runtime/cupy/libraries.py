@@ -299,9 +299,15 @@ def _array_function(name: str, *, method: bool = False) -> Callable[[Wrapped], W
 
 
 def _patch_arrays(patches: Patches, module: ModuleType, pattern: str) -> None:
+    package, _, last = module.__name__.rpartition(".")
+    homes = (
+        module.__name__,
+        f"{package}._{last}",
+        None,
+    )  # cupyx.cusolver hands on what cupyx._cusolver defines
     for name in dir(module):
         function = getattr(module, name)
-        defined = getattr(function, "__module__", module.__name__) in (module.__name__, None)
+        defined = getattr(function, "__module__", module.__name__) in homes
         if re.fullmatch(pattern, name) and callable(function) and not isinstance(function, type) and defined:
             patches.wrap(module, name, _array_function(name))
 

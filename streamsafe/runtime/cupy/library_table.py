@@ -135,7 +135,7 @@ NCCL: dict[str, tuple[str, str, str]] = {
 ARRAY_FUNCTIONS: dict[str, str] = {
     "cupy.cuda.cub": "cub_reduction|cub_scan|cub_histogram|device_\\w+",
     "cupyx.cusparse": "(?!create|destroy|check|get|set|is)[a-z]\\w+",
-    "cupyx.cusolver": "gesvdj|gesvda|syevj|csrlsvqr|gesv|gels|_gesvdj_batched",
+    "cupyx.cusolver": "gesvdj|gesvda|syevj|csrlsvqr|gesv|gels|_gesvdj_batched|_geqrf_orgqr_batched",
     "cupyx.cutensor": "(?!create|get|_)[a-z]\\w+",
 }
 

@@ -11,7 +11,7 @@ from streamsafe.runtime import sites
 from streamsafe.runtime.cupy.state import state
 from streamsafe.runtime.monitor import Monitor
 
-DELAY_MS = 20
+DELAY_MS = 50
 
 _SOURCE = r"""
 extern "C" __global__ void streamsafe_delay(long long cycles) {
