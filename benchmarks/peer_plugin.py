@@ -1,0 +1,54 @@
+"""A pytest plugin that writes each test's outcome, the hazards found and how much was checked, as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COUNTED = ("access", "host_access", "replay", "order")
+
+_outcomes: dict[str, str] = {}
+_hazards: dict[str, list[str]] = {}
+_counts: Counter[str] = Counter()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--streamsafe", default=None) is None:
+        return
+    from streamsafe.runtime.monitor import Monitor
+
+    def counted(name: str) -> Any:
+        original = getattr(Monitor, name)
+
+        def count(self: Any, *args: Any, **kwargs: Any) -> Any:
+            _counts[name] += 1
+            return original(self, *args, **kwargs)
+
+        return count
+
+    for name in COUNTED:
+        setattr(Monitor, name, counted(name))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    before = _outcomes.get(report.nodeid)
+    if before in (None, "passed"):
+        _outcomes[report.nodeid] = "xfailed" if hasattr(report, "wasxfail") else report.outcome
+    if report.when == "teardown":
+        for name, value in report.user_properties:
+            if name == "streamsafe_hazard":
+                hazard: Any = value
+                row = (hazard.get("location") or {}).get("row")
+                _hazards.setdefault(report.nodeid, []).append(
+                    f"{hazard['code']} line {row}: {hazard['message']}"
+                )
+
+
+def pytest_sessionfinish() -> None:
+    found = {"outcomes": _outcomes, "hazards": _hazards, "counts": dict(_counts)}
+    Path(os.environ["PEER_OUT"]).write_text(json.dumps(found), encoding="utf-8")
