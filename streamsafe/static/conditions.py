@@ -106,7 +106,9 @@ class Conditions(Attributes):
         if all(a.contradicts(b) for i, (_, a) in enumerate(live) for _, b in live[i + 1 :]):
             return value
         # in the same order wherever they meet, so that the same conditions tell them apart
-        live.sort(key=lambda item: self.carriers.bit(item[0].name) if isinstance(item[0], Stream) else 1 << 62)
+        live.sort(
+            key=lambda item: self.carriers.bit(item[0].name) if isinstance(item[0], Stream) else 1 << 62
+        )
         rest = ALWAYS
         found: list[tuple[Value, Guard]] = []
         for position, (inner, guard) in enumerate(live):
@@ -128,7 +130,7 @@ class Conditions(Attributes):
     def apart(
         self, kind: str, wanted: bool, outcomes: Outcomes, value: Value, st: State, track: bool
     ) -> Outcomes:
-        """A test of one of several values comes out one way at a time: where their guards do not say which, one does."""
+        """A test of one of several values comes out one way at a time: where no guard says which, one does."""
         yes, no = ([g for o, g in outcomes if o is wanted], [g for o, g in outcomes if o is not wanted])
         if not track or not isinstance(value, Union) or not yes or not no:
             return outcomes

@@ -70,6 +70,18 @@ def test_no_cupy_is_said(tmp_path: Path) -> None:
     assert message == "CuPy is not installed: pip install cupy-cuda12x (no GPU is needed)"
 
 
+def test_no_numpy_is_said(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("pass\n")
+    result = run(
+        "import sys\nsys.modules['numpy'] = None\nfrom streamsafe.cli import main\n"
+        f"main(['run', '--simulate', {str(tmp_path / 'program.py')!r}])"
+    )
+    assert result.returncode == 2
+    assert result.stderr == (
+        "Error: the simulated runtime runs the real CuPy, which is not installed: pip install cupy-cuda12x\n"
+    )
+
+
 def test_importing_the_package_imports_nothing_heavy() -> None:
     result = run(
         "import sys, streamsafe.runtime.simulate\nprint('cupy' in sys.modules, 'cupy_backends' in sys.modules)"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
-if find_spec("numpy") is None:
+try:
+    import numpy as _numpy  # noqa: F401 - it comes with CuPy
+except ImportError as error:
     raise ImportError(
         "the simulated runtime runs the real CuPy, which is not installed: pip install cupy-cuda12x"
-    )
+    ) from error
 
 from streamsafe.runtime.simulate.errors import SimulationError, SimulationLimit, SimulationUnavailable
 from streamsafe.runtime.simulate.log import Operation
