@@ -146,7 +146,7 @@ class Methods(Contexts):
             return PLAIN
         if isinstance(receiver, Function):
             return self.unmodelled(receiver, call, st)
-        if type(receiver) is Value and name in ("wait", "synchronize", "item", "tolist"):
+        if type(receiver) is Value and name in ("wait", "synchronize"):
             self.host_learns_everything(st, call.site)  # of an object that is not known
             return UNKNOWN
         return self.unmodelled(receiver, call, st, name)
