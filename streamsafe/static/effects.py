@@ -327,8 +327,10 @@ class Effects(Memory):
             self.tensorish.add(buffer.base())
         if buffer.parent is not None:
             self.holds(buffer)
-        if buffer.is_older():
+        if buffer.is_older() or buffer.is_unknown_element():
             assumed |= Assumed.OLDER
+        if stream.name.is_older() or stream.name.is_unknown_element():
+            assumed |= Assumed.CHOICE
         if stream.name == HOOK:
             tags |= {"hook"}
         if isinstance(target, Tensor) and target.unexchanged:
@@ -445,10 +447,16 @@ class Effects(Memory):
             max(found, key=lambda w: (w.timeline == timeline, str(w.recorded is not None))) if found else None
         )
 
+    def is_exhausted(self) -> bool:
+        """Whether calls are no longer followed, because an entry or the file has had its share."""
+        return False
+
     def report(self, st: State, finding: Finding, way: Guard = ALWAYS) -> None:
         """Keep a finding; of two with the same places the one that assumes less."""
         if self.silent:
             return
+        if self.is_exhausted() and finding.kind in ("pair", "reuse"):
+            finding.assumed |= Assumed.POSSIBLE  # what was not followed any more may well order it
         old = self.findings.get(finding.key)
         if old is None or (finding.strong, finding.assumed.value) < (old.strong, old.assumed.value):
             self.findings[finding.key] = finding

@@ -56,6 +56,8 @@ class Assumed(IntFlag):
     POSSIBLE = 256
     BLIND = 512
     """Both accesses are of calls whose code is not seen."""
+    CHOICE = 1024
+    """Which of several streams is meant is not known."""
 
 
 _STRONG = (
@@ -65,6 +67,7 @@ _STRONG = (
     Assumed.RELEASE,
     Assumed.FORGOTTEN,
     Assumed.ROUNDS,
+    Assumed.CHOICE,
 )
 
 

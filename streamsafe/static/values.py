@@ -59,6 +59,10 @@ class Name(NamedTuple):
             return self
         return self._replace(age=0, parent=parent)
 
+    def is_unknown_element(self) -> bool:
+        """Whether it is an element of which the index is not known, or a part of one."""
+        return any(name.site == "[?]" for name in self.chain())
+
     def is_older(self) -> bool:
         """Whether it, or something it is reached from, stands for many objects."""
         return any(name.age > 1 for name in self.chain())
