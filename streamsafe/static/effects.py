@@ -53,6 +53,8 @@ class Effects(Memory):
     def __init__(self) -> None:
         self.carriers = Carriers()
         self.table = StreamTable()
+        self.effort = 0  # accesses of this entry so far
+        self.total_effort = 0  # and of all entries of the file
         self.findings: dict[tuple[Hashable, ...], Finding] = {}
         self.candidates: list[Name] = []
         self.entry = ""
@@ -322,6 +324,8 @@ class Effects(Memory):
         assumed: Assumed,
         tags: frozenset[str],
     ) -> None:
+        self.effort += 1
+        self.total_effort += 1
         buffer, part = target.name, target.part if isinstance(target, Tensor) else None
         if isinstance(target, Tensor):
             self.tensorish.add(buffer.base())

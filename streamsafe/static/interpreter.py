@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.static.calls import EFFORT, FILE_EFFORT
 from streamsafe.static.facts import Site
 from streamsafe.static.loops import (
     Loop,
@@ -160,6 +161,8 @@ class Interpreter(Loops):
         """One statement; whatever it leaves without a name is released."""
         self.steps += 1
         self.total_steps += 1
+        if self.effort > EFFORT or self.total_effort > FILE_EFFORT:
+            return  # one entry may not take the time of all the others
         handler = _STATEMENTS.get(type(node))
         if handler is None:
             return

@@ -274,6 +274,7 @@ class Roots:
         interpreter = self.interpreter
         interpreter.entry = entry
         interpreter.steps = 0
+        interpreter.effort = 0
         interpreter.crowded = 0
         interpreter.candidates.clear()
         unit = function.unit
