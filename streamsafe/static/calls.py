@@ -55,10 +55,6 @@ STEPS = 600
 """After how many statements of one entry calls are no longer followed."""
 FILE_STEPS = 4_000
 """After how many statements of a file its further entries are looked at less deeply."""
-EFFORT = 8_000
-"""After how many accesses an entry is left as it stands."""
-FILE_EFFORT = 60_000
-"""After how many accesses of a file no further entry is looked at."""
 LATE_STEPS = 100
 """The share of an entry in a file that has had its own."""
 

@@ -16,6 +16,8 @@ from streamsafe.static.facts import (
     ANY,
     COPIES,
     EACH,
+    EFFORT,
+    FILE_EFFORT,
     GRADIENTS,
     HOOK,
     Assumed,
@@ -324,6 +326,8 @@ class Effects(Memory):
         assumed: Assumed,
         tags: frozenset[str],
     ) -> None:
+        if self.effort > EFFORT or self.total_effort > FILE_EFFORT:
+            return  # one statement may touch thousands: the share counts here too
         self.effort += 1
         self.total_effort += 1
         buffer, part = target.name, target.part if isinstance(target, Tensor) else None

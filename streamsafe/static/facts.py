@@ -37,6 +37,10 @@ ANY = "[?]"
 GRADIENTS = Name("gradients")
 """The gradients that backward passes leave in ``.grad``."""
 
+EFFORT = 8_000
+"""After how many accesses an entry is left as it stands."""
+FILE_EFFORT = 60_000
+"""After how many accesses of a file no further entry is looked at."""
 COPIES = frozenset({"d2h", "d2h?", "h2d", "h2d?", "host function"})
 """Accesses of a stream to memory that the host may touch too."""
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static.calls import EFFORT, FILE_EFFORT
-from streamsafe.static.facts import Site
+from streamsafe.static.facts import EFFORT, FILE_EFFORT, Site
 from streamsafe.static.loops import (
     Loop,
     Loops,
