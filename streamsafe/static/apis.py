@@ -301,6 +301,12 @@ FACTORIES = frozenset(
 )
 """Make a fresh tensor; the ``_like`` ones read only the shape of their argument."""
 
+LIKE_FACTORIES = frozenset(name for name in FACTORIES if name.endswith("_like"))
+"""Whoever has a function of that name means it as torch does."""
+
+RECORDING_HELPER = re.compile(r"(?:\w+_)?record_(?!event)(?:\w+_)?streams?")
+"""A function that is not seen and by its name records what it is given on a stream: it touches no memory."""
+
 SIZED_FACTORIES = frozenset("empty zeros ones full rand randn arange eye linspace".split())
 """Take sizes or bounds as numbers: a device tensor among them is read by the host."""
 

@@ -282,6 +282,10 @@ class Calls(Functions):
                 if self.default_library == "cupy"
                 else self.do_current_stream(call, st)
             )
+        if apis.RECORDING_HELPER.fullmatch(text[:-2]) is not None:
+            return self.do_record_helper(call, st)
+        if text[:-2] in apis.LIKE_FACTORIES:
+            return self.factory(text[:-2], call, st)
         model = self.kernel_of(function, st)
         if model is not None:
             return self.launch_kernel(function, model, call, st, name)
@@ -363,6 +367,18 @@ class Calls(Functions):
         if sure:
             self.mark_tensor(st, made)
         return made
+
+    def do_record_helper(self, call: Call, st: State) -> Value:
+        """A helper that records what it is given on a stream, the current one where it is given none."""
+        values = call.everything()
+        streams = [v for v in values if any(isinstance(inner, Stream) for inner in iterate(v))]
+        if not streams and len(values) > 1 and isinstance(values[-1], Opaque):
+            streams = values[-1:]
+        on = self.as_stream(streams[0], "torch") if streams else self.current(st, "torch")
+        for value in values:
+            if value not in streams:
+                self.record_stream(st, value, on, "torch", call.site)
+        return NONE
 
     def parts_of(self, st: State, value: Value, depth: int = 0) -> Iterator[Value]:
         """A value and what it holds."""

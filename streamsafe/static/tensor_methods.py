@@ -91,13 +91,14 @@ class TensorMethods(Arrays):
             return receiver
         if name in apis.SCALAR_METHODS:
             self.read_on_host(st, receiver, call.site, f"{name}()")
-            if (
-                isinstance(receiver, Opaque)
-                and not self.pending_copy(st, receiver)
-                and not self.is_host(st, receiver)
-            ):
-                self.mark_tensor(st, receiver)
-                self.blocking_read(st, receiver, call.site, f"{name}()")
+            for inner, guard in alternatives(receiver, st.path):
+                if (
+                    isinstance(inner, Opaque)
+                    and not self.pending_copy(st, inner)
+                    and not self.is_host(st, inner)
+                ):
+                    self.mark_tensor(st, inner)
+                    self.blocking_read(st, union([(inner, guard)]), call.site, f"{name}()")
             return PLAIN
         repeats = call.get(0, "repeats") if name == "repeat_interleave" else None
         counted = repeats is not None and "output_size" not in call.kwargs
