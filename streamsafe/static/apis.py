@@ -69,6 +69,7 @@ FUNCTIONS: dict[str, str] = {
     "torch.cuda.set_stream": "set_stream",
     "torch.cuda.synchronize": "synchronize_device",
     "torch.cuda.Event": "make_event",
+    "torch.cuda.Event.from_ipc_handle": "share_event",
     "torch.cuda.device": "plain_context",
     "torch.cuda.device_of": "plain_context",
     "torch.cuda.is_available": "yes",
@@ -380,7 +381,11 @@ BLOCKING_METHODS = frozenset(
 )
 """Block the host on the current stream and give tensors or booleans (TM-10)."""
 
-NOT_IN_PLACE = frozenset("requires_grad_ retain_grad_ share_memory_ detach_".split())
+NOT_IN_PLACE = frozenset(
+    """requires_grad_ retain_grad_ share_memory_ detach_ unsqueeze_ squeeze_ transpose_ t_ swapaxes_ swapdims_
+    as_strided_ rename_""".split()
+)
+"""Change how the values are seen, not the values."""
 
 STREAM_METHODS: dict[str, str] = {
     "wait_stream": "stream_wait_stream",

@@ -519,8 +519,8 @@ class Functions(Methods):
                 found.extend(name for name in owner.attributes if name not in found)
         return found
 
-    def class_of_method(self, name: str) -> ClassUnit | None:
-        """The one class of the file that has a method of this name."""
+    def class_of_method(self, name: str, call: Call) -> ClassUnit | None:
+        """The one class of the file that has a method of this name, if the call fits it."""
         if self._method_owners is None:
             owners: dict[str, list[str]] = {}
             for class_name, statement in self.file.classes.items():
@@ -540,7 +540,10 @@ class Functions(Methods):
         ):
             return None  # within the class its objects are known by ``self``
         unit = self.unit(names[0])
-        return unit if isinstance(unit, ClassUnit) else None
+        if not isinstance(unit, ClassUnit):
+            return None
+        fits = call.starred or unit.methods[name].takes(len(call.args), call.kwargs)
+        return unit if fits else None
 
 
 def _yields(node: cst.FunctionDef) -> bool:

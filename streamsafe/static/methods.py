@@ -62,7 +62,7 @@ class Methods(Contexts):
 
         def behind(self, unit: FunctionUnit, value: Value, st: State) -> Value: ...
 
-        def class_of_method(self, name: str) -> ClassUnit | None: ...
+        def class_of_method(self, name: str, call: Call) -> ClassUnit | None: ...
 
         def materialized(self, value: Opaque, unit: ClassUnit, st: State) -> Value: ...
 
@@ -364,10 +364,12 @@ class Methods(Contexts):
         if (receiver.name, "@thread") in st.store:
             return self._thread_method(receiver, name, call, st)
         if name == "submit" and call.args and isinstance(call.args[0], (Function, Partial, Method)):
-            self.hand_to_host(st, call.args[1:], call.site, "submit()")
+            if not self.carries_event(call.args[1:]):
+                self.hand_to_host(st, call.args[1:], call.site, "submit()")
             return Partial(FUTURE, (self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st),), ())
         if (receiver.name, "@executor") in st.store and name == "submit":
-            self.hand_to_host(st, call.args[1:], call.site, "submit()")
+            if not self.carries_event(call.args[1:]):
+                self.hand_to_host(st, call.args[1:], call.site, "submit()")
             return UNKNOWN
         if name in ("put", "put_nowait", "send", "send_bytes", "dump", "dumps", "write") and call.args:
             if not self.carries_event(call.args):
@@ -400,7 +402,7 @@ class Methods(Contexts):
         if name in ("synchronize", "query") and _stream_like(receiver.name):
             call.args.insert(0, Stream(receiver.name, self.default_library))
             return self.verb(apis.STREAM_METHODS[name], call, st)
-        unit = self.class_of_method(name)
+        unit = self.class_of_method(name, call)
         if unit is not None:
             instance = self.materialized(receiver, unit, st)
             return self.call_method(instance, name, call, st)
@@ -474,7 +476,8 @@ class Methods(Contexts):
             target = st.store.get((receiver.name, "target"))
             arguments = st.store.get((receiver.name, "args"), Tuple(()))
             items = list(arguments.items) if isinstance(arguments, Tuple) else []
-            self.hand_to_host(st, items, call.site, "start()")
+            if not self.carries_event(items):
+                self.hand_to_host(st, items, call.site, "start()")
             if target is not None:
                 if self.would_wait(target, items, call, st):
                     st.store[(receiver.name, "@waiting")] = PLAIN

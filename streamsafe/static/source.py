@@ -11,7 +11,7 @@ import ast
 import io
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -122,6 +122,21 @@ class FunctionUnit:
     def is_classmethod(self) -> bool:
         """Whether it takes the class first."""
         return "classmethod" in self.decorators
+
+    def takes(self, positional: int, keywords: Collection[str]) -> bool:
+        """Whether a call of so many arguments and these keywords fits; the receiver is not counted."""
+        parameters = self.node.params
+        named = [*parameters.posonly_params, *parameters.params]
+        if self.owner is not None and not self.is_static:
+            named = named[1:]
+        given = {p.name.value for p in named[:positional]} | set(keywords)
+        by_keyword = {p.name.value for p in (*named[positional:], *parameters.kwonly_params)}
+        if positional > len(named) and type(parameters.star_arg).__name__ != "Param":
+            return False
+        if parameters.star_kwarg is None and not set(keywords) <= by_keyword:
+            return False
+        needed = {p.name.value for p in (*named, *parameters.kwonly_params) if p.default is None}
+        return needed <= given
 
     def __repr__(self) -> str:
         return f"<{self.qualname}>"

@@ -203,7 +203,11 @@ class Streams(Builtins):
 
     def is_foreign(self, st: State, event: Event) -> bool:
         """Whether an event comes from code that is not seen."""
-        if (event.name, "@recorded") in st.store or (event.name, "@made") in st.store:
+        if (event.name, "@recorded") in st.store:
+            return False
+        if (event.name, "@foreign") in st.store:
+            return True
+        if (event.name, "@made") in st.store:
             return False
         return (
             not any((n, "@made") in st.store for n in event.name.chain())
@@ -275,6 +279,12 @@ class Streams(Builtins):
         self.own_events.add(name)
         self.event_sites[name] = call.site
         return Event(name, False if timing is None else known)
+
+    def do_share_event(self, call: Call, st: State) -> Value:
+        """``Event.from_ipc_handle``: whoever recorded it is another process."""
+        name = self.fresh(call.node, st, "event")
+        st.store[(name, "@foreign")] = PLAIN
+        return Event(name)
 
     def do_make_cupy_event(self, call: Call, st: State) -> Value:
         """``cupy.cuda.Event``: times unless told not to."""
