@@ -11,7 +11,7 @@ from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import sequences
 from streamsafe.static.attributes import Attributes
 from streamsafe.static.containers import _key
-from streamsafe.static.state import State
+from streamsafe.static.state import Key, State
 from streamsafe.static.values import (
     NONE,
     Api,
@@ -43,13 +43,17 @@ BOTH: Outcomes = [(True, ALWAYS), (False, ALWAYS)]
 MAX_CONDITIONS = 48
 
 MAX_DECIDED = 6
+"""How many branches deep conditions are told apart; what an assertion or an early exit has settled is none."""
 
 
 class Conditions(Attributes):
     """Conditions: what holds on a path, and what a test says of values."""
 
     if TYPE_CHECKING:  # further down the chain
+        conditions: dict[Hashable, int]
         mentions: dict[int, tuple[Name, ...]]
+        flags: dict[Key, int]
+        branching: int
         closures: dict[Name, Name]
 
         @staticmethod
@@ -75,9 +79,29 @@ class Conditions(Attributes):
 
     # -- conditions ----------------------------------------------------------------------------------------------
 
+    def new_condition(self, key: Hashable, names: tuple[Name, ...]) -> int | None:
+        """The bit of a condition that was not met before; None where there are too many."""
+        if len(self.conditions) >= MAX_CONDITIONS:
+            return None
+        taken = 0
+        for bit in self.conditions.values():
+            taken |= bit
+        bit = self.conditions[key] = ~taken & (taken + 1)
+        self.mentions[bit] = names
+        return bit
+
+    def forget_conditions(self, *states: State) -> None:
+        """An entry begins: the conditions that no state, and no attribute that is kept apart, leans on are free."""
+        used = 0
+        for bit in self.flags.values():
+            used |= bit
+        for st in states:
+            used |= st.conditions()
+        self.conditions = {key: bit for key, bit in self.conditions.items() if bit & used}
+        self.mentions = {bit: names for bit, names in self.mentions.items() if bit & used}
+
     def condition(self, key: Hashable, names: tuple[Name, ...], st: State, track: bool) -> Outcomes:
         """The two outcomes of a condition that may be met again."""
-        decided = st.path.true | st.path.false
         known = self.conditions.get(key)
         if known is not None:
             if st.path.true & known:
@@ -87,11 +111,10 @@ class Conditions(Attributes):
         if not track:
             return BOTH
         if known is None:
-            if len(self.conditions) >= MAX_CONDITIONS:
+            known = self.new_condition(key, names)
+            if known is None:
                 return BOTH
-            known = self.conditions[key] = 1 << len(self.conditions)
-            self.mentions[known] = names
-        if decided.bit_count() >= MAX_DECIDED:
+        if ((st.path.true | st.path.false) & self.branching).bit_count() >= MAX_DECIDED:
             return BOTH
         return [(True, Guard(known, 0)), (False, Guard(0, known))]
 

@@ -88,6 +88,7 @@ class Interpreter(Loops):
         self.fixpoints = 0  # loops under way of which a round stands for any
         self.numbering = False  # a generator's rounds are counted by a consumer who picks slots
         self.steps = 0
+        self.branching = 0  # conditions that the enclosing branches have decided
         self.sites: dict[int, Site] = {}
         self.crowded = CROWDED
         self.loops_with_streams: dict[int, bool] = {}
@@ -291,6 +292,9 @@ class Interpreter(Loops):
     def _if(self, node: cst.If, st: State) -> None:
         outcomes = self.test(node.test, st)
         otherwise = st.copy()
+        outside = self.branching
+        for _, guard in outcomes:
+            self.branching |= guard.true | guard.false
         self.enter_branch(node.test, outcomes, True, st)
         if not st.dead:
             self.suite(node.body, st)
@@ -300,6 +304,7 @@ class Interpreter(Loops):
                 self._if(node.orelse, otherwise)
             else:
                 self.suite(node.orelse.body, otherwise)
+        self.branching = outside
         self.settle(st, self.join(st, otherwise))
 
     def _match(self, node: cst.Match, st: State) -> None:

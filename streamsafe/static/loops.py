@@ -12,7 +12,6 @@ from libcst import matchers
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import sequences
 from streamsafe.static.calls import Calls
-from streamsafe.static.conditions import MAX_CONDITIONS
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
 from streamsafe.static.facts import EACH
 from streamsafe.static.state import Key, State
@@ -151,9 +150,8 @@ class Loops(Calls):
         if first is not None and second is not None and _swapped(first, second):
             key = ("rounds", self.stack[-1].frame if self.stack else None)
             known = self.conditions.get(key)
-            if known is None and len(self.conditions) < MAX_CONDITIONS:
-                known = self.conditions[key] = 1 << len(self.conditions)
-                self.mentions[known] = ()
+            if known is None:
+                known = self.new_condition(key, ())
             if known is not None:
                 first, second = first.copy(), second.copy()
                 for state in (first, second):
@@ -173,13 +171,11 @@ class Loops(Calls):
         """
         if first is not None:
             for key in _told_apart(first, end):
-                if (
-                    key not in self.flags
-                    and len(self.flags) < MAX_FLAGS
-                    and len(self.conditions) < MAX_CONDITIONS
-                ):
-                    bit = self.flags[key] = self.conditions[("falsy", key)] = 1 << len(self.conditions)
-                    self.mentions[bit] = ()
+                if key in self.flags or len(self.flags) >= MAX_FLAGS:
+                    continue
+                bit = self.new_condition(("falsy", key), ())
+                if bit is not None:
+                    self.flags[key] = bit
                     first = first.copy()
                     self._decide(first, key, before)
         for key in self.flags:

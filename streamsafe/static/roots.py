@@ -276,6 +276,7 @@ class Roots:
         interpreter.steps = 0
         interpreter.effort = 0
         interpreter.crowded = 0
+        interpreter.forget_conditions(st, *(state for _, state, _ in interpreter.hooks))
         interpreter.candidates.clear()
         unit = function.unit
         interpreter.stack = [Activation(Name(f"caller of {unit.qualname}"), None, unit.slice)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, overload
 
 from streamsafe.order.symbolic import ALWAYS, Guard, Made, Order
-from streamsafe.static.values import Name, Opaque, Value, rename_part, union
+from streamsafe.static.values import Name, Opaque, Union, Value, rename_part, union
 
 Key = tuple[Name, Hashable]
 
@@ -239,6 +239,22 @@ class State:
             if self.capture is not None and self.path.contradicts(self.capture.guard):
                 self.leave_capture()
 
+    def conditions(self) -> int:
+        """The conditions that something here leans on."""
+        guards = [self.path]
+        for value in (*self.current.values(), *(value for _, value in self.store.items())):
+            if isinstance(value, Union):
+                guards.extend(guard for _, guard in value.alternatives)
+        for order in (self.order, self.eager):
+            if order is not None:
+                guards.extend(way.guard for _, ways in order.iterate() for way in ways)
+        if self.capture is not None:
+            guards.append(self.capture.guard)
+        found = 0
+        for true, false in guards:
+            found |= true | false
+        return found
+
     def forget(self, conditions: int) -> None:
         """Those conditions are about something that is no more."""
         if not conditions:
@@ -249,8 +265,6 @@ class State:
             self.eager.forget(conditions)
         if self.capture is not None:
             self.capture = replace(self.capture, guard=self.capture.guard.forget(conditions))
-        from streamsafe.static.values import Union
-
         for key, value in self.store.items():
             if isinstance(value, Union) and any(
                 (g.true | g.false) & conditions for _, g in value.alternatives

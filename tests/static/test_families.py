@@ -321,3 +321,29 @@ def test_family(family: str, tmp_path: Path) -> None:
     found = check_tree(write_tree(tmp_path, {file.path.name: file.text}))
     wrong = file.disagreements(found.get(file.path.name, []))
     assert not wrong, f"\n{len(wrong)} of {len(FAMILIES[family])} cases\n" + "\n".join(wrong[:40])
+
+
+FLAG = """\
+def case_{i}(x, flag):
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = x.cuda() * 2
+    if {test}:
+        torch.cuda.current_stream().wait_stream(side)
+    if flag:
+        return y.sum(){mark}
+    return None
+"""
+
+
+def test_the_hundredth_condition_is_told_apart(tmp_path: Path) -> None:
+    """What a function's flag decides it decides in any place of a file, whatever other functions test."""
+    cases = [
+        FLAG.format(i=i, test="not flag" if i % 2 else "flag", mark="  # expect: SS101" if i % 2 else "")
+        for i in range(100)
+    ]
+    file = EvalFile(tmp_path / "flags.py", HEAD + "\n\n" + "\n\n".join(cases))
+    found = check_tree(write_tree(tmp_path, {file.path.name: file.text}))
+    wrong = file.disagreements(found.get(file.path.name, []))
+    assert not wrong, "\n".join(wrong[:10])
