@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.static import apis
+from streamsafe.static.ages import newest_alike
 from streamsafe.static.contexts import DEPTH
 from streamsafe.static.expressions import MODULE
 from streamsafe.static.facts import AMBIENT, COPIES
@@ -344,7 +345,10 @@ class Functions(Methods):
                     activation.returns.append((st.copy(), NONE))
         finally:
             self.stack.pop()
-        result = self.join_values(activation.returns, st)
+        ends = activation.returns
+        if root and self.rounds and len(ends) > 1:
+            ends = list(newest_alike(ends, self.rounds[0], self.mentions))
+        result = self.join_values(ends, st)
         if frame not in self.captured_frames:
             for value in list(st.store.of(frame).values()):
                 self.lose(st, value)
