@@ -53,6 +53,10 @@ def canonical(name: str) -> str:
     return _RENAMED.get(name, name)
 
 
+DEVICE_FLAG = re.compile(r"_*(?:use|with|has|on|enable)?_?(?:cuda|gpu)(?:_available|_enabled)?")
+CPU_FLAG = re.compile(r"_*(?:use|on|force)?_?cpu(?:_only)?|no_(?:cuda|gpu)")
+"""Flags that say by their name whether the program runs on a GPU at all."""
+
 BUILTINS = frozenset(
     """abs all any bool bytes callable dict enumerate filter float format frozenset getattr hasattr hash id input int
     isinstance issubclass iter len list map max min next object open ord pow print property range repr reversed round
@@ -126,6 +130,8 @@ FUNCTIONS: dict[str, str] = {
     "cupy.cuda.get_current_stream": "current_cupy_stream",
     "cupy.cuda.Event": "make_cupy_event",
     "cupy.cuda.get_elapsed_time": "elapsed_time_function",
+    "cupy.cuda.runtime.streamCreate": "make_cupy_stream",
+    "cupy.cuda.runtime.streamCreateWithFlags": "make_raw_stream",
     "cupy.cuda.runtime.deviceSynchronize": "synchronize_device",
     "cupy.cuda.runtime.streamSynchronize": "synchronize_raw_stream",
     "cupy.cuda.Device": "cupy_device",

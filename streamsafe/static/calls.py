@@ -303,7 +303,10 @@ class Calls(Functions):
         if name in _STORES:
             return NONE
         if _constructs(name or _callable_text(function)):
-            return self.do_make_module(call, st)  # it stores what it is given
+            made_object = self.do_make_module(call, st)  # it stores what it is given
+            if isinstance(made_object, Object) and not text[:-2].endswith("Tensor"):
+                st.store[(made_object.name, "@built")] = PLAIN
+            return made_object
         if _describes(name or _callable_text(function)):
             return PLAIN
         library = self.library_of(st, [*values, function])

@@ -59,6 +59,9 @@ class Conditions(Attributes):
         @staticmethod
         def asks_for_device(left: Value, right: Value) -> bool | None: ...
 
+        @staticmethod
+        def says_device(value: Opaque) -> bool | None: ...
+
     @staticmethod
     def contains(container: Container, key: Value, st: State) -> bool | None:
         """Whether a dict has a key; None where that is not known."""
@@ -241,8 +244,7 @@ class Conditions(Attributes):
             if on_device is not None:
                 return [(on_device is wanted, ALWAYS)]
             if isinstance(left, Opaque) and isinstance(right, Const) and right.value is not ...:
-                key = ("==", left.name, repr(right.value))
-                return [(o is wanted, g) for o, g in self.condition(key, (left.name,), st, track)]
+                return self._equals(left, right.value, wanted, st, track)
             if (
                 isinstance(left, Device)
                 and isinstance(right, Const)
@@ -254,7 +256,18 @@ class Conditions(Attributes):
                 result = self.operation(st, [left, right], self.site(node), "comparison")
                 return self.truth(result, st, node, track=track)
             return self.truth(self.unknown_flag(node, st), st, node, track=track)
+        if isinstance(node.left, (cst.Name, cst.Attribute)) and isinstance(comparator, cst.Integer):
+            counted = _count_test(operator, int(comparator.value, 0))
+            left = self.eval(node.left, st)
+            if counted is not None and isinstance(left, Opaque) and not self.is_tensor(st, left):
+                return self._equals(left, counted[0], counted[1], st, track)
         return None
+
+    def _equals(self, left: Opaque, constant: object, wanted: bool, st: State, track: bool) -> Outcomes:
+        """Whether an object equals a constant; a number that equals zero is one that is false."""
+        zero = type(constant) is int and constant == 0
+        key = ("truth", left.name) if zero else ("==", left.name, repr(constant))
+        return [(o is (wanted is not zero), g) for o, g in self.condition(key, (left.name,), st, track)]
 
     def truth(self, value: Value, st: State, node: cst.CSTNode, *, track: bool = True) -> Outcomes:
         """How the truth of a value may come out; of a tensor it is a read by the host."""
@@ -266,6 +279,10 @@ class Conditions(Attributes):
                 else:
                     found.append((bool(inner.value), guard))
             elif isinstance(inner, Opaque):
+                on_device = self.says_device(inner)
+                if on_device is not None:
+                    found.append((on_device, guard))
+                    continue
                 for outcome, g in self.condition(("truth", inner.name), (inner.name,), st, track):
                     if not guard.contradicts(g):
                         found.append((outcome, guard & g))
@@ -341,3 +358,13 @@ class Conditions(Attributes):
                 if isinstance(base, Object):
                     return (base.name, node.attr.value)
         return None
+
+
+def _count_test(operator: cst.BaseCompOp, number: int) -> tuple[int, bool] | None:
+    """``n > 1`` and its like as ``n == number``, or its negation: a count that is asked for is that or more."""
+    shift = {cst.GreaterThan: (0, False), cst.GreaterThanEqual: (-1, False)}
+    shift |= {cst.LessThanEqual: (0, True), cst.LessThan: (-1, True)}
+    found = shift.get(type(operator))
+    if found is None or number + found[0] not in (0, 1):
+        return None
+    return number + found[0], found[1]

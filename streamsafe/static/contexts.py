@@ -58,6 +58,7 @@ class Contexts(TensorMethods):
         paused: list[list[Activation]]
         followed: int
         unrolling: int
+        protocol_roots: list[Name]
 
         def run_function(
             self,
@@ -126,7 +127,9 @@ class Contexts(TensorMethods):
         """What is yielded to a consumer who is not seen is read on the stream that is current there."""
         saved = st.current
         st.current = {}
-        for target, guard in self.tensors(st, value):
+        if isinstance(value, Tuple):
+            value = Tuple(tuple(v for v in value.items if not self.is_receiver(v)))
+        for target, guard in () if self.is_receiver(value) else self.tensors(st, value):
             if not self.is_host(st, target) and (isinstance(target, Tensor) or target.name in st.order.made):
                 library = self.library_of(st, [target])
                 self.access(
@@ -139,6 +142,10 @@ class Contexts(TensorMethods):
                     assumed=Assumed.UNMODELLED,
                 )
         st.current = saved
+
+    def is_receiver(self, value: Value) -> bool:
+        """Whether a value is the object whose method runs: who calls it has it already."""
+        return isinstance(value, Instance) and value.name in self.protocol_roots
 
     def _comprehension(
         self, node: cst.ListComp | cst.SetComp | cst.GeneratorExp | cst.DictComp, st: State

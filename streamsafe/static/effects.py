@@ -437,7 +437,7 @@ class Effects(Memory):
             st.order.obey([Edge(timeline, made.timeline)], guard & way)
 
     def may_be_one(self, first: Carrier, second: Carrier) -> bool:
-        """Whether two streams may be ordered by what they are: one parameter of two calls, or CuPy's default flavour.
+        """Whether two streams may be ordered by what they are: one parameter of two calls, CuPy's default flavour.
 
         A CuPy stream whose making is not seen is as likely as not null or blocking, and then ordered with the
         default stream (CS-01 to CS-08).
@@ -446,6 +446,8 @@ class Effects(Memory):
             return False
         if first.base() == second.base() and isinstance(first.root().site, str):
             return True
+        if self.table.unnumbered and self.table.is_legacy(first) and self.table.is_legacy(second):
+            return True  # the default streams of two devices, of which one was given no number
         other = second if self.table.is_legacy(first) else first if self.table.is_legacy(second) else None
         return other is not None and other.base() in self.table.unknown
 

@@ -357,7 +357,8 @@ class Expressions(Conditions):
             return no if no is not None else UNKNOWN
         if no is None or other_dead:
             return yes
-        return union([(yes, yes_guard.without(st.path)), (no, no_guard.without(st.path))])
+        chosen = union([(yes, yes_guard.without(st.path)), (no, no_guard.without(st.path))])
+        return self.exclusive(st, chosen)  # "not both" is no guard: which of them it is, one condition says
 
     def _named(self, node: cst.NamedExpr, st: State) -> Value:
         value = self.eval(node.value, st)
@@ -383,6 +384,14 @@ class Expressions(Conditions):
             )
             unknown = bool(named) or (name == "type" and parent is not None)
         return kind == "cuda" if unknown else None
+
+    @staticmethod
+    def says_device(value: Opaque) -> bool | None:
+        """Whether a flag that is named for a device is set: where streams matter a CUDA device is in use."""
+        name = value.name.site
+        if not isinstance(name, str):
+            return None
+        return True if apis.DEVICE_FLAG.fullmatch(name) else False if apis.CPU_FLAG.fullmatch(name) else None
 
     def is_tensor(self, st: State, value: Object) -> bool:
         """Whether an object of unknown kind has been used as a tensor."""

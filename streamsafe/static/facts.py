@@ -139,6 +139,7 @@ class StreamTable:
         self.blocking: set[Name] = set()
         self.unknown: set[Name] = set()  # CuPy streams of which it is not seen whether they are blocking
         self.devices: dict[Name, int] = {}  # streams of other devices than the first
+        self.unnumbered = False  # a device of unknown number was entered, and is taken to be the first
 
     def device_of(self, stream: Carrier) -> int:
         """The device of a stream; the first as long as none is named."""

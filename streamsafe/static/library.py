@@ -176,7 +176,9 @@ class Library(Streams):
     def enter_device(self, device: Context, st: State) -> None:
         """The device's own current stream becomes current (TG-02)."""
         number = device.payload[0].value if device.payload and isinstance(device.payload[0], Const) else None
-        if type(number) is int and number != self.device(st):
+        if type(number) is not int:
+            self.table.unnumbered = True
+        elif number != self.device(st):
             st.current["device"] = Const(number)
             st.current["cupy"] = Stream(self.table.ambient_of(number), "cupy")
 

@@ -46,8 +46,7 @@ from streamsafe.static.values import (
 )
 
 _PARTS = frozenset(
-    """parameters named_parameters buffers named_buffers modules named_modules children named_children state_dict
-    values""".split()
+    "parameters named_parameters buffers named_buffers modules named_modules children named_children state_dict".split()
 )
 
 
@@ -73,7 +72,10 @@ class Methods(Contexts):
         choices = alternatives(receiver, st.path)
         if len(choices) > 1:
             kinds = {type(v) for v, _ in choices}
-            if kinds <= {Tensor, Opaque} or kinds <= {Stream} or kinds <= {Event}:
+            built = all(
+                isinstance(v, Opaque) and (v.name, "@built") in st.store for v, _ in choices if v != NONE
+            )
+            if (kinds <= {Tensor, Opaque} and not built) or kinds <= {Stream} or kinds <= {Event}:
                 return self._joint_method(receiver, choices[0][0], name, call, st)
             if Work in kinds and name in (
                 "wait",
@@ -408,10 +410,18 @@ class Methods(Contexts):
             return self.call_method(instance, name, call, st)
         if name in ("resize_",) and receiver.name.site == "storage":
             return self.tensor_resize(receiver, call, st)
+        if name in apis.SCALAR_METHODS and (receiver.name, "@built") in st.store:
+            return PLAIN  # a method of that class, which knows what it waits for
         if name in _TENSOR_METHODS or name in apis.SCALAR_METHODS:
             if name in ("get", "set", "copy"):
                 return self._mapping_or_array(receiver, name, call, st)
             return self.tensor_method(receiver, name, call, st)
+        mapping = name in ("items", "keys", "values") and not call.args  # no tensor has the first two
+        keeps = name == "add" and any(
+            isinstance(v, (Instance, Class, Function, Stream, Event)) for a in call.args for v in iterate(a)
+        )
+        if mapping or keeps:
+            return self._walked_or_kept(receiver, name, call, st)
         if name in apis.ARITHMETIC_METHODS and not self.is_plain(receiver.name):
             if (
                 call.args
@@ -424,7 +434,11 @@ class Methods(Contexts):
         ):
             return self.tensor_method(receiver, name, call, st)
         if name in ("size", "dim", "numel", "is_contiguous", "stride", "element_size", "data_ptr"):
-            return PLAIN
+            if call.everything():
+                return PLAIN
+            asked = Opaque(receiver.name.child(f"{name}()"))  # not known, but the same each time
+            self.plain.add(asked.name.base())
+            return asked
         if name in apis.VIEW_METHODS and name not in ("split", "view", "select", "storage"):
             return Tensor(receiver.name)
         if name.endswith("_") and not name.startswith("_") and len(name) > 2:
@@ -433,19 +447,14 @@ class Methods(Contexts):
         if name in ("save_for_backward", "mark_dirty", "mark_non_differentiable"):
             return NONE  # kept, not read
         if name in _PARTS:
-            return receiver if name == "values" else Opaque(receiver.name.child(f"{name}()"))
-        if name == "items":
-            return Partial(Api("builtins.items"), (receiver,), ())
+            return Opaque(receiver.name.child(f"{name}()"))
         if (
             name in ("eval", "train", "requires_grad_", "half", "float", "bfloat16", "double")
             and not call.args
         ):
             return receiver
         if name in ("append", "add", "appendleft", "insert"):
-            for value in call.args[-1:]:
-                old = st.store.get((receiver.name, "*"))
-                st.store[(receiver.name, "*")] = union([*([(old, ALWAYS)] if old else []), (value, ALWAYS)])
-            return NONE
+            return self._walked_or_kept(receiver, name, call, st)
         if name in ("pop", "popleft", "get", "get_nowait", "recv"):
             held = st.store.get((receiver.name, "*"))
             return held if held is not None else Opaque(self.fresh(call.node, st, name))
@@ -455,6 +464,19 @@ class Methods(Contexts):
             self.host_learns_everything(st, call.site)
             return Opaque(self.fresh(call.node, st, name))
         return self.unmodelled(receiver, call, st, name)
+
+    def _walked_or_kept(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
+        """What a mapping holds, or something that a list or a set of unknown making keeps."""
+        if name == "items":
+            return Partial(Api("builtins.items"), (receiver,), ())
+        if name == "keys":
+            return Opaque(receiver.name.child("keys()"))
+        if name == "values":
+            return receiver
+        for value in call.args[-1:]:
+            old = st.store.get((receiver.name, "*"))
+            st.store[(receiver.name, "*")] = union([*([(old, ALWAYS)] if old else []), (value, ALWAYS)])
+        return NONE
 
     def _is_device_module(self, receiver: Opaque, name: str, call: Call) -> bool:
         text = str(receiver.name.site).lower()

@@ -147,8 +147,18 @@ class Builtins(Tensors):
             if isinstance(value, Instance) and isinstance(kind, Class):
                 return Const(value.unit is kind.unit) if value.unit is kind.unit else PLAIN
             if isinstance(value, Opaque):
+                if names and all(n.endswith(".Stream") for n in names) and self.is_used_as_stream(value, st):
+                    return Const(True)
                 return Opaque(value.name.child(f"isinstance {names}"))
         return PLAIN
+
+    @staticmethod
+    def is_used_as_stream(value: Opaque, st: State) -> bool:
+        """Whether something has been current, has been worked on, or has been waited for as a stream."""
+        current = any(
+            isinstance(v, Stream) and v.name == value.name for c in st.current.values() for v in iterate(c)
+        )
+        return current or any(made.timeline == value.name for made, _ in st.order.iterate())
 
     def do_hasattr(self, call: Call, st: State) -> Value:
         """Not known, but the same each time."""

@@ -75,6 +75,17 @@ class Streams(Builtins):
             self.table.blocking.update(name._replace(age=age) for age in range(3))
         return Stream(name, "cupy")
 
+    def do_make_raw_stream(self, call: Call, st: State) -> Value:
+        """``runtime.streamCreateWithFlags(flags)``: blocking by default, and not with ``streamNonBlocking``."""
+        flags = call.get(0, "flags")
+        text = flags.name.rpartition(".")[2] if isinstance(flags, Api) else ""
+        blocking = flags == Const(0) or text == "streamDefault"
+        options: dict[str, Value] = {"non_blocking": Const(not blocking)}
+        stream = self.do_make_cupy_stream(Call(call.node, call.site, [], options), st)
+        if isinstance(stream, Stream) and not blocking and flags != Const(1) and text != "streamNonBlocking":
+            self.table.unknown.add(stream.name.base())
+        return stream
+
     @staticmethod
     def device(st: State) -> int:
         """The current device of CuPy; the first where none is named."""
