@@ -20,6 +20,7 @@ from streamsafe.static.facts import (
     FILE_EFFORT,
     GRADIENTS,
     HOOK,
+    UNNUMBERED,
     Assumed,
     Detail,
     Finding,
@@ -32,6 +33,7 @@ from streamsafe.static.parts import disjoint
 from streamsafe.static.state import State, Waited
 from streamsafe.static.values import (
     NONE,
+    PLAIN,
     Const,
     Event,
     Name,
@@ -343,6 +345,8 @@ class Effects(Memory):
             tags |= {"hook"}
         if isinstance(target, Tensor) and target.unexchanged:
             tags |= {"unexchanged"}
+        if st.current.get("device") == PLAIN and self.table.is_legacy(stream.name):
+            tags |= {UNNUMBERED}
         st.order.obey(edges.launch(stream.name, HOST, self.table), guard)
         self._check(st, buffer, part, writes, stream.name, site, operation, guard, assumed, tags, target)
         memory = self.describe(target)
@@ -410,6 +414,8 @@ class Effects(Memory):
                 extra |= Assumed.METHODS
             if self.may_be_one(made.timeline, timeline):
                 extra |= Assumed.POSSIBLE
+            if UNNUMBERED in tags | detail.tags and self.are_defaults(made.timeline, timeline):
+                extra |= Assumed.POSSIBLE  # of two devices that may be one
             if assumed & detail.assumed & Assumed.FORGOTTEN:
                 extra |= Assumed.POSSIBLE
             if assumed & detail.assumed & Assumed.UNMODELLED:
@@ -446,10 +452,12 @@ class Effects(Memory):
             return False
         if first.base() == second.base() and isinstance(first.root().site, str):
             return True
-        if self.table.unnumbered and self.table.is_legacy(first) and self.table.is_legacy(second):
-            return True  # the default streams of two devices, of which one was given no number
         other = second if self.table.is_legacy(first) else first if self.table.is_legacy(second) else None
         return other is not None and other.base() in self.table.unknown
+
+    def are_defaults(self, first: Carrier, second: Carrier) -> bool:
+        """Whether both are default streams: of two devices, then."""
+        return bool(self.table.is_legacy(first) and self.table.is_legacy(second))
 
     def _ineffective(self, st: State, made: Made, timeline: Carrier) -> Waited | None:
         found = [w for w in st.waits if w.timeline in (timeline, HOST) and made.site in w.uncovered]

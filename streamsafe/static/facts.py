@@ -37,6 +37,9 @@ ANY = "[?]"
 GRADIENTS = Name("gradients")
 """The gradients that backward passes leave in ``.grad``."""
 
+UNNUMBERED = "on a device of unknown number"
+"""Tags an access of the default stream there: it is taken to be the first device's."""
+
 EFFORT = 8_000
 """After how many accesses an entry is left as it stands."""
 FILE_EFFORT = 60_000
@@ -139,7 +142,6 @@ class StreamTable:
         self.blocking: set[Name] = set()
         self.unknown: set[Name] = set()  # CuPy streams of which it is not seen whether they are blocking
         self.devices: dict[Name, int] = {}  # streams of other devices than the first
-        self.unnumbered = False  # a device of unknown number was entered, and is taken to be the first
 
     def device_of(self, stream: Carrier) -> int:
         """The device of a stream; the first as long as none is named."""

@@ -177,7 +177,7 @@ class Library(Streams):
         """The device's own current stream becomes current (TG-02)."""
         number = device.payload[0].value if device.payload and isinstance(device.payload[0], Const) else None
         if type(number) is not int:
-            self.table.unnumbered = True
+            st.current["device"] = PLAIN  # taken to be the first, but it may be any
         elif number != self.device(st):
             st.current["device"] = Const(number)
             st.current["cupy"] = Stream(self.table.ambient_of(number), "cupy")

@@ -17,6 +17,7 @@ from streamsafe.static.facts import (
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     NONE,
+    PLAIN,
     Const,
     Container,
     Context,
@@ -79,6 +80,8 @@ class Memory:
         def _streams_text(self, st: State, library: str, stream: Value | None) -> str: ...
 
         def describe(self, value: Value) -> str: ...
+
+        def are_defaults(self, first: Carrier, second: Carrier) -> bool: ...
 
         def frames(self) -> Iterator[Name]: ...
 
@@ -194,6 +197,8 @@ class Memory:
             for made, way in st.order.conflicts(pool, None, True, s.name, st.path & guard):
                 detail: Detail = made.detail  # type: ignore[assignment]
                 extra = Assumed.METHODS if detail.entry != self.entry else Assumed.NOTHING
+                if st.current.get("device") == PLAIN and self.are_defaults(made.timeline, s.name):
+                    extra |= Assumed.POSSIBLE  # of two devices that may be one
                 released = made.part
                 self.report(
                     st,
