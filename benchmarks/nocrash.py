@@ -18,7 +18,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-from measure import Run, machine, python_files, run, streamsafe_command
+from measure import Run, machine, run, streamsafe_command
 
 MODES = {"default": [], "everything": ["--no-prefilter", "--confidence=possible"]}
 
@@ -42,6 +42,12 @@ def problems_of(result: Run) -> tuple[list[dict[str, Any]], list[str]]:
     return findings, problems
 
 
+def searched(path: Path) -> list[Path]:
+    """The files that a path stands for: what streamsafe itself would check."""
+    result = run([*streamsafe_command(), "check", "--isolated", "--show-files", str(path)], timeout=600)
+    return [Path(line) for line in result.stdout.decode().splitlines()]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -54,7 +60,7 @@ def main() -> int:
     print(machine())
     failed = False
     for path in paths:
-        files = python_files(path)
+        files = searched(path)
         size = sum(file.stat().st_size for file in files)
         print(f"{path}: {len(files):,} files, {size / 1e6:.1f} MB")
         for mode in args.mode:

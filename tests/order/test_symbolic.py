@@ -7,7 +7,7 @@ assumed after a conflict, so that one verdict does not depend on another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
@@ -20,10 +20,8 @@ from streamsafe.order.checker import Checker
 from streamsafe.order.edges import Carrier
 from streamsafe.order.memory import Region, Use
 from streamsafe.order.symbolic import ALWAYS, HOST, Carriers, Guard, Made, Order
-from tests.order.oracle import Oracle
+from tests.order.judge import BUFFERS, KINDS, Step, judge, number
 
-KINDS = {"A": "non-blocking", "B": "non-blocking", "P": "blocking", "Q": "blocking", "N": "legacy"}
-BUFFERS = {"x": 4096, "y": 8192}
 SIZE = 8
 
 
@@ -48,10 +46,7 @@ class Streams:
 
 TOPOLOGY = Streams()
 
-# A step: ("read" | "write", stream, buffer), ("host read" | "host write", buffer), ("record", event, stream),
-# ("wait", stream, event), ("sync", "stream" | "event" | "device", name).
 # A statement: a step, ("if", condition, body, otherwise), ("loop", body), ("choose", condition, step, step).
-Step = tuple[Any, ...]
 
 
 # -- the symbolic engine sees the program once ----------------------------------------------------------------
@@ -135,85 +130,6 @@ class Interpreter:
             order.obey(edges.synchronize_event(HOST, rest[1]), guard)
         else:
             order.obey(edges.synchronize_device(HOST, 0, TOPOLOGY), guard)
-
-
-def number(program: list[Any], sites: Iterator[int] | None = None) -> list[Any]:
-    """The program with a site of its own for every step."""
-    sites = iter(range(10_000)) if sites is None else sites
-    numbered: list[Any] = []
-    for statement in program:
-        verb = statement[0]
-        if verb == "if":
-            numbered.append((verb, statement[1], number(statement[2], sites), number(statement[3], sites)))
-        elif verb == "loop":
-            numbered.append((verb, number(statement[1], sites)))
-        elif verb == "choose":
-            numbered.append((verb, statement[1], *number(list(statement[2:]), sites)))
-        else:
-            numbered.append((verb, next(sites), *statement[1:]))
-    return numbered
-
-
-# -- the judge walks every path -------------------------------------------------------------------------------
-
-
-def paths(statements: list[Any], conditions: tuple[bool, ...], rounds: int) -> Iterator[tuple[Any, ...]]:
-    """The steps of every path under these conditions."""
-    if not statements:
-        yield ()
-        return
-    first, *rest = statements
-    if first[0] == "if":
-        heads: Iterable[tuple[Any, ...]] = paths(
-            first[2] if conditions[first[1]] else first[3], conditions, rounds
-        )
-    elif first[0] == "loop":
-        body = list(paths(first[1], conditions, rounds))
-        heads = [sum(chosen, ()) for times in range(rounds + 1) for chosen in product(body, repeat=times)]
-    elif first[0] == "choose":
-        heads = [(first[2] if conditions[first[1]] else first[3],)]
-    else:
-        heads = [(first,)]
-    tails = list(paths(rest, conditions, rounds))
-    for head in heads:
-        for tail in tails:
-            yield head + tail
-
-
-def judge(program: list[Any], conditions: int, rounds: int) -> set[int]:
-    """The sites whose access conflicts with an earlier one on some path."""
-    found: set[int] = set()
-    seen: set[tuple[Any, ...]] = set()
-    numbered = number(program)
-    for values in product((True, False), repeat=conditions):
-        for path in paths(numbered, values, rounds):
-            if path not in seen:
-                seen.add(path)
-                found |= walk(path)
-    return found
-
-
-def walk(path: tuple[Any, ...]) -> set[int]:
-    oracle = Oracle()
-    for key, kind in KINDS.items():
-        oracle.stream(key, 0, kind)
-    found: set[int] = set()
-    for verb, site, *rest in path:
-        if verb == "record":
-            event, stream = rest
-            oracle.record(event, stream, None)
-        elif verb == "wait":
-            stream, event = rest
-            oracle.wait(stream, event, None)
-        elif verb == "sync":
-            oracle.synchronize(None, rest[0], rest[1])
-        else:
-            touched = frozenset([BUFFERS[rest[-1]]])
-            stream = None if verb.startswith("host") else rest[0]
-            _, may = oracle.access(stream, None, [(touched, verb.endswith("write"))], str(site))
-            if may:
-                found.add(site)
-    return found
 
 
 # -- one path: the two engines agree --------------------------------------------------------------------------
