@@ -13,6 +13,9 @@ _DEVICE_MODULES = re.compile(
     r"^torch\.(accelerator|xpu|npu|mtia|musa|mlu|hpu|gcu|sdaa|privateuseone)(?=\.|$)"
 )
 
+_COMMUNICATION = re.compile(r"^deepspeed\.comm(?:\.comm)?(?=\.|$)")
+"""Modules that stand for ``torch.distributed``: the same calls, the same order."""
+
 _RENAMED = {
     "torch.Stream": "torch.cuda.Stream",
     "torch.Event": "torch.cuda.Event",
@@ -47,7 +50,7 @@ _RENAMED = {
 
 def canonical(name: str) -> str:
     """The one name of a library function that goes by several."""
-    name = _DEVICE_MODULES.sub("torch.cuda", name)
+    name = _COMMUNICATION.sub("torch.distributed", _DEVICE_MODULES.sub("torch.cuda", name))
     if name.startswith("torch.cuda.current_accelerator"):
         return name
     return _RENAMED.get(name, name)
@@ -80,6 +83,9 @@ FUNCTIONS: dict[str, str] = {
     "torch.get_device_module": "device_module",
     "get_accelerator": "device_module",
     "torch.cuda.empty_cache": "nothing",
+    "torch.cuda.pin_memory": "pin_memory",  # of an accelerator object
+    "torch.cuda.unpin_memory": "nothing",
+    "torch.cuda.on_accelerator": "on_device",
     "torch.cuda.is_current_stream_capturing": "is_capturing",
     "torch.cuda.graph": "capture_context",
     "torch.cuda.CUDAGraph": "make_graph",
@@ -99,6 +105,7 @@ FUNCTIONS: dict[str, str] = {
     "torch.asarray": "as_tensor",
     "torch.tensor": "make_tensor",
     "torch.frombuffer": "share_host",
+    "torch._utils._unflatten_dense_tensors": "pass_through",  # views of it
     # autograd (TA)
     "torch.autograd.backward": "backward_function",
     "torch.autograd.grad": "grad_function",
@@ -345,6 +352,7 @@ COMPILERS = {
     "cupy.fuse": "fuse",
     "cupyx.jit.rawkernel": "rawkernel",
     "numba.cuda.jit": "rawkernel",
+    "triton.jit": "triton",
 }
 """Decorators that compile a function into a kernel: its body is not host code."""
 
@@ -379,6 +387,21 @@ METADATA_METHODS = frozenset(
     register_post_accumulate_grad_hook has_names storage_type""".split()
 )
 
+OTHER_TENSOR_METHODS = frozenset(
+    """acos addbmm addcdiv addcmul addmv addr allclose amin aminmax angle argwhere asin atan atan2 baddbmm bitwise_and
+    bitwise_not bitwise_or bitwise_xor bucketize cdist cholesky clip conj copysign corrcoef cosh count_nonzero cov cross
+    cummax cummin cumprod dequantize det diag diag_embed diff digamma dist divide dsplit erf erfc erfinv exp2 expm1 fix
+    float_power fmax fmin fmod frac frexp gcd greater greater_equal hardshrink histc hsplit hypot index_add index_copy
+    index_fill index_put inner inverse isclose isfinite isinf isnan isneginf isposinf isreal kron kthvalue lcm ldexp
+    lerp less less_equal lgamma log10 log1p log2 logaddexp logcumsumexp logdet logical_and logical_not logical_or
+    logical_xor logit logsumexp masked_scatter matrix_exp matrix_power maximum median minimum mode moveaxis msort
+    multinomial multiply mv mvlgamma nan_to_num nanmean nanmedian nanquantile nansum narrow_copy neg negative nextafter
+    not_equal orgqr outer pinverse positive prelu put quantile rad2deg reciprocal remainder renorm resolve_conj rot90
+    scatter_add scatter_reduce sgn sign signbit sinc sinh slice_scatter slogdet stft sub subtract svd take
+    take_along_dim tan tile to_dense to_sparse trace trunc true_divide vdot vsplit xlogy""".split()
+)
+"""More of them, that other objects may have as well."""
+
 SCALAR_METHODS = frozenset("item tolist __float__ __int__ __bool__ is_nonzero".split())
 """Give Python values: block the host on the current stream (TM-08, CS-26)."""
 
@@ -386,6 +409,19 @@ BLOCKING_METHODS = frozenset(
     "nonzero masked_select unique equal allclose argwhere unique_consecutive".split()
 )
 """Block the host on the current stream and give tensors or booleans (TM-10)."""
+
+TENSOR_METHODS = (
+    VIEW_METHODS
+    | ARITHMETIC_METHODS
+    | OTHER_TENSOR_METHODS
+    | METADATA_METHODS
+    | SCALAR_METHODS
+    | BLOCKING_METHODS
+    | frozenset(
+        "to cuda cpu numpy copy_ pin_memory record_stream backward resize_ clone element_size".split()
+    )
+)
+"""Methods of tensors: an object that is asked for anything else is none."""
 
 NOT_IN_PLACE = frozenset(
     """requires_grad_ retain_grad_ share_memory_ detach_ unsqueeze_ squeeze_ transpose_ t_ swapaxes_ swapdims_

@@ -13,6 +13,7 @@ from streamsafe.order.symbolic import HOST, Guard
 from streamsafe.static import apis, parts
 from streamsafe.static.facts import AMBIENT, Assumed
 from streamsafe.static.interop import Interop
+from streamsafe.static.kernels import assigned_elements, stored_through
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
@@ -415,12 +416,14 @@ class Arrays(Interop):
         return None
 
     def compiled(self, unit: FunctionUnit) -> str | None:
-        """Whether a function of the file is compiled into a kernel: ``fuse`` or ``rawkernel``; None if it is not."""
+        """How a function of the file is compiled into a kernel: a value of ``COMPILERS``; None if it is not."""
         for decorator in unit.decorators:
             first, _, rest = decorator.partition(".")
             name = ".".join(filter(None, (self.file.imports.get(first, first), rest)))
-            if name in apis.COMPILERS:
-                return apis.COMPILERS[name]
+            bare = ".".join(name.split(".")[-2:])  # a module may be handed on by another one
+            found = apis.COMPILERS.get(name) or apis.COMPILERS.get(bare)
+            if found is not None:
+                return found
         return None
 
     def launch_compiled(self, unit: FunctionUnit, kind: str, call: Call, st: State) -> Value:
@@ -436,13 +439,20 @@ class Arrays(Interop):
         if kind == "fuse":
             return self.operation(st, call.everything(), call.site, f"{unit.name}()", library="cupy")
         names = [p.name.value for p in (*unit.node.params.posonly_params, *unit.node.params.params)]
-        written = assigned_elements(unit.node)
+        written = stored_through(unit.node) if kind == "triton" else assigned_elements(unit.node)
         library = self.library_of(st, arguments)
-        for name, value in zip(names, arguments, strict=False):
+        given = [*zip(names, arguments, strict=False), *(call.kwargs.items() if kind == "triton" else ())]
+        for name, value in given:
+            if kind == "triton":  # most are numbers: sizes, strides, flags
+                value = union((t, g) for t, g in self.tensors(st, value) if self.is_used_as_tensor(st, t))
             self.access(
                 st, value, call.site, f"{unit.name}()", writes=name in written, library=library, stream=stream
             )
         return NONE
+
+    def is_used_as_tensor(self, st: State, value: Object) -> bool:
+        """Whether something shows that an object is a tensor."""
+        return isinstance(value, Tensor) or value.name in st.order.made or self.is_tensor(st, value)
 
     def launch_kernel(
         self, function: Value, kernel: Opaque, call: Call, st: State, method: str = ""
@@ -509,34 +519,6 @@ class Arrays(Interop):
                 if name in names or len(_KERNEL.findall(text)) == 1:
                     return [_READ_ONLY.search(p) is not None or "*" not in p for p in parameters.split(",")]
         return []
-
-
-def assigned_elements(node: cst.CSTNode) -> set[str]:
-    """The names whose elements a function's body assigns, or hands to an atomic operation."""
-    found: set[str] = set()
-
-    def target(expression: cst.BaseExpression) -> None:
-        if isinstance(expression, cst.Subscript) and isinstance(expression.value, cst.Name):
-            found.add(expression.value.value)
-
-    class Finder(cst.CSTVisitor):
-        def visit_AssignTarget(self, inner: cst.AssignTarget) -> None:
-            target(inner.target)
-
-        def visit_AugAssign(self, inner: cst.AugAssign) -> None:
-            target(inner.target)
-
-        def visit_Call(self, inner: cst.Call) -> None:
-            function = inner.func
-            atomic = isinstance(function, cst.Attribute) and (
-                function.attr.value.startswith("atomic")
-                or (isinstance(function.value, cst.Attribute) and function.value.attr.value == "atomic")
-            )
-            if atomic and inner.args and isinstance(inner.args[0].value, cst.Name):
-                found.add(inner.args[0].value.value)
-
-    node.visit(Finder())
-    return found
 
 
 MAX_PIECES = 8

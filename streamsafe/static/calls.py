@@ -309,14 +309,18 @@ class Calls(Functions):
             return made_object
         if _describes(name or _callable_text(function)):
             return PLAIN
+        if _VIEWS.fullmatch(text[:-2]) is not None and call.args:
+            return call.args[0]
         library = self.library_of(st, [*values, function])
         receiver = function.receiver if isinstance(function, Method) else function
         touched = [v for v in values if not isinstance(v, Const)]
         held = [receiver] if isinstance(receiver, (Opaque, Instance)) else []
+        # of an object that holds tensors among other things the result may be anything
         sure = any(
             isinstance(t, Tensor) or (isinstance(t, Opaque) and self.is_tensor(st, t))
             for v in touched
             for t, _ in self.tensors(st, v)
+            if t is v or not any(isinstance(inner, Opaque) and inner != t for inner in iterate(v))
         )
         some = any(True for v in touched for _ in self.tensors(st, v))
         assumed = Assumed.UNMODELLED
@@ -422,6 +426,8 @@ def _constructs(name: str) -> bool:
 
 _CURRENT = re.compile(r"_*(?:get_)?current_(?:\w+_)?stream(?:_\w+)?")
 """A helper that gives the current stream, by its name."""
+_VIEWS = re.compile(r"_*(?:\w+_)?(?:view_(?:of|from|as)_\w+|as_view)")
+"""A helper that gives a view of its argument, by its name: it touches no memory."""
 _STORES = frozenset("append appendleft extend insert add setdefault".split())
 """Methods that keep what they are given, whatever they belong to."""
 _METADATA = re.compile(

@@ -105,6 +105,8 @@ class Conditions(Attributes):
 
     def condition(self, key: Hashable, names: tuple[Name, ...], st: State, track: bool) -> Outcomes:
         """The two outcomes of a condition that may be met again."""
+        if names and key == ("truth", names[0]) and (names[0], "@nonzero") in st.store:
+            return [(True, ALWAYS)]
         known = self.conditions.get(key)
         if known is not None:
             if st.path.true & known:

@@ -251,6 +251,8 @@ class Expressions(Conditions):
         if any(isinstance(v, Clock) for v in (*iterate(left), *iterate(right))):
             return PLAIN
         operands = [*iterate(left), *iterate(right)]
+        if isinstance(right, Opaque) and isinstance(getattr(node, "operator", None), _DIVIDING):
+            st.store[(right.name, "@nonzero")] = PLAIN  # or this would have raised
         if any(isinstance(v, Tensor) for v in operands) or (
             any(isinstance(v, Opaque) and self.is_tensor(st, v) for v in operands)
         ):
@@ -436,6 +438,14 @@ def _computed(operator: cst.BaseBinaryOp, left: Value, right: Value) -> Const | 
     return Const(result) if isinstance(result, int) and abs(result) < 1 << 62 else None
 
 
+_DIVIDING = (
+    cst.Divide,
+    cst.DivideAssign,
+    cst.FloorDivide,
+    cst.FloorDivideAssign,
+    cst.Modulo,
+    cst.ModuloAssign,
+)
 _COUNTING = (
     cst.BitOr,
     cst.BitOrAssign,

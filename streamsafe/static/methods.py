@@ -430,7 +430,9 @@ class Methods(Contexts):
             ):
                 self.mark_tensor(st, receiver)
         if self.is_tensor(st, receiver) or (
-            receiver.name in st.order.made and receiver.name.base() in self.results
+            receiver.name in st.order.made
+            and receiver.name.base() in self.results
+            and name in apis.TENSOR_METHODS
         ):
             return self.tensor_method(receiver, name, call, st)
         if name in ("size", "dim", "numel", "is_contiguous", "stride", "element_size", "data_ptr"):

@@ -394,8 +394,8 @@ def _joined(
             table[key] = one  # type: ignore[assignment]
             continue
         if one is None or other is None:
-            if key in ("@length", "@keys"):
-                continue  # not of one length on both paths
+            if key in ("@length", "@keys", "@nonzero"):
+                continue  # not known on both paths
             default = None
             if opaque and not known and isinstance(key, str) and key[0] not in "@*[":
                 default = Opaque(owner.child(key))  # what it is before anything is assigned to it

@@ -272,6 +272,16 @@ class TensorMethods(Arrays):
         st.store[(name, "@place")] = Const("pinned")
         return Tensor(name)
 
+    def do_pin_memory(self, call: Call, st: State) -> Value:
+        """``accelerator.pin_memory(x)``: as the method."""
+        source = call.args[0] if call.args else UNKNOWN
+        return self.tensor_pin_memory(source, Call(call.node, call.site), st)
+
+    def do_on_device(self, call: Call, st: State) -> Value:
+        """``accelerator.on_accelerator(x)``: as ``x.is_cuda``."""
+        source = call.args[0] if call.args else UNKNOWN
+        return self.attribute(source, "is_cuda", st, call.node)
+
     def tensor_record_stream(self, receiver: Value, call: Call, st: State) -> Value:
         """``x.record_stream(s)``."""
         stream = call.get(0, "stream")

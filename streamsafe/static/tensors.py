@@ -337,6 +337,7 @@ class Tensors(Expressions):
         library = self.library_of(st, [source])
         places = {self.place(st, v) for v in iterate(source) if isinstance(v, Object)}
         asynchronous = any(outcome for outcome, _ in outcomes)
+        down = asynchronous and kind != "cuda" and not (places and places <= HOST_PLACES)
         strided = any(isinstance(v, Tensor) and v.strided for v in iterate(source))
         if (places and places <= ({"pageable", "pinned"} if strided else {"pageable"})) or any(
             isinstance(v, Tensor) and v.numpy for v in iterate(source)
@@ -359,7 +360,7 @@ class Tensors(Expressions):
             text,
             library=library,
             place="device" if kind == "cuda" or self.on_side_stream(st, library) else "",
-            tags=frozenset() if kind == "cuda" else frozenset({"d2h?"}) if asynchronous else frozenset(),
+            tags=frozenset({"d2h?"}) if down else frozenset(),
             opaque=opaque,
         )
         if "device" not in places:

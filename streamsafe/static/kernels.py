@@ -1,0 +1,87 @@
+"""Kernels that are written in Python: which of their arguments they write."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+_STORES = ("store", "atomic")
+"""How the functions of Triton's language that write through a pointer begin."""
+
+
+def assigned_elements(node: cst.CSTNode) -> set[str]:
+    """The names whose elements a function's body assigns, or hands to an atomic operation."""
+    found: set[str] = set()
+
+    def target(expression: cst.BaseExpression) -> None:
+        if isinstance(expression, cst.Subscript) and isinstance(expression.value, cst.Name):
+            found.add(expression.value.value)
+
+    class Finder(cst.CSTVisitor):
+        def visit_AssignTarget(self, inner: cst.AssignTarget) -> None:
+            target(inner.target)
+
+        def visit_AugAssign(self, inner: cst.AugAssign) -> None:
+            target(inner.target)
+
+        def visit_Call(self, inner: cst.Call) -> None:
+            function = inner.func
+            atomic = isinstance(function, cst.Attribute) and (
+                function.attr.value.startswith("atomic")
+                or (isinstance(function.value, cst.Attribute) and function.value.attr.value == "atomic")
+            )
+            if atomic and inner.args and isinstance(inner.args[0].value, cst.Name):
+                found.add(inner.args[0].value.value)
+
+    node.visit(Finder())
+    return found
+
+
+def stored_through(node: cst.CSTNode) -> set[str]:
+    """The names that take part in the pointers through which a Triton kernel's body stores.
+
+    Pointers are computed (``out = base + row * stride``), so what a stored-through name was computed from counts too;
+    offsets are among them, and are no tensors.
+    """
+    computed: dict[str, set[str]] = {}
+    found: set[str] = set()
+
+    class Finder(cst.CSTVisitor):
+        def _computes(self, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
+            if isinstance(target, cst.Name):
+                computed.setdefault(target.value, set()).update(_names(value))
+
+        def visit_Assign(self, inner: cst.Assign) -> None:
+            for target in inner.targets:
+                self._computes(target.target, inner.value)
+
+        def visit_AugAssign(self, inner: cst.AugAssign) -> None:
+            self._computes(inner.target, inner.value)
+
+        def visit_Call(self, inner: cst.Call) -> None:
+            function = inner.func
+            if isinstance(function, cst.Attribute) and function.attr.value.startswith(_STORES) and inner.args:
+                found.update(_names(inner.args[0].value))
+
+    node.visit(Finder())
+    pending = list(found)
+    while pending:
+        for name in computed.get(pending.pop(), set()) - found:
+            found.add(name)
+            pending.append(name)
+    return found
+
+
+def _names(node: cst.BaseExpression) -> set[str]:
+    """The names an expression adds up: a pointer and its offsets. What is multiplied or loaded is a number."""
+    if isinstance(node, cst.Name):
+        return {node.value}
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, (cst.Add, cst.Subtract)):
+        return _names(node.left) | _names(node.right)
+    if isinstance(node, cst.Subscript):
+        return _names(node.value)
+    if isinstance(node, cst.IfExp):
+        return _names(node.body) | _names(node.orelse)
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        cast = node.func.attr.value in ("to", "cast", "multiple_of", "max_contiguous", "broadcast_to")
+        return _names(node.func.value) if cast else set()
+    return set()
