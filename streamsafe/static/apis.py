@@ -321,6 +321,9 @@ LIKE_FACTORIES = frozenset(name for name in FACTORIES if name.endswith("_like"))
 RECORDING_HELPER = re.compile(r"(?:\w+_)?record_(?!event)(?:\w+_)?streams?")
 """A function that is not seen and by its name records what it is given on a stream: it touches no memory."""
 
+HOST_HELPER = re.compile(r"(?:\w+_)?to_(?:cpu|host)")
+"""A function that is not seen and by its name brings what it is given to the host: the result is not device memory."""
+
 SIZED_FACTORIES = frozenset("empty zeros ones full rand randn arange eye linspace".split())
 """Take sizes or bounds as numbers: a device tensor among them is read by the host."""
 

@@ -365,8 +365,16 @@ class Calls(Functions):
             if isinstance(v, Stream):
                 for value in touched:
                     self.recorded_on(st, value, [v, *(s for s, _ in self.streams(st, "torch"))])
+        asked = call.kwargs.get("record_stream", NONE)  # the method's name for a flag: it calls it
+        if any(not isinstance(v, Const) or v.value for v in iterate(asked)):
+            for value in touched:
+                self.record_stream(st, value, self.current(st, library), library, call.site)
         if not some:
             return Opaque(self.fresh(call.node, st, "result"))
+        if apis.HOST_HELPER.fullmatch(text[:-2]) is not None:
+            brought = Tensor(self.fresh(call.node, st, "host copy"))
+            st.store[(brought.name, "@place")] = Const("host")
+            return brought
         place = "device" if self.on_side_stream(st, library) and sure else ""
         made = self.new_tensor(
             st, call.site, text, library=library, place=place, assumed=assumed, opaque=True
