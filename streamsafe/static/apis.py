@@ -60,6 +60,11 @@ DEVICE_FLAG = re.compile(r"_*(?:use|with|has|on|enable)?_?(?:cuda|gpu)(?:_availa
 CPU_FLAG = re.compile(r"_*(?:use|on|force)?_?cpu(?:_only)?|no_(?:cuda|gpu)")
 """Flags that say by their name whether the program runs on a GPU at all."""
 
+DEVICE_TAKERS = frozenset(
+    "set_device setDevice device Device synchronize current_stream default_stream".split()
+)
+"""Functions whose first argument is the number of a device."""
+
 BUILTINS = frozenset(
     """abs all any bool bytes callable dict enumerate filter float format frozenset getattr hasattr hash id input int
     isinstance issubclass iter len list map max min next object open ord pow print property range repr reversed round
@@ -77,7 +82,8 @@ FUNCTIONS: dict[str, str] = {
     "torch.cuda.synchronize": "synchronize_device",
     "torch.cuda.Event": "make_event",
     "torch.cuda.Event.from_ipc_handle": "share_event",
-    "torch.cuda.device": "plain_context",
+    "torch.cuda.device": "cuda_device",
+    "torch.cuda.set_device": "cuda_device",
     "torch.cuda.device_of": "plain_context",
     "torch.cuda.is_available": "yes",
     "torch.get_device_module": "device_module",

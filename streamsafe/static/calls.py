@@ -324,9 +324,12 @@ class Calls(Functions):
         )
         some = any(True for v in touched for _ in self.tensors(st, v))
         assumed = Assumed.UNMODELLED
+        setter = name.startswith("set_")  # keeps an object, and reads nothing that the object holds
         for value in touched:
             for target, guard in self.tensors(st, value):
                 one = union([(target, guard)])
+                if setter and target not in iterate(value):
+                    continue
                 if self.is_host(st, target):
                     if self.pending_copy(st, target):
                         self.host_access(

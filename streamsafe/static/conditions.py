@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import sequences
 from streamsafe.static.attributes import Attributes
 from streamsafe.static.containers import _key
@@ -31,6 +31,7 @@ from streamsafe.static.values import (
     Tuple,
     Union,
     Value,
+    Work,
     alternatives,
     iterate,
     union,
@@ -310,6 +311,12 @@ class Conditions(Attributes):
             if isinstance(node.operator, cst.And) is outcome:
                 self.narrow(node.left, st, outcome)
                 self.narrow(node.right, st, outcome)
+                return
+            for one, other in ((node.left, node.right), (node.right, node.left)):
+                if isinstance(other, (cst.Name, cst.Attribute)):
+                    found = {o for o, _ in self.test(other, st, track=False)}
+                    if found == {not outcome}:  # it was not the other one
+                        self.narrow(one, st, outcome)
             return
         keeps: Callable[[Value], bool]
         none = False
@@ -338,6 +345,8 @@ class Conditions(Attributes):
         if not isinstance(target, (cst.Name, cst.Attribute)):
             return
         key = self._key_of(target, st)
+        if key is not None and not outcome and target is node:
+            self.none_pending(st, st.store.get(key))
         if key is None or not isinstance(st.store.get(key), Union):
             return
         kept = [(v, g) for v, g in alternatives(st.store[key], st.path) if keeps(v)]
@@ -345,6 +354,16 @@ class Conditions(Attributes):
             kept = [(NONE, ALWAYS)]  # whatever else it might have been, here it is None
         if kept:
             st.store[key] = union(kept)
+
+    def none_pending(self, st: State, value: Value | None) -> None:
+        """A list of handles is empty: of what is not waited for through it, nothing is under way."""
+        for inner in iterate(value) if value is not None else ():
+            for handle in self.held(inner, st) if isinstance(inner, Container) else ():
+                for event in iterate(handle):
+                    if isinstance(event, (Event, Work)):
+                        st.order.learn(HOST, event.name)
+                        for s, guard in self.streams(st, "torch"):
+                            st.order.learn(s.name, event.name, guard=guard)
 
     def _key_of(self, node: cst.BaseExpression, st: State) -> tuple[Name, Hashable] | None:
         if isinstance(node, cst.Name):

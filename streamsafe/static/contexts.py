@@ -283,6 +283,9 @@ class Contexts(TensorMethods):
         if len(call.args) < 2:
             return UNKNOWN
         if call.text.endswith("filter"):
+            if call.args[0] != NONE:
+                given = [self.next_item(call.args[1], st, call.node)]
+                self.call_value(call.args[0], Call(call.node, call.site, given), st)
             return call.args[1]
         name = self.fresh(call.node, st, "map")
         self.closed.add(name)

@@ -75,6 +75,9 @@ class Effects(Memory):
         self.results: set[Name] = set()  # tensors that an operation returns
         self.closed: set[Name] = set()  # scopes and objects that hold only what is seen put there
         self.holders: set[Name] = set()  # objects of whose parts something is known
+        self.cuda_devices: set[Name] = (
+            set()
+        )  # objects of unknown kind that are used as CUDA devices somewhere
         self.plain: set[Name] = set()  # objects that are known to be no tensors
         self.tensorish: set[Name] = set()  # objects of unknown kind that are used as tensors somewhere
         self.explained: list[tuple[Site, str]] | None = None

@@ -146,6 +146,13 @@ class Library(Streams):
         """A context that does not concern streams."""
         return Context("nothing")
 
+    def do_cuda_device(self, call: Call, st: State) -> Value:
+        """``torch.cuda.device(d)``: whatever is given there is a CUDA device."""
+        self.cuda_devices.update(
+            v.name.base() for a in call.args for v in iterate(a) if isinstance(v, Opaque)
+        )
+        return Context("nothing")
+
     def do_null_context(self, call: Call, st: State) -> Value:
         """``nullcontext(x)``."""
         return Context("nothing", tuple(call.args[:1]))

@@ -10,7 +10,7 @@ import libcst as cst
 from libcst import matchers
 
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import sequences
+from streamsafe.static import apis, sequences
 from streamsafe.static.calls import Calls
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
 from streamsafe.static.facts import EACH
@@ -294,7 +294,8 @@ class Loops(Calls):
             self.assign(node.target, item, current, node)
             self.suite(node.body, current)
 
-        self.iterate_over(iterable, st, node, body, at_least_once=self.never_empty(node.iter, iterable))
+        runs = self.never_empty(node.iter, iterable) or (self.holds_stream_code(node) and walks_devices(node))
+        self.iterate_over(iterable, st, node, body, at_least_once=runs)
         if node.orelse is not None and not st.dead:
             self.suite(node.orelse.body, st)
 
@@ -544,6 +545,18 @@ def _told_apart(first: State, second: State) -> list[Key]:
             if {_falsy(v) for v in iterate(value)} ^ {_falsy(v) for v in iterate(against)} == {True, False}:
                 found.append((owner, key))
     return found
+
+
+def walks_devices(node: cst.For) -> bool:
+    """Whether a loop takes what it walks as devices: where streams matter there is at least one."""
+    walked = names_in(node.target)
+    for call in matchers.findall(node.body, matchers.Call()):
+        assert isinstance(call, cst.Call)
+        taker = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+        if isinstance(taker, cst.Name) and taker.value in apis.DEVICE_TAKERS:
+            if any(isinstance(a.value, cst.Name) and a.value.value in walked for a in call.args[:1]):
+                return True
+    return False
 
 
 def names_in(node: cst.CSTNode) -> set[str]:

@@ -296,7 +296,9 @@ class Tensors(Expressions):
             if isinstance(value.value, int) and not isinstance(value.value, bool):
                 return "cuda"
             return None
-        if isinstance(value, (Opaque,)):
+        if isinstance(value, Opaque):
+            if value.name.base() in self.cuda_devices:
+                return "cuda"
             text = str(value.name.site).lower()
             return None if "dtype" in text else ""
         return "" if type(value) is Value else None
