@@ -39,6 +39,9 @@ class _LikePython(click.Command):
 @click.option(
     "--simulate", is_flag=True, help="Run on the simulated CUDA runtime: no GPU, kernels do not compute."
 )
+@click.option(
+    "--devices", type=click.IntRange(min=1), metavar="N", help="How many devices --simulate has [default: 1]."
+)
 @click.option("--perturb", is_flag=True, help="Run twice, and delay one side of each hazard the second time.")
 @click.option("--threads", is_flag=True, help="One clock for each host thread.")
 @click.option("--ignore", multiple=True, metavar="CODE[:FILE[::FUNCTION]]", help="What is not reported.")
@@ -49,6 +52,7 @@ def run(
     report: str | None,
     trace: str | None,
     simulate: bool,
+    devices: int | None,
     perturb: bool,
     threads: bool,
     ignore: tuple[str, ...],
@@ -62,6 +66,8 @@ def run(
 
     if module is None and not arguments:
         raise click.UsageError("name a script, or a module with -m")
+    if devices is not None and not simulate:
+        raise click.UsageError("--devices is of the simulated runtime: it needs --simulate")
     if mode is None:
         mode = os.environ.get("STREAMSAFE", "raise").lower()
         mode = mode if mode in ("warn", "collect") else "raise"
@@ -75,7 +81,7 @@ def run(
                 mode=mode,  # type: ignore[arg-type]
                 report=report,
                 trace=trace,
-                simulate=simulate,
+                simulate=(devices or 1) if simulate else 0,
                 perturb=perturb,
                 threads=threads,
                 ignore=ignore,

@@ -40,7 +40,7 @@ class Launch:
         mode: of the session.
         report: where to write the hazards as JSON.
         trace: where to write the trace.
-        simulate: run on the simulated CUDA runtime.
+        simulate: how many devices the simulated CUDA runtime has; 0 to run on the real one.
         perturb: delay one side of each hazard that a first run finds.
         threads: one clock for each host thread.
         ignore: what is not reported.
@@ -52,7 +52,7 @@ class Launch:
     mode: Mode = "raise"
     report: str | None = None
     trace: str | None = None
-    simulate: bool = False
+    simulate: int = 0
     perturb: bool = False
     threads: bool = False
     ignore: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ def launch(what: Launch) -> int:
     """
     _check(what)
     delays = _suspects(what) if what.perturb else what.delays
-    simulation = _simulate() if what.simulate else None
+    simulation = _simulate(what.simulate) if what.simulate else None
     session: Session | None = None
     program = _Program(what)
     status = 0
@@ -123,14 +123,14 @@ def _output(path: str) -> Iterator[TextIO]:
         yield file
 
 
-def _simulate() -> Simulation:
+def _simulate(devices: int) -> Simulation:
     try:
         from streamsafe.runtime import simulate
     except ImportError as error:
         raise LaunchError(str(error)) from error
 
     try:
-        return simulate.install()
+        return simulate.install(devices)
     except simulate.SimulationUnavailable as error:
         raise LaunchError(str(error)) from error
 
@@ -240,7 +240,7 @@ def _suspects(what: Launch) -> frozenset[tuple[str, int]]:
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "hazards.json")
         command = [sys.executable, "-m", "streamsafe", "run", "--mode", "collect", "--report", report]
-        command += ["--simulate"] if what.simulate else []
+        command += ["--simulate", "--devices", str(what.simulate)] if what.simulate else []
         command += ["--threads"] if what.threads else []
         command += [text for entry in what.ignore for text in ("--ignore", entry)]
         command += ["-m", what.target] if what.module else ["--", what.target]

@@ -33,10 +33,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="MODE",
         help="check tests for stream hazards: raise (the default), warn or collect; simulate: without a GPU",
     )
+    group.addoption(
+        "--streamsafe-devices",
+        type=int,
+        default=None,
+        metavar="N",
+        help="how many devices --streamsafe=simulate has (the default is that of the ini option, or 1)",
+    )
     parser.addini("streamsafe", "check tests for CUDA stream hazards", type="bool", default=False)
     parser.addini(
         "streamsafe_ignore", "hazards that are not reported (CODE[:FILE[::FUNCTION]])", type="linelist"
     )
+    parser.addini("streamsafe_devices", "how many devices --streamsafe=simulate has", default="1")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -57,9 +65,19 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"--streamsafe=simulate: {error}") from error
 
         try:
-            config.stash[_simulation] = simulate.install()
-        except simulate.SimulationUnavailable as error:
+            config.stash[_simulation] = simulate.install(_devices(config))
+        except (simulate.SimulationUnavailable, ValueError) as error:
             raise pytest.UsageError(f"--streamsafe=simulate: {error}") from error
+
+
+def _devices(config: pytest.Config) -> int:
+    asked: int | None = config.getoption("--streamsafe-devices")
+    if asked is not None:
+        return asked
+    text = str(config.getini("streamsafe_devices")).strip()
+    if not text.isdecimal():
+        raise pytest.UsageError(f"streamsafe_devices is {text!r}: it must be a number")
+    return int(text)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -115,9 +115,18 @@ def test_perturbation_delays_the_first_side(folder: Path) -> None:
     assert "1 kernel launches" in result.stderr
 
 
+@pytest.mark.parametrize(("options", "devices"), [([], "1"), (["--devices", "3"], "3")])
+def test_simulated_devices(folder: Path, options: list[str], devices: str) -> None:
+    (folder / "count.py").write_text("import cupy\nprint(cupy.cuda.runtime.getDeviceCount())\n")
+    result = streamsafe("run", "--simulate", *options, "count.py", cwd=folder)
+    assert (result.returncode, result.stdout) == (0, f"{devices}\n"), result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["run", "--devices", "2", "ordered.py"], "needs --simulate"),
+        (["run", "--simulate", "--devices", "0", "ordered.py"], "--devices"),
         (["run", "missing.py"], "there is no file missing.py"),
         (["run", "-m", "no_such_module_anywhere"], "there is no module no_such_module_anywhere"),
         (["run"], "name a script"),

@@ -157,9 +157,26 @@ def test_modes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "ini", "devices"),
+    [
+        ([], "", 1),
+        (["--streamsafe-devices=2"], "", 2),
+        ([], "streamsafe_devices = 3\n", 3),
+        (["--streamsafe-devices=2"], "streamsafe_devices = 3\n", 2),
+    ],
+)
+def test_simulated_devices(tmp_path: Path, arguments: list[str], ini: str, devices: int) -> None:
+    tests = f"import cupy\ndef test(): assert cupy.cuda.runtime.getDeviceCount() == {devices}\n"
+    status, output = run(tmp_path, "--streamsafe=simulate", *arguments, ini=ini, tests=tests)
+    assert status == 0, output
+
+
+@pytest.mark.parametrize(
     ("arguments", "tests", "environment", "message"),
     [
         (["--streamsafe=loud"], TESTS, {}, "invalid choice"),
+        (["--streamsafe=simulate", "--streamsafe-devices=0"], TESTS, {}, "at least one device"),
+        (["--streamsafe=simulate", "-o", "streamsafe_devices=two"], TESTS, {}, "it must be a number"),
         ([], TESTS, {"STREAMSAFE": "loud"}, "STREAMSAFE is 'loud'"),
         (
             ["--streamsafe=simulate"],

@@ -1,0 +1,41 @@
+"""One bug, one code: the source of each runtime fixture, given to `streamsafe check`, has the code its header names."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.static.evalfiles import Found, check_tree
+
+ROOT = Path(__file__).parents[2] / "fixtures" / "runtime"
+PROGRAMS = sorted(path for folder in ("rows", "programs") for path in (ROOT / folder).glob("*.py"))
+HEADER = re.compile(r"^# (expect|static): (.*)$", re.MULTILINE)
+CODE = re.compile(r"SS\d{3}")
+
+
+@cache
+def found() -> dict[str, list[Found]]:
+    return check_tree(ROOT)
+
+
+def expected(path: Path) -> set[str]:
+    """The codes of a program's source: those of the run, or what the header says with its reason."""
+    header = dict(HEADER.findall(path.read_text(encoding="utf-8")))
+    label, _, reason = header["static"].partition(" - ")
+    if label == "same":
+        return set(CODE.findall(header["expect"]))
+    assert reason, "say why the source does not show what the run does"
+    assert label == "silent" or CODE.fullmatch(label), label
+    return set(CODE.findall(label))
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_source_and_run_agree(path: Path) -> None:
+    name = path.relative_to(ROOT).as_posix()
+    assert {each.code for each in found().get(name, [])} == expected(path)
+    header = dict(HEADER.findall(path.read_text(encoding="utf-8")))
+    if header["static"] != "same":
+        assert expected(path) != set(CODE.findall(header["expect"])), "the source shows the same: say so"
