@@ -21,6 +21,7 @@ from streamsafe.cli import Failure
 def trace(output: str | None, html: str | None, hazard: int, trace: str) -> None:
     """Draw TRACE: streams as tracks, edges as arrows, the accesses of each hazard marked."""
     from streamsafe.order.trace import TraceError
+    from streamsafe.runtime.picture import page
     from streamsafe.runtime.timeline import Timeline
 
     if output is None and html is None:
@@ -31,9 +32,9 @@ def trace(output: str | None, html: str | None, hazard: int, trace: str) -> None
             with open(output, "w", encoding="utf-8") as file:
                 json.dump(timeline.events(), file)
         if html is not None:
-            page = timeline.page(hazard)
+            text = page(timeline, hazard)
             with open(html, "w", encoding="utf-8") as file:
-                file.write(page)
+                file.write(text)
     except TraceError as error:
         raise Failure(f"{trace}: {error}") from error
     except LookupError as error:

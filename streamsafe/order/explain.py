@@ -8,7 +8,7 @@ from typing import Literal
 from streamsafe.order.capture import Graph
 from streamsafe.order.clocks import Recorded, Timeline, Wait
 from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Mode, Note
-from streamsafe.order.memory import HOST, Found, Partial, Record, Use
+from streamsafe.order.memory import HOST, Found, Partial, Record, Region, Use
 from streamsafe.order.pools import Block
 
 Render = Callable[[object], tuple[Frame, ...]]
@@ -63,7 +63,10 @@ class Explainer:
         reuse = _reuse(found.first_block) if found.first_block is not found.block else None
         notes: list[Note] = []
         ineffective = False
+        memory = _memory(use, found.block, found.start, found.stop)
         if reuse is not None and found.first_block is not None:
+            # the array that somebody may still use is the one that was there before
+            memory = _memory(Use(Region(*use[0][:3])), found.first_block, found.start, found.stop)
             notes = self._lives(found.first_block)
             if found.block is not None:
                 notes.append(self.note("the memory was allocated again here", found.block.site))
@@ -78,9 +81,9 @@ class Explainer:
         return Conflict(
             second=last,
             first=first,
-            memory=_memory(use, found.block, found.start, found.stop),
+            memory=memory,
             facts=Facts(host=host_mode, reuse=reuse, ineffective_wait=ineffective),
-            missing=_missing(source, target, found.first_block if reuse else None, use[1]),
+            missing=_missing(source, target, found.first_block if reuse else None),
             edges=self._nearest(source, target, host),
             notes=tuple(notes),
             confidence="certain" if found.certain else "possible",
@@ -95,7 +98,7 @@ class Explainer:
             first=self._access(entry.record, entry.mode),
             memory=_memory(use, block, start, stop),
             facts=Facts(host="writes" if target.kind == "host" else None, reuse=_reuse(block)),
-            missing=_missing(source, target, block, block.name),
+            missing=_missing(source, target, block),
             notes=tuple(self._lives(block)),
             latent=True,
         )
@@ -137,7 +140,7 @@ class Explainer:
 
     def _lives(self, block: Block) -> list[Note]:
         lives = [self.note("allocated here", block.site)]
-        if block.freed:
+        if block.freed and block.freed_site is not None:
             lives.append(self.note("released here", block.freed_site))
         return lives
 
@@ -227,13 +230,19 @@ def _memory(use: Use, block: Block | None, start: int, stop: int) -> Memory:
     return Memory(name, owner, region[3], use[2], start, stop)
 
 
-def _missing(source: Timeline, target: Timeline, reused: Block | None, name: str) -> Missing:
+def _missing(source: Timeline, target: Timeline, reused: Block | None) -> Missing:
+    waiting = target if reused is None else reused.timeline
     if target.kind == "host":
-        fix = f"{source.name}.synchronize()"
+        fix = f"{source.name}.synchronize()" if _code(source) else f"let the host wait for {source.name}"
     elif reused is not None and reused.owner == "torch":
-        fix = f"{name or 'tensor'}.record_stream({source.name})"
-    elif reused is not None:
-        fix = f"{reused.timeline.name}.wait_event({source.name}.record())"
+        fix = f"{reused.name or 'tensor'}.record_stream({source.name})"
+    elif _code(waiting) and _code(source):
+        fix = f"{waiting.name}.wait_event({source.name}.record())"
     else:
-        fix = f"{target.name}.wait_event({source.name}.record())"
+        fix = f"let {waiting.name} wait for an event that is then recorded on {source.name}"
     return Missing(source.name, target.name, fix)
+
+
+def _code(timeline: Timeline) -> bool:
+    """Whether a timeline's name is the user's code (``side``), not a description (``the null stream``)."""
+    return " " not in timeline.name

@@ -16,7 +16,7 @@ from typing import Any
 from streamsafe.order.checker import Checker, Graph, Kind, Owner
 from streamsafe.order.hazard import Access, Conflict, Facts, Hazard, Memory, Note
 from streamsafe.order.memory import Space, Use
-from streamsafe.runtime import sites
+from streamsafe.runtime import names, sites
 from streamsafe.runtime.replay import BY_HOST, FOUND, IMPORTED, SUPPRESSED, interop, places, written
 from streamsafe.runtime.session import Session, StreamHazardError, coded, refined
 
@@ -130,7 +130,7 @@ class Monitor:
             found = self._streams[device, handle] = (device, handle)
             with self.lock:
                 self.checker.stream(
-                    found, device=device, kind=kind or "blocking", name=name or _stream_name(handle)
+                    found, device=device, kind=kind or "blocking", name=name or names.of_stream(handle)
                 )
             if self.one_device:
                 self.by_handle[handle] = found
@@ -414,10 +414,6 @@ class _Verdict:
 def rendered(site: object) -> tuple[Any, ...]:
     """The stack of a site."""
     return sites.frames(site)  # type: ignore[arg-type]
-
-
-def _stream_name(handle: int) -> str:
-    return f"stream 0x{handle:x}"
 
 
 @contextmanager

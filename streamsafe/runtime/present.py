@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 from typing import Any
 
-from streamsafe.order.hazard import Access, Frame, Hazard, Note
+from streamsafe.order.hazard import Access, Frame, Hazard, Memory, Note
 
 CONTEXT = 2
 """Lines shown around the line of an access."""
@@ -27,6 +27,9 @@ def describe(hazard: Hazard, *, snippets: bool = False) -> str:
         lines.append(f"  {label + ':':7}{access.operation} {does} on {access.timeline}{_where(access.stack)}")
         if snippets and access.stack:
             lines.extend(f"    {line}" for line in snippet(access.stack[0]))
+    known = array(hazard.memory)
+    if known:
+        lines.append(f"  array: {known}")
     lines.extend(f"  note:  {note.message}{_where(note.stack)}" for note in hazard.notes)
     lines.extend(f"  edge:  {edge.message}{_where(edge.stack)}" for edge in hazard.edges)
     if hazard.help:
@@ -40,14 +43,26 @@ def _where(stack: tuple[Frame, ...]) -> str:
     return f"  [{stack[0].filename}:{stack[0].line} in {stack[0].function}]" if stack else ""
 
 
+def array(memory: Memory) -> str:
+    """What is known of an array: its name, type and shape, and how many bytes the accesses have in common."""
+    kind = " ".join(str(part) for part in (memory.dtype, memory.shape) if part is not None)
+    size = ""
+    if memory.start is not None and memory.stop is not None and memory.stop > memory.start:
+        size = f"{memory.stop - memory.start} bytes at {memory.start:#x}"
+    return ", ".join(part for part in (memory.name, kind, size) if part)
+
+
+def rows_around(frame: Frame) -> list[tuple[int, str]]:
+    """The numbered rows around a frame's line; empty when the file cannot be read."""
+    rows = range(max(frame.line - CONTEXT, 1), frame.line + CONTEXT + 1)
+    return [(row, text.rstrip()) for row in rows if (text := linecache.getline(frame.filename, row))]
+
+
 def snippet(frame: Frame) -> list[str]:
     """The source around a frame's line, which is marked; empty when the file cannot be read."""
-    lines = []
-    for number in range(max(frame.line - CONTEXT, 1), frame.line + CONTEXT + 1):
-        text = linecache.getline(frame.filename, number)
-        if text:
-            lines.append(f"{'>' if number == frame.line else ' '} {number:5} {text.rstrip()}")
-    return lines
+    return [
+        f"{'>' if row == frame.line else ' '} {row:5} {text}".rstrip() for row, text in rows_around(frame)
+    ]
 
 
 def as_dict(hazard: Hazard) -> dict[str, Any]:

@@ -127,7 +127,8 @@ class Session:
                 f"{code} x{count}" if count > 1 else code for code, count in sorted(codes.items())
             )
             plural = "s" if len(self.hazards) > 1 else ""
-            text = f"streamsafe: {len(self.hazards)} hazard{plural} ({found}; met {total} times)"
+            met = f"; met {total} times" if total > len(self.hazards) else ""
+            text = f"streamsafe: {len(self.hazards)} hazard{plural} ({found}{met})"
         if self.suppressed:
             text += f", {self.suppressed} suppressed"
         return "\n".join([text, *(f"streamsafe: note: {note}" for note in self.notes)])

@@ -1,21 +1,30 @@
-"""A trace as a picture: a timeline for Perfetto or chrome://tracing, and a page that shows one hazard."""
+"""A trace laid out: a lane for each queue, the operations on it, the edges between them, the hazards.
+
+:meth:`Timeline.events` is the layout for Perfetto or chrome://tracing, :mod:`streamsafe.runtime.picture` draws one
+hazard.
+"""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from streamsafe.order.hazard import Access, Conflict, Frame, Hazard
+from streamsafe.order.memory import Use
 from streamsafe.order.program import (
     Access as AccessOperation,
 )
 from streamsafe.order.program import (
+    Allocate,
     CaptureBegin,
     CaptureEnd,
+    CompletedEvent,
+    CompletedStream,
+    DestroyStream,
+    Free,
     HostAccess,
+    HostEdge,
     Mark,
     Operation,
     Record,
@@ -26,15 +35,32 @@ from streamsafe.order.program import (
     SynchronizeStream,
     Wait,
 )
-from streamsafe.runtime.present import describe
 from streamsafe.runtime.replay import SUPPRESSED, places, steps
 from streamsafe.runtime.session import Session, coded
 
 STEP_US = 10
 """One operation of the trace. The order is real; the durations are not."""
 
-HOST_LANE = "the host"
-TEMPLATE = Path(__file__).with_name("hazard.html")
+HOST = "the host"
+
+StepKind = Literal["access", "edge", "memory"]
+
+
+@dataclass(slots=True)
+class Lane:
+    """One queue, or one host thread.
+
+    Attributes:
+        name: as hazards call it.
+        label: the name, with a number where another lane has the same.
+        device: None for the host.
+        kind: as in the trace.
+    """
+
+    name: str
+    label: str
+    device: Hashable = None
+    kind: str = "host"
 
 
 @dataclass(slots=True)
@@ -42,33 +68,48 @@ class Step:
     """One operation on a lane.
 
     Attributes:
-        index: its place in the trace.
-        lane: the stream's or the host's.
-        name: what is shown.
+        line: of the trace, from 0 for its first operation.
+        lane: its lane's place in the timeline.
+        kind: what it does: touches arrays, makes or takes an edge, or hands out or takes back memory.
         stack: where it was enqueued.
-        hazards: the hazards it is part of.
+        uses: the arrays it reads and writes, in words.
+        hazards: the hazards it is part of, by number.
     """
 
-    index: int
-    lane: str
+    line: int
+    lane: int
     name: str
-    kind: str
+    kind: StepKind
     stack: tuple[Frame, ...] = ()
+    uses: dict[str, list[str]] = field(default_factory=dict)
     hazards: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A hazard and the steps of its accesses; None for one that did not happen (an allocation still to come)."""
+
+    hazard: Hazard
+    first: int | None
+    second: int | None
 
 
 @dataclass(slots=True)
 class Timeline:
-    """What a trace says, laid out: lanes, steps on them, the edges between steps, the hazards."""
+    """What a trace says: lanes, steps on them, the edges between steps, the hazards."""
 
-    lanes: list[str] = field(default_factory=lambda: [HOST_LANE])
+    lanes: list[Lane] = field(default_factory=lambda: [Lane(HOST, HOST)])
     steps: list[Step] = field(default_factory=list)
     edges: list[tuple[int, int]] = field(default_factory=list)
-    hazards: list[Hazard] = field(default_factory=list)
-    pairs: list[tuple[int | None, int]] = field(default_factory=list)
-    _names: dict[Hashable, str] = field(default_factory=dict)
+    found: list[Found] = field(default_factory=list)
+    _streams: dict[Hashable, int] = field(default_factory=dict)
+    _hosts: dict[Hashable, int] = field(default_factory=lambda: {None: 0})
     _records: dict[Hashable, int] = field(default_factory=dict)
-    _last: dict[str, int] = field(default_factory=dict)
+    _blocks: dict[tuple[Hashable, int], int] = field(default_factory=dict)
+    _last: dict[int, int] = field(default_factory=dict)
+    _barriers: dict[tuple[int, int], int] = field(default_factory=dict)
+    _carried: dict[Hashable, int] = field(default_factory=dict)
+    _taken: dict[Hashable, set[int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, path: str) -> Timeline:
@@ -91,190 +132,223 @@ class Timeline:
                     timeline._mark(hazard, conflict)
         return timeline
 
+    # -- laying out --------------------------------------------------------------------------------------------------
+
     def _lay(self, index: int, operation: Operation) -> None:
-        if isinstance(operation, Stream):
-            name = self._names[operation.key] = operation.name or str(operation.key)
-            if name not in self.lanes:
-                self.lanes.append(name)
-        elif isinstance(operation, AccessOperation):
-            self._step(index, self._lane(operation.stream), operation.operation, "access", operation.site)
-        elif isinstance(operation, HostAccess):
-            self._step(index, HOST_LANE, operation.operation, "access", operation.site)
-        elif isinstance(operation, Replay):
-            self._step(index, self._lane(operation.stream), operation.operation, "access", operation.site)
-        elif isinstance(operation, Record):
-            self._records[operation.event] = self._step(
-                index, self._lane(operation.stream), "record", "edge", operation.site
-            )
-        elif isinstance(operation, Wait):
-            at = self._step(index, self._lane(operation.stream), "wait", "edge", operation.site)
-            self._arrow(self._records.get(operation.event), at)
-        elif isinstance(operation, SynchronizeStream):
-            source = self._last.get(self._lane(operation.stream))
-            self._arrow(source, self._step(index, HOST_LANE, "synchronize", "edge", operation.site))
-        elif isinstance(operation, SynchronizeEvent):
-            at = self._step(index, HOST_LANE, "synchronize", "edge", operation.site)
-            self._arrow(self._records.get(operation.event), at)
-        elif isinstance(operation, SynchronizeDevice):
-            sources = [last for lane, last in self._last.items() if lane != HOST_LANE]
-            at = self._step(index, HOST_LANE, "synchronize device", "edge", operation.site)
-            for source in sources:
-                self._arrow(source, at)
-        elif isinstance(operation, (CaptureBegin, CaptureEnd)):
-            name = "capture begins" if isinstance(operation, CaptureBegin) else "capture ends"
-            self._step(index, self._lane(operation.stream), name, "edge", operation.site)
+        match operation:
+            case Stream():
+                self._introduce(operation)
+            case DestroyStream():
+                self._streams.pop(operation.key, None)
+            case AccessOperation():
+                lane = self._stream(operation.stream)
+                at = self._step(index, lane, operation.operation, "access", operation.site)
+                self.steps[at].uses = _uses(operation)
+                if operation.happened:
+                    self._barrier(lane, at)
+            case HostAccess():
+                at = self._host_step(index, operation.host, operation.operation, "access", operation.site)
+                self.steps[at].uses = _uses(operation)
+            case Replay():
+                lane = self._stream(operation.stream)
+                at = self._step(index, lane, operation.operation, "access", operation.site)
+                if operation.happened:
+                    self._barrier(lane, at)
+            case Record():
+                lane = self._stream(operation.stream)
+                self._records[operation.event] = self._step(index, lane, "record", "edge", operation.site)
+            case Wait():
+                at = self._step(index, self._stream(operation.stream), "wait", "edge", operation.site)
+                self._arrow(self._records.get(operation.event), at)
+            case SynchronizeStream():  # a query that was true is one, too
+                source = self._last.get(self._stream(operation.stream))
+                name = "query: done" if isinstance(operation, CompletedStream) else "synchronize"
+                self._arrow(source, self._host_step(index, operation.host, name, "edge", operation.site))
+            case SynchronizeEvent():
+                name = "query: done" if isinstance(operation, CompletedEvent) else "synchronize"
+                at = self._host_step(index, operation.host, name, "edge", operation.site)
+                self._arrow(self._records.get(operation.event), at)
+            case SynchronizeDevice():
+                sources = [
+                    last for lane, last in self._last.items() if self.lanes[lane].device == operation.device
+                ]
+                at = self._host_step(index, operation.host, "synchronize device", "edge", operation.site)
+                for source in sources:
+                    self._arrow(source, at)
+            case HostEdge():
+                self._hand_over(operation)
+            case Allocate():
+                lane = (
+                    self._host(operation.host) if operation.stream is None else self._stream(operation.stream)
+                )
+                self._blocks[operation.space, operation.start] = lane
+                self._step(index, lane, "allocate", "memory", operation.site)
+            case Free():
+                lane = self._blocks.pop((operation.space, operation.start), 0)
+                self._step(index, lane, "free", "memory", operation.site)
+            case CaptureBegin() | CaptureEnd():
+                name = "capture begins" if isinstance(operation, CaptureBegin) else "capture ends"
+                self._step(index, self._stream(operation.stream), name, "edge", operation.site)
 
-    def _lane(self, key: Hashable) -> str:
-        return self._names.get(key, str(key))
+    def _introduce(self, stream: Stream) -> None:
+        known = self._streams.get(stream.key)
+        name = stream.name or f"stream {stream.key}"
+        if known is None:
+            self._streams[stream.key] = self._lane(Lane(name, name, stream.device, stream.kind))
+        elif stream.name:
+            self.lanes[known].name = stream.name
+            self.lanes[known].label = self._label(stream.name, known)
 
-    def _step(self, index: int, lane: str, name: str, kind: str, stack: tuple[Frame, ...]) -> int:
+    def _lane(self, lane: Lane) -> int:
+        lane.label = self._label(lane.name, len(self.lanes))
+        self.lanes.append(lane)
+        return len(self.lanes) - 1
+
+    def _label(self, name: str, number: int) -> str:
+        """A name that no other lane shows."""
+        taken = {lane.label for place, lane in enumerate(self.lanes) if place != number}
+        label, count = name, 2
+        while label in taken:
+            label, count = f"{name} ({count})", count + 1
+        return label
+
+    def _stream(self, key: Hashable) -> int:
+        known = self._streams.get(key)
+        if known is None:
+            name = f"stream {key}"
+            known = self._streams[key] = self._lane(Lane(name, name, 0, "non-blocking"))
+        return known
+
+    def _host(self, key: Hashable) -> int:
+        known = self._hosts.get(key)
+        if known is None:
+            name = f"{HOST} (thread {key})"
+            known = self._hosts[key] = self._lane(Lane(name, name))
+        return known
+
+    def _step(self, index: int, lane: int, name: str, kind: StepKind, stack: tuple[Frame, ...]) -> int:
         self.steps.append(Step(index, lane, name, kind, stack))
-        self._last[lane] = len(self.steps) - 1
-        return len(self.steps) - 1
+        at = len(self.steps) - 1
+        if kind != "memory":
+            self._last[lane] = at
+        return at
+
+    def _host_step(
+        self, index: int, host: Hashable, name: str, kind: StepKind, stack: tuple[Frame, ...]
+    ) -> int:
+        at = self._step(index, self._host(host), name, kind, stack)
+        for source in sorted(self._taken.pop(host, ())):
+            self._arrow(source, at)
+        return at
+
+    def _barrier(self, lane: int, at: int) -> None:
+        """The legacy default stream waits for the blocking streams of its device, and they for it."""
+        here = self.lanes[lane]
+        if here.kind not in ("legacy", "blocking", "per-thread"):
+            return
+        for other, source in self._last.items():
+            there = self.lanes[other]
+            pair = {here.kind, there.kind}
+            if there.device == here.device and "legacy" in pair and pair & {"blocking", "per-thread"}:
+                if self._barriers.get((other, lane)) != source:
+                    self._barriers[other, lane] = source
+                    self._arrow(source, at)
+
+    def _hand_over(self, edge: HostEdge) -> None:
+        """Host threads learn of each other through carriers: locks, thread ends, queues.
+
+        The arrow goes from the last thing that the one did to the next thing that the other does.
+        """
+        if edge.source in self._carried:
+            self._taken.setdefault(edge.target, set()).add(self._carried[edge.source])
+        elif edge.source in self._hosts and self._hosts[edge.source] in self._last:
+            self._carried[edge.target] = self._last[self._hosts[edge.source]]
 
     def _arrow(self, source: int | None, target: int) -> None:
         if source is not None:
             self.edges.append((source, target))
 
     def _mark(self, hazard: Hazard, conflict: Conflict) -> None:
-        number = len(self.hazards)
-        self.hazards.append(hazard)
-        last = len(self.steps) - 1
-        second = self._find(conflict.second, last)
+        second = None if hazard.latent else self._find(conflict.second, len(self.steps))
         first = None
         if conflict.first is not None:
-            before = (second if second is not None else last + 1) - 1
-            first = self._find(conflict.first, before)
-        for found in (first, second):
-            if found is not None:
-                self.steps[found].hazards.append(number)
-        self.pairs.append((first, second if second is not None else last))
+            first = self._find(conflict.first, len(self.steps) if second is None else second)
+        for found in {first, second} - {None}:
+            self.steps[found].hazards.append(len(self.found))  # type: ignore[index]
+        self.found.append(Found(hazard, first, second))
 
-    def _find(self, access: Access, latest: int) -> int | None:
-        for position in range(latest, -1, -1):
+    def _find(self, access: Access, before: int) -> int | None:
+        """The last step before a place that is this access."""
+        for position in range(before - 1, -1, -1):
             step = self.steps[position]
             if step.name == access.operation and step.stack[:1] == access.stack[:1]:
-                return position
+                if self.lanes[step.lane].name == access.timeline:
+                    return position
         return None
 
+    # -- for Perfetto ------------------------------------------------------------------------------------------------
+
     def events(self) -> dict[str, Any]:
-        """The timeline in the trace event format (JSON): one track a lane, edges as flows, hazards marked."""
-        tracks = {lane: number for number, lane in enumerate(self.lanes, 1)}
-        for step in self.steps:
-            tracks.setdefault(step.lane, len(tracks) + 1)
+        """The timeline in the trace event format (JSON).
+
+        One track a lane; each operation a slice, with its stack and arrays as arguments; existing edges as flows; for
+        each hazard a span of its own from the first access to the second, whose slices carry its code in their names.
+        """
         out: list[dict[str, Any]] = [
             {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "streamsafe"}}
         ]
-        for lane, track in tracks.items():
-            out.append({"ph": "M", "pid": 1, "tid": track, "name": "thread_name", "args": {"name": lane}})
-            out.append(
-                {
-                    "ph": "M",
-                    "pid": 1,
-                    "tid": track,
-                    "name": "thread_sort_index",
-                    "args": {"sort_index": track},
-                }
-            )
-        for step in self.steps:
-            event: dict[str, Any] = {
-                "ph": "X",
-                "pid": 1,
-                "tid": tracks[step.lane],
-                "ts": step.index * STEP_US,
-                "dur": STEP_US - 1,
-                "name": step.name,
-                "cat": "hazard" if step.hazards else step.kind,
-                "args": {"stack": [f"{f.filename}:{f.line} {f.function}" for f in step.stack]},
-            }
-            if step.hazards:
-                event["cname"] = "terrible"
-                event["args"]["hazard"] = [self.hazards[number].message for number in step.hazards]
-            out.append(event)
-        flows = [(source, target, "edge") for source, target in self.edges]
-        flows += [(first, second, "missing edge") for first, second in self.pairs if first is not None]
-        for number, (source, target, name) in enumerate(flows, 1):
-            for phase, position in (("s", source), ("f", target)):
-                step = self.steps[position]
-                flow: dict[str, Any] = {
-                    "ph": phase,
-                    "pid": 1,
-                    "tid": tracks[step.lane],
-                    "id": number,
-                    "name": name,
-                }
-                flow |= {"cat": name, "ts": step.index * STEP_US + 1}
-                if phase == "f":
-                    flow["bp"] = "e"
-                out.append(flow)
+        for track, lane in enumerate(self.lanes, 1):
+            about = {"thread_name": {"name": lane.label}, "thread_sort_index": {"sort_index": track}}
+            for name, args in about.items():
+                out.append({"ph": "M", "pid": 1, "tid": track, "name": name, "args": args})
+        for number, found in enumerate(self.found, 1):
+            out.extend(self._span(number, found))
+        out.extend(self._slice(place) for place in range(len(self.steps)))
+        for number, (source, target) in enumerate(self.edges, 1):
+            for phase, place in (("s", source), ("f", target)):
+                track = self.steps[place].lane + 1
+                flow = {"ph": phase, "pid": 1, "tid": track, "ts": place * STEP_US + 1}
+                flow |= {"id": number, "name": "edge", "cat": "edge"}
+                out.append(flow | {"bp": "e"} if phase == "f" else flow)
         return {"traceEvents": out, "displayTimeUnit": "ms"}
 
-    def page(self, number: int = 1) -> str:
-        """A self-contained page with the picture of one hazard, counted from 1.
+    def _slice(self, place: int) -> dict[str, Any]:
+        step = self.steps[place]
+        event: dict[str, Any] = {"pid": 1, "tid": step.lane + 1, "ts": place * STEP_US}
+        event |= {"name": step.name, "cat": step.kind, "args": {"stack": [_frame(f) for f in step.stack]}}
+        event["args"] |= step.uses
+        if step.kind == "memory":
+            return event | {"ph": "i", "s": "t"}
+        if step.hazards:
+            hazards = [self.found[number].hazard for number in step.hazards]
+            codes = dict.fromkeys(hazard.code for hazard in hazards)
+            event |= {"name": f"{', '.join(codes)}: {step.name}", "cat": "hazard", "cname": "terrible"}
+            event["args"]["hazard"] = [hazard.message for hazard in hazards]
+        return event | {"ph": "X", "dur": STEP_US - 1}
 
-        Raises:
-            LookupError: there is no such hazard.
-        """
-        if not self.hazards:
-            raise LookupError("there is no hazard to show")
-        if number > len(self.hazards):
-            raise LookupError(f"there are only {len(self.hazards)} hazards")
-        hazard = self.hazards[number - 1]
-        first, second = self.pairs[number - 1]
-        return (
-            TEMPLATE.read_text(encoding="utf-8")
-            .replace("{{title}}", html.escape(f"{hazard.code} {hazard.name}"))
-            .replace("{{message}}", html.escape(hazard.message))
-            .replace("{{picture}}", self._picture(first, second))
-            .replace("{{text}}", html.escape(describe(hazard, snippets=True)))
-        )
-
-    def _picture(self, first: int | None, second: int) -> str:
-        """Lanes from top to bottom, time from left to right; what lies between the accesses, and a little around."""
-        start = max((first if first is not None else second) - 2, 0)
-        shown = list(range(start, min(second + 2, len(self.steps))))
-        wanted = {self.steps[second].lane} | ({self.steps[first].lane} if first is not None else set())
-        wanted |= {
-            self.steps[position].lane for edge in self.edges for position in edge if set(edge) <= set(shown)
-        }
-        shown = [position for position in shown if self.steps[position].lane in wanted][-40:]
-        lanes = [lane for lane in self.lanes if lane in wanted]
-        width, height, left = 118, 74, 190
-        places = {
-            position: (left + column * width, 40 + lanes.index(self.steps[position].lane) * height)
-            for column, position in enumerate(shown)
-        }
-        right = left + len(shown) * width + 20
-        parts = [
-            f'<svg viewBox="0 0 {right} {40 + len(lanes) * height}" role="img" aria-label="the two accesses">'
-        ]
-        for row, lane in enumerate(lanes):
-            y = 40 + row * height + 16
-            parts.append(f'<text class="lane" x="8" y="{y + 5}">{html.escape(lane)}</text>')
-            parts.append(f'<line class="lane" x1="{left - 12}" y1="{y}" x2="{right}" y2="{y}"/>')
-        for source, target in self.edges:
-            if source in places and target in places:
-                parts.append(_arrow(places[source], places[target], "edge"))
-        if first is not None and first in places and second in places:
-            parts.append(_arrow(places[first], places[second], "gap"))
-            across = (places[first][0] + places[second][0] + 100) / 2
-            down = (places[first][1] + places[second][1] + 32) / 2
-            parts.append(f'<text class="gap" x="{across}" y="{down}">no edge</text>')
-        for position, (x, y) in places.items():
-            step = self.steps[position]
-            role = "first" if position == first else "second" if position == second else step.kind
-            where = f"{step.stack[0].filename}:{step.stack[0].line}" if step.stack else ""
-            parts.append(
-                f'<g class="{role}"><title>{html.escape(step.name)} {html.escape(where)}</title>'
-                f'<rect x="{x}" y="{y}" width="100" height="32" rx="5"/>'
-                f'<text x="{x + 50}" y="{y + 20}">{html.escape(step.name[:15])}</text></g>'
-            )
-        return "".join([*parts, "</svg>"])
+    def _span(self, number: int, found: Found) -> Iterable[dict[str, Any]]:
+        hazard = found.hazard
+        last = max(len(self.steps) - 1, 0)
+        begin = found.first if found.first is not None else found.second if found.second is not None else last
+        end = found.second if found.second is not None else last
+        event: dict[str, Any] = {"pid": 1, "tid": 1, "id2": {"local": str(number)}, "cat": "hazard"}
+        event["name"] = f"{hazard.code} {hazard.name}"
+        args = {"message": hazard.message, "fix": hazard.help}
+        yield event | {"ph": "b", "ts": begin * STEP_US, "args": args}
+        yield event | {"ph": "e", "ts": end * STEP_US + STEP_US - 1}
 
 
-def _arrow(source: tuple[int, int], target: tuple[int, int], kind: str) -> str:
-    x1, y1 = source[0] + 100, source[1] + 16
-    x2, y2 = target[0], target[1] + 16
-    bend = max((x2 - x1) / 2, 20)
-    path = f"M{x1},{y1} C{x1 + bend},{y1} {x2 - bend},{y2} {x2},{y2}"
-    return f'<path class="{kind}" d="{path}" marker-end="url(#{kind})"/>'
+def _uses(operation: HostAccess) -> dict[str, list[str]]:
+    modes = {"reads": operation.reads, "writes": operation.writes}
+    return {mode: [_array(use) for use in uses] for mode, uses in modes.items() if uses}
+
+
+def _array(use: Use) -> str:
+    """An array in words: its name, type and shape, and its bytes."""
+    (_, start, stop, shape, _, _), name, dtype = use[0], use[1], use[2]
+    kind = f"{dtype} {tuple(shape)} " if dtype is not None and shape is not None else ""
+    return f"{name + ' ' if name else ''}{kind}{start:#x}..{stop:#x}"
+
+
+def _frame(frame: Frame) -> str:
+    return f"{frame.filename}:{frame.line} {frame.function}"

@@ -116,7 +116,7 @@ def test_notes_and_nearest_edges(program: str, notes: list[str], edges: int) -> 
     ("program", "fix"),
     [
         ("A: copy x h; host: read h", "A.synchronize()"),
-        ("A: talloc x; B: read x; free x; A: talloc y=x; A: write y", "y.record_stream(B)"),
+        ("A: talloc x; B: read x; free x; A: talloc y=x; A: write y", "x.record_stream(B)"),
         ("A: alloc x; B: read x; free x; A: alloc y=x; A: write y", "A.wait_event(B.record())"),
         ("A: talloc x; B: read x; free x", "x.record_stream(B)"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -238,7 +239,41 @@ def test_hazards_are_data(program: Program) -> None:
         program.settle()
     error = pickle.loads(pickle.dumps(streamsafe.StreamHazardError(session.hazards[0])))
     assert error.hazard == session.hazards[0]
-    assert error.hazard.missing.fix.endswith(")")
+    assert error.hazard.missing.fix.startswith("let stream 0x")
+
+
+MODULE = """
+import cupy as cp
+upload, load = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)
+x, y = cp.zeros(4096), cp.zeros(4096)
+cp.cuda.Device().synchronize()
+def body():
+    inside = cp.cuda.Stream(non_blocking=True)
+    with upload:
+        x.fill(7)
+    with {reader}:
+        cp.copyto(y, x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("reader", "fix"),
+    [
+        ("load", "load.wait_event(upload.record())"),
+        ("inside", "inside.wait_event(upload.record())"),
+        ("cp.cuda.Stream.null", "let the null stream wait for an event that is then recorded on upload"),
+    ],
+)
+def test_streams_go_by_the_users_names(program: Program, tmp_path: Path, reader: str, fix: str) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(MODULE.format(reader=reader), encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
+    with streamsafe.sanitize("collect") as session:
+        names["body"]()
+        program.settle()
+    assert [hazard.help for hazard in session.hazards] == [fix]
+    assert session.hazards[0].first is not None and session.hazards[0].first.timeline == "upload"
 
 
 def test_a_thread_is_raised_in_itself(program: Program) -> None:

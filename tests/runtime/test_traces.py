@@ -7,15 +7,31 @@ import io
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 import streamsafe
-from streamsafe.order.trace import TraceError
+from streamsafe.order.memory import Region, Use
+from streamsafe.order.program import (
+    Access,
+    CompletedEvent,
+    HostAccess,
+    HostEdge,
+    Operation,
+    Record,
+    Stream,
+    SynchronizeDevice,
+    SynchronizeStream,
+    Wait,
+)
+from streamsafe.order.trace import Trace, TraceError
+from streamsafe.runtime.picture import page
 from streamsafe.runtime.replay import places, replay
 from streamsafe.runtime.timeline import Timeline
 from tests.runtime.helpers import Program
 from tests.runtime.test_fixtures import PROGRAMS, header, load, missing
+from tests.runtime.test_fixtures import ROOT as FIXTURES
 
 SAMPLE = [path for path in PROGRAMS if path.parent.name == "rows"] + PROGRAMS[::6]
 
@@ -73,31 +89,150 @@ def test_suppressions_are_in_the_trace(recorded: Path) -> None:
 def test_the_timeline(recorded: Path) -> None:
     timeline = Timeline.of(str(recorded))
     events = timeline.events()["traceEvents"]
-    tracks = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
-    assert {"the host", "the null stream"} < tracks and len(tracks) == 4
-    slices = {event["ts"]: event for event in events if event["ph"] == "X"}
-    marked = [event for event in slices.values() if event["cat"] == "hazard"]
-    assert [event["name"] for event in marked] == ["fill", "copy"]
-    starts = {event["id"]: event for event in events if event["ph"] == "s"}
-    ends = {event["id"]: event for event in events if event["ph"] == "f"}
-    assert starts.keys() == ends.keys()
-    for number, start in starts.items():
-        assert (
-            start["ts"] < ends[number]["ts"]
-            and start["ts"] - 1 in slices
-            and ends[number]["ts"] - 1 in slices
-        )
-    missing_edges = [number for number, start in starts.items() if start["name"] == "missing edge"]
-    assert len(missing_edges) == 1
+    names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"the host", "the null stream"} < set(names.values())
+    assert len(set(names.values())) == len(names) == 4
+    slices = [event for event in events if event["ph"] == "X"]
+    assert all(names[event["tid"]] and event["dur"] > 0 for event in slices)
+    marked = [event for event in slices if event["cat"] == "hazard"]
+    assert [event["name"] for event in marked] == ["SS101: fill", "SS101: copy"]
+    assert marked[0]["tid"] != marked[1]["tid"]
+    begin, end = (next(event for event in events if event["ph"] == phase) for phase in "be")
+    assert begin["name"] == "SS101 unordered-read" and begin["id2"] == end["id2"]
+    assert (begin["ts"], end["ts"]) == (marked[0]["ts"], marked[1]["ts"] + marked[1]["dur"])
     json.dumps(events)
 
 
+def test_the_flows_bind_to_slices(recorded: Path) -> None:
+    """A flow belongs to the slice of its track that is open at its time (the format's binding point "e")."""
+    events = Timeline.of(str(recorded)).events()["traceEvents"]
+
+    def enclosing(flow: dict[str, Any]) -> str:
+        (name,) = [
+            event["name"]
+            for event in events
+            if event["ph"] == "X" and event["tid"] == flow["tid"]
+            if event["ts"] <= flow["ts"] <= event["ts"] + event["dur"]
+        ]
+        return str(name)
+
+    starts = {event["id"]: event for event in events if event["ph"] == "s"}
+    ends = {event["id"]: event for event in events if event["ph"] == "f"}
+    assert starts.keys() == ends.keys() and starts
+    assert all(starts[number]["ts"] < ends[number]["ts"] for number in starts)
+    pairs = {(enclosing(starts[number]), enclosing(ends[number])) for number in starts}
+    assert ("record", "wait") in pairs and ("copy", "synchronize device") in pairs
+    assert not any(start.startswith("SS101") and end.startswith("SS101") for start, end in pairs)
+
+
+STREAMS = [Stream(key=key, name="s") for key in ("a", "b")]
+X: Use = Use(Region(0, 0, 64))
+
+
+@pytest.mark.parametrize(
+    ("operations", "edges"),
+    [
+        ([*STREAMS, Record(event=1, stream="a"), Wait(stream="b", event=1)], [("s record", "s (2) wait")]),
+        ([*STREAMS, Wait(stream="b", event=1)], []),
+        (
+            [
+                *STREAMS,
+                Access(stream="a", operation="fill", writes=(X,)),
+                SynchronizeStream(stream="a"),
+                SynchronizeStream(stream="b"),
+            ],
+            [("s fill", "the host synchronize")],
+        ),
+        (
+            [
+                *STREAMS,
+                Stream(key="c", device=1, name="s"),
+                Access(stream="a", operation="fill", writes=(X,)),
+                Access(stream="c", operation="fill", writes=(Use(Region(1, 0, 64)),)),
+                SynchronizeDevice(device=1),
+            ],
+            [("s (3) fill", "the host synchronize device")],
+        ),
+        (
+            [
+                Stream(key="n", kind="legacy", name="null"),
+                Stream(key="a", kind="blocking", name="a"),
+                Stream(key="b", name="b"),
+                *(
+                    Access(stream=key, operation="fill", writes=(X,))
+                    for key in ("a", "a", "n", "n", "b", "a")
+                ),
+            ],
+            [("a fill", "null fill"), ("null fill", "a fill")],
+        ),
+        (
+            [
+                *STREAMS,
+                Record(event=1, stream="a"),
+                CompletedEvent(event=1, host=7),
+                HostEdge(source=7, target="lock"),
+                HostEdge(source="lock", target=8),
+                HostAccess(operation="index", reads=(Use(Region("host", 0, 8)),), host=8),
+            ],
+            [
+                ("s record", "the host (thread 7) query: done"),
+                ("the host (thread 7) query: done", "the host (thread 8) index"),
+            ],
+        ),
+    ],
+    ids=["event", "never recorded", "stream", "device", "legacy barrier", "threads"],
+)
+def test_lanes_and_edges(tmp_path: Path, operations: list[Operation], edges: list[tuple[str, str]]) -> None:
+    path = tmp_path / "trace.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        trace = Trace(file, threads=True)
+        for operation in operations:
+            trace.write(operation)
+    timeline = Timeline.of(str(path))
+    shown = [f"{timeline.lanes[step.lane].label} {step.name}" for step in timeline.steps]
+    assert [(shown[source], shown[target]) for source, target in timeline.edges] == edges
+
+
 def test_the_page(recorded: Path) -> None:
-    page = Timeline.of(str(recorded)).page()
-    assert "no edge" in page and page.count('class="first"') == page.count('class="second"') == 1
-    assert "http" not in page.replace("http://www.w3.org", "") and "{{" not in page
+    timeline = Timeline.of(str(recorded))
+    text = page(timeline)
+    begin = text.index("<svg style")
+    picture = ElementTree.fromstring(text[begin : text.index("</svg>", begin) + len("</svg>")])
+    said = [element.text for element in picture.iter("text")]
+    lanes = [element.text for element in picture.iter("text") if element.get("class") == "lane"]
+    assert len(lanes) == 3 and lanes[0] == "the host"
+    assert [element.get("class") for element in picture.iter("path")] == ["gap"]
+    assert "no edge" in said and "fill" in said and "copy" in said
+    assert text.count('<g class="first">') == text.count('<g class="second">') == 1
+    assert text.count('<span class="here">') == 2 and "http" not in text and "{{" not in text
     with pytest.raises(LookupError, match="only 1"):
-        Timeline.of(str(recorded)).page(2)
+        page(timeline, 2)
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("programs/async_pool_reuse_racy", ("allocate", "no edge")),
+        ("programs/batch_list_cleared_latent", ("still to come", "no edge")),
+        ("programs/async_checkpoint_read_too_early", ("the host", "no edge")),
+        ("programs/graph_scratch_by_a_helper_temporary", ("launch", "same memory")),
+        ("rows/gp02_null_kernel_while_blocking_captures", ("capture begins", "Here:")),
+        ("programs/pipeline_three_stage_wrong_event", ('class="edge cited"', "no edge")),
+    ],
+    ids=["reuse", "latent", "host", "captured", "violation", "ineffective wait"],
+)
+def test_a_page_of_each_kind(
+    cp: Any, hooks: None, tmp_path: Path, program: str, expected: tuple[str, ...]
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    with (
+        trace.open("w", encoding="utf-8") as file,
+        contextlib.redirect_stdout(io.StringIO()),
+        streamsafe.sanitize("collect", trace=file),
+    ):
+        load(FIXTURES / f"{program}.py").main()
+    text = page(Timeline.of(str(trace)))
+    assert [part for part in expected if part not in text] == []
 
 
 @pytest.mark.parametrize(

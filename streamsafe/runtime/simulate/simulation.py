@@ -58,11 +58,14 @@ class Summary:
     scalars_filled: dict[str, int]
 
     def __str__(self) -> str:
-        lines = [
-            f"simulated CUDA runtime: {sum(self.kernels.values())} kernel launches; kernels do not compute",
-            f"{self.arrays_filled} of {self.arrays_copied_back} arrays copied back hold 0 where a kernel would have "
-            "written",
-        ]
+        launches = sum(self.kernels.values())
+        plural = "" if launches == 1 else "es"
+        lines = [f"simulated CUDA runtime: {launches} kernel launch{plural}; kernels do not compute"]
+        if self.arrays_copied_back:
+            lines.append(
+                f"{self.arrays_filled} of {self.arrays_copied_back} arrays copied back hold 0 where a kernel would "
+                "have written"
+            )
         lines += [f"  {place}: {count}" for place, count in sorted(self.filled_at.items())]
         if self.scalars_filled:
             lines.append(
