@@ -12,7 +12,7 @@ from typing import Literal
 
 from streamsafe.order import edges
 from streamsafe.order.capture import Capture, CaptureMode, Graph, Subject
-from streamsafe.order.clocks import Carrier, Event, Recorded, Timeline, Wait, obey
+from streamsafe.order.clocks import Carrier, Event, Recorded, Timeline, Wait, obey, of_values
 from streamsafe.order.engine import Engine, Veto
 from streamsafe.order.explain import Render
 from streamsafe.order.hazard import Conflict
@@ -103,8 +103,11 @@ class Checker(Engine):
         capture = timeline.capture
         if capture is None:
             # edges.record, without launch edges that teach nothing
-            self._launch(timeline, self._host_of(host))
-            cell.learn(timeline.snapshot())
+            line = self._host_of(host) if self._threads else self._host
+            if timeline.kind != "non-blocking" or timeline.clock.get(line.id, 0) < line.count:
+                self._launch(timeline, line)
+            timeline.shown = True
+            cell.clock = timeline.clock
             cell.stamp(timeline, self._sequence, site)
         elif external:
             capture.graph.records.append(cell)
@@ -136,9 +139,13 @@ class Checker(Engine):
         captured = cell.capture if cell.capture is not None and cell.capture in self._captures else None
         if capture is None and captured is None:
             if cell.capture is None:
-                # edges.wait, without launch edges that teach nothing
-                self._launch(timeline, self._host_of(host))
-                timeline.learn(cell.snapshot())
+                # edges.wait, without edges that teach nothing
+                line = self._host_of(host) if self._threads else self._host
+                if timeline.kind != "non-blocking" or timeline.clock.get(line.id, 0) < line.count:
+                    self._launch(timeline, line)
+                last = cell.record
+                if last is not None and not timeline.knows(last.source, last.covered):
+                    timeline.learn(cell.snapshot())
                 self._log(timeline, cell, site)
             return []
         if capture is not None and external:
@@ -252,7 +259,7 @@ class Checker(Engine):
                 So one call just before the enqueue both checks and commits.
         """
         timeline = self._streams[stream]
-        line = self._host if not self._threads else self._host_of(host)
+        line = self._host_of(host) if self._threads else self._host
         if timeline.capture is not None:
             return self._capture(timeline, timeline.capture, reads, writes, operation, site)
         return self._enqueue(timeline, line, reads, writes, operation, site, veto)
@@ -318,9 +325,9 @@ class Checker(Engine):
         site: object = None,
         name: str = "",
         fresh: bool = False,
-    ) -> None:
-        """A block is handed out. This touches nothing; what its earlier owners left unordered is kept for the first
-        access that is not ordered after it.
+    ) -> Block:
+        """A block is handed out, and returned. This touches nothing; what its earlier owners left unordered is kept
+        for the first access that is not ordered after it.
 
         Args:
             space, start, size: where; size in bytes.
@@ -329,11 +336,12 @@ class Checker(Engine):
             owner: whose pool.
             fresh: new from the driver (owner ``driver`` always is): earlier uses of the addresses are forgotten.
         """
-        if size <= 0:
-            return
         line = self._host_of(host)
         timeline = line if stream is None else self._streams[stream]
         block = Block(space, start, start + size, owner, timeline, name, site)
+        if size <= 0:
+            block.freed = True
+            return block
         if timeline.capture is not None:
             block.graph = timeline.capture.graph
         if fresh or owner == "driver":
@@ -344,6 +352,7 @@ class Checker(Engine):
             inner = capture.program
             taken = inner._streams.get(stream)
             begin_life(inner._shadows[space], block, partial(inner._inside_order, taken))
+        return block
 
     def _inside_order(self, taken: Timeline | None) -> Callable[[Partial], bool]:
         """For a capture's program: what comes before what ``taken`` does next; nothing does when it is not captured."""
@@ -358,7 +367,7 @@ class Checker(Engine):
         block.freed_site = site
         if block.owner == "driver":
             self.release_block(space, start, block.stop - start)
-        else:
+        elif block.recorded:
             end_life(self._shadows[space], block)
 
     def record_stream(self, start: int, stream: Hashable, *, space: Space | None = None) -> None:
@@ -431,6 +440,16 @@ class Checker(Engine):
         """Whether what is enqueued on the stream is captured."""
         return self._streams[stream].capture is not None
 
+    def recorded(self, event: Hashable) -> bool:
+        """Whether the event holds a record, captured or not."""
+        cell = self._events.get(event)
+        return cell is not None and cell.record is not None
+
+    def captured(self, event: Hashable) -> bool:
+        """Whether the event's last record was captured."""
+        cell = self._events.get(event)
+        return cell is not None and cell.capture is not None
+
     def waited(self, event: Hashable, host: Hashable = None) -> bool:
         """Whether the host comes after the event's last record; false when it was never recorded."""
         cell = self._events.get(event)
@@ -492,8 +511,9 @@ class Checker(Engine):
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _log(self, line: Timeline, event: Event, site: object) -> None:
-        whom = "an event" if event.record is None else event.record.source.name
-        line.log.append(Wait(whom, event, event.record, event.replaced, None, self._sequence, site))
+        last = event.record
+        whom = "an event" if last is None else last.source.name
+        line.log.append(of_values(Wait, (whom, event, last, event.replaced, None, self._sequence, site)))
 
     def _log_stream(self, line: Timeline, source: Timeline, site: object) -> None:
         now = self._sequence

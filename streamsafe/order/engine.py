@@ -118,7 +118,7 @@ class Engine:
             obey(edges.launch(timeline, line, self._devices))
         sequence = self._sequence + 1
         shadows = self._shadows
-        touched: list[Cell] = []
+        reading: list[Cell] = []
         for use in reads:
             space, start, stop, _, strides, _ = use[0]
             cell = shadows[space].cells.get(start)
@@ -130,14 +130,12 @@ class Engine:
                 or not use[3]
             ):
                 return self._access(timeline, line, reads, writes, operation, site, veto, before)
-            last = cell.read or cell.write
-            if (
-                last is not None
-                and last.timeline is not timeline
-                and not cell.admits(timeline, "reads", line.clock, sequence)
-            ):
-                return self._access(timeline, line, reads, writes, operation, site, veto, before)
-            touched.append(cell)
+            last = cell.write
+            if last is not None and last.timeline is not timeline:
+                if not last.precedes(timeline, line.clock, sequence):
+                    return self._access(timeline, line, reads, writes, operation, site, veto, before)
+            reading.append(cell)
+        writing: list[Cell] = []
         for use in writes:
             space, start, stop, _, strides, _ = use[0]
             cell = shadows[space].cells.get(start)
@@ -145,31 +143,25 @@ class Engine:
                 cell is None
                 or strides is not None
                 or cell.stop != stop
-                or cell.partial is not None
                 or not use[3]
+                or not cell.admits(timeline, "writes", line.clock, sequence)
             ):
                 return self._access(timeline, line, reads, writes, operation, site, veto, before)
-            if cell.shared_with(timeline) and not cell.admits(timeline, "writes", line.clock, sequence):
-                return self._access(timeline, line, reads, writes, operation, site, veto, before)
-            touched.append(cell)
-        self._sequence = sequence
+            writing.append(cell)
+        self._sequence = timeline.last = sequence
         if timeline.shown:
             timeline.count += 1
             timeline.shown = False
-        timeline.last = sequence
         record = Record(timeline, timeline.count, operation, site, sequence)
-        reading = len(reads)
-        for cell in touched:
-            if reading > 0:
-                reading -= 1
-                last = cell.read
-                if last is None or last.timeline is timeline:
-                    cell.read = record
-                else:
-                    cell.commit_read(record)
+        for cell in reading:
+            last = cell.read
+            if last is None or last.timeline is timeline:
+                cell.read = record
             else:
-                cell.write = record
-                cell.read = cell.readers = None
+                cell.commit_read(record)
+        for cell in writing:
+            cell.write = record
+            cell.read = cell.readers = None
         return []
 
     def _access(

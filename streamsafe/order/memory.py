@@ -79,6 +79,17 @@ class Record:
         self.sequence = sequence
         self.graph: Graph | None = None
 
+    def precedes(self, timeline: Timeline, host: Clock, sequence: int) -> bool:
+        """Whether another timeline comes after it. If so notes there whom it needed, unless ``host`` had waited."""
+        own = self.timeline
+        name, count = own.id, self.count
+        known = timeline.clock
+        if known.get(name, 0) < count:
+            return False
+        if known is host or host.get(name, 0) < count:
+            timeline.served[name] = sequence
+        return True
+
 
 class Partial(NamedTuple):
     """An access that does not simply cover its cell: strided, of unknown direction, or by the block's earlier owner.
@@ -154,15 +165,6 @@ class Cell:
         if self.partial:
             yield from self.partial
 
-    def shared_with(self, timeline: Timeline) -> bool:
-        """Whether it may remember anybody else's operation on all of it."""
-        write, read = self.write, self.read
-        return (
-            (write is not None and write.timeline is not timeline)
-            or (read is not None and read.timeline is not timeline)
-            or self.readers is not None
-        )
-
     def against(self, mode: Mode) -> Iterator[Record]:
         """The operations on all of it that one that reads, or writes, must come after."""
         if self.write is not None:
@@ -199,15 +201,18 @@ class Cell:
         """
         if self.partial is not None:
             return False
-        known = timeline.clock
-        for last in self.against(mode):
-            other = last.timeline
-            if other is not timeline:
-                if known.get(other.id, 0) < last.count:
-                    return False
-                if known is host or host.get(other.id, 0) < last.count:
-                    timeline.served[other.id] = sequence
-        return True
+        last = self.write
+        if last is not None and last.timeline is not timeline and not last.precedes(timeline, host, sequence):
+            return False
+        if mode == "reads":
+            return True
+        last = self.read
+        if last is not None and last.timeline is not timeline and not last.precedes(timeline, host, sequence):
+            return False
+        return self.readers is None or all(
+            last.timeline is timeline or last.precedes(timeline, host, sequence)
+            for last in self.readers.values()
+        )
 
     def examine(
         self, timeline: Timeline, use: Use, mode: Mode, view: View | None, found: list[Found]
@@ -347,6 +352,11 @@ class Shadow:
 
     def inside(self, start: int, stop: int) -> list[Cell]:
         """The cells in ``[start, stop)``, cut at both ends; gaps stay gaps."""
+        cell = self.cells.get(start)
+        if cell is not None and cell.stop <= stop:
+            after = bisect_right(self.starts, start)
+            if after == len(self.starts) or self.starts[after] >= stop:
+                return [cell]
         self.cut(start)
         self.cut(stop)
         return self.overlapping(start, stop)

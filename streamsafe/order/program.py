@@ -38,7 +38,7 @@ class Operation:
             return result.conflicts
         if isinstance(result, Conflict):
             return [result]
-        return result or []
+        return result if isinstance(result, list) else []
 
     def arguments(self) -> dict[str, Any]:
         """The fields by name."""

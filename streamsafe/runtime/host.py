@@ -8,10 +8,9 @@ unseen: C code that takes the buffer or the address (``memoryview``, ``ctypes``,
 from __future__ import annotations
 
 import ctypes
-import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from functools import wraps
-from typing import Any, NamedTuple
+from functools import lru_cache, wraps
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy
 
@@ -325,13 +324,22 @@ def _converter(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def convert(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        if current.monitor is None or not args or type(args[0]) not in (PinnedArray, list, tuple):
+        if current.monitor is None or not args:
             return result
-        found = list(_found(args[0]))
+        given = args[0]
+        if type(given) is PinnedArray:
+            base = result.base
+            if base is not None and (
+                base is given or base is given.base or numpy.may_share_memory(result, given)
+            ):
+                return watched(result)
+            found = [given]
+        elif type(given) in (list, tuple):
+            found = list(_found(given))
+        else:
+            return result
         if not found:
             return result
-        if isinstance(args[0], PinnedArray) and numpy.may_share_memory(result, args[0]):
-            return watched(result)
         _tell(found, [], original.__name__)
         return result
 
@@ -348,11 +356,14 @@ def install(patches: Patches) -> None:
 
 
 class _Print(NamedTuple):
-    queue: Hashable
-    address: int
-    size: int
-    value: int
+    """What a copy is going to read: the sampled bytes when it was enqueued, and where that was."""
 
+    value: bytes
+    site: sites.Site
+
+
+_Source: TypeAlias = "tuple[Hashable, int, int]"
+"""The copy's timeline, its source's address and size."""
 
 _SAMPLE = 1024
 _LIMIT = 256
@@ -362,55 +373,60 @@ class Fingerprints:
     """Samples of copies' sources: one that changed before the host waited for the copy was overwritten (likely).
 
     Attributes:
-        pending: the prints, and where the first copy of each was made.
+        pending: the prints of each source, one for each content it had.
     """
 
     def __init__(self) -> None:
-        self.pending: dict[_Print, sites.Site] = {}
+        self.pending: dict[_Source, list[_Print]] = {}
 
     def watch(self, monitor: Monitor, queue: Hashable, address: int, size: int) -> None:
         """A copy from plain pinned memory was enqueued: takes its print."""
-        taken = _Print(queue, address, size, _fingerprint(address, size))
+        value = b"".join(_samples(address, size))
         with monitor.lock:
-            if taken not in self.pending and len(self.pending) < _LIMIT:
-                self.pending[taken] = sites.capture(4)
+            taken = self.pending.get((queue, address, size))
+            if taken is None:
+                if len(self.pending) < _LIMIT:
+                    self.pending[queue, address, size] = [_Print(value, sites.capture(5))]
+            elif all(each.value != value for each in taken) and len(taken) < _LIMIT:
+                taken.append(_Print(value, sites.capture(5)))
 
     def check(self, monitor: Monitor) -> None:
         """The host has waited for something: looks again at the sources of copies that are now complete."""
-        for taken, site in list(self.pending.items()):
-            use = ((HOST, taken.address, taken.address + taken.size, None, None, 1), "", None, True)
+        for (queue, address, size), taken in list(self.pending.items()):
+            use = ((HOST, address, address + size, None, None, 1), "", None, True)
             if monitor.checker.check_host_access((), [use], operation="check", host=monitor.thread):  # type: ignore[list-item]
                 continue
-            del self.pending[taken]
-            if _fingerprint(taken.address, taken.size) != taken.value:
-                _overwritten(monitor, taken, site)
+            del self.pending[queue, address, size]
+            value = b"".join(_samples(address, size))
+            for each in taken:
+                if each.value != value:
+                    _overwritten(monitor, address, size, each.site)
 
     def forget(self, start: int, stop: int) -> None:
         """The memory goes back to its pool, or a write to it was seen: its contents may change."""
-        gone = [
-            taken for taken in self.pending if taken.address < stop and start < taken.address + taken.size
-        ]
-        for taken in gone:
-            del self.pending[taken]
+        if self.pending:
+            gone = [key for key in self.pending if key[1] < stop and start < key[1] + key[2]]
+            for key in gone:
+                del self.pending[key]
 
 
-def _fingerprint(address: int, size: int) -> int:
+@lru_cache(maxsize=_LIMIT)
+def _samples(address: int, size: int) -> tuple[memoryview, ...]:
+    """Where a print looks. They keep no memory alive: one looks there only while the memory is pinned."""
+    whole = memoryview((ctypes.c_char * size).from_address(address)).cast("B")
     if size <= 3 * _SAMPLE:
-        return zlib.crc32(ctypes.string_at(address, size))
-    value = 0
-    for offset in (0, size // 2, size - _SAMPLE):
-        value = zlib.crc32(ctypes.string_at(address + offset, _SAMPLE), value)
-    return value
+        return (whole,)
+    return tuple(whole[offset : offset + _SAMPLE] for offset in (0, size // 2, size - _SAMPLE))
 
 
-def _overwritten(monitor: Monitor, taken: _Print, site: sites.Site) -> None:
+def _overwritten(monitor: Monitor, address: int, size: int, site: sites.Site) -> None:
     stack = sites.frames(site)
     first = Access("copy from host", "the copy's stream", "reads", stack=stack)
     second = Access("a write by the host", "the host", "writes", stack=stack)
     conflict = Conflict(
         second=second,
         first=first,
-        memory=Memory("the pinned source", "pinned", start=taken.address, stop=taken.address + taken.size),
+        memory=Memory("the pinned source", "pinned", start=address, stop=address + size),
         facts=Facts(host="writes"),
         missing=Missing("the copy's stream", "the host", "stream.synchronize()"),
         confidence="likely",

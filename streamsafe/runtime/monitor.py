@@ -16,6 +16,7 @@ from typing import Any
 from streamsafe.order.checker import Checker, Graph, Kind, Owner
 from streamsafe.order.hazard import Access, Conflict, Facts, Hazard, Memory, Note
 from streamsafe.order.memory import Space, Use
+from streamsafe.order.pools import Block
 from streamsafe.runtime import names, sites
 from streamsafe.runtime.replay import BY_HOST, FOUND, IMPORTED, SUPPRESSED, interop, places, written
 from streamsafe.runtime.session import Session, StreamHazardError, coded, refined
@@ -68,6 +69,8 @@ class Monitor:
         deferred: whether a hazard waits to be raised.
         delay: places whose operations are delayed, and what delays them.
         imported: memory that came in with no handshake while something was pending on it.
+        freed: takes a block whose last reference is gone. Safe in a finalizer: the engine hears of it at
+            the next operation.
         one_device: whether a raw handle alone names a timeline; ``by_handle`` has them then.
 
     Args:
@@ -98,12 +101,10 @@ class Monitor:
         self.one_device = False
         self.by_handle: dict[int, Hashable] = {}
         self._streams: dict[tuple[int, int], Hashable] = {}
-        self._released: deque[tuple[Space, int, int]] = deque()
-        self._owners: dict[tuple[Space, int], int] = {}
-        self._serials = itertools.count(1)
+        self._released: deque[Block] = deque()
+        self.freed = self._released.append
         self._verdict = _Verdict(self)
         self._access = self.checker.access
-        self._finishing = False
 
     # -- timelines ---------------------------------------------------------------------------------------------------
 
@@ -164,6 +165,7 @@ class Monitor:
         *,
         may_raise: bool = True,
         by_host: bool = False,
+        above: int = 3,
     ) -> None:
         """An operation is about to be enqueued.
 
@@ -173,6 +175,7 @@ class Monitor:
             operation: as the user calls it.
             may_raise: false where an exception would be lost; the hazard is raised later.
             by_host: it is a host function's doing, on its stream's timeline.
+            above: how many frames up the user's line may be: more when that many hooks are known to lie between.
 
         Raises:
             StreamHazardError: it completes a hazard, and the innermost session raises.
@@ -193,7 +196,7 @@ class Monitor:
                 writes,  # type: ignore[arg-type]
                 operation=operation,
                 host=local.queue if self.threads else None,
-                site=sites.capture(2),
+                site=sites.capture(above),
                 veto=verdict,
             )
             hazard = verdict.take() if conflicts else None
@@ -230,7 +233,7 @@ class Monitor:
             raise StreamHazardError(hazard)
 
     def order(
-        self, verb: Callable[..., list[Conflict] | None], *arguments: Hashable, may_raise: bool = True
+        self, verb: Callable[..., list[Conflict] | None], subject: Hashable, other: Hashable = None
     ) -> None:
         """A record, wait or synchronize: ``verb`` is the engine's; its conflicts are illegal uses in a capture.
 
@@ -240,11 +243,15 @@ class Monitor:
         with self.lock:
             if self._released:
                 self.drain()
-            if self.deferred and may_raise:
+            if self.deferred:
                 self._raise_deferred()
-            conflicts = verb(*arguments, host=local.queue if self.threads else None, site=sites.capture(2))
+            host = local.queue if self.threads else None
+            if other is None:
+                conflicts = verb(subject, host=host, site=sites.capture(3))
+            else:
+                conflicts = verb(subject, other, host=host, site=sites.capture(3))
         if conflicts:
-            self.report(conflicts, may_raise=may_raise)
+            self.report(conflicts)
 
     def replay(self, graph: Graph, stream: Hashable) -> None:
         """A captured graph is launched.
@@ -268,18 +275,16 @@ class Monitor:
 
     def allocate(
         self, space: Space, start: int, size: int, *, stream: Hashable, owner: Owner, fresh: bool = False
-    ) -> int:
-        """A block is handed out; returns its serial number, to be given to :meth:`freed`."""
-        serial = next(self._serials)
+    ) -> Block:
+        """A block is handed out; it is to be given to :attr:`freed`."""
         with self.lock:
             if self._released:
                 self.drain()
             if self.imported:
                 end = start + size
                 self.imported = [kept for kept in self.imported if not (kept[1] < end and start < kept[2])]
-            self._owners[space, start] = serial
-            site = sites.capture(2)
-            self.checker.allocate(
+            site = sites.capture(4)
+            return self.checker.allocate(
                 space,
                 start,
                 size,
@@ -289,21 +294,14 @@ class Monitor:
                 name=sites.name_of(site),
                 fresh=fresh,
             )
-        return serial
-
-    def freed(self, space: Space, start: int, serial: int) -> None:
-        """The last reference to a block is gone. Safe in a finalizer: the engine hears of it at the next operation."""
-        if not self._finishing:
-            self._released.append((space, start, serial))
 
     def drain(self) -> None:
         """Tells the engine of the blocks that were freed."""
         released = self._released
         while released:
-            space, start, serial = released.popleft()
-            if self._owners.get((space, start)) == serial:
-                del self._owners[space, start]
-                self.checker.free(space, start)
+            block = released.popleft()
+            if not block.freed:
+                self.checker.free(block.space, block.start)
 
     # -- verdicts ----------------------------------------------------------------------------------------------------
 
@@ -380,7 +378,6 @@ class Monitor:
         """The program ends: what was freed while a use was unordered is latent."""
         with self.lock:
             self.drain()
-            self._finishing = True
             conflicts = self.checker.finish()
         self.judge(conflicts, False)
 

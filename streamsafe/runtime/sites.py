@@ -15,9 +15,6 @@ from streamsafe.order.hazard import Frame
 Site: TypeAlias = tuple[CodeType | int, ...]
 """Code object, instruction offset, code object, instruction offset, ..., innermost first."""
 
-DEPTH = 4
-"""Frames kept per operation: the user's line and the callers that led to it."""
-
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TOOLS = ("cupy", "cupyx", "cupy_backends", "numpy", "contextlib", "threading", "_pytest", "pluggy", "runpy")
 
@@ -55,26 +52,39 @@ _ROOTS = tuple(
 
 
 def capture(skip: int = 1) -> Site:
-    """The stack above the caller: the first frame outside the libraries and up to ``DEPTH`` - 1 of its callers."""
-    frame: FrameType | None = sys._getframe(skip)
+    """The stack above the caller: the first frame outside the libraries, from ``skip`` frames up, and three callers."""
+    try:
+        frame: FrameType | None = sys._getframe(skip)
+    except ValueError:  # the user's line is the outermost one
+        frame = sys._getframe(1)
     known = _inside
     while frame is not None:
         code = frame.f_code
-        filename = code.co_filename
-        if known[filename] if filename in known else internal(code):
-            frame = frame.f_back
-            continue
-        break
+        inside = known.get(code.co_filename)
+        if not (internal(code) if inside is None else inside):
+            break
+        frame = frame.f_back
     if frame is None:
         return ()
-    site: list[CodeType | int] = [frame.f_code, frame.f_lasti]
-    for _ in range(DEPTH - 1):
-        frame = frame.f_back
-        if frame is None:
-            break
-        site.append(frame.f_code)
-        site.append(frame.f_lasti)
-    return tuple(site)
+    second = frame.f_back
+    if second is None:
+        return (code, frame.f_lasti)
+    third = second.f_back
+    if third is None:
+        return (code, frame.f_lasti, second.f_code, second.f_lasti)
+    fourth = third.f_back
+    if fourth is None:
+        return (code, frame.f_lasti, second.f_code, second.f_lasti, third.f_code, third.f_lasti)
+    return (
+        code,
+        frame.f_lasti,
+        second.f_code,
+        second.f_lasti,
+        third.f_code,
+        third.f_lasti,
+        fourth.f_code,
+        fourth.f_lasti,
+    )
 
 
 def frames(site: Site | None) -> tuple[Frame, ...]:

@@ -89,7 +89,8 @@ class TracedFunction(Function):
                 writes.append(touch)
         if monitor.delay is not None:
             delayed(monitor, stream)
-        monitor.access(timeline(monitor, stream), reads, writes, self.operation, may_raise=not self.silent)
+        queue = timeline(monitor, stream)
+        monitor.access(queue, reads, writes, self.operation, may_raise=not self.silent, above=4)
 
     def __call__(
         self,

@@ -16,6 +16,7 @@ import cupy.cuda.memory as memory_module
 from cupy.cuda.memory import MemoryPointer, PooledMemory
 from cupy.cuda.pinned_memory import is_memory_pinned
 
+from streamsafe.order.pools import Block
 from streamsafe.runtime.cupy import pinned, uses
 from streamsafe.runtime.cupy.perturb import delayed
 from streamsafe.runtime.cupy.state import plain_pointer, state, timeline, timeline_of_handle
@@ -46,17 +47,15 @@ IN_CAPTURE = (
 class Owner:
     """Dies with a block: what CuPy's pool holds on to for as long as anything points into the block."""
 
-    __slots__ = ("monitor", "serial", "space", "start")
+    __slots__ = ("block", "freed")
 
-    def __init__(self, monitor: Monitor, space: Any, start: int, serial: int) -> None:
-        self.monitor = monitor
-        self.space = space
-        self.start = start
-        self.serial = serial
+    def __init__(self, monitor: Monitor, block: Block) -> None:
+        self.freed = monitor.freed
+        self.block = block
 
     def __del__(self) -> None:
-        self.monitor.freed(self.space, self.start, self.serial)
-        _blocks.pop(self.start, None)
+        self.freed(self.block)
+        _blocks.pop(self.block.start, None)
 
 
 _blocks: dict[int, tuple[int, int]] = {}
@@ -65,6 +64,9 @@ _blocks: dict[int, tuple[int, int]] = {}
 
 def block_at(address: int) -> tuple[int, int, int] | None:
     """(device, start, size) of the block handed out in this session that holds an address."""
+    found = _blocks.get(address)
+    if found is not None:
+        return found[1], address, found[0]
     starts = sorted(_blocks)
     index = bisect_right(starts, address) - 1
     if index < 0:
@@ -74,22 +76,27 @@ def block_at(address: int) -> tuple[int, int, int] | None:
     return (device, start, size) if address < start + size else None
 
 
-_raw: dict[int, tuple[Any, int]] = {}
-"""Address -> (device, serial) of blocks that the program asked the runtime for itself."""
+def begin() -> None:
+    """Nothing is known of memory that the program got from the runtime before."""
+    _raw.clear()
+
+
+_raw: dict[int, Block] = {}
+"""Blocks that the program asked the runtime for itself, by address."""
 
 
 def remember(monitor: Monitor, start: int, size: int, device: int, *, owner: Any, stream: Hashable) -> None:
     """The program got memory straight from the runtime."""
-    _raw[start] = (device, monitor.allocate(device, start, size, stream=stream, owner=owner))
+    _raw[start] = monitor.allocate(device, start, size, stream=stream, owner=owner)
     _blocks[start] = (size, device)
 
 
 def forget(monitor: Monitor, start: int) -> None:
     """The program gave memory back to the runtime."""
-    found = _raw.pop(start, None)
+    block = _raw.pop(start, None)
     _blocks.pop(start, None)
-    if found is not None:
-        monitor.freed(found[0], start, found[1])
+    if block is not None:
+        monitor.freed(block)
 
 
 def _address(memory: Any) -> int:
@@ -117,7 +124,7 @@ def refuse_in_capture(monitor: Monitor, queue: Hashable, operation: str) -> None
     Raises:
         StreamHazardError: the stream is capturing.
     """
-    if monitor.checker.capturing(queue):
+    if monitor.capturing and monitor.checker.capturing(queue):
         from streamsafe.runtime import sites
 
         conflict = monitor.checker.capture_violation(
@@ -135,7 +142,7 @@ def host_to_device(
     queue = timeline(monitor, stream)
     refuse_in_capture(monitor, queue, operation)
     touched = pinned.region(monitor, source, size)
-    monitor.access(queue, [touched] if touched else (), [target], operation)
+    monitor.access(queue, [touched] if touched else (), [target], operation, above=4)
     if touched:
         pinned.source(monitor, queue, source, size)
 
@@ -153,7 +160,7 @@ def device_to_host(
     queue = timeline(monitor, stream)
     refuse_in_capture(monitor, queue, operation)
     touched = pinned.region(monitor, target, size)
-    monitor.access(queue, [source], [touched] if touched else (), operation)
+    monitor.access(queue, [source], [touched] if touched else (), operation, above=4)
     if touched:
         fingerprints.forget(target, target + size)
         return None
@@ -307,14 +314,14 @@ def _hand_out(monitor: Monitor, memory: Any, start: int, size: int) -> Owner | N
     device = memory.device_id
     kind = type(memory)
     size = memory.size or size
-    serial = monitor.allocate(
+    block = monitor.allocate(
         device,
         start,
         size,
         stream=timeline(monitor),
         owner="driver" if kind is memory_module.Memory else "cupy",
     )
-    owner = Owner(monitor, device, start, serial)
+    owner = Owner(monitor, block)
     _blocks[start] = (size, device)
     if kind is PooledMemory:
         memory.__dict__["_streamsafe"] = owner

@@ -12,6 +12,7 @@ import numpy
 from cupy.cuda.pinned_memory import PinnedMemoryPointer
 
 from streamsafe.order.memory import HOST
+from streamsafe.order.pools import Block
 from streamsafe.runtime import host
 from streamsafe.runtime.cupy import uses
 from streamsafe.runtime.cupy.state import called_here, state
@@ -49,18 +50,18 @@ _blocks = _Blocks()
 class Owner:
     """Dies with a pinned block."""
 
-    __slots__ = ("__weakref__", "monitor", "serial", "start")
+    __slots__ = ("__weakref__", "block", "freed")
 
-    def __init__(self, monitor: Monitor, start: int, serial: int) -> None:
-        self.monitor = monitor
-        self.start = start
-        self.serial = serial
+    def __init__(self, monitor: Monitor, block: Block) -> None:
+        self.freed = monitor.freed
+        self.block = block
 
     def __del__(self) -> None:
-        self.monitor.freed(HOST, self.start, self.serial)
-        size = _blocks.sizes.get(self.start, 0)
-        _blocks.discard(self.start)
-        host.fingerprints.forget(self.start, self.start + size)
+        self.freed(self.block)
+        start = self.block.start
+        size = _blocks.sizes.get(start, 0)
+        _blocks.discard(start)
+        host.fingerprints.forget(start, start + size)
 
 
 class TracedPinnedPointer(PinnedMemoryPointer):
@@ -83,19 +84,20 @@ def holds(address: int) -> bool:
 
 def register(monitor: Monitor, start: int, size: int) -> None:
     """The program pinned memory itself."""
-    _serials[start] = monitor.allocate(HOST, start, size, stream=None, owner="pinned")
+    _pinned[start] = monitor.allocate(HOST, start, size, stream=None, owner="pinned")
     _blocks.add(start, size)
 
 
 def unregister(monitor: Monitor, start: int) -> None:
     """The program's own pinned memory goes."""
-    serial = _serials.pop(start, None)
-    if serial is not None:
+    block = _pinned.pop(start, None)
+    if block is not None:
         _blocks.discard(start)
-        monitor.freed(HOST, start, serial)
+        monitor.freed(block)
 
 
-_serials: dict[int, int] = {}
+_pinned: dict[int, Block] = {}
+"""Blocks that the program pinned itself, by address."""
 _last_copy: tuple[int, int] = (0, 0)
 _last_source: tuple[Hashable, int] | None = None
 internal_events: set[int] = set()
@@ -138,8 +140,7 @@ def hand_out(monitor: Monitor, pointer: PinnedMemoryPointer, size: int) -> Pinne
     if size == 0 or start == 0:
         return pointer
     traced = TracedPinnedPointer(pointer.mem, start - pointer.mem.ptr)
-    serial = monitor.allocate(HOST, start, pointer.size(), stream=None, owner="pinned")
-    traced.owner = Owner(monitor, start, serial)
+    traced.owner = Owner(monitor, monitor.allocate(HOST, start, pointer.size(), stream=None, owner="pinned"))
     _blocks.add(start, pointer.size())
     return traced
 
@@ -148,6 +149,7 @@ def begin() -> None:
     """Nothing is known of pinned memory handed out before."""
     _blocks.starts.clear()
     _blocks.sizes.clear()
+    _pinned.clear()
     internal_events.clear()
     host.fingerprints.pending.clear()
 

@@ -279,7 +279,7 @@ def _event_synchronize(m: Monitor, call: Call, event: int) -> Any:
 
 
 def _event_query(m: Monitor, call: Call, event: int) -> Any:
-    return _query(m, m.checker.completed_event, event, call, event in streams.captured_events)
+    return _query(m, m.checker.completed_event, event, call, m.checker.captured(event))
 
 
 def _event_elapsed(m: Monitor, call: Call, start: int, end: int) -> Any:

@@ -86,7 +86,7 @@ def refuse_capture() -> None:
 
 def begin(monitor: Monitor) -> None:
     """A new stream program begins: what is kept beside the engine starts anew."""
-    from streamsafe.runtime.cupy import graphs, pinned, streams
+    from streamsafe.runtime.cupy import graphs, memory, pinned, streams
 
     try:
         monitor.one_device = runtime.getDeviceCount() == 1
@@ -94,6 +94,7 @@ def begin(monitor: Monitor) -> None:
         monitor.one_device = True
     streams.begin()
     graphs.executables.clear()
+    memory.begin()
     pinned.begin()
 
 

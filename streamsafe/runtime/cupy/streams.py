@@ -21,16 +21,10 @@ Wrapped = Callable[..., Any]
 
 _untimed: set[int] = set()
 """Events made with timing disabled."""
-_recorded: set[int] = set()
-"""Events recorded in this session."""
-captured_events: set[int] = set()
-"""Events whose last record was captured: neither to be waited for by the host nor asked for."""
 
 
 def begin() -> None:
     """Nothing is known of earlier events."""
-    _recorded.clear()
-    captured_events.clear()
     _new.clear()
 
 
@@ -62,11 +56,8 @@ def recorded(monitor: Monitor, event: int, queue: Hashable, *, by_cupy: bool = F
     """An event was recorded on a timeline."""
     if by_cupy:
         pinned.recorded_here(monitor, queue, event)
-    else:
+    elif pinned.internal_events:
         pinned.internal_events.discard(event)
-    captured = monitor.checker.capturing(queue)
-    (captured_events.add if captured else captured_events.discard)(event)
-    _recorded.add(event)
     monitor.order(monitor.checker.record, event, queue)
 
 
@@ -103,7 +94,7 @@ def elapsed(monitor: Monitor, start: int, stop: int) -> None:
                 "event-timing-misuse", "get_elapsed_time", "an event was made with disable_timing=True"
             )
             return
-        if event not in _recorded:
+        if not monitor.checker.recorded(event):
             if event not in _new:
                 continue  # made before the session: it may have been recorded then
             message = "an event was never recorded"
@@ -169,7 +160,7 @@ def _stream_done(original: property) -> property:
         if monitor is None:
             return bool(query(self))
         queue = timeline(monitor, self)
-        captured = monitor.checker.capturing(queue)
+        captured = bool(monitor.capturing) and monitor.checker.capturing(queue)
         return ask(monitor, monitor.checker.completed_stream, queue, lambda: bool(query(self)), captured)
 
     return property(done)
@@ -263,9 +254,7 @@ def created(monitor: Monitor, event: int, *, timed: bool) -> None:
 def gone(event: int) -> None:
     """The handle of an event may mean another one from now on."""
     _untimed.discard(event)
-    _recorded.discard(event)
     _new.discard(event)
-    captured_events.discard(event)
     pinned.internal_events.discard(event)
 
 
@@ -316,7 +305,7 @@ def _event_done(original: property) -> property:
         assert query is not None
         if monitor is None or self.ptr in pinned.internal_events:
             return bool(query(self))
-        captured = self.ptr in captured_events
+        captured = monitor.checker.captured(self.ptr)
         return ask(monitor, monitor.checker.completed_event, self.ptr, lambda: bool(query(self)), captured)
 
     return property(done)
