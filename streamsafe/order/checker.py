@@ -12,7 +12,7 @@ from typing import Literal
 
 from streamsafe.order import edges
 from streamsafe.order.capture import Capture, CaptureMode, Graph, Subject
-from streamsafe.order.clocks import Carrier, Event, Recorded, Timeline, Wait, obey, of_values
+from streamsafe.order.clocks import Carrier, Event, Recorded, Timeline, obey
 from streamsafe.order.engine import Engine, Veto
 from streamsafe.order.explain import Render
 from streamsafe.order.hazard import Conflict
@@ -144,8 +144,8 @@ class Checker(Engine):
                 if timeline.kind != "non-blocking" or timeline.clock.get(line.id, 0) < line.count:
                     self._launch(timeline, line)
                 last = cell.record
-                if last is not None and not timeline.knows(last.source, last.covered):
-                    timeline.learn(cell.snapshot())
+                if last is not None:
+                    timeline.learn((last.source.id, last.covered, cell.clock))
                 self._log(timeline, cell, site)
             return []
         if capture is not None and external:
@@ -375,7 +375,7 @@ class Checker(Engine):
         timeline = self._streams[stream]
         block, _ = self._blocks[timeline.device if space is None else space].owner(start)
         if block is not None and not block.freed and timeline not in block.recorded:
-            block.recorded.append(timeline)
+            block.recorded = (*block.recorded, timeline)
 
     def release_block(self, space: Space, start: int, size: int) -> None:
         """The pool returned the addresses to the driver: whatever was unordered there is clean."""
@@ -513,18 +513,18 @@ class Checker(Engine):
     def _log(self, line: Timeline, event: Event, site: object) -> None:
         last = event.record
         whom = "an event" if last is None else last.source.name
-        line.log.append(of_values(Wait, (whom, event, last, event.replaced, None, self._sequence, site)))
+        line.log.append((whom, event, last, event.replaced, None, self._sequence, site))
 
     def _log_stream(self, line: Timeline, source: Timeline, site: object) -> None:
         now = self._sequence
         present = Recorded(source, source.count, now, None, source.last)
-        line.log.append(Wait(source.name, None, present, None, None, now, site))
+        line.log.append((source.name, None, present, None, None, now, site))
 
     def _log_device(self, line: Timeline, device: Space, site: object) -> None:
         now = self._sequence
         idle_since = max(stream.last for stream in self._devices[device].streams)
         present = Recorded(self._devices[device].legacy, 0, now, None, idle_since)
-        line.log.append(Wait(f"device {device}", None, present, None, device, now, site))
+        line.log.append((f"device {device}", None, present, None, device, now, site))
 
     def _forbidden(
         self, subject: Subject, timeline: Timeline, operation: str, host: Hashable, site: object

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from streamsafe.order.edges import Carrier as CarrierKey
 from streamsafe.order.edges import Edge
@@ -39,6 +39,9 @@ class Snapshot(NamedTuple):
     timeline: int
     reach: int
     clock: Clock
+
+
+News: TypeAlias = "Snapshot | tuple[int, int, Clock]"
 
 
 class Recorded(NamedTuple):
@@ -90,7 +93,7 @@ class Carrier:
         """What whoever learns from this carrier now comes to know."""
         return Snapshot(0, 0, self.clock)
 
-    def learn(self, news: Snapshot, forget: bool = False) -> None:
+    def learn(self, news: News, forget: bool = False) -> None:
         """Know also what ``news`` says; with ``forget``, only that."""
         merged = {} if forget else dict(self.clock)
         _merge(merged, news)
@@ -106,7 +109,7 @@ class Timeline(Carrier):
         shown: somebody may know the present epoch, so that whatever comes next begins another.
         gone: the handle was destroyed.
         last: sequence number of its last access.
-        log: its last waits.
+        log: its last waits, as plain tuples laid out like :class:`Wait`; :meth:`waits` has them as such.
         served: by timeline id, the last access that needed something of that timeline, ordered by no host.
         capture: the capture that takes what is enqueued here, if any.
     """
@@ -137,9 +140,13 @@ class Timeline(Carrier):
         self.shown = False
         self.gone = False
         self.last = 0
-        self.log: deque[Wait] = deque(maxlen=LOG_LENGTH)
+        self.log: deque[tuple[Any, ...]] = deque(maxlen=LOG_LENGTH)
         self.served: dict[int, int] = {}
         self.capture: Capture | None = None
+
+    def waits(self) -> list[Wait]:
+        """Its last waits, the latest last."""
+        return [Wait(*entry) for entry in self.log]
 
     def knows(self, timeline: Timeline, count: int) -> bool:
         """Whether an access in that epoch comes before whatever this timeline does next."""
@@ -147,14 +154,23 @@ class Timeline(Carrier):
 
     def snapshot(self) -> Snapshot:
         self.shown = True
-        return of_values(Snapshot, (self.id, self.count, self.clock))  # type: ignore[no-any-return]
+        return Snapshot(self.id, self.count, self.clock)
 
-    def learn(self, news: Snapshot, forget: bool = False) -> None:
+    def learn(self, news: News, forget: bool = False) -> None:
+        timeline, reach, clock = news
         known = self.clock
-        if news.timeline == self.id or (news.timeline and known.get(news.timeline, 0) >= news.reach):
+        own = self.id
+        if timeline == own or (timeline and known.get(timeline, 0) >= reach):
             return
-        merged = dict(known)
-        if not _merge(merged, news, self.id):
+        merged = known.copy()
+        if timeline:
+            merged[timeline] = reach
+        changed = timeline > 0
+        for other, theirs in clock.items():
+            if known.get(other, 0) < theirs and other != own and other != timeline:
+                merged[other] = theirs
+                changed = True
+        if not changed:
             return
         if self.shown:
             self.count += 1
@@ -183,11 +199,11 @@ class Event(Carrier):
     def snapshot(self) -> Snapshot:
         if self.record is None:
             return Snapshot(0, 0, self.clock)
-        return of_values(Snapshot, (self.record.source.id, self.record.covered, self.clock))  # type: ignore[no-any-return]
+        return Snapshot(self.record.source.id, self.record.covered, self.clock)
 
-    def learn(self, news: Snapshot, forget: bool = False) -> None:
+    def learn(self, news: News, forget: bool = False) -> None:
         """An event holds one record at a time, so it always forgets. :meth:`stamp` says whose."""
-        self.clock = news.clock
+        self.clock = news[2]
 
     def stamp(self, source: Timeline, sequence: int, site: object, capture: Capture | None = None) -> None:
         """Whose record it now holds. One made in a capture covers nothing outside it."""
@@ -199,18 +215,14 @@ class Event(Carrier):
             self.clock = {}
 
 
-def _merge(into: Clock, news: Snapshot, own: int = 0) -> bool:
-    """Pointwise maximum, without the learner's own entry. Whether anything was new."""
-    changed = False
+def _merge(into: Clock, news: News) -> None:
+    """Pointwise maximum."""
     timeline, reach, clock = news
     if timeline and into.get(timeline, 0) < reach:
         into[timeline] = reach
-        changed = True
     for other, known in clock.items():
-        if other != own and into.get(other, 0) < known:
+        if into.get(other, 0) < known:
             into[other] = known
-            changed = True
-    return changed
 
 
 def obey(edges: Iterable[Edge]) -> None:

@@ -192,7 +192,7 @@ class Explainer:
             if record.idle_since < first.sequence and not used:
                 message = f"{who.name} waits for {wait.whom}, but the first access runs on {source.name}"
                 return [self.note(message, wait.site), *self._recorded(wait)]
-        for wait in reversed(source.log):
+        for wait in reversed(source.waits()):
             if wait.sequence < first.sequence:
                 break
             record = wait.record
@@ -211,9 +211,9 @@ class Explainer:
 
 def _waits(target: Timeline, host: Timeline) -> list[tuple[Timeline, Wait]]:
     """What the second timeline, or the host before the enqueue, waited for; the latest first."""
-    waits = [(target, wait) for wait in target.log]
+    waits = [(target, wait) for wait in target.waits()]
     if host is not target:
-        waits.extend((host, wait) for wait in host.log)
+        waits.extend((host, wait) for wait in host.waits())
     return sorted(waits, key=lambda each: each[1].sequence, reverse=True)
 
 

@@ -58,7 +58,7 @@ class Block:
         self.site = site
         self.freed = False
         self.freed_site: object = None
-        self.recorded: list[Timeline] = []
+        self.recorded: tuple[Timeline, ...] = ()
         self.graph: Graph | None = None
 
 

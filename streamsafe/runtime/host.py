@@ -379,16 +379,16 @@ class Fingerprints:
     def __init__(self) -> None:
         self.pending: dict[_Source, list[_Print]] = {}
 
-    def watch(self, monitor: Monitor, queue: Hashable, address: int, size: int) -> None:
+    def watch(self, queue: Hashable, address: int, size: int) -> None:
         """A copy from plain pinned memory was enqueued: takes its print."""
         value = b"".join(_samples(address, size))
-        with monitor.lock:
-            taken = self.pending.get((queue, address, size))
-            if taken is None:
-                if len(self.pending) < _LIMIT:
-                    self.pending[queue, address, size] = [_Print(value, sites.capture(5))]
-            elif all(each.value != value for each in taken) and len(taken) < _LIMIT:
-                taken.append(_Print(value, sites.capture(5)))
+        source = queue, address, size
+        taken = self.pending.get(source)
+        if taken is None:
+            if len(self.pending) < _LIMIT:
+                self.pending[source] = [_Print(value, sites.capture(4))]
+        elif taken[-1].value != value and len(taken) < _LIMIT:
+            taken.append(_Print(value, sites.capture(4)))
 
     def check(self, monitor: Monitor) -> None:
         """The host has waited for something: looks again at the sources of copies that are now complete."""

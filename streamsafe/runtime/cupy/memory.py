@@ -124,7 +124,7 @@ def refuse_in_capture(monitor: Monitor, queue: Hashable, operation: str) -> None
     Raises:
         StreamHazardError: the stream is capturing.
     """
-    if monitor.capturing and monitor.checker.capturing(queue):
+    if monitor.checker.capturing(queue):
         from streamsafe.runtime import sites
 
         conflict = monitor.checker.capture_violation(
@@ -140,11 +140,12 @@ def host_to_device(
     if monitor.delay is not None:
         delayed(monitor, stream)
     queue = timeline(monitor, stream)
-    refuse_in_capture(monitor, queue, operation)
+    if monitor.capturing:
+        refuse_in_capture(monitor, queue, operation)
     touched = pinned.region(monitor, source, size)
     monitor.access(queue, [touched] if touched else (), [target], operation, above=4)
     if touched:
-        pinned.source(monitor, queue, source, size)
+        pinned.source(queue, source, size)
 
 
 def device_to_host(
@@ -158,7 +159,8 @@ def device_to_host(
     if monitor.delay is not None:
         delayed(monitor, stream)
     queue = timeline(monitor, stream)
-    refuse_in_capture(monitor, queue, operation)
+    if monitor.capturing:
+        refuse_in_capture(monitor, queue, operation)
     touched = pinned.region(monitor, target, size)
     monitor.access(queue, [source], [touched] if touched else (), operation, above=4)
     if touched:

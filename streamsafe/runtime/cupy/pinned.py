@@ -74,7 +74,7 @@ def region(monitor: Monitor, address: int, size: int) -> uses.Touch | None:
     """What a copy touches on the host: user's pinned memory, else nothing (pageable memory is staged or waited for)."""
     if not monitor.host or _blocks.holding(address) is None:
         return None
-    return uses.of_bytes(HOST, address, size)
+    return (HOST, address, address + size, None, None, 1), "", None, True
 
 
 def holds(address: int) -> bool:
@@ -110,11 +110,11 @@ def copied_here() -> None:
     _last_copy = called_here(3)
 
 
-def source(monitor: Monitor, queue: Hashable, address: int, size: int) -> None:
+def source(queue: Hashable, address: int, size: int) -> None:
     """A pinned block of the user's is the source of an asynchronous copy."""
     global _last_source
     _last_source = (queue, address)
-    host.fingerprints.watch(monitor, queue, address, size)
+    host.fingerprints.watch(queue, address, size)
 
 
 def recorded_here(monitor: Monitor, queue: Hashable, event: int) -> None:
