@@ -71,6 +71,8 @@ class Arrays(Interop):
     def tensor_get(self, receiver: Value, call: Call, st: State) -> Value:
         """CuPy's ``x.get(stream=None, order="C", out=None, blocking=True)`` (CS-13, CS-14)."""
         stream, out, blocking = call.get(0, "stream"), call.get(2, "out"), call.get(3, "blocking")
+        if isinstance(stream, Const) and isinstance(stream.value, str):
+            return UNKNOWN  # a mapping is asked for a key
         return self.array_to_host(st, receiver, stream, out, blocking, call, "get()")
 
     def do_asnumpy(self, call: Call, st: State) -> Value:

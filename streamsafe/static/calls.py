@@ -12,7 +12,7 @@ import libcst as cst
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import apis
-from streamsafe.static.facts import GRADIENTS, HOOK, Assumed, Site
+from streamsafe.static.facts import EACH, GRADIENTS, HOOK, Assumed, Site
 from streamsafe.static.functions import (
     _LIBRARY_METHODS,
     COMMON_METHODS,
@@ -326,6 +326,8 @@ class Calls(Functions):
         assumed = Assumed.UNMODELLED
         setter = name.startswith("set_")  # keeps an object, and reads nothing that the object holds
         for value in touched:
+            if self.is_receiver(value):  # of all that an object holds, who is given the object needs little
+                assumed |= Assumed.POSSIBLE
             for target, guard in self.tensors(st, value):
                 one = union([(target, guard)])
                 if setter and target not in iterate(value):
@@ -343,13 +345,13 @@ class Calls(Functions):
                         )
                 elif isinstance(target, Tensor) or target.name in st.order.made or self.is_tensor(st, target):
                     self.access(st, one, call.site, text, writes=False, library=library, assumed=assumed)
+            assumed = Assumed.UNMODELLED
         if isinstance(receiver, Instance):
-            assumed |= (
-                Assumed.POSSIBLE
-            )  # of all that an object holds, a method of a base that is not seen needs little
+            assumed |= Assumed.POSSIBLE  # so does a method of a base that is not seen
         for value in held:
             for target, guard in self.tensors(st, value):
-                if target is value or self.is_host(st, target):
+                moved = (target.name, "@moved") in st.store  # a module: calling it reads its parameters
+                if (target is value and not moved) or self.is_host(st, target):
                     continue
                 if target.name in st.order.made:
                     self.access(
@@ -425,7 +427,7 @@ def _callable_text(function: Value) -> str:
     if isinstance(function, Function):
         return function.unit.name
     if isinstance(function, Object) and isinstance(function.name.site, str):
-        return function.name.site
+        return "element" if function.name.site == EACH else function.name.site
     return "call"
 
 

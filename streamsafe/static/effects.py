@@ -48,7 +48,7 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    pass
+    import libcst as cst
 
 
 class Effects(Memory):
@@ -64,6 +64,7 @@ class Effects(Memory):
         self.entry = ""
         self.silent = 0
         self.ending = False
+        self.alone: cst.CSTNode | None = None  # the expression that is a whole statement
         self.evidence: set[tuple[Hashable, ...]] = set()
         self.recorded_siblings: set[tuple[Name, Name]] = (
             set()

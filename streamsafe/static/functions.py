@@ -38,6 +38,7 @@ from streamsafe.static.values import (
     Tensor,
     Tuple,
     Value,
+    iterate,
 )
 
 FACTORY_LINES = 8
@@ -395,6 +396,9 @@ class Functions(Methods):
             )
             if starred and not extra:
                 st.store[(frame, star.name.value)] = Opaque(Name(star.name.value, (id(unit.node),)))
+            for value in iterate(st.store[(frame, star.name.value)]):
+                if isinstance(value, Opaque):
+                    st.store[(value.name, "@kind")] = Const("builtins.tuple")
         if parameters.star_kwarg is not None:
             keywords = Name((id(unit.node), "kwargs"), frame.path)
             self.closed.add(keywords)
@@ -463,12 +467,14 @@ class Functions(Methods):
             return instance
         st.store[(value.name, "@materialized")] = PLAIN
         rounds, self.rounds = self.rounds, []  # what it holds was made elsewhere: no round makes it anew
+        self.silent += 1  # and before: what was done to it then meets nothing of now
         try:
             self.initialize(
                 instance, unit, Call(unit.node, self.site_in(unit.slice, unit.node)), st, known=False
             )
         finally:
             self.rounds = rounds
+            self.silent -= 1
         return instance
 
     def instantiate(self, unit: ClassUnit, call: Call, st: State) -> Value:

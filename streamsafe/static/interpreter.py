@@ -198,6 +198,7 @@ class Interpreter(Loops):
     # -- simple statements ---------------------------------------------------------------------------------------
 
     def _expr(self, node: cst.Expr, st: State) -> None:
+        self.alone = node.value
         self.eval(node.value, st)
 
     def _assign(self, node: cst.Assign, st: State) -> None:

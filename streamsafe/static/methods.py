@@ -75,7 +75,14 @@ class Methods(Contexts):
             built = all(
                 isinstance(v, Opaque) and (v.name, "@built") in st.store for v, _ in choices if v != NONE
             )
-            if (kinds <= {Tensor, Opaque} and not built) or kinds <= {Stream} or kinds <= {Event}:
+            keyed = name in ("get", "pop", "setdefault") and any(
+                isinstance(a, Const) and isinstance(a.value, str) for a in call.args[:1]
+            )
+            if (
+                (kinds <= {Tensor, Opaque} and not built and not keyed)
+                or kinds <= {Stream}
+                or kinds <= {Event}
+            ):
                 return self._joint_method(receiver, choices[0][0], name, call, st)
             if Work in kinds and name in (
                 "wait",

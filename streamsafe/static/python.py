@@ -147,6 +147,8 @@ class Builtins(Tensors):
             if isinstance(value, Instance) and isinstance(kind, Class):
                 return Const(value.unit is kind.unit) if value.unit is kind.unit else PLAIN
             if isinstance(value, Opaque):
+                if (value.name, "@kind") in st.store and names:
+                    return Const(st.store[(value.name, "@kind")] in [Const(n) for n in names])
                 if names and all(n.endswith(".Stream") for n in names) and self.is_used_as_stream(value, st):
                     return Const(True)
                 return Opaque(value.name.child(f"isinstance {names}"))

@@ -11,6 +11,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis
 from streamsafe.static.arrays import Arrays
+from streamsafe.static.conditions import Outcomes
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
@@ -52,6 +53,8 @@ class TensorMethods(Arrays):
         def _within_capture(
             self, context: Context, st: State, node: cst.CSTNode, body: Callable[[Value, State], None]
         ) -> None: ...
+
+        alone: cst.CSTNode | None
 
         def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value: ...
 
@@ -221,6 +224,8 @@ class TensorMethods(Arrays):
             flag = call.args[1]
         outcomes = self.flag(flag, st, call.node)
         text = "to(non_blocking=True)" if any(o for o, _ in outcomes) else "to()"
+        if self.moves_itself(receiver, call, st):
+            return self.move_module(receiver, outcomes, call, st, text)
         if kind is None and not call.starred:
             if flag is not None:
                 return self.to_device(st, receiver, outcomes, call.site, text, "")
@@ -233,9 +238,29 @@ class TensorMethods(Arrays):
         opaque = all(isinstance(v, Opaque) and not self.is_tensor(st, v) for v in iterate(receiver))
         return self.to_device(st, receiver, outcomes, call.site, text, kind or "", opaque=opaque)
 
+    def moves_itself(self, receiver: Value, call: Call, st: State) -> bool:
+        """Whether nobody takes the result of a move: then it is a module, which moves in place."""
+        return call.node is self.alone and all(
+            isinstance(v, Opaque) and not self.is_tensor(st, v) for v in iterate(receiver)
+        )
+
+    def move_module(self, module: Value, outcomes: Outcomes, call: Call, st: State, text: str) -> Value:
+        """``module.to(...)``: its parameters are copied on the current stream into other memory, which it has then."""
+        for inner, guard in alternatives(module, st.path):
+            if isinstance(inner, Opaque):
+                one = union([(inner, guard)])
+                st.store[(inner.name, "@moved")] = PLAIN
+                self.access(st, one, call.site, text, writes=False)
+                st.order.drop(inner.name)
+                self.access(st, one, call.site, text, writes=True)
+        self.wait_where_blocking(st, outcomes, "torch", call.site)
+        return module
+
     def tensor_cuda(self, receiver: Value, call: Call, st: State) -> Value:
         """``x.cuda(device=None, non_blocking=False)``."""
         outcomes = self.flag(call.get(1, "non_blocking"), st, call.node)
+        if self.moves_itself(receiver, call, st):
+            return self.move_module(receiver, outcomes, call, st, "cuda()")
         opaque = all(isinstance(v, Opaque) and not self.is_tensor(st, v) for v in iterate(receiver))
         return self.to_device(st, receiver, outcomes, call.site, "cuda()", "cuda", opaque=opaque)
 
@@ -264,10 +289,16 @@ class TensorMethods(Arrays):
         return receiver
 
     def tensor_pin_memory(self, receiver: Value, call: Call, st: State) -> Value:
-        """``x.pin_memory()``: a fresh pinned copy, made by the host."""
-        self.hand_to_host(st, [receiver], call.site, "pin_memory()")
-        if any(self.place(st, v) == "pinned" for v in iterate(receiver) if isinstance(v, Object)):
+        """``x.pin_memory()``: a fresh pinned copy, made by the host.
+
+        What is pinned already is returned as it is, and a copy to pageable memory is complete when it returns (TM-07):
+        only of what is known to be the host's is this a read.
+        """
+        places = [self.place(st, v) for v in iterate(receiver) if isinstance(v, Object)]
+        if "pinned" in places:
             return receiver
+        if all(places):
+            self.hand_to_host(st, [receiver], call.site, "pin_memory()")
         name = self.fresh(call.node, st, "pinned copy")
         st.store[(name, "@place")] = Const("pinned")
         return Tensor(name)
