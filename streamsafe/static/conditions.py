@@ -41,7 +41,7 @@ Outcomes = list[tuple[bool, Guard]]
 
 BOTH: Outcomes = [(True, ALWAYS), (False, ALWAYS)]
 
-MAX_CONDITIONS = 48
+MAX_CONDITIONS = 128
 
 MAX_DECIDED = 6
 """How many branches deep conditions are told apart; what an assertion or an early exit has settled is none."""
@@ -106,6 +106,10 @@ class Conditions(Attributes):
 
     def condition(self, key: Hashable, names: tuple[Name, ...], st: State, track: bool) -> Outcomes:
         """The two outcomes of a condition that may be met again."""
+        asked = st.store.get((names[0], "@asked")) if names else None
+        if isinstance(asked, Const) and isinstance(key, tuple):
+            # asked again within a call or a round, an unseen question has the same answer
+            key, names = (key[0], asked.value, *key[2:]), (Name(asked.value),)
         if names and key == ("truth", names[0]) and (names[0], "@nonzero") in st.store:
             return [(True, ALWAYS)]
         known = self.conditions.get(key)
@@ -259,7 +263,9 @@ class Conditions(Attributes):
                 result = self.operation(st, [left, right], self.site(node), "comparison")
                 return self.truth(result, st, node, track=track)
             return self.truth(self.unknown_flag(node, st), st, node, track=track)
-        if isinstance(node.left, (cst.Name, cst.Attribute)) and isinstance(comparator, cst.Integer):
+        if isinstance(node.left, (cst.Name, cst.Attribute, cst.Subscript)) and isinstance(
+            comparator, cst.Integer
+        ):
             counted = _count_test(operator, int(comparator.value, 0))
             left = self.eval(node.left, st)
             if counted is not None and isinstance(left, Opaque) and not self.is_tensor(st, left):

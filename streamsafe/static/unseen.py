@@ -1,0 +1,254 @@
+"""Calls whose code is not seen: a careful author wrote them; their names may tell what they do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator
+
+from streamsafe.order.edges import Edge
+from streamsafe.static import apis
+from streamsafe.static.facts import EACH, Assumed
+from streamsafe.static.functions import Functions
+from streamsafe.static.state import State
+from streamsafe.static.tensors import Call
+from streamsafe.static.values import (
+    NONE,
+    PLAIN,
+    Api,
+    Const,
+    Container,
+    Context,
+    Event,
+    Function,
+    Instance,
+    Method,
+    Name,
+    Object,
+    Opaque,
+    Stream,
+    Tensor,
+    Tuple,
+    Value,
+    iterate,
+    union,
+)
+
+
+class Unseen(Functions):
+    """What a call does whose code is not seen."""
+
+    def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value:
+        """A call whose code is not seen: a careful author wrote it.
+
+        Given a stream or an event it orders what needs ordering; given tensors it reads them on the current stream
+        and returns fresh ones written there; given neither it does nothing.
+        """
+        text = f"{name or _callable_text(function)}()"
+        values = call.everything()
+        if _CURRENT.fullmatch(text[:-2]) is not None:
+            return (
+                self.do_current_cupy_stream(call, st)
+                if self.default_library == "cupy"
+                else self.do_current_stream(call, st)
+            )
+        if apis.RECORDING_HELPER.fullmatch(text[:-2]) is not None:
+            return self.do_record_helper(call, st)
+        if text[:-2] in apis.LIKE_FACTORIES:
+            return self.factory(text[:-2], call, st)
+        model = self.kernel_of(function, st)
+        if model is not None:
+            return self.launch_kernel(function, model, call, st, name)
+        streams = [v for value in values for v in iterate(value) if isinstance(v, (Stream, Event, Context))]
+        if any(isinstance(v, (Stream, Event)) for v in streams):
+            for s, guard in self.streams(st, "torch"):
+                st.order.learn_everything(s.name, guard)
+            for v in streams:
+                if isinstance(v, (Stream, Event)):
+                    st.order.learn_everything(v.name)
+        for value in values:
+            for held_value in self.parts_of(st, value):
+                if isinstance(held_value, Event):
+                    st.store[(held_value.name, "@given")] = PLAIN
+        if name in _STORES:
+            return NONE
+        if _constructs(name or _callable_text(function)):
+            made_object = self.do_make_module(call, st)  # it stores what it is given
+            if isinstance(made_object, Object) and not text[:-2].endswith("Tensor"):
+                st.store[(made_object.name, "@built")] = PLAIN
+            return made_object
+        if _describes(name or _callable_text(function)):
+            return PLAIN
+        if _VIEWS.fullmatch(text[:-2]) is not None and call.args:
+            return call.args[0]
+        library = self.library_of(st, [*values, function])
+        receiver = function.receiver if isinstance(function, Method) else function
+        touched = [v for v in values if not isinstance(v, Const)]
+        held = [receiver] if isinstance(receiver, (Opaque, Instance)) else []
+        # of an object that holds tensors among other things the result may be anything
+        sure = any(
+            isinstance(t, Tensor) or (isinstance(t, Opaque) and self.is_tensor(st, t))
+            for v in touched
+            for t, _ in self.tensors(st, v)
+            if t is v or not any(isinstance(inner, Opaque) and inner != t for inner in iterate(v))
+        )
+        some = any(True for v in touched for _ in self.tensors(st, v))
+        assumed = Assumed.UNMODELLED
+        setter = name.startswith("set_")  # keeps an object, and reads nothing that the object holds
+        for value in touched:
+            for target, guard in self.tensors(st, value):
+                one = union([(target, guard)])
+                if setter and target not in iterate(value):
+                    continue
+                if self.is_host(st, target):
+                    if self.pending_copy(st, target):
+                        self.host_access(
+                            st,
+                            one,
+                            call.site,
+                            text,
+                            writes=False,
+                            # it may as well enqueue a copy from there
+                            assumed=Assumed.UNMODELLED | Assumed.PLACE | Assumed.POSSIBLE,
+                        )
+                elif isinstance(target, Tensor) or target.name in st.order.made or self.is_tensor(st, target):
+                    self.access(st, one, call.site, text, writes=False, library=library, assumed=assumed)
+        if isinstance(receiver, Instance):
+            assumed |= (
+                Assumed.POSSIBLE
+            )  # of all that an object holds, a method of a base that is not seen needs little
+        for value in held:
+            for target, guard in self.tensors(st, value):
+                moved = (target.name, "@moved") in st.store  # a module: calling it reads its parameters
+                if (target is value and not moved) or self.is_host(st, target):
+                    continue
+                if target.name in st.order.made:
+                    self.access(
+                        st,
+                        union([(target, guard)]),
+                        call.site,
+                        text,
+                        writes=False,
+                        library=library,
+                        assumed=assumed,
+                    )
+        for v in streams:
+            if isinstance(v, (Stream, Event)):  # what it did with them is ordered, too
+                for s, guard in self.streams(st, "torch"):
+                    st.order.obey([Edge(v.name, s.name)], guard)
+            if isinstance(v, Stream):
+                for value in touched:
+                    self.recorded_on(st, value, [v, *(s for s, _ in self.streams(st, "torch"))])
+        asked = call.kwargs.get("record_stream", NONE)  # the method's name for a flag: it calls it
+        if any(not isinstance(v, Const) or v.value for v in iterate(asked)):
+            for value in touched:
+                self.record_stream(st, value, self.current(st, library), library, call.site)
+        if not some:
+            return self.answer(function, name, Opaque(self.fresh(call.node, st, "result")), call, st)
+        if apis.HOST_HELPER.fullmatch(text[:-2]) is not None:
+            brought = Tensor(self.fresh(call.node, st, "host copy"))
+            st.store[(brought.name, "@place")] = Const("host")
+            return brought
+        place = "device" if self.on_side_stream(st, library) and sure else ""
+        made = self.new_tensor(
+            st, call.site, text, library=library, place=place, assumed=assumed, opaque=True
+        )
+        if sure:
+            self.mark_tensor(st, made)
+            return made
+        return self.answer(function, name, made, call, st)
+
+    def answer(self, function: Value, name: str, result: Object, call: Call, st: State) -> Object:
+        """What a call that asks something gives: asked again with the same arguments it comes out alike.
+
+        Until the call or the round of a loop that it stands in ends: then things may have changed.
+        """
+        receiver = function.receiver if isinstance(function, Method) else function
+        subject = receiver.name if isinstance(receiver, Object) else None
+        words = [subject.site] if subject is not None else []
+        if isinstance(function, Api):
+            words = list(function.name.split(".")[-2:-1])
+        constant = any(isinstance(word, str) and word.isupper() for word in words)
+        if not constant and _QUESTION.fullmatch(name or _callable_text(function)) is None:
+            return result
+        key = (
+            name or _callable_text(function),
+            self.asked_of(subject, st) if subject is not None else receiver,
+            tuple(map(self._argument, call.args, [st] * len(call.args))),
+            tuple((k, self._argument(v, st)) for k, v in call.kwargs.items()),
+        )
+        if call.starred or None in key[2] or any(v is None for _, v in key[3]):
+            return result
+        st.store[(result.name, "@asked")] = Const(key)
+        for names in self.rounds:
+            names.add(Name(key))
+        return result
+
+    def _argument(self, value: Value, st: State) -> Hashable | None:
+        if isinstance(value, Const):
+            return None if value.value is ... else ("constant", repr(value.value))
+        return self.asked_of(value.name, st) if isinstance(value, Opaque) else None
+
+    @staticmethod
+    def asked_of(name: Name, st: State) -> Hashable:
+        """An object, or the question of which it is the answer."""
+        asked = st.store.get((name, "@asked"))
+        return asked.value if isinstance(asked, Const) else name
+
+    def do_record_helper(self, call: Call, st: State) -> Value:
+        """A helper that records what it is given on a stream, the current one where it is given none."""
+        values = call.everything()
+        streams = [v for v in values if any(isinstance(inner, Stream) for inner in iterate(v))]
+        if not streams and len(values) > 1 and isinstance(values[-1], Opaque):
+            streams = values[-1:]
+        on = self.as_stream(streams[0], "torch") if streams else self.current(st, "torch")
+        for value in values:
+            if value not in streams:
+                self.record_stream(st, value, on, "torch", call.site)
+        return NONE
+
+    def parts_of(self, st: State, value: Value, depth: int = 0) -> Iterator[Value]:
+        """A value and what it holds."""
+        for inner in iterate(value):
+            yield inner
+            held = list(inner.items) if isinstance(inner, Tuple) else []
+            if isinstance(inner, (Container, Instance)):
+                held = self.held(inner, st)
+            for part in held if depth < 3 else ():
+                yield from self.parts_of(st, part, depth + 1)
+
+
+def _callable_text(function: Value) -> str:
+    if isinstance(function, Api):
+        return function.name.rpartition(".")[2]
+    if isinstance(function, Function):
+        return function.unit.name
+    if isinstance(function, Object) and isinstance(function.name.site, str):
+        return "element" if function.name.site == EACH else function.name.site
+    return "call"
+
+
+def _constructs(name: str) -> bool:
+    """Whether a callable is a class, by its name."""
+    bare = name.lstrip("_")
+    return (bare[:1].isupper() and bare.upper() != bare) or bare == "cls" or bare.endswith(("_class", "_cls"))
+
+
+_CURRENT = re.compile(r"_*(?:get_)?current_(?:\w+_)?stream(?:_\w+)?")
+"""A helper that gives the current stream, by its name."""
+_QUESTION = re.compile(
+    r"_*(?:get_)?(?:is|are|has|have|uses?|should|can|needs?|enabled?|enables|supports?|resolve|in)(?:_\w+)?"
+)
+"""A call that asks for something that is decided elsewhere, by its name."""
+_VIEWS = re.compile(r"_*(?:\w+_)?(?:view_(?:of|from|as)_\w+|as_view)")
+"""A helper that gives a view of its argument, by its name: it touches no memory."""
+_STORES = frozenset("append appendleft extend insert add setdefault".split())
+"""Methods that keep what they are given, whatever they belong to."""
+_METADATA = re.compile(
+    r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|devices?|ranks?|strides?|names?|keys?|world_size)"
+    r"|(?:\w+_)?(?:numel|nbytes|batch_size|dtype)"
+)
+
+
+def _describes(name: str) -> bool:
+    """Whether a function asks for metadata only, by its name."""
+    return _METADATA.fullmatch(name) is not None
