@@ -92,6 +92,9 @@ FUNCTIONS: dict[str, str] = {
     "torch.cuda.pin_memory": "pin_memory",  # of an accelerator object
     "torch.cuda.unpin_memory": "nothing",
     "torch.cuda.on_accelerator": "on_device",
+    "torch.cuda.resolves_data_dependency": "no",  # what an accelerator object says where it is CUDA
+    "torch.cuda.handles_memory_backpressure": "no",
+    "torch.cuda.is_synchronized_device": "no",
     "torch.cuda.is_current_stream_capturing": "is_capturing",
     "torch.cuda.graph": "capture_context",
     "torch.cuda.CUDAGraph": "make_graph",

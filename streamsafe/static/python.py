@@ -64,6 +64,10 @@ class Builtins(Tensors):
         """True wherever stream code runs."""
         return Const(True)
 
+    def do_no(self, call: Call, st: State) -> Value:
+        """False wherever stream code runs."""
+        return Const(False)
+
     def do_pass_through(self, call: Call, st: State) -> Value:
         """Gives back what it is given, or something that holds it."""
         return call.args[0] if call.args else UNKNOWN

@@ -69,8 +69,8 @@ class Unseen(Functions):
             for held_value in self.parts_of(st, value):
                 if isinstance(held_value, Event):
                     st.store[(held_value.name, "@given")] = PLAIN
-        if name in _STORES:
-            return NONE
+        if name in _STORES or name == "__init__":
+            return NONE  # it keeps what it is given
         if _constructs(name or _callable_text(function)):
             made_object = self.do_make_module(call, st)  # it stores what it is given
             if isinstance(made_object, Object) and not text[:-2].endswith("Tensor"):
@@ -111,12 +111,13 @@ class Unseen(Functions):
                             assumed=Assumed.UNMODELLED | Assumed.PLACE | Assumed.POSSIBLE,
                         )
                 elif isinstance(target, Tensor) or target.name in st.order.made or self.is_tensor(st, target):
-                    self.access(st, one, call.site, text, writes=False, library=library, assumed=assumed)
-        if isinstance(receiver, Instance):
-            assumed |= (
-                Assumed.POSSIBLE
-            )  # of all that an object holds, a method of a base that is not seen needs little
+                    partly = Assumed.POSSIBLE if self.within_standing(value, target, st) else Assumed.NOTHING
+                    self.access(
+                        st, one, call.site, text, writes=False, library=library, assumed=assumed | partly
+                    )
         for value in held:
+            # a module that is called needs its parameters, a method little of what its object holds
+            needed = not (name and self.within_standing(value, None, st))
             for target, guard in self.tensors(st, value):
                 moved = (target.name, "@moved") in st.store  # a module: calling it reads its parameters
                 if (target is value and not moved) or self.is_host(st, target):
@@ -129,7 +130,7 @@ class Unseen(Functions):
                         text,
                         writes=False,
                         library=library,
-                        assumed=assumed,
+                        assumed=assumed if needed else assumed | Assumed.POSSIBLE,
                     )
         for v in streams:
             if isinstance(v, (Stream, Event)):  # what it did with them is ordered, too
@@ -156,6 +157,24 @@ class Unseen(Functions):
             self.mark_tensor(st, made)
             return made
         return self.answer(function, name, made, call, st)
+
+    def within_standing(self, value: Value, target: Object | None, st: State) -> bool:
+        """Whether a tensor is reached through an object that lives on beside the call: ``self``, or a part of one.
+
+        Of all that such an object holds, a call that is not seen needs little; a batch that is handed over is needed.
+        """
+        holders = [v for v in iterate(value) if isinstance(v, (Opaque, Instance)) and v != target]
+        if not holders:
+            return False
+        kept = {
+            inner for root in self.protocol_roots for v in st.store.of(root).values() for inner in iterate(v)
+        }
+        return any(
+            v in kept
+            or (isinstance(v, Instance) and (target is None or v.name in self.protocol_roots))
+            or (isinstance(v, Opaque) and v.name.parent is not None and str(v.name.site).isidentifier())
+            for v in holders
+        )
 
     def answer(self, function: Value, name: str, result: Object, call: Call, st: State) -> Object:
         """What a call that asks something gives: asked again with the same arguments it comes out alike.
