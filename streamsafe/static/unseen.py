@@ -171,7 +171,7 @@ class Unseen(Functions):
         }
         return any(
             v in kept
-            or (isinstance(v, Instance) and (target is None or v.name in self.protocol_roots))
+            or (isinstance(v, Instance) and (target is None or self.is_receiver(v)))
             or (isinstance(v, Opaque) and v.name.parent is not None and str(v.name.site).isidentifier())
             for v in holders
         )
