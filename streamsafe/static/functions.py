@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -515,11 +516,23 @@ class Functions(Methods):
             value = call.get(position, field)
             if value is None:
                 found = self.find_class_attribute(unit, field)
-                value = self.class_level(found, st) if found is not None else UNKNOWN
+                with self.called_from(call.node):  # what one instance is given is not what another is
+                    value = self.class_level(found, st) if found is not None else UNKNOWN
             st.store[(instance.name, field)] = value
         post = self.find_method(unit, "__post_init__")
         if post is not None:
             self.run_function(Function(post, None, instance), [], {}, st, call.node)
+
+    @contextmanager
+    def called_from(self, node: cst.CSTNode) -> Iterator[None]:
+        """What is made meanwhile is made through this call."""
+        activation = self.stack[-1]
+        outer = activation.path
+        activation.path = (*outer, id(node))[-4:]
+        try:
+            yield
+        finally:
+            activation.path = outer
 
     def fields(self, unit: ClassUnit) -> list[str]:
         """The fields of a dataclass or a named tuple, its bases' first."""

@@ -383,7 +383,8 @@ class Tensors(Expressions):
         filled = (
             host_target and not asynchronous and not device_source
         )  # staging memory is filled from the host
-        if (host_target and (host_source or not sources)) or (
+        # one that is asked not to block is no copy within the host
+        if (host_target and (host_source or not (sources or asynchronous))) or (
             filled and not any(self.is_tensor_value(st, v) for v in sources)
         ):
             self.hand_to_host(st, [source], site, text)
