@@ -66,6 +66,7 @@ class Effects(Memory):
         self.ending = False
         self.alone: cst.CSTNode | None = None  # the expression that is a whole statement
         self.evidence: set[tuple[Hashable, ...]] = set()
+        self.met: set[tuple[str, Hashable]] = set()  # accesses that an entry found unordered
         self.recorded_siblings: set[tuple[Name, Name]] = (
             set()
         )  # objects of which some part is recorded on a stream
@@ -479,6 +480,8 @@ class Effects(Memory):
             return
         if self.is_exhausted() and finding.kind in ("pair", "reuse"):
             finding.assumed |= Assumed.POSSIBLE  # what was not followed any more may well order it
+        if finding.first is not None:
+            self.met.add((finding.entry, finding.first.site))
         old = self.findings.get(finding.key)
         if old is None or (finding.strong, finding.assumed.value) < (old.strong, old.assumed.value):
             self.findings[finding.key] = finding

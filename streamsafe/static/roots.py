@@ -470,15 +470,18 @@ class Roots:
 
     @staticmethod
     def _news(instance: Name, before: State, after: State) -> bool:
-        """Whether calls leave streams, events, graphs, contexts or tensors on an object that were not there."""
+        """Whether calls leave streams, events, graphs, contexts or tensors on an object, or in its containers."""
         old = before.store.of(instance)
-        return any(
-            isinstance(v, (Stream, Event, Graph, Context, Tensor, Container))
-            for key, value in after.store.of(instance).items()
-            if not isinstance(key, str) or not key.startswith("@")
-            if old.get(key) != value
-            for v in iterate(value)
-        )
+        for key, value in after.store.of(instance).items():
+            if isinstance(key, str) and key.startswith("@"):
+                continue
+            changed = old.get(key) != value
+            for v in iterate(value):
+                if changed and isinstance(v, (Stream, Event, Graph, Context, Tensor, Container)):
+                    return True
+                if isinstance(v, Container) and before.store.of(v.name) != after.store.of(v.name):
+                    return True
+        return False
 
     def _method(self, method: FunctionUnit, instance: Instance, start: State) -> State | None:
         interpreter = self.interpreter
@@ -506,8 +509,9 @@ class Roots:
         if backward:
             st.order.learn(AMBIENT, HOOK)
         st.leave_capture()  # that it ends in another method is seen from who calls both
-        interpreter.forget_plain(st)
+        # before anything is forgotten: that is not to be ordered
         self.ends.setdefault(entry, []).append((before, st.order.copy()))
+        interpreter.forget_plain(st)
         interpreter.age(st, made)
         return st
 
@@ -580,7 +584,6 @@ class Roots:
         """A hazard between two methods that a third, called in between, would order is only possible."""
         findings = list(self.interpreter.findings.values())
         # where a hazard was found itself, the interpreter went on as if there had been an edge
-        met = {(f.entry, f.first.site) for f in findings if f.first is not None}
         for finding in findings:
             first = finding.first
             if first is None or not finding.entry.startswith(f"{name}."):
@@ -592,7 +595,7 @@ class Roots:
             for entry, runs in self.ends.items():
                 if entry in (finding.entry, detail.entry) or not entry.startswith(f"{name}."):
                     continue
-                if (entry, first.site) in met:
+                if (entry, first.site) in self.interpreter.met:
                     continue
                 if any(_orders(before, after, first, timeline) for before, after in runs):
                     finding.assumed |= Assumed.POSSIBLE

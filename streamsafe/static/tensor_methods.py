@@ -39,7 +39,8 @@ HOOK_REGISTRATIONS = frozenset(
 )
 
 _TENSOR_METHODS = frozenset(
-    """to cuda cpu numpy get set copy_ copy pin_memory record_stream backward resize_ clone zero_grad""".split()
+    """to cuda cpu numpy get set copy_ copy pin_memory record_stream backward resize_ clone zero_grad contiguous
+    is_contiguous""".split()
 )
 
 
@@ -126,6 +127,27 @@ class TensorMethods(Arrays):
             self.in_place(st, out, operands, call.site, f"{name}()")
             return out
         return self.operation(st, operands, call.site, f"{name}()", library=library)
+
+    def tensor_is_contiguous(self, receiver: Value, call: Call, st: State) -> Value:
+        """Not known, but the same for the same tensor each time."""
+        if call.everything() or not isinstance(receiver, Object):
+            return PLAIN
+        if isinstance(receiver, Tensor) and receiver.part is not None:
+            return PLAIN
+        asked = Opaque(receiver.name.child("is_contiguous()"))
+        self.plain.add(asked.name.base())
+        return asked
+
+    def tensor_contiguous(self, receiver: Value, call: Call, st: State) -> Value:
+        """The tensor itself; a copy where it was asked and is not contiguous."""
+        found: list[tuple[Value, Guard]] = []
+        for inner, guard in alternatives(receiver, st.path):
+            name = inner.name.child("is_contiguous()") if isinstance(inner, Object) else None
+            if st.path.false & self.conditions.get(("truth", name), 0):
+                library = self.library_of(st, [inner])
+                inner = self.operation(st, [inner], call.site, "contiguous()", library=library)
+            found.append((inner, guard))
+        return union(found)
 
     def host_result(self, call: Call, st: State) -> Name:
         """Fresh host memory."""

@@ -69,7 +69,7 @@ class Unseen(Functions):
             for held_value in self.parts_of(st, value):
                 if isinstance(held_value, Event):
                     st.store[(held_value.name, "@given")] = PLAIN
-        if name in _STORES or name == "__init__":
+        if _STORES.fullmatch(name) is not None:
             return NONE  # it keeps what it is given
         if _constructs(name or _callable_text(function)):
             made_object = self.do_make_module(call, st)  # it stores what it is given
@@ -260,7 +260,7 @@ _QUESTION = re.compile(
 """A call that asks for something that is decided elsewhere, by its name."""
 _VIEWS = re.compile(r"_*(?:\w+_)?(?:view_(?:of|from|as)_\w+|as_view)")
 """A helper that gives a view of its argument, by its name: it touches no memory."""
-_STORES = frozenset("append appendleft extend insert add setdefault".split())
+_STORES = re.compile(r"append|appendleft|extend|insert|add|setdefault|register(?:_\w+)?|__init__")
 """Methods that keep what they are given, whatever they belong to."""
 _METADATA = re.compile(
     r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|devices?|ranks?|strides?|names?|keys?|world_size)"
