@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 from streamsafe.order.edges import Carrier, Edge
+from streamsafe.order.forks import Forked, meeting
 
 HOST = "host"
 
@@ -143,12 +144,12 @@ class Order:
     def __init__(self, carriers: Carriers, disjoint: Disjoint = overlapping) -> None:
         self.carriers = carriers
         self._disjoint = disjoint
-        self.made: dict[Hashable, dict[Made, tuple[Way, ...]]] = {}
+        self.made: Forked[Hashable, dict[Made, tuple[Way, ...]]] = Forked()
 
     def copy(self) -> Order:
         """An independent copy; the inner tables are shared until one side changes them."""
         twin = Order(self.carriers, self._disjoint)
-        twin.made = dict(self.made)
+        twin.made = self.made.fork()
         return twin
 
     def __eq__(self, other: object) -> bool:
@@ -277,9 +278,10 @@ class Order:
 
     def move(self, buffer: Hashable, target: Hashable, keep: Callable[[Made], bool]) -> None:
         """The accesses of one buffer that ``keep`` admits become accesses of another (release into a pool)."""
-        table = self.made.pop(buffer, None)
-        if not table:
+        table = self.made.get(buffer)
+        if table is None:
             return
+        del self.made[buffer]
         merged = dict(self.made.get(target, {}))
         for made, ways in table.items():
             if keep(made):
@@ -290,19 +292,39 @@ class Order:
 
     def rewrite(self, renaming: Callable[[Made], Made], moves: list[tuple[int, int]]) -> None:
         """Objects age: accesses are renamed, and for each pair of bits the first's knowledge becomes the second's."""
-        old = self.made
-        self.made = {}
-        for table in old.values():
+        aged: list[tuple[Made, tuple[Way, ...]]] = []
+        moved = 0
+        for source, _ in moves:
+            moved |= source
+        for buffer, table in list(self.made.items()):
+            changed: dict[Made, tuple[Way, ...]] = {}
+            dirty = False
             for made, ways in table.items():
-                if moves:
-                    ways = simplify(Way(_moved(way.carriers, moves), way.guard) for way in ways)
+                after = ways
+                if any(way.carriers & moved for way in ways):
+                    after = simplify(Way(_moved(way.carriers, moves), way.guard) for way in ways)
                 renamed = renaming(made)
-                target = self.made.setdefault(renamed.buffer, {})
-                target[renamed] = simplify((*target[renamed], *ways)) if renamed in target else ways
+                if renamed is made and after is ways:
+                    changed[made] = ways
+                    continue
+                dirty = True
+                aged.append((renamed, after))
+            if dirty:
+                if changed:
+                    self.made[buffer] = changed
+                else:
+                    del self.made[buffer]
+        for made, ways in aged:
+            table = self.made.get(made.buffer, {})
+            known = table.get(made)
+            self.made[made.buffer] = {
+                **table,
+                made: ways if known is None else simplify((*known, *ways)),
+            }
 
     def drop(self, buffer: Hashable) -> None:
         """Nothing is known of this buffer any more."""
-        self.made.pop(buffer, None)
+        self.made.discard(buffer)
 
     def iterate(self) -> Iterator[tuple[Made, tuple[Way, ...]]]:
         """Every access, with its ways."""
@@ -341,24 +363,26 @@ class Order:
     @staticmethod
     def join(first: Order, first_only: Guard, second: Order, second_only: Guard) -> Order:
         """What may have happened on either path; ``..._only`` is what each path's guard has beyond the common part."""
-        if first_only == second_only == ALWAYS and first.made == second.made:
-            return first
         joined = Order(first.carriers, first._disjoint)
-        for buffer in {**first.made, **second.made}:
-            left, right = first.made.get(buffer, {}), second.made.get(buffer, {})
-            if left is right and first_only == second_only == ALWAYS:
-                joined.made[buffer] = left
+        joined.made, differing = meeting(first.made, second.made)
+        for buffer in differing:
+            left, right = first.made.get(buffer, _NONE), second.made.get(buffer, _NONE)
+            if left is right:
                 continue
             table: dict[Made, tuple[Way, ...]] = {}
             for made in {**left, **right}:
-                if left.get(made) == right.get(made):
-                    table[made] = left[made]
+                one, other = left.get(made, ()), right.get(made, ())
+                if one == other:
+                    table[made] = one
                     continue
-                ways = [Way(w.carriers, w.guard & first_only) for w in left.get(made, ())]
-                ways += [Way(w.carriers, w.guard & second_only) for w in right.get(made, ())]
+                ways = [Way(w.carriers, w.guard & first_only) for w in one]
+                ways += [Way(w.carriers, w.guard & second_only) for w in other]
                 table[made] = simplify(ways)
-            joined.made[buffer] = table
+            dict.__setitem__(joined.made, buffer, table)
         return joined
+
+
+_NONE: dict[Made, tuple[Way, ...]] = {}
 
 
 def _moved(carriers: int, moves: list[tuple[int, int]]) -> int:

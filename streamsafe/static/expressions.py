@@ -34,7 +34,6 @@ from streamsafe.static.values import (
     Tensor,
     Tuple,
     Value,
-    aging,
     iterate,
     union,
 )
@@ -123,11 +122,10 @@ class Expressions(Conditions):
             return
         bits = 0
         for bit, mentioned in self.mentions.items():
-            if any(n._replace(age=0) in names for name in mentioned for n in name.chain()):
+            if any(not names.isdisjoint(name.family()) for name in mentioned):
                 bits |= bit
         st.forget(bits)
-        renaming = aging(names)
-        st.rename(renaming, lambda name: renaming(name) is not name)
+        renaming = st.age(names)
         self.candidates = [renaming(name) for name in self.candidates]
         for name in list(names):
             st.store.pop((name, "@made"), None)
@@ -144,7 +142,7 @@ class Expressions(Conditions):
 
     def name_text(self, name: Name, kind: str = "") -> str:
         """How a user would write a name."""
-        base = name._replace(age=0)
+        base = name.newest()
         if base in self.texts:
             return self.texts[base]
         if name.parent is not None:
@@ -162,7 +160,7 @@ class Expressions(Conditions):
 
     def call_it(self, name: Name, text: str) -> None:
         """Remember how a user names an object: its first name wins."""
-        base = name._replace(age=0)
+        base = name.newest()
         if base.parent is None and not isinstance(base.site, str):
             self.texts.setdefault(base, text)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 from libcst import matchers
 
+from streamsafe.order.forks import differing
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import apis, sequences
 from streamsafe.static.calls import Calls
@@ -534,9 +535,9 @@ def _falsy(value: Value) -> bool:
 def _told_apart(first: State, second: State) -> list[Key]:
     """Attributes that are a false constant in one of two states and something else in the other."""
     found: list[Key] = []
-    for owner, table in first.store.objects.items():
-        other = second.store.objects.get(owner)
-        if other is None or other is table:
+    for owner in differing(first.store.objects, second.store.objects):
+        table, other = first.store.of(owner), second.store.of(owner)
+        if not table or not other or other is table:
             continue
         for key, value in table.items():
             against = other.get(key)
@@ -588,9 +589,8 @@ def _swapped(before: State, after: State) -> bool:
     """Whether a round exchanges what two names hold: then two rounds make a whole."""
     moved = {
         (owner, key): value
-        for owner, table in before.store.objects.items()
-        if after.store.objects.get(owner) is not table
-        for key, value in table.items()
+        for owner in differing(before.store.objects, after.store.objects)
+        for key, value in before.store.of(owner).items()
         if isinstance(value, (Tensor, Opaque, Stream, Event))
         and after.store.get((owner, key), value) != value
     }

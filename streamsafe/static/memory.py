@@ -299,13 +299,9 @@ class Memory:
                     continue
                 if "kept alive" in made.detail.tags:  # type: ignore[attr-defined]
                     continue
-                st.order.made.setdefault(("pool", stream.name), {})
-                pooled = made._replace(buffer=("pool", stream.name), part=release, writes=True)
-                merged = dict(st.order.made[("pool", stream.name)])
-                merged[pooled] = table[made]
-                st.order.made[("pool", stream.name)] = merged
-            if ("pool", stream.name) in st.order.made and not st.order.made[("pool", stream.name)]:
-                del st.order.made[("pool", stream.name)]
+                pool = ("pool", stream.name)
+                pooled = made._replace(buffer=pool, part=release, writes=True)
+                st.order.made[pool] = {**st.order.accesses(pool), pooled: table[made]}
         st.order.drop(buffer)
 
     def prune(self, st: State, keep: Iterable[Value] = ()) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable
 
 from streamsafe.order.symbolic import Made, Order
-from streamsafe.static import sequences
+from streamsafe.static import needles, sequences
 from streamsafe.static.arrays import PINNED_POOL
+from streamsafe.static.concerned import DEFINITIONS, Concerned
 from streamsafe.static.facts import AMBIENT, GRADIENTS, HOOK, Assumed, Detail, Finding
 from streamsafe.static.functions import COMMON_METHODS
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
-from streamsafe.static.source import ClassUnit, Definition, FunctionUnit, SourceFile
+from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     UNKNOWN,
@@ -32,24 +32,6 @@ from streamsafe.static.values import (
     iterate,
 )
 
-STREAMS = re.compile(
-    r"[Ss]tream\b(?!\s*=\s*(?:True|False)\b)|_stream\b|wait_event|record_event|CUDAGraph|cuda\.graph\b|\.graph\("
-    r"|begin_capture|capture_begin|make_graphed|elapsed_time|async_op|pinned|pin_memory|\bEvent\("
-)
-COPIES = re.compile(
-    r"non_blocking[\"']?\s*[=:](?!=)\s*(?!False\b)|blocking\s*=\s*False|(?:to|cuda|copy_)\([^)\n]*,\s*True\s*[,)]"
-)
-CLOCKS = re.compile(r"perf_counter|time\.time\(|monotonic|default_timer")
-LEVELS = ((STREAMS, 3), (COPIES, 3), (CLOCKS, 2))
-"""What makes a function concern us, and how many calls up its callers do too."""
-TOUCHES = re.compile(r"\.(?:record|wait|synchronize|replay|query)\(|\.done\b")
-"""What makes a function worth following where nothing is under way yet."""
-STREAM_NAME = re.compile(
-    r"[Ss]tream|[Ee]vent|[Gg]raph|blocking|capture|elapsed_time|async_op|pin_memory|pinned|perf_counter|^time$|monotonic"
-    r"|default_timer|^(?:record|wait|synchronize|replay|query|done)$"
-)
-"""Identifiers that make a loop worth more than one round."""
-HANDLE = re.compile(r"Stream\b|_stream\(|\bEvent\(|CUDAGraph\b")
 PROTOCOL_ROUNDS = 3
 SET_UP = ("setUp", "asyncSetUp", "setup_method")
 
@@ -65,23 +47,11 @@ class Roots:
     def __init__(self, interpreter: Interpreter, models: Iterable[str] = ()) -> None:
         self.interpreter = interpreter
         self.file = interpreter.file
-        self.models = [name.rpartition(".")[2] for name in models]
-        self.handles = self._handles()
-        self.concerned = self._concerned()
-        words = {q.rpartition(".")[2] for q in self.concerned} | {q.partition(".")[0] for q in self.concerned}
-        words |= set(self.models) | {
-            name
-            for name, statements in self.file.bindings.items()
-            if any(
-                HANDLE.search(self.file.segment(s))
-                for s in statements
-                if isinstance(s, (ast.Assign, ast.AnnAssign))
-            )
-        }
-        interpreter.is_stream_code = lambda names: (
-            not words.isdisjoint(names) or any(map(STREAM_NAME.search, names))
-        )
-        interpreter.concerned = self.concerned | self._with_callers(self._matching(TOUCHES), 1)
+        concerned = Concerned(self.file, [name.rpartition(".")[2] for name in models])
+        self.concern = concerned
+        self.concerned = concerned.functions
+        interpreter.is_stream_code = concerned.speaks
+        interpreter.concerned = concerned.followed
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
 
@@ -94,7 +64,7 @@ class Roots:
                 self._function(name)
         classes = [n for n in self.file.classes if any(q.startswith(f"{n}.") for q in self.concerned)]
         # the share of a large file goes first to where most stream code is
-        classes.sort(key=lambda n: -len(STREAMS.findall(self.file.segment(self.file.classes[n]))))
+        classes.sort(key=lambda n: -self._weight(self.file.classes[n]))
         for name in classes:
             self._class(name, nobody=False)
         for name in classes:
@@ -106,88 +76,10 @@ class Roots:
                     self._function(name)
         self._hooks()
 
-    # -- what is concerned ---------------------------------------------------------------------------------------
-
-    def _concerned(self) -> set[str]:
-        """Functions that hold stream code, and those that call them by name, three calls up."""
-        found: set[str] = set()
-        for pattern, levels in LEVELS:
-            found |= self._with_callers(self._matching(pattern), levels)
-        return found
-
-    def _matching(self, pattern: re.Pattern[str]) -> set[str]:
-        return {
-            qualname
-            for qualname, definitions in self.file.definitions.items()
-            if any(self._mentions(d.node, pattern) for d in definitions)
-        }
-
-    def _with_callers(self, found: set[str], levels: int) -> set[str]:
-        """These functions and those that may call them: by a name that only they have, or within a class."""
-        everything = set(found)
-        for _ in range(levels):
-            names: set[str] = set()
-            inside: dict[str, set[str]] = {}
-            common: dict[str, set[str]] = {}
-            for qualname in found:
-                owner, _, last = qualname.rpartition(".")
-                if owner in self.file.classes and last in COMMON_METHODS:
-                    common.setdefault(last, set()).add(owner)
-                if last in ("__init__", "forward", "__call__", "__enter__", "__iter__"):
-                    names.add(owner.rpartition(".")[2])
-                if owner in self.file.classes:
-                    inside.setdefault(owner, set()).add(last)
-                if last not in COMMON_METHODS and not last.startswith("__"):
-                    names.add(last)
-            found = {
-                qualname
-                for qualname, definitions in self.file.definitions.items()
-                if qualname not in everything
-                and any(
-                    d.calls & (names | inside.get(qualname.partition(".")[0], set()))
-                    or self._decorators(d.node) & names
-                    or self._speaks_of(d, common)
-                    for d in definitions
-                )
-            }
-            if not found:
-                break
-            everything |= found
-        return everything
-
     @staticmethod
-    def _decorators(node: ast.AST) -> set[str]:
-        return {
-            n.id for d in getattr(node, "decorator_list", ()) for n in ast.walk(d) if isinstance(n, ast.Name)
-        }
-
-    def _speaks_of(self, definition: Definition, common: dict[str, set[str]]) -> bool:
-        """Whether a function calls a method of a common name and names a class that has it."""
-        owners = set().union(*(common[name] for name in definition.calls & common.keys()))
-        return bool(owners) and bool(
-            re.search(rf"\b(?:{'|'.join(map(re.escape, owners))})\b", self.file.segment(definition.node))
-        )
-
-    def _mentions(self, node: ast.stmt, pattern: re.Pattern[str]) -> bool:
-        text = self.file.segment(node)
-        if pattern.search(text) is not None or any(model in text for model in self.models):
-            return True
-        return self.handles is not None and self.handles.search(text) is not None
-
-    def _has_needle(self, node: ast.stmt) -> bool:
-        return any(self._mentions(node, pattern) for pattern, _ in LEVELS)
-
-    def _handles(self) -> re.Pattern[str] | None:
-        """Module-level names of streams, events and the like: ``with copy_stream:`` needs no other needle."""
-        names = [
-            re.escape(name)
-            for name, statements in self.file.bindings.items()
-            if any(
-                isinstance(s, (ast.Assign, ast.AnnAssign)) and HANDLE.search(self.file.segment(s))
-                for s in statements
-            )
-        ]
-        return re.compile(rf"\b(?:{'|'.join(names)})\b") if names else None
+    def _weight(node: ast.ClassDef) -> int:
+        """How much stream code a class holds."""
+        return sum(1 for n in ast.walk(node) if needles.of_node(n) & needles.STREAM)
 
     def _called(self) -> set[str]:
         """Top-level functions that a concerned function of the file, or the module, calls by name."""
@@ -206,12 +98,12 @@ class Roots:
         return State(self.interpreter.order())
 
     def _module(self) -> None:
-        statements = [s for s in self.file.statements if not isinstance(s, _DEFINITIONS)]
+        statements = [s for s in self.file.statements if not isinstance(s, DEFINITIONS)]
         names = {q.partition(".")[0] for q in self.concerned} | {q.rpartition(".")[2] for q in self.concerned}
         relevant = [
             s
             for s in statements
-            if self._has_needle(s) or any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(s))
+            if self.concern.holds(s) or any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(s))
         ]
         # plain assignments alone are interpreted when they are asked for
         if not any(not isinstance(s, (ast.Assign, ast.AnnAssign)) for s in relevant):
@@ -461,7 +353,7 @@ class Roots:
         else:
             pools = [b for b in start.order.made if isinstance(b, tuple) and b[0] == "pool"]
             if pools:  # what the last calls released is handed out by the next
-                start.order.made = {pool: start.order.made[pool] for pool in pools}
+                start.order.made.retain(pools)
                 start.rebound, start.waits, start.graphs = frozenset(), frozenset(), {}
                 for method in methods:
                     self._method(method, instance, start)
@@ -652,7 +544,5 @@ def _orders(before: Order, after: Order, made: Made, timeline: object) -> bool:
     ways = after.made.get(made.buffer, {}).get(made, ())
     return all(way.carriers & bit for way in ways)
 
-
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 __all__ = ["AMBIENT", "UNKNOWN", "Const", "Finding", "Roots", "SourceFile"]

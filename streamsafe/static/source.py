@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from streamsafe.static import needles
+
 if TYPE_CHECKING:
     import libcst as cst
 
@@ -166,11 +168,12 @@ class ClassUnit:
 
 @dataclass(eq=False)
 class Definition:
-    """A function as ``ast`` sees it: what it calls, and whether it yields."""
+    """A function as ``ast`` sees it: what it calls, what it has to do with streams, and whether it yields."""
 
     qualname: str
     node: AstFunction
     calls: frozenset[str]
+    needles: int
     generator: bool
     top: str  # the top-level function or class it stands in
 
@@ -267,8 +270,8 @@ class SourceFile:
         for inner in _flat([node]):
             if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 qualname = f"{prefix}{inner.name}"
-                calls, generator = _calls(inner)
-                self.definitions[qualname].append(Definition(qualname, inner, calls, generator, top))
+                calls, found, generator = _calls(inner)
+                self.definitions[qualname].append(Definition(qualname, inner, calls, found, generator, top))
                 for child in inner.body:
                     self._define_inside(child, f"{qualname}.", top)
             elif isinstance(inner, ast.ClassDef):
@@ -311,13 +314,15 @@ def _flat(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _flat(handler.body)
 
 
-def _calls(function: AstFunction) -> tuple[frozenset[str], bool]:
-    """The last names of what a function calls or mentions as a callable, and whether it yields."""
+def _calls(function: AstFunction) -> tuple[frozenset[str], int, bool]:
+    """The last names of what a function calls or mentions as a callable, its needles, and whether it yields."""
     names: set[str] = set()
+    found = 0
     generator = False
-    stack: list[tuple[ast.AST, bool]] = [(node, True) for node in function.body]
+    stack: list[tuple[ast.AST, bool]] = [(node, True) for node in ast.iter_child_nodes(function)]
     while stack:
         node, own = stack.pop()
+        found |= needles.of_node(node)
         if isinstance(node, (ast.Yield, ast.YieldFrom)):
             generator = generator or own
         elif isinstance(node, ast.Name):
@@ -326,4 +331,4 @@ def _calls(function: AstFunction) -> tuple[frozenset[str], bool]:
             names.add(node.attr)
         inner = own and not isinstance(node, _SCOPES)
         stack.extend((child, inner) for child in ast.iter_child_nodes(node))
-    return frozenset(names), generator
+    return frozenset(names), found, generator

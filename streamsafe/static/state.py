@@ -6,10 +6,35 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, overload
 
+from streamsafe.order.forks import Forked, meeting
 from streamsafe.order.symbolic import ALWAYS, Guard, Made, Order
-from streamsafe.static.values import Name, Opaque, Union, Value, rename_part, union
+from streamsafe.static.values import Name, Opaque, Renaming, Union, Value, aging, rename_part, union
 
 Key = tuple[Name, Hashable]
+
+
+class Table(dict[Hashable, Value]):
+    """What one object holds."""
+
+    __slots__ = ("_mentioned",)
+
+    _mentioned: frozenset[Name]
+
+    def mentioned(self) -> frozenset[Name]:
+        """The newest of every name that the values speak of; the table must not change any more."""
+        try:
+            return self._mentioned
+        except AttributeError:
+            names: set[Name] = set()
+
+            def note(name: Name) -> Name:
+                names.update(name.family())
+                return name
+
+            for value in self.values():
+                value.rename(note)
+            self._mentioned = frozenset(names)
+            return self._mentioned
 
 
 _NOTHING: Mapping[Hashable, Value] = {}
@@ -21,37 +46,75 @@ class Store:
     __slots__ = ("_own", "objects")
 
     def __init__(self) -> None:
-        self.objects: dict[Name, dict[Hashable, Value]] = {}
+        self.objects: Forked[Name, Table] = Forked()
         self._own: set[Name] = set()
 
     def copy(self) -> Store:
         """An independent copy."""
         twin = Store()
-        twin.objects = dict(self.objects)
+        twin.objects = self.objects.fork()
         self._own = set()
         return twin
 
-    def _table(self, owner: Name) -> dict[Hashable, Value]:
+    def _table(self, owner: Name) -> Table:
         table = self.objects.get(owner)
-        if owner not in self._own:
-            table = self.objects[owner] = dict(table) if table else {}
+        if table is None or owner not in self._own:
+            table = self.objects[owner] = Table(table or ())
             self._own.add(owner)
-        assert table is not None
         return table
 
     def of(self, owner: Name) -> Mapping[Hashable, Value]:
         """What one object holds."""
         return self.objects.get(owner, _NOTHING)
 
-    def put(self, owner: Name, table: dict[Hashable, Value]) -> None:
-        """An object holds this from now on; the table may be shared."""
-        self.objects[owner] = table
-        self._own.discard(owner)
-
     def drop(self, owner: Name) -> None:
         """An object is no more."""
-        self.objects.pop(owner, None)
+        self.objects.discard(owner)
         self._own.discard(owner)
+
+    def rename(self, renaming: Callable[[Name], Name], names: set[Name]) -> None:
+        """Objects age: every mention of them changes."""
+        self._own = set()
+        aged: list[tuple[Name, Table]] = []
+        for owner, table in list(self.objects.items()):
+            changed = table
+            if not names.isdisjoint(table.mentioned()):
+                changed = Table((key, value.rename(renaming)) for key, value in table.items())
+            new_owner = renaming(owner)
+            if new_owner is not owner:
+                del self.objects[owner]
+                aged.append((new_owner, changed))
+            elif changed is not table:
+                self.objects[owner] = changed
+        for owner, table in aged:
+            known = self.objects.get(owner)
+            if known is not None:
+                merged = Table(known)
+                for key, value in table.items():
+                    old = merged.get(key)
+                    merged[key] = (
+                        value if old is None or old == value else union([(old, ALWAYS), (value, ALWAYS)])
+                    )
+                table = merged
+            self.objects[owner] = table
+
+    @staticmethod
+    def join(
+        first: Store, first_only: Guard, second: Store, second_only: Guard, opaque: Callable[[Name], bool]
+    ) -> Store:
+        """What objects hold when either path was taken."""
+        joined = Store()
+        joined.objects, differing = meeting(first.objects, second.objects)
+        for owner in differing:
+            left, right = first.objects.get(owner), second.objects.get(owner)
+            if left is right:
+                continue
+            table = _joined(owner, left or Table(), right or Table(), first_only, second_only, opaque(owner))
+            if table:
+                dict.__setitem__(joined.objects, owner, table)
+            else:
+                joined.objects.discard(owner)
+        return joined
 
     @overload
     def get(self, key: Key) -> Value | None: ...
@@ -271,33 +334,18 @@ class State:
             ):
                 self.store[key] = union((v, g.forget(conditions)) for v, g in value.alternatives)
 
-    def rename(self, renaming: Callable[[Name], Name], concerns: Callable[[Name], bool]) -> None:
-        """Objects age: every mention of them changes, in names, accesses and carriers."""
-        renamed = Store()
-        for owner, table in self.store.objects.items():
-            new_owner = renaming(owner)
-            changed = table
-            for key, value in table.items():
-                new_value = value.rename(renaming)
-                if new_value is not value:
-                    if changed is table:
-                        changed = dict(table)
-                    changed[key] = new_value
-            known = renamed.objects.get(new_owner)
-            if known is not None:
-                merged = dict(known)
-                for key, value in changed.items():
-                    old = merged.get(key)
-                    merged[key] = (
-                        value if old is None or old == value else union([(old, ALWAYS), (value, ALWAYS)])
-                    )
-                changed = merged
-            renamed.put(new_owner, changed)
-        self.store = renamed
+    def age(self, names: set[Name]) -> Renaming:
+        """The newest objects of these names become those of the round before: every mention of them changes.
+
+        Returns:
+            How names change.
+        """
+        renaming = aging(names)
+        self.store.rename(renaming, names)
         self.current = {library: value.rename(renaming) for library, value in self.current.items()}
         for order in (self.order, self.eager):
             if order is not None:
-                self._rename_order(order, renaming, concerns)
+                self._rename_order(order, renaming)
         if self.capture is not None:
             self.capture = replace(
                 self.capture,
@@ -309,16 +357,16 @@ class State:
         self.rebound = frozenset(
             Rebound((renaming(r.key[0]), r.key[1]), r.site, renaming(r.graph)) for r in self.rebound
         )
+        return renaming
 
     @staticmethod
-    def _rename_order(
-        order: Order, renaming: Callable[[Name], Name], concerns: Callable[[Name], bool]
-    ) -> None:
+    def _rename_order(order: Order, renaming: Renaming) -> None:
         moves = []
         for carrier in order.carriers.known():
-            if isinstance(carrier, Name) and concerns(carrier):
+            if isinstance(carrier, Name):
                 older = renaming(carrier)
-                moves.append((order.carriers.bit(carrier), order.carriers.bit(older)))
+                if older is not carrier:
+                    moves.append((order.carriers.bit(carrier), order.carriers.bit(older)))
 
         def made(old: Made) -> Made:
             buffer = old.buffer
@@ -327,7 +375,9 @@ class State:
             elif isinstance(buffer, tuple):
                 buffer = tuple(renaming(x) if isinstance(x, Name) else x for x in buffer)
             timeline = renaming(old.timeline) if isinstance(old.timeline, Name) else old.timeline
-            part = rename_part(old.part, renaming)
+            part = old.part if old.part is None else rename_part(old.part, renaming)
+            if buffer == old.buffer and timeline is old.timeline and part is old.part:
+                return old
             return old._replace(buffer=buffer, part=part, timeline=timeline)
 
         order.rewrite(made, moves)
@@ -344,14 +394,7 @@ class State:
         path = first.path.common(second.path)
         first_only, second_only = first.path.without(path), second.path.without(path)
         joined = State(order=Order.join(first.order, first_only, second.order, second_only), path=path)
-        for owner in {**first.store.objects, **second.store.objects}:
-            left, right = first.store.objects.get(owner), second.store.objects.get(owner)
-            if left is not None and left is right:
-                joined.store.put(owner, left)
-                continue
-            table = _joined(owner, left or {}, right or {}, first_only, second_only, opaque(owner))
-            if table:
-                joined.store.put(owner, table)
+        joined.store = Store.join(first.store, first_only, second.store, second_only, opaque)
         for library in {**first.current, **second.current}:
             one, other = first.current.get(library), second.current.get(library)
             if one is None or other is None or one == other:
@@ -377,17 +420,17 @@ class State:
 
 def _joined(
     owner: Name,
-    left: dict[Hashable, Value],
-    right: dict[Hashable, Value],
+    left: Table,
+    right: Table,
     left_only: Guard,
     right_only: Guard,
     opaque: bool,
-) -> dict[Hashable, Value]:
+) -> Table:
     """What one object may hold when either path was taken."""
     if left == right:
         return left
     known = "@materialized" in left or "@materialized" in right
-    table: dict[Hashable, Value] = {}
+    table = Table()
     for key in {**left, **right}:
         one, other = left.get(key), right.get(key)
         if one is other or one == other:

@@ -72,7 +72,7 @@ class Streams(Builtins):
             self.table.devices[name.base()] = self.device(st)
         non_blocking = call.get(1, "non_blocking")
         if non_blocking is None or non_blocking == Const(False):
-            self.table.blocking.update(name._replace(age=age) for age in range(3))
+            self.table.blocking.update(name.aged(age) for age in range(3))
         return Stream(name, "cupy")
 
     def do_make_raw_stream(self, call: Call, st: State) -> Value:

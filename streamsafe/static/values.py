@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakValueDictionary
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 
@@ -19,24 +20,54 @@ if TYPE_CHECKING:
 MAX_ALTERNATIVES = 6
 
 
-class Name(NamedTuple):
-    """Identity of an object.
+class Name:
+    """Identity of an object: equal names are one and the same.
 
-    Attributes:
+    Args:
         site: a syntax node, or a word such as ``ambient`` for what no source line makes.
         path: the call sites through which it was reached, outermost first, at most four.
         parent: the object it is an attribute or element of.
         age: 0 for the newest object of the site, 1 for the one of the round before, 2 for all older ones.
     """
 
+    __slots__ = ("__weakref__", "_base", "_family", "age", "parent", "path", "site")
+
+    _known: ClassVar[WeakValueDictionary[tuple[Hashable, ...], Name]] = WeakValueDictionary()
+
     site: Hashable
-    path: tuple[Hashable, ...] = ()
-    parent: Name | None = None
-    age: int = 0
+    path: tuple[Hashable, ...]
+    parent: Name | None
+    age: int
+    _base: Name | None
+    _family: frozenset[Name] | None
+
+    def __new__(
+        cls, site: Hashable, path: tuple[Hashable, ...] = (), parent: Name | None = None, age: int = 0
+    ) -> Name:
+        """The one name of this kind."""
+        key = (site, path, parent, age)
+        self = cls._known.get(key)
+        if self is None:
+            self = object.__new__(cls)
+            self.site, self.path, self.parent, self.age = site, path, parent, age
+            self._base = self._family = None
+            cls._known[key] = self
+        return self
+
+    def __repr__(self) -> str:
+        return f"Name({self.site!r}, {self.path!r}, {self.parent!r}, {self.age})"
 
     def child(self, key: Hashable) -> Name:
         """The attribute or element ``key`` of this object."""
         return Name(key, (), self)
+
+    def aged(self, age: int) -> Name:
+        """The same name with another age."""
+        return self if age == self.age else Name(self.site, self.path, self.parent, age)
+
+    def newest(self) -> Name:
+        """The same name for the newest object."""
+        return self.aged(0)
 
     def root(self) -> Name:
         """The object from which this one is reached."""
@@ -52,12 +83,18 @@ class Name(NamedTuple):
             yield name
             name = name.parent
 
+    def family(self) -> frozenset[Name]:
+        """The newest of this name and of each of its parents."""
+        if self._family is None:
+            self._family = frozenset(name.newest() for name in self.chain())
+        return self._family
+
     def base(self) -> Name:
         """The same name without ages: what is said of it holds for every object of the site."""
-        parent = self.parent.base() if self.parent is not None else None
-        if self.age == 0 and parent is self.parent:
-            return self
-        return self._replace(age=0, parent=parent)
+        if self._base is None:
+            parent = self.parent.base() if self.parent is not None else None
+            self._base = Name(self.site, self.path, parent)
+        return self._base
 
     def is_unknown_element(self) -> bool:
         """Whether it is an element of which the index is not known, or a part of one."""
@@ -79,13 +116,11 @@ def aging(names: set[Name]) -> Renaming:
         found = memo.get(name)
         if found is not None:
             return found
+        parent = rename(name.parent) if name.parent is not None else None
+        older = name.age < 2 and name.newest() in names
         result = name
-        if name.parent is not None:
-            parent = rename(name.parent)
-            if parent is not name.parent:
-                result = result._replace(parent=parent)
-        if name.age < 2 and (name._replace(age=0) if name.age else name) in names:
-            result = result._replace(age=name.age + 1)
+        if older or parent is not name.parent:
+            result = Name(name.site, name.path, parent, name.age + older)
         memo[name] = result
         return result
 

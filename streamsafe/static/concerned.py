@@ -1,0 +1,135 @@
+"""Which functions of a file have to do with streams: those that hold needles, and those that call them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+
+from streamsafe.static import needles
+from streamsafe.static.functions import COMMON_METHODS
+from streamsafe.static.source import Definition, SourceFile
+
+LEVELS = ((needles.STREAM | needles.COPY, 3), (needles.CLOCK, 2))
+"""What makes a function concern us, and how many calls up its callers do too."""
+WORD = re.compile(
+    r"[Ss]tream|[Ee]vent|[Gg]raph|blocking|capture|elapsed_time|async_op|pin_memory|pinned|perf_counter|^time$|monotonic"
+    r"|default_timer|^(?:record|wait|synchronize|replay|query|done)$"
+)
+"""Identifiers that make a loop worth more than one round."""
+_NAMED_AFTER_CLASS = frozenset({"__init__", "forward", "__call__", "__enter__", "__iter__"})
+
+
+class Concerned:
+    """What of a file is to be interpreted.
+
+    Args:
+        file: the file.
+        models: last names of the user's wrappers: a function that uses one is concerned.
+
+    Attributes:
+        functions: by qualified name, those that hold stream code and those that call them, three calls up.
+        followed: those and what is worth following where something is under way.
+    """
+
+    def __init__(self, file: SourceFile, models: Iterable[str]) -> None:
+        self.file = file
+        handles = {
+            name
+            for name, statements in file.bindings.items()
+            if any(
+                isinstance(s, (ast.Assign, ast.AnnAssign)) and needles.of_tree(s) & needles.HANDLE
+                for s in statements
+            )
+        }
+        self._words = handles | set(models)
+        everything = 0
+        for definitions in file.definitions.values():
+            for definition in definitions:
+                everything |= definition.needles
+        for statement in file.statements:
+            everything |= needles.of_tree(statement) if not isinstance(statement, DEFINITIONS) else 0
+        # pinned memory alone starts nothing
+        self._beside = needles.PINNED if everything & (needles.STREAM | needles.COPY) else 0
+        self.functions: set[str] = set()
+        for kind, levels in LEVELS:
+            self.functions |= self._with_callers(self._holding(kind), levels)
+        self.followed = self.functions | self._with_callers(self._holding(needles.TOUCH), 1)
+        self._names = self._words | {
+            part for q in self.functions for part in (q.rpartition(".")[2], q.partition(".")[0])
+        }
+
+    def holds(self, statement: ast.AST) -> bool:
+        """Whether a statement of the module holds stream code."""
+        return self._matches(
+            needles.of_tree(statement), _names(statement), needles.STREAM | needles.COPY
+        ) or bool(needles.of_tree(statement) & needles.CLOCK)
+
+    def speaks(self, names: set[str]) -> bool:
+        """Whether identifiers mention streams, or functions of the file that have to do with them."""
+        return not self._names.isdisjoint(names) or any(map(WORD.search, names))
+
+    def _matches(self, found: int, names: Iterable[str], kind: int) -> bool:
+        if kind & needles.STREAM:
+            kind |= self._beside
+        return bool(found & kind) or not self._words.isdisjoint(names)
+
+    def _holding(self, kind: int) -> set[str]:
+        return {
+            qualname
+            for qualname, definitions in self.file.definitions.items()
+            if any(self._matches(d.needles, d.calls, kind) for d in definitions)
+        }
+
+    def _with_callers(self, found: set[str], levels: int) -> set[str]:
+        """These functions and those that may call them: by a name that only they have, or within a class."""
+        everything = set(found)
+        for _ in range(levels):
+            names: set[str] = set()
+            inside: dict[str, set[str]] = {}
+            common: dict[str, set[str]] = {}
+            for qualname in found:
+                owner, _, last = qualname.rpartition(".")
+                if owner in self.file.classes and last in COMMON_METHODS:
+                    common.setdefault(last, set()).add(owner)
+                if last in _NAMED_AFTER_CLASS:
+                    names.add(owner.rpartition(".")[2])
+                if owner in self.file.classes:
+                    inside.setdefault(owner, set()).add(last)
+                if last not in COMMON_METHODS and not last.startswith("__"):
+                    names.add(last)
+            found = {
+                qualname
+                for qualname, definitions in self.file.definitions.items()
+                if qualname not in everything
+                and any(
+                    d.calls & (names | inside.get(qualname.partition(".")[0], set()))
+                    or self._decorators(d.node) & names
+                    or self._speaks_of(d, common)
+                    for d in definitions
+                )
+            }
+            if not found:
+                break
+            everything |= found
+        return everything
+
+    @staticmethod
+    def _decorators(node: ast.AST) -> set[str]:
+        return {
+            n.id for d in getattr(node, "decorator_list", ()) for n in ast.walk(d) if isinstance(n, ast.Name)
+        }
+
+    def _speaks_of(self, definition: Definition, common: dict[str, set[str]]) -> bool:
+        """Whether a function calls a method of a common name and names a class that has it."""
+        owners = set().union(*(common[name] for name in definition.calls & common.keys()))
+        return bool(owners) and bool(
+            re.search(rf"\b(?:{'|'.join(map(re.escape, owners))})\b", self.file.segment(definition.node))
+        )
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -1,0 +1,126 @@
+"""What a piece of syntax has to do with streams, by its identifiers: whether it is worth interpreting at all.
+
+Comments, docstrings and other strings do not count; what counts is a name, an attribute, a keyword or the shape of a
+call.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+
+STREAM = 1
+"""Streams, events, graphs, timings and asynchronous collectives."""
+COPY = 2
+"""Copies that do not wait."""
+CLOCK = 4
+"""Readings of a host clock."""
+PINNED = 8
+"""Pinned memory, which matters beside streams or copies only."""
+TOUCH = 16
+"""Worth following where something of the above is under way."""
+HANDLE = 32
+"""A stream, an event or a graph is made."""
+
+_STREAM = ("wait_event", "record_event", "CUDAGraph", "make_graphed", "elapsed_time", "async_op")
+_EXACTLY = {
+    "begin_capture": STREAM,
+    "capture_begin": STREAM,
+    "monotonic_ns": CLOCK,
+    "done": TOUCH,
+}
+_CLOCK = ("perf_counter", "monotonic", "default_timer")
+_PINNED = ("pinned", "pin_memory")
+_CALLED = dict.fromkeys(("record", "wait", "synchronize", "replay", "query"), TOUCH) | {"graph": STREAM}
+_NO_CUDA_EVENT = frozenset({"threading", "asyncio", "multiprocessing", "mp", "trio", "anyio", "gevent"})
+_POSITIONAL = frozenset({"to", "cuda", "copy_"})
+
+
+@cache
+def of_word(word: str) -> int:
+    """What an identifier says by itself."""
+    found = _EXACTLY.get(word, 0)
+    if word.endswith(("Stream", "stream")) or any(part in word for part in _STREAM):
+        found |= STREAM
+    if any(part in word for part in _CLOCK):
+        found |= CLOCK
+    if any(part in word for part in _PINNED):
+        found |= PINNED
+    if word.endswith("Stream") or "CUDAGraph" in word:
+        found |= HANDLE
+    return found
+
+
+def of_node(node: ast.AST) -> int:
+    """What one node says, without its children."""
+    kind = type(node)
+    if kind is ast.Name:
+        return of_word(node.id)  # type: ignore[attr-defined]
+    if kind is ast.Attribute:
+        return _of_attribute(node)  # type: ignore[arg-type]
+    if kind is ast.keyword:
+        return _of_keyword(node.arg, node.value)  # type: ignore[attr-defined]
+    if kind is ast.Call:
+        return _of_call(node)  # type: ignore[arg-type]
+    if kind is ast.arg:
+        return of_word(node.arg)  # type: ignore[attr-defined]
+    if kind is ast.Dict:
+        found = 0
+        for key, value in zip(node.keys, node.values, strict=True):  # type: ignore[attr-defined]
+            if isinstance(key, ast.Constant) and key.value == "non_blocking":
+                found |= _of_keyword("non_blocking", value)
+        return found
+    if kind in (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
+        return of_word(node.name)  # type: ignore[attr-defined]
+    return 0
+
+
+def of_tree(node: ast.AST) -> int:
+    """What a piece of syntax says."""
+    found = 0
+    for inner in ast.walk(node):
+        found |= of_node(inner)
+    return found
+
+
+def _of_attribute(node: ast.Attribute) -> int:
+    found = of_word(node.attr)
+    inner = node.value
+    if node.attr == "graph" and (isinstance(inner, (ast.Name, ast.Attribute))):
+        named = inner.id if isinstance(inner, ast.Name) else inner.attr
+        found |= STREAM if named == "cuda" else 0
+    elif node.attr == "time" and isinstance(inner, ast.Name) and inner.id == "time":
+        found |= CLOCK
+    return found
+
+
+def _of_keyword(name: str | None, value: ast.expr) -> int:
+    constant = value.value if isinstance(value, ast.Constant) else ...
+    if name == "non_blocking":
+        return 0 if constant is False else COPY
+    if name == "blocking":
+        return COPY if constant is False else 0
+    if name is None or (isinstance(constant, bool) and name == "stream"):
+        return 0
+    return of_word(name)
+
+
+def _of_call(node: ast.Call) -> int:
+    function = node.func
+    if isinstance(function, ast.Attribute):
+        name = function.attr
+        found = _CALLED.get(name, 0)
+        if name in _POSITIONAL and any(
+            isinstance(a, ast.Constant) and a.value is True for a in node.args[1:]
+        ):
+            found |= COPY
+        if name == "Event" and not (
+            isinstance(function.value, ast.Name) and function.value.id in _NO_CUDA_EVENT
+        ):
+            found |= STREAM | HANDLE
+    elif isinstance(function, ast.Name):
+        name = function.id
+        found = STREAM | HANDLE if name == "Event" else 0
+    else:
+        return 0
+    return found | (HANDLE if name.endswith("_stream") else 0)
