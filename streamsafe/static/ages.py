@@ -33,7 +33,7 @@ def newest_alike(
             if any(renaming(name) is not name for name in names):
                 bits |= bit
         state.forget(bits)
-        state.rename(renaming, lambda name, renaming=renaming: renaming(name) is not name)  # type: ignore[misc]
+        state.rename(renaming, kept)
         yield state, value.rename(renaming)
 
 
@@ -45,13 +45,11 @@ def _younger(names: set[Name]) -> Renaming:
         found = memo.get(name)
         if found is not None:
             return found
+        parent = rename(name.parent) if name.parent is not None else None
+        younger = name.age == 1 and name.newest() in names
         result = name
-        if name.parent is not None:
-            parent = rename(name.parent)
-            if parent is not name.parent:
-                result = result._replace(parent=parent)
-        if name.age == 1 and name._replace(age=0) in names:
-            result = result._replace(age=0)
+        if younger or parent is not name.parent:
+            result = Name(name.site, name.path, parent, name.age - younger)
         memo[name] = result
         return result
 

@@ -341,6 +341,16 @@ class State:
             How names change.
         """
         renaming = aging(names)
+        self.rename(renaming, names)
+        return renaming
+
+    def rename(self, renaming: Renaming, names: set[Name]) -> None:
+        """Every mention of an object changes.
+
+        Args:
+            renaming: how names change; those of other objects it leaves alone.
+            names: the newest objects of the sites concerned.
+        """
         self.store.rename(renaming, names)
         self.current = {library: value.rename(renaming) for library, value in self.current.items()}
         for order in (self.order, self.eager):
@@ -357,7 +367,6 @@ class State:
         self.rebound = frozenset(
             Rebound((renaming(r.key[0]), r.key[1]), r.site, renaming(r.graph)) for r in self.rebound
         )
-        return renaming
 
     @staticmethod
     def _rename_order(order: Order, renaming: Renaming) -> None:
