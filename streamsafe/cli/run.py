@@ -62,15 +62,12 @@ def run(
 
     Exit status: the program's own when it is not 0, else 1 when hazards were found, else 0; 2 when it cannot be run.
     """
-    from streamsafe.runtime.launcher import Launch, LaunchError, launch
+    from streamsafe.runtime.launcher import Launch, LaunchError, from_variable, launch
 
     if module is None and not arguments:
         raise click.UsageError("name a script, or a module with -m")
     if devices is not None and not simulate:
         raise click.UsageError("--devices is of the simulated runtime: it needs --simulate")
-    if mode is None:
-        mode = os.environ.get("STREAMSAFE", "raise").lower()
-        mode = mode if mode in ("warn", "collect") else "raise"
     target = module if module is not None else arguments[0]
     try:
         status = launch(
@@ -78,7 +75,7 @@ def run(
                 target=target,
                 module=module is not None,
                 arguments=arguments if module is not None else arguments[1:],
-                mode=mode,  # type: ignore[arg-type]
+                mode=from_variable(os.environ.get("STREAMSAFE", "")) if mode is None else mode,  # type: ignore[arg-type]
                 report=report,
                 trace=trace,
                 simulate=(devices or 1) if simulate else 0,

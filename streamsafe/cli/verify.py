@@ -16,14 +16,15 @@ def verify(report: str | None, trace: str) -> None:
     Exit status: 0 no hazards, 1 hazards, 2 no trace.
     """
     from streamsafe.order.trace import TraceError
-    from streamsafe.runtime.launcher import LaunchError, write_report
+    from streamsafe.runtime.launcher import LaunchError, output, write_report
     from streamsafe.runtime.present import describe
     from streamsafe.runtime.replay import replay
 
     try:
         session = replay(trace)
         if report:
-            write_report(session.hazards, report)
+            with output(report) as file:
+                write_report(session.hazards, file)
     except TraceError as error:
         raise Failure(f"{trace}: {error}") from error
     except OSError as error:

@@ -75,7 +75,8 @@ def launch(what: Launch) -> int:
     program = _Program(what)
     status = 0
     with contextlib.ExitStack() as files:
-        trace = files.enter_context(_output(what.trace)) if what.trace else None
+        trace = files.enter_context(output(what.trace)) if what.trace else None
+        report = files.enter_context(output(what.report)) if what.report else None
         manager = sanitize(what.mode, threads=what.threads, ignore=what.ignore, trace=trace)
         try:
             with manager as session:
@@ -95,9 +96,11 @@ def launch(what: Launch) -> int:
             if session is None:
                 raise LaunchError(str(error)) from error
             raise
-    assert session is not None
-    program.report_error()
-    _finish(session, what.report)
+        assert session is not None
+        program.report_error()
+        _finish(session)
+        if report is not None:
+            write_report(session.hazards, report)
     if simulation is not None:
         print(f"streamsafe: {simulation.summary()}", file=sys.stderr)
     return status or (1 if session.hazards else 0)
@@ -114,7 +117,12 @@ def _check(what: Launch) -> None:
 
 
 @contextlib.contextmanager
-def _output(path: str) -> Iterator[TextIO]:
+def output(path: str) -> Iterator[TextIO]:
+    """A file to write to.
+
+    Raises:
+        LaunchError: it cannot be written.
+    """
     try:
         file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - handed on to the caller's with
     except OSError as error:
@@ -146,6 +154,7 @@ class _Program:
     def run(self) -> int:
         """Runs it, and returns its exit status."""
         what = self._what
+        sys.path.insert(0, os.getcwd() if what.module else str(Path(what.target).resolve().parent))
         try:
             code = self._module_code() if what.module else self._script_code()
         except (OSError, ImportError, SyntaxError, ValueError) as error:
@@ -155,7 +164,6 @@ class _Program:
             if what.module
             else [what.target, *what.arguments]
         )
-        sys.path.insert(0, os.getcwd() if what.module else str(Path(what.target).resolve().parent))
         sys.modules["__main__"] = self.module
         try:
             exec(code, vars(self.module))
@@ -215,24 +223,17 @@ def _status(code: object) -> int:
     return 1
 
 
-def _finish(session: Session, report: str | None) -> None:
+def _finish(session: Session) -> None:
     for hazard in session.hazards:
         if session.mode == "collect" or hazard.confidence != "certain":
             print(describe(hazard, snippets=True), file=sys.stderr)
     print(session.summary(), file=sys.stderr)
-    if report:
-        write_report(session.hazards, report)
 
 
-def write_report(hazards: Sequence[Hazard], path: str) -> None:
-    """Writes hazards as a JSON array.
-
-    Raises:
-        LaunchError: the file cannot be written.
-    """
-    with _output(path) as file:
-        json.dump([as_dict(hazard) for hazard in hazards], file, indent=2)
-        file.write("\n")
+def write_report(hazards: Sequence[Hazard], file: TextIO) -> None:
+    """Writes hazards as a JSON array."""
+    json.dump([as_dict(hazard) for hazard in hazards], file, indent=2)
+    file.write("\n")
 
 
 def _suspects(what: Launch) -> frozenset[tuple[str, int]]:
@@ -257,16 +258,27 @@ def _suspects(what: Launch) -> frozenset[tuple[str, int]]:
     return frozenset((place["filename"], place["line"]) for place in places)
 
 
+def from_variable(value: str) -> Mode:
+    """The mode that the variable ``STREAMSAFE`` names; ``raise`` where it only says yes, or nothing.
+
+    Raises:
+        ValueError: another value.
+    """
+    if value.lower() in ("", "0", "1", "true"):
+        return "raise"
+    for mode in MODES:
+        if mode == value.lower():
+            return mode
+    raise ValueError(f"STREAMSAFE is {value!r}: it must be 1, raise, warn or collect")
+
+
 def from_environment(value: str) -> None:
     """``STREAMSAFE=1`` (or ``raise``, ``warn``, ``collect``): one session until the interpreter ends.
 
     Raises:
         ValueError: another value.
     """
-    mode = {"1": "raise", "true": "raise"}.get(value.lower(), value.lower())
-    if mode not in MODES:
-        raise ValueError(f"STREAMSAFE is {value!r}: it must be 1, raise, warn or collect")
-    manager = sanitize(mode)
+    manager = sanitize(from_variable(value))
     session = manager.__enter__()
 
     def close() -> None:

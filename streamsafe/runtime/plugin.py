@@ -7,8 +7,11 @@ from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest._code.code import ReprFileLocation, TerminalRepr
 
 if TYPE_CHECKING:
+    from _pytest._io import TerminalWriter
+
     from streamsafe.order.hazard import Hazard
 
 MODES = ("raise", "warn", "collect", "simulate")
@@ -18,6 +21,7 @@ OPT_OUT = "no_streamsafe: do not check this test for stream hazards."
 _on = pytest.StashKey[bool]()
 _mode = pytest.StashKey[str]()
 _simulation = pytest.StashKey[Any]()
+_workers = pytest.StashKey[dict[str, str]]()
 _sessions = pytest.StashKey[list[Any]]()
 _PROPERTY = "streamsafe_hazard"
 
@@ -29,7 +33,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         nargs="?",
         const="raise",
         default=None,
-        choices=MODES,
         metavar="MODE",
         help="check tests for stream hazards: raise (the default), warn or collect; simulate: without a GPU",
     )
@@ -47,15 +50,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("streamsafe_devices", "how many devices --streamsafe=simulate has", default="1")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> None:
+    """In ``pytest --streamsafe tests/`` what follows is a path: a mode stands after an equals sign."""
+    if "--streamsafe" in args:
+        args[:] = ["--streamsafe=raise" if arg == "--streamsafe" else arg for arg in args]
+        paths = parser.parse_known_args(args).file_or_dir
+        early_config.known_args_namespace.file_or_dir = paths
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
     config.addinivalue_line("markers", OPT_OUT)
-    option = config.getoption("--streamsafe")
+    option, said = config.getoption("--streamsafe"), "--streamsafe"
     variable = os.environ.get("STREAMSAFE", "").lower()
     if option is None and variable not in ("", "0"):
-        option = "raise" if variable in ("1", "true") else variable
-        if option not in MODES:
-            raise pytest.UsageError(f"STREAMSAFE is {variable!r}: it must be 1, {', '.join(MODES)}")
+        option, said = "raise" if variable in ("1", "true") else variable, "STREAMSAFE"
+    if option is not None and option not in MODES:
+        raise pytest.UsageError(f"{said} is {option!r}: it must be one of {', '.join(MODES)}")
     config.stash[_on] = option is not None or bool(config.getini("streamsafe"))
     config.stash[_mode] = "raise" if option in (None, "simulate") else option
     if option == "simulate":
@@ -166,9 +180,10 @@ def _close(item: pytest.Item) -> Hazard | None:
 
 
 def _portable(hazard: Hazard) -> dict[str, Any]:
-    from streamsafe.runtime.present import as_dict
+    from streamsafe.runtime.present import place_of
 
-    return as_dict(hazard)
+    known = {"code": hazard.code, "name": hazard.name, "message": hazard.message, "latent": hazard.latent}
+    return {**known, "place": place_of(hazard)}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -180,10 +195,33 @@ def pytest_runtest_makereport(
         error = call.excinfo.value
         hazard = getattr(error, "hazard", None)
         if hazard is not None and type(error).__name__ == "StreamHazardError":
-            from streamsafe.runtime.present import describe
+            from streamsafe.runtime.present import describe, place_of
 
-            report.longrepr = describe(hazard, snippets=True)
+            lines = describe(hazard, snippets=True).splitlines()
+            report.longrepr = _HazardRepr(lines, place_of(hazard))
     return report
+
+
+class _HazardRepr(TerminalRepr):
+    """A hazard as a failure: like that of an assertion, with the message in red and the place at the end."""
+
+    def __init__(self, lines: list[str], place: str) -> None:
+        self._message, *self._lines = lines
+        self._place = place
+
+    def toterminal(self, tw: TerminalWriter) -> None:
+        tw.line(self._message, red=True, bold=True)
+        for line in self._lines:
+            tw.line(line, bold=line.lstrip().startswith((">", "first:", "then:", "fix:")))
+        tw.line()
+        tw.write(self._place, red=True, bold=True)
+        tw.line(": StreamHazardError")
+
+    @property
+    def reprcrash(self) -> ReprFileLocation:
+        """What the short summary shows."""
+        path, _, line = self._place.rpartition(":")
+        return ReprFileLocation(path or self._place, int(line) if line.isdigit() else 0, self._message)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -191,14 +229,30 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if found:
         terminalreporter.section("stream hazards")
         for nodeid, hazard in found:
-            where = f"{hazard['filename']}:{hazard['location']['row']}" if hazard["location"] else "?"
             latent = " (latent)" if hazard["latent"] else ""
-            terminalreporter.line(f"{hazard['code']} {hazard['name']}{latent} {where} in {nodeid}")
+            where = f" {hazard['place']}" if hazard["place"] else ""
+            terminalreporter.line(f"{hazard['code']} {hazard['name']}{latent}{where} in {nodeid}")
             terminalreporter.line(f"    {hazard['message']}")
     simulation = config.stash.get(_simulation, None)
     if simulation is not None:
         terminalreporter.section("simulated CUDA runtime")
-        terminalreporter.line(str(simulation.summary()))
+        summaries = config.stash.get(_workers, None) or {"": str(simulation.summary())}
+        for worker, summary in sorted(summaries.items()):
+            terminalreporter.line(f"{worker}: {summary}" if worker else summary)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist hands on what its simulation counted."""
+    simulation = session.config.stash.get(_simulation, None)
+    if simulation is not None and hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[_PROPERTY] = str(simulation.summary())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    summary = getattr(node, "workeroutput", {}).get(_PROPERTY)
+    if summary is not None:
+        node.config.stash.setdefault(_workers, {})[node.gateway.id] = summary
 
 
 def _hazards(groups: Iterable[list[Any]]) -> Iterable[tuple[str, dict[str, Any]]]:

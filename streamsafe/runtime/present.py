@@ -6,6 +6,7 @@ import linecache
 from typing import Any
 
 from streamsafe.order.hazard import Access, Frame, Hazard, Memory, Note
+from streamsafe.report.paths import shown
 
 CONTEXT = 2
 """Lines shown around the line of an access."""
@@ -27,6 +28,7 @@ def describe(hazard: Hazard, *, snippets: bool = False) -> str:
         lines.append(f"  {label + ':':7}{access.operation} {does} on {access.timeline}{_where(access.stack)}")
         if snippets and access.stack:
             lines.extend(f"    {line}" for line in snippet(access.stack[0]))
+            lines.extend(f"         called from {_place_of(frame)}" for frame in access.stack[1:])
     known = array(hazard.memory)
     if known:
         lines.append(f"  array: {known}")
@@ -39,8 +41,20 @@ def describe(hazard: Hazard, *, snippets: bool = False) -> str:
     return "\n".join(lines)
 
 
+def place_of(hazard: Hazard) -> str:
+    """``file:line`` of the second access; of the first where the second has not happened yet; or nothing."""
+    for access in (hazard.second, hazard.first):
+        if access is not None and access.stack:
+            return f"{shown(access.stack[0].filename)}:{access.stack[0].line}"
+    return ""
+
+
 def _where(stack: tuple[Frame, ...]) -> str:
-    return f"  [{stack[0].filename}:{stack[0].line} in {stack[0].function}]" if stack else ""
+    return f"  [{_place_of(stack[0])}]" if stack else ""
+
+
+def _place_of(frame: Frame) -> str:
+    return f"{shown(frame.filename)}:{frame.line} in {frame.function}"
 
 
 def array(memory: Memory) -> str:

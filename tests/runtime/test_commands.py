@@ -50,10 +50,20 @@ def _simulated(request: pytest.FixtureRequest) -> None:
         pytest.skip("no CuPy that can be simulated")
 
 
+LIKE_THE_SCRIPT = """
+import sys
+sys.path.remove('')
+sys.argv[0] = 'streamsafe'
+from streamsafe.cli import main
+main()
+"""
+
+
 def streamsafe(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command as it is installed: the working directory is not on Python's path."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     return subprocess.run(
-        [sys.executable, "-m", "streamsafe", *arguments],
+        [sys.executable, "-c", LIKE_THE_SCRIPT, *arguments],
         cwd=cwd,
         env=variables,
         capture_output=True,
@@ -131,6 +141,8 @@ def test_simulated_devices(folder: Path, options: list[str], devices: str) -> No
         (["run", "-m", "no_such_module_anywhere"], "there is no module no_such_module_anywhere"),
         (["run"], "name a script"),
         (["run", "--trace", "no/such/folder/t", "ordered.py"], "cannot write no/such/folder/t"),
+        (["run", "--report", "no/such/folder/r", "ordered.py"], "cannot write no/such/folder/r"),
+        (["verify", "--report", "no/such/folder/r", "empty.jsonl"], "cannot write no/such/folder/r"),
         (["run", "--ignore", "101", "ordered.py"], "names no code"),
         (["verify", "missing.jsonl"], "cannot read missing.jsonl"),
         (["verify", "racy.py"], "racy.py"),
@@ -139,9 +151,16 @@ def test_simulated_devices(folder: Path, options: list[str], devices: str) -> No
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_errors_are_sentences(folder: Path, arguments: list[str], message: str) -> None:
+    (folder / "empty.jsonl").write_text('{"streamsafe":"trace","version":1,"threads":false}\n')
     result = streamsafe(*arguments, cwd=folder)
-    assert result.returncode == 2
+    assert (result.returncode, result.stdout) == (2, "")
     assert message in result.stderr and "Traceback" not in result.stderr
+
+
+def test_a_variable_that_names_no_mode(folder: Path) -> None:
+    result = streamsafe("run", "--simulate", "ordered.py", cwd=folder, STREAMSAFE="loud")
+    assert (result.returncode, result.stdout) == (2, ""), result.stderr
+    assert "Error: STREAMSAFE is 'loud': it must be 1, raise, warn or collect" in result.stderr
 
 
 def test_the_programs_own_exception(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,14 @@ def test_ignores():
     race()
 
 
+@pytest.mark.streamsafe(mode="collect")
+def test_latent():
+    x = cp.zeros(4096)
+    cp.cuda.Device().synchronize()
+    with cp.cuda.Stream(non_blocking=True) as test_latent.stream:
+        x += 1
+
+
 @pytest.mark.streamsafe("warn")
 def test_warns():
     with pytest.warns(match="SS101"):
@@ -123,9 +132,11 @@ def test_the_whole_file(tmp_path: Path) -> None:
     assert "FAILED test_streams.py::test_racy - SS101 unordered-read" in output
     assert "ERROR test_streams.py::test_fixtures_are_checked_too - SS101" in output
     assert "FAILED test_streams.py::test_the_tests_own_failure_stays - assert 1 == 2" in output
-    assert "2 failed, 8 passed, 1 error" in output
+    assert "2 failed, 9 passed, 1 error" in output
+    assert "\ntest_streams.py:17: StreamHazardError" in output
     assert ">    17         cp.copyto(y, x)" in output and ">    15         x.fill(7)" in output
     assert "= stream hazards =" in output and "SS101 unordered-read" in output.split("= stream hazards =")[1]
+    assert re.search(r"SS202 .* \(latent\) test_streams.py:\d+ in test_streams.py::test_latent", output)
     assert "simulated CUDA runtime" in output
 
 
@@ -133,8 +144,12 @@ def test_under_xdist(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
     status, output = run(tmp_path, "-p", "xdist.plugin", "-n", "2", "--streamsafe=simulate", "-rfE", "-q")
     assert status == 1
-    assert "2 failed, 8 passed, 1 error" in output
-    assert output.split("= stream hazards =")[1].count("SS101 unordered-read") >= 3
+    assert "2 failed, 9 passed, 1 error" in output
+    found, simulated = output.split("= stream hazards =")[1].split("= simulated CUDA runtime =")
+    assert found.count("SS101 unordered-read") >= 3
+    assert "FAILED test_streams.py::test_racy - SS101 unordered-read" in simulated
+    launches = [int(count) for count in re.findall(r"^gw\d: .* (\d+) kernel launch", simulated, re.M)]
+    assert len(launches) == 2 and sum(launches) > 0
 
 
 def test_modes(tmp_path: Path) -> None:
@@ -149,6 +164,7 @@ def test_modes(tmp_path: Path) -> None:
     simulator.write_text("from streamsafe.runtime import simulate\nsimulate.install()\n", encoding="utf-8")
     assert "2 passed" in run(tmp_path, *only, tests=simulated, **preset)[1]
     assert "1 failed, 1 passed" in run(tmp_path, "--streamsafe", *only)[1]
+    assert "1 failed, 1 passed" in run(tmp_path, *only, "--streamsafe", "test_streams.py")[1]
     status, output = run(tmp_path, "--streamsafe=collect", *only)
     assert status == 0 and "= stream hazards =" in output
     assert "1 failed, 1 passed" in run(tmp_path, *only, ini="streamsafe = true\n")[1]
@@ -174,7 +190,7 @@ def test_simulated_devices(tmp_path: Path, arguments: list[str], ini: str, devic
 @pytest.mark.parametrize(
     ("arguments", "tests", "environment", "message"),
     [
-        (["--streamsafe=loud"], TESTS, {}, "invalid choice"),
+        (["--streamsafe=loud"], TESTS, {}, "--streamsafe is 'loud': it must be one of raise"),
         (["--streamsafe=simulate", "--streamsafe-devices=0"], TESTS, {}, "at least one device"),
         (["--streamsafe=simulate", "-o", "streamsafe_devices=two"], TESTS, {}, "it must be a number"),
         ([], TESTS, {"STREAMSAFE": "loud"}, "STREAMSAFE is 'loud'"),
