@@ -47,7 +47,7 @@ def launch(stream: Carrier, host: Carrier, topology: Topology) -> Iterator[Edge]
     """An operation is enqueued: launch order after the host, and the legacy default stream's barrier, both ways.
 
     A legacy operation waits for all blocking streams; a blocking stream's operation waits for the legacy stream
-    (SEMANTICS model line 4, rows TS-28, CS-02 to CS-08).
+    (TS-28, CS-02 to CS-08).
     """
     yield Edge(stream, host)
     if topology.is_legacy(stream):

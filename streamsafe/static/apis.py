@@ -2,7 +2,7 @@
 
 A verb is a method of :class:`streamsafe.static.library.Library`. To teach the analyzer a call, add a row here; to teach
 it a new meaning, add a verb there. Sources: torch.cuda, torch.Stream and torch.accelerator pages, CuPy's
-``cupy.cuda`` reference, CUDA graphs pages of both, and the SEMANTICS rows named beside.
+``cupy.cuda`` reference, CUDA graphs pages of both, and the rows of docs/semantics.md named beside.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Captures: who takes part, what may not happen in one, and what a graph's replay leans on (SEMANTICS section 6)."""
+"""Captures: who takes part, what may not happen in one, and what a graph's replay leans on."""
 
 from __future__ import annotations
 
