@@ -50,6 +50,12 @@ class Guard(NamedTuple):
         """The same, with those conditions undecided."""
         return Guard(self.true & ~conditions, self.false & ~conditions)
 
+    def flip(self, condition: int) -> Guard:
+        """The same, after a condition has been turned into its opposite."""
+        return Guard(
+            self.true & ~condition | self.false & condition, self.false & ~condition | self.true & condition
+        )
+
 
 ALWAYS = Guard()
 
@@ -357,6 +363,15 @@ class Order:
             ):
                 self.made[buffer] = {
                     made: simplify(Way(way.carriers, way.guard.forget(conditions)) for way in ways)
+                    for made, ways in table.items()
+                }
+
+    def flip(self, condition: int) -> None:
+        """A condition is turned into its opposite."""
+        for buffer, table in list(self.made.items()):
+            if any((way.guard.true | way.guard.false) & condition for ways in table.values() for way in ways):
+                self.made[buffer] = {
+                    made: simplify(Way(way.carriers, way.guard.flip(condition)) for way in ways)
                     for made, ways in table.items()
                 }
 

@@ -33,6 +33,7 @@ from streamsafe.static.values import (
     Value,
     alternatives,
     iterate,
+    under,
     union,
 )
 
@@ -322,7 +323,7 @@ class Arrays(Interop):
         """A raw copy: of host memory only pinned is touched by the stream."""
         for value, writes in ((source, False), (target, True)):
             for inner, guard in self.tensors(st, value):
-                one = union([(inner, guard)])
+                one = under(inner, guard)
                 if not self.is_host(st, inner):
                     self.access(st, one, call.site, text, writes=writes, library="cupy", stream=stream)
                 elif self.is_pinned(st, inner):

@@ -36,6 +36,7 @@ from streamsafe.static.values import (
     Value,
     alternatives,
     iterate,
+    under,
     union,
 )
 
@@ -134,7 +135,7 @@ class Contexts(TensorMethods):
                 library = self.library_of(st, [target])
                 self.access(
                     st,
-                    union([(target, guard)]),
+                    under(target, guard),
                     site,
                     "the consumer",
                     writes=False,

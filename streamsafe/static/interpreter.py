@@ -93,6 +93,9 @@ class Interpreter(Loops):
         self.crowded = CROWDED
         self.loops_with_streams: dict[int, bool] = {}
         self.is_stream_code: Callable[[set[str]], bool] = lambda _: True
+        self.exchanged: dict[
+            Key, Value
+        ] = {}  # names that a loop exchanges: what the first held when a condition was made
         self.flags: dict[Key, int] = {}  # attributes whose truth keeps the calls of an object's methods apart
 
     @property

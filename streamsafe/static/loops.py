@@ -25,6 +25,7 @@ from streamsafe.static.values import (
     Function,
     Generator,
     Instance,
+    Object,
     Opaque,
     Partial,
     Stream,
@@ -66,6 +67,7 @@ class Loops(Calls):
     if TYPE_CHECKING:  # further down the chain
         fixpoints: int
         flags: dict[Key, int]
+        exchanged: dict[Key, Value]
         loops_with_streams: dict[int, bool]
         is_stream_code: Callable[[set[str]], bool]
         numbering: bool
@@ -126,7 +128,7 @@ class Loops(Calls):
                     break
                 head = current
                 continue
-            if round_ == 1 and current is not None and _swapped(head, current):
+            if round_ == 1 and current is not None and _exchanged(head, current):
                 period = 2
             new_head = self.join(head.copy(), current)
             if new_head is None or new_head.same(head):
@@ -147,19 +149,31 @@ class Loops(Calls):
         self.settle(st, result)
 
     def join_apart(self, first: State | None, second: State | None) -> State | None:
-        """Join two ways out of a loop; where names are exchanged, a condition keeps the two apart."""
-        if first is not None and second is not None and _swapped(first, second):
-            key = ("rounds", self.stack[-1].frame if self.stack else None)
-            known = self.conditions.get(key)
-            if known is None:
-                known = self.new_condition(key, ())
-            if known is not None:
+        """Join two ways on; where names are exchanged, a condition keeps the two apart: which of them holds what."""
+        if first is not None and second is not None:
+            pairs = _exchanged(first, second)
+            for key, value in pairs.items():
+                if isinstance(value, Object) and not any(("holds", k) in self.conditions for k in pairs):
+                    self.new_condition(("holds", key), (value.name,))
+                    self.exchanged[key] = value
+            told = [k for k in self.exchanged if ("holds", k) in self.conditions]
+            if told:
                 first, second = first.copy(), second.copy()
-                for state in (first, second):
-                    state.forget(known)
-                first.assume(Guard(known, 0))
-                second.assume(Guard(0, known))
+                for key in told:
+                    self._tell(first, key)
+                    self._tell(second, key)
         return self.join(first, second)
+
+    def _tell(self, st: State, key: Key) -> None:
+        """A state is told whether a name holds what the condition says; where it may, the condition says it of now."""
+        bit, meant, value = self.conditions[("holds", key)], self.exchanged[key], st.store.get(key)
+        if isinstance(value, Union):
+            if any(v == meant and g.false & bit for v, g in value.alternatives):
+                st.flip(bit)
+            return
+        st.forget(bit)
+        if value is not None:
+            st.assume(Guard(bit, 0) if value == meant else Guard(0, bit))
 
     def join_calls(self, first: State | None, end: State, before: State) -> State | None:
         """Join what calls of an object's methods leave; where an attribute is None, false or empty after one and not
@@ -585,18 +599,18 @@ def names_in(node: cst.CSTNode) -> set[str]:
     return found
 
 
-def _swapped(before: State, after: State) -> bool:
-    """Whether a round exchanges what two names hold: then two rounds make a whole."""
+def _exchanged(before: State, after: State) -> dict[Key, Value]:
+    """The names that exchange what they hold on the way from one state to another, with what they held."""
     moved = {
         (owner, key): value
         for owner in differing(before.store.objects, after.store.objects)
         for key, value in before.store.of(owner).items()
-        if isinstance(value, (Tensor, Opaque, Stream, Event))
+        if all(isinstance(v, (Tensor, Opaque, Stream, Event)) for v in iterate(value))
         and after.store.get((owner, key), value) != value
     }
-    return any(
-        after.store.get(key) == other and after.store.get(other_key) == value
+    return {
+        key: value
         for key, value in moved.items()
         for other_key, other in moved.items()
-        if key != other_key
-    )
+        if key != other_key and after.store.get(key) == other and after.store.get(other_key) == value
+    }

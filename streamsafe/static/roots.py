@@ -324,6 +324,7 @@ class Roots:
         start = self.state()
         interpreter.protocol_roots = [self_name]
         interpreter.flags = {}
+        interpreter.exchanged = {}
         init = interpreter.find_method(unit, "__init__")
         if init is not None:
             self._run(Function(init, None, instance), [], start, f"{name}.__init__")

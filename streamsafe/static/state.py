@@ -302,6 +302,26 @@ class State:
             if self.capture is not None and self.path.contradicts(self.capture.guard):
                 self.leave_capture()
 
+    def flip(self, condition: int) -> None:
+        """A condition is turned into its opposite, wherever it is mentioned."""
+        self.path = self.path.flip(condition)
+        for order in (self.order, self.eager):
+            if order is not None:
+                order.flip(condition)
+        if self.capture is not None:
+            self.capture = replace(self.capture, guard=self.capture.guard.flip(condition))
+        for key, value in self.store.items():
+            if isinstance(value, Union) and any(
+                (g.true | g.false) & condition for _, g in value.alternatives
+            ):
+                self.store[key] = union((v, g.flip(condition)) for v, g in value.alternatives)
+        self.current = {
+            library: union((v, g.flip(condition)) for v, g in value.alternatives)
+            if isinstance(value, Union)
+            else value
+            for library, value in self.current.items()
+        }
+
     def conditions(self) -> int:
         """The conditions that something here leans on."""
         guards = [self.path]

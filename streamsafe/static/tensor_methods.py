@@ -30,6 +30,7 @@ from streamsafe.static.values import (
     Value,
     alternatives,
     iterate,
+    under,
     union,
 )
 
@@ -102,7 +103,7 @@ class TensorMethods(Arrays):
                     and not self.is_host(st, inner)
                 ):
                     self.mark_tensor(st, inner)
-                    self.blocking_read(st, union([(inner, guard)]), call.site, f"{name}()")
+                    self.blocking_read(st, under(inner, guard), call.site, f"{name}()")
             return PLAIN
         repeats = call.get(0, "repeats") if name == "repeat_interleave" else None
         counted = repeats is not None and "output_size" not in call.kwargs
@@ -270,7 +271,7 @@ class TensorMethods(Arrays):
         """``module.to(...)``: its parameters are copied on the current stream into other memory, which it has then."""
         for inner, guard in alternatives(module, st.path):
             if isinstance(inner, Opaque):
-                one = union([(inner, guard)])
+                one = under(inner, guard)
                 st.store[(inner.name, "@moved")] = PLAIN
                 self.access(st, one, call.site, text, writes=False)
                 st.order.drop(inner.name)

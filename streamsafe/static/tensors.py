@@ -32,6 +32,7 @@ from streamsafe.static.values import (
     Value,
     alternatives,
     iterate,
+    under,
     union,
 )
 
@@ -204,7 +205,7 @@ class Tensors(Expressions):
             if isinstance(operand, Const):
                 continue
             for target, guard in self.tensors(st, operand):
-                value = union([(target, guard)])
+                value = under(target, guard)
                 if self.is_host(st, target):
                     self.host_access(st, value, site, text, writes=False, assumed=assumed, tags=tags)
                 else:
@@ -227,7 +228,7 @@ class Tensors(Expressions):
         for inner, guard in alternatives(target, st.path):
             if not isinstance(inner, (Tensor, Opaque)):
                 continue
-            value = union([(inner, guard)])
+            value = under(inner, guard)
             if self.is_host(st, inner):
                 self.host_access(st, value, site, text, writes=True, tags=tags)
             else:
@@ -247,7 +248,7 @@ class Tensors(Expressions):
     def read_on_host(self, st: State, value: Value, site: Site, text: str) -> None:
         """The host needs values: of host memory at once, of device memory after the current stream (TM-08)."""
         for target, guard in self.tensors(st, value):
-            one = union([(target, guard)])
+            one = under(target, guard)
             if self.is_host(st, target) or self.pending_copy(st, target):
                 assumed = Assumed.NOTHING if self.place(st, target) else Assumed.PLACE
                 self.host_access(st, one, site, text, writes=False, assumed=assumed)
@@ -269,7 +270,7 @@ class Tensors(Expressions):
                     # what takes device tensors as well is no evidence that this one lies on the host
                     either = Assumed.PLACE | Assumed.POSSIBLE if text in _TAKES_ANY else Assumed.PLACE
                     assumed = Assumed.NOTHING if self.place(st, target) else either
-                    self.host_access(st, union([(target, guard)]), site, text, writes=False, assumed=assumed)
+                    self.host_access(st, under(target, guard), site, text, writes=False, assumed=assumed)
 
     # -- copies --------------------------------------------------------------------------------------------------
 
@@ -434,7 +435,7 @@ class Tensors(Expressions):
                     continue
                 self.access(
                     st,
-                    union([(target, guard)]),
+                    under(target, guard),
                     site,
                     text,
                     writes=False,

@@ -30,7 +30,7 @@ from streamsafe.static.values import (
     Tuple,
     Value,
     iterate,
-    union,
+    under,
 )
 
 
@@ -96,7 +96,7 @@ class Unseen(Functions):
         setter = name.startswith("set_")  # keeps an object, and reads nothing that the object holds
         for value in touched:
             for target, guard in self.tensors(st, value):
-                one = union([(target, guard)])
+                one = under(target, guard)
                 if setter and target not in iterate(value):
                     continue
                 if self.is_host(st, target):
@@ -125,7 +125,7 @@ class Unseen(Functions):
                 if target.name in st.order.made:
                     self.access(
                         st,
-                        union([(target, guard)]),
+                        under(target, guard),
                         call.site,
                         text,
                         writes=False,

@@ -418,6 +418,11 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
     return Union(tuple(merged.items()))
 
 
+def under(value: Value, guard: Guard) -> Value:
+    """A value that is there only where a guard holds."""
+    return value if guard == ALWAYS else Union(((value, guard),))
+
+
 def same_kind(values: Iterable[Value]) -> type[Value] | None:
     """The class that all of them share, None where they differ."""
     kinds = {type(v) for v in values}
