@@ -466,6 +466,20 @@ EVENT_METHODS: dict[str, str] = {
     "ipc_handle": "plain_method",
 }
 
+POINTER_METHODS = frozenset(
+    {
+        "copy_from_async",
+        "copy_from_device",
+        "copy_from_device_async",
+        "copy_from_host",
+        "copy_from_host_async",
+        "copy_to_host",
+        "copy_to_host_async",
+        "memset_async",
+    }
+)
+"""Methods that only CuPy's ``MemoryPointer`` has, the ``.data`` of an array, whatever else is known of that."""
+
 GRAPH_METHODS: dict[str, str] = {
     "capture_begin": "graph_capture_begin",
     "capture_end": "graph_capture_end",

@@ -253,6 +253,8 @@ class Arrays(Interop):
             return NONE
         if name in ("toDlpack", "to_dlpack"):
             return self.do_to_dlpack(Call(call.node, call.site, [receiver]), st)
+        if name in apis.POINTER_METHODS:
+            return self.pointer_method(Partial(POINTER, (receiver,), ()), name, call, st)
         if name in ("reshape", "ravel", "transpose", "swapaxes", "view"):
             return self.reshaped(receiver, call)
         if name in ("tobytes", "tofile", "dump", "dumps"):

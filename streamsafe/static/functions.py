@@ -435,7 +435,9 @@ class Functions(Methods):
         text = _text(annotation).strip("\"'")
         unit = self.unit(text) if text.isidentifier() else None
         if isinstance(unit, ClassUnit):
-            return self.materialized(value, unit, st)
+            # a TypedDict is a dict: its class has no say in what it holds
+            is_dict = any(base.rpartition(".")[2] == "TypedDict" for base in unit.bases)
+            return value if is_dict else self.materialized(value, unit, st)
         tail = text.rpartition(".")[2]
         if tail in ("int", "float", "bool", "str", "dtype", "Size", "Callable"):
             self.plain.add(value.name.base())

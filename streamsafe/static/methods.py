@@ -548,7 +548,9 @@ def _last_word(name: Name) -> str:
 
 def _optimizer(name: Name) -> bool:
     text = _last_word(name)
-    return ("optim" in text or text in ("opt", "scaler", "grad_scaler")) and "scheduler" not in text
+    return (
+        "optim" in text or text in ("opt", "opts", "scaler", "scalers", "grad_scaler")
+    ) and "scheduler" not in text
 
 
 def _event_like(name: Name) -> bool:

@@ -28,6 +28,7 @@ from streamsafe.static.values import (
     Opaque,
     Stream,
     Tensor,
+    Tuple,
     Value,
     iterate,
 )
@@ -174,6 +175,7 @@ class Roots:
         interpreter.stack = [Activation(Name(f"caller of {unit.qualname}"), None, unit.slice)]
         try:
             result = interpreter.run_function(function, args, {}, st, unit.node, root=True)
+            self._returned(result, st)
             if not st.dead:
                 self._unrecorded_siblings(st, entry)
                 self._left_behind(st)
@@ -186,6 +188,28 @@ class Roots:
         finally:
             interpreter.stack = []
         return result
+
+    def _returned(self, result: Value, st: State) -> None:
+        """Functions made inside and given to a caller who is not seen: they are called, and again."""
+        interpreter = self.interpreter
+        returned = [
+            v for value in iterate(result) for v in (value.items if isinstance(value, Tuple) else (value,))
+        ]
+        for function in returned:
+            if not isinstance(function, Function) or function.frame is None:
+                continue
+            if st.dead or function.unit in interpreter.entered:
+                continue
+            for _ in range(2):
+                made: set[Name] = set()
+                interpreter.rounds.append(made)
+                end = st.copy()
+                interpreter.run_function(function, [], {}, end, function.unit.node, root=True)
+                interpreter.rounds.pop()
+                if end.dead:
+                    break
+                interpreter.age(end, made)
+                st.become(end)
 
     def _unrecorded_siblings(self, st: State, entry: str) -> None:
         """A part of an object is recorded on a stream, another is used there and is not: its release is not seen."""
