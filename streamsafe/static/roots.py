@@ -55,6 +55,7 @@ class Roots:
         interpreter.concerned = concerned.followed
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
+        self.kept: list[State] = []  # states beside the one of the entry under way
 
     def run(self) -> None:
         """Interpret the module's own statements, then functions, then classes, then hooks."""
@@ -169,7 +170,7 @@ class Roots:
         interpreter.steps = 0
         interpreter.effort = 0
         interpreter.crowded = 0
-        interpreter.forget_conditions(st, *(state for _, state, _ in interpreter.hooks))
+        interpreter.forget_conditions(st, *self.kept, *(state for _, state, _ in interpreter.hooks))
         interpreter.candidates.clear()
         unit = function.unit
         interpreter.stack = [Activation(Name(f"caller of {unit.qualname}"), None, unit.slice)]
@@ -366,6 +367,7 @@ class Roots:
             # as with a loop, what the first calls start from is not mixed with what calls leave
             merged: State | None = start.copy() if round_ or not methods else None
             for method in methods:
+                self.kept = [start] if merged is None else [start, merged]
                 end = self._method(method, instance, start)
                 if end is not None:
                     merged = interpreter.join_calls(merged, end, start)
@@ -382,6 +384,7 @@ class Roots:
                 start.rebound, start.waits, start.graphs = frozenset(), frozenset(), {}
                 for method in methods:
                     self._method(method, instance, start)
+        self.kept = []
         interpreter.protocol_roots = []
         self._between_methods(name)
 
