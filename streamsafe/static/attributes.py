@@ -177,6 +177,9 @@ class Attributes(Containers):
             return self.class_attribute(base.unit, name, st)
         if name == "grad":
             return Tensor(GRADIENTS)
+        if name in self.late.get(base.name, ()):
+            st.dead = True  # it is not there yet
+            return UNKNOWN
         return self.typed_attribute(base, name, st)
 
     def typed_attribute(self, base: Instance, name: str, st: State) -> Value:

@@ -82,6 +82,7 @@ class Effects(Memory):
         )  # objects of unknown kind that are used as CUDA devices somewhere
         self.plain: set[Name] = set()  # objects that are known to be no tensors
         self.tensorish: set[Name] = set()  # objects of unknown kind that are used as tensors somewhere
+        self.late: dict[Name, set[str]] = {}  # attributes that are not there until some method assigns them
         self.explained: list[tuple[Site, str]] | None = None
 
     # -- what the interpreter supplies ---------------------------------------------------------------------------

@@ -132,7 +132,7 @@ class Expressions(Conditions):
 
     def is_opaque(self, name: Name) -> bool:
         """Whether attributes of this object exist although nothing was seen assigned to them."""
-        return name.base() not in self.closed
+        return name.base() not in self.closed and name not in self.late
 
     def describe(self, value: Value) -> str:
         """How a user would name an object."""

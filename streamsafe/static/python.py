@@ -167,7 +167,10 @@ class Builtins(Tensors):
         return current or any(made.timeline == value.name for made, _ in st.order.iterate())
 
     def do_hasattr(self, call: Call, st: State) -> Value:
-        """Not known, but the same each time."""
+        """Not known, but the same each time; of an object that is set up in stages, known."""
+        if len(call.args) == 2 and isinstance(call.args[0], Instance) and isinstance(call.args[1], Const):
+            if call.args[1].value in self.late.get(call.args[0].name, ()):
+                return Const((call.args[0].name, call.args[1].value) in st.store)
         if len(call.args) == 2 and isinstance(call.args[0], Opaque) and isinstance(call.args[1], Const):
             return Opaque(call.args[0].name.child(f"hasattr {call.args[1].value}"))
         return PLAIN

@@ -14,6 +14,7 @@ from streamsafe.static.functions import COMMON_METHODS
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
+from streamsafe.static.stages import late_attributes
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     UNKNOWN,
@@ -308,6 +309,8 @@ class Roots:
                 if buffer == GRADIENTS or all(way.carriers & bit for way in ways):
                     continue
                 detail: Detail = made.detail  # type: ignore[assignment]
+                if "d2h" in detail.tags or "kept alive" in detail.tags:
+                    continue  # the host will read it, or whoever has the work waits for that
                 interpreter.report(
                     st,
                     Finding(
@@ -362,14 +365,18 @@ class Roots:
         for (owner, _), value in list(start.store.items()):
             if owner == self_name and isinstance(value, Container) and sequences.length(start, value) == 0:
                 sequences.blur(start, value)  # others put something into it
+        late = late_attributes(self.file, interpreter.ancestry(unit), start.store.of(self_name))
+        interpreter.late = {self_name: late} if late else {}
+        reached: set[FunctionUnit] = set()
         carriers = len(interpreter.carriers.known())
-        for round_ in range(PROTOCOL_ROUNDS):
+        for round_ in range(PROTOCOL_ROUNDS + bool(late)):
             # as with a loop, what the first calls start from is not mixed with what calls leave
             merged: State | None = start.copy() if round_ or not methods else None
             for method in methods:
                 self.kept = [start] if merged is None else [start, merged]
                 end = self._method(method, instance, start)
                 if end is not None:
+                    reached.add(method)
                     merged = interpreter.join_calls(merged, end, start)
             if merged is None or merged.same(start):
                 break
@@ -383,6 +390,11 @@ class Roots:
                 start.order.made.retain(pools)
                 start.rebound, start.waits, start.graphs = frozenset(), frozenset(), {}
                 for method in methods:
+                    self._method(method, instance, start)
+        if late:  # who assigns what the others need was not seen
+            interpreter.late = {}
+            for method in methods:
+                if method not in reached:
                     self._method(method, instance, start)
         self.kept = []
         interpreter.protocol_roots = []

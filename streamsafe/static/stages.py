@@ -1,0 +1,56 @@
+"""Objects that are set up in stages: what only another method than the constructor assigns is not there before it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable
+
+from streamsafe.static.source import ClassUnit, SourceFile
+
+_HARMLESS = frozenset("object ABC Generic Protocol".split())
+"""Bases that assign nothing."""
+_DYNAMIC = frozenset("setattr vars __dict__ __getattr__ __getattribute__ __setattr__".split())
+_CONSTRUCTORS = frozenset("__init__ __new__ __post_init__ setUp asyncSetUp setup_method __setstate__".split())
+
+
+def late_attributes(file: SourceFile, classes: Iterable[ClassUnit], there: Collection[object]) -> set[str]:
+    """The attributes of ``self`` that are not there until a method other than the constructor has assigned them.
+
+    To read one before is an error, so the methods that do are called after one that assigns it.
+
+    Args:
+        file: where the classes stand.
+        classes: the class and its bases in the file.
+        there: what the constructor leaves.
+
+    Returns:
+        Their names; none where a base is not seen, or attributes are assigned by computed names.
+    """
+    found: set[str] = set()
+    early: set[str] = set()
+    known = list(classes)
+    names = {unit.name for unit in known}
+    for unit in known:
+        if any(base.rpartition(".")[2] not in _HARMLESS | names for base in unit.bases):
+            return set()
+        early |= {*unit.attributes, *unit.annotations, *unit.methods}
+        for qualname, definitions in file.definitions.items():
+            owner, _, method = qualname.partition(".")
+            if owner != unit.name:
+                continue
+            for definition in definitions:
+                if definition.calls & _DYNAMIC or method in _DYNAMIC:
+                    return set()
+                assigned = set(_assigned(definition.node))
+                if method.partition(".")[0] in _CONSTRUCTORS:
+                    early |= assigned
+                else:
+                    found |= assigned
+    return {name for name in found - early if name not in there}
+
+
+def _assigned(function: ast.AST) -> Iterable[str]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if isinstance(node.value, ast.Name) and node.value.id == "self":
+                yield node.attr
