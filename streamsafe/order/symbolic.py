@@ -339,15 +339,15 @@ class Order:
 
     # -- paths ---------------------------------------------------------------------------------------------------
 
-    def assume(self, guard: Guard) -> None:
-        """Enter a branch: what contradicts its guard did not happen here."""
-        if guard == ALWAYS:
+    def assume(self, *guards: Guard) -> None:
+        """Enter a branch that is taken under any of these guards: what contradicts all of them did not happen here."""
+        if ALWAYS in guards:
             return
         for buffer, table in list(self.made.items()):
             changed = {
                 made: kept
                 for made, ways in table.items()
-                if (kept := tuple(way for way in ways if not guard.contradicts(way.guard)))
+                if (kept := tuple(w for w in ways if not all(g.contradicts(w.guard) for g in guards)))
             }
             if len(changed) != len(table) or any(len(changed[m]) != len(w) for m, w in table.items()):
                 if changed:

@@ -311,7 +311,17 @@ class Contexts(TensorMethods):
             return False
         if all(isinstance(v, Container) and v.kind != "queue" for v in iterate(iterable)):
             return True  # what was put into it is there
+        if self.is_loader(iterable):
+            return True
         return isinstance(node, (cst.List, cst.Tuple)) and bool(node.elements)
+
+    @staticmethod
+    def is_loader(iterable: Value) -> bool:
+        """Whether something is a loader, by its name: one without a batch is no case that anybody runs."""
+        while isinstance(iterable, Partial) and iterable.args:
+            iterable = iterable.args[0]
+        site = iterable.name.site if isinstance(iterable, Opaque) else None
+        return isinstance(site, str) and "loader" in site.lower()
 
     def count_of(self, iterable: Value) -> Opaque | None:
         """The object whose truth says whether a loop has a round."""

@@ -249,6 +249,11 @@ class Expressions(Conditions):
         if any(isinstance(v, Clock) for v in (*iterate(left), *iterate(right))):
             return PLAIN
         operands = [*iterate(left), *iterate(right)]
+        if isinstance(getattr(node, "operator", None), (cst.Add, cst.AddAssign)):
+            if isinstance(left, Tuple) and isinstance(right, Tuple):
+                return Tuple(left.items + right.items)
+            if isinstance(left, Tuple) or isinstance(right, Tuple):
+                return left if isinstance(left, Tuple) else right  # joined with what is not known
         if isinstance(right, Opaque) and isinstance(getattr(node, "operator", None), _DIVIDING):
             st.store[(right.name, "@nonzero")] = PLAIN  # or this would have raised
         if any(isinstance(v, Tensor) for v in operands) or (
@@ -457,7 +462,7 @@ _COUNTING = (
 """Operators that, where nothing is known of either side, count rather than compute."""
 _COUNT = re.compile(
     r"_*(?:\w+_)?(?:idx|index|rank|world_size|numel|count|counter|size|len|length|num|steps?|epoch|iter|iteration|ct|ids"
-    r"|keys|names?|nbytes|offset|stride|dim|ndim|seqlen|capacity|step_id|depth)|num_\w+|n_\w+|n"
+    r"|keys|names?|nbytes|offset|stride|dim|ndim|seqlen|capacity|step_id|depth|ptr|addr|address)|num_\w+|n_\w+|n"
 )
 """Names of numbers."""
 

@@ -278,9 +278,27 @@ class Functions(Methods):
             deep = True  # nothing is under way that it could meet, and it starts nothing
         if deep or any(a.unit is unit for a in self.stack):
             return self.unmodelled(function, Call(node, self.site(node), list(args), dict(kwargs)), st)
+        if unit.is_memoized:
+            return self.remembered(function, args, kwargs, st, node)
         result = self.run_function(function, args, kwargs, st, node, starred=starred)
         self.stack[-1].temporaries.append(result)
         return result
+
+    def remembered(
+        self, function: Function, args: list[Value], kwargs: dict[str, Value], st: State, node: cst.CSTNode
+    ) -> Value:
+        """What a memoized function gave for these arguments, or gives now; no round of a loop makes it anew."""
+        key = (MODULE, ("memo", id(function.unit.node), *args, *kwargs.items()))
+        found = st.store.get(key)
+        if found is None:
+            rounds, self.rounds = self.rounds, []
+            try:
+                found = self.run_function(function, args, kwargs, st, node)
+            finally:
+                self.rounds = rounds
+            if not st.dead:
+                st.store[key] = found
+        return found
 
     def is_concerned(self, unit: FunctionUnit) -> bool:
         """Whether a function holds stream code, calls some, or changes an object whose other methods do."""

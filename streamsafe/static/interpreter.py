@@ -290,6 +290,8 @@ class Interpreter(Loops):
         for guard in guards[1:]:
             common = common.common(guard)
         st.assume(common)
+        if len(guards) > 1 and not st.dead:
+            st.order.assume(*guards)  # no one guard says "not both"
         if not st.dead:
             self.narrow(test, st, wanted)
 

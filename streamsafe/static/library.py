@@ -337,6 +337,10 @@ class Library(Streams):
         item = self.item_of(value, st, call.node) if not isinstance(value, Tensor) else value
         if any(isinstance(v, Tensor) for v in iterate(item)):
             return self.operation(st, [item], call.site, f"{call.text.rpartition('.')[2]}()")
+        if call.text == "builtins.all" and all(
+            isinstance(v, Const) and type(v.value) is bool for v in iterate(item)
+        ):
+            return item  # true only where it is true of each
         return PLAIN
 
     def do_make_thread(self, call: Call, st: State) -> Value:

@@ -50,6 +50,10 @@ _PARTS = frozenset(
 )
 
 
+_OF_NO_NUMBER = _TENSOR_METHODS | apis.SCALAR_METHODS | {"detach"}
+"""Whoever is asked for one of these is neither None nor a number: a total that starts at zero is a tensor by then."""
+
+
 class Methods(Contexts):
     """Method calls, by what the receiver is."""
 
@@ -70,14 +74,16 @@ class Methods(Contexts):
     def call_method(self, receiver: Value, name: str, call: Call, st: State) -> Value:
         """``receiver.name(...)``."""
         choices = alternatives(receiver, st.path)
+        if len(choices) > 1 and name in _OF_NO_NUMBER:
+            choices = [(v, g) for v, g in choices if not isinstance(v, Const)] or choices
+            if len(choices) > 1:
+                receiver = union(choices)
         if len(choices) > 1:
             kinds = {type(v) for v, _ in choices}
             built = all(
                 isinstance(v, Opaque) and (v.name, "@built") in st.store for v, _ in choices if v != NONE
             )
-            keyed = name in ("get", "pop", "setdefault") and any(
-                isinstance(a, Const) and isinstance(a.value, str) for a in call.args[:1]
-            )
+            keyed = name in ("get", "set", "copy", "pop", "setdefault") and self.default_library == "torch"
             if (
                 (kinds <= {Tensor, Opaque} and not built and not keyed)
                 or kinds <= {Stream}

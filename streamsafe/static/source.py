@@ -121,6 +121,11 @@ class FunctionUnit:
         return "staticmethod" in self.decorators
 
     @property
+    def is_memoized(self) -> bool:
+        """Whether it gives the same object again for the same arguments."""
+        return any(d.rpartition(".")[2] in ("lru_cache", "cache") for d in self.decorators)
+
+    @property
     def is_classmethod(self) -> bool:
         """Whether it takes the class first."""
         return "classmethod" in self.decorators
