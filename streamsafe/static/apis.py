@@ -132,6 +132,7 @@ FUNCTIONS: dict[str, str] = {
     "torch.argwhere": "blocking_operation",
     "torch.bincount": "blocking_operation",
     "torch.nn.functional.one_hot": "counted",
+    "torch.repeat_interleave": "repeat_interleave",
     "torch.where": "where",
     "torch.compile": "pass_through",
     "torch.is_tensor": "plain",

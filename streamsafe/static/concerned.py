@@ -88,10 +88,13 @@ class Concerned:
             names: set[str] = set()
             inside: dict[str, set[str]] = {}
             common: dict[str, set[str]] = {}
+            plain: set[str] = set()
             for qualname in found:
                 owner, _, last = qualname.rpartition(".")
                 if owner in self.file.classes and last in COMMON_METHODS:
                     common.setdefault(last, set()).add(owner)
+                if not owner and last in COMMON_METHODS:
+                    plain.add(last)
                 if last in _NAMED_AFTER_CLASS:
                     names.add(owner.rpartition(".")[2])
                 if owner in self.file.classes:
@@ -106,6 +109,7 @@ class Concerned:
                     d.calls & (names | inside.get(qualname.partition(".")[0], set()))
                     or self._decorators(d.node) & names
                     or self._speaks_of(d, common)
+                    or (d.calls & plain and _names(d.node) & plain)
                     for d in definitions
                 )
             }

@@ -380,13 +380,16 @@ class Contexts(TensorMethods):
                 if failed.capture is None:
                     st.leave_capture()
             return
-        before = dict(st.current)
+        before, capturing = dict(st.current), st.capture is not None
+        stack = any(isinstance(v, Context) and v.kind == "stack" for v, _ in contexts)
         if len(contexts) == 1 and isinstance(contexts[0][0], Context) and contexts[0][0].kind == "device":
             self.enter_device(contexts[0][0], st)
         self._enter_streams(contexts, st)
         value = self._entered_value(manager, contexts)
 
         def leave(state: State) -> None:
+            if stack and not capturing and state.capture is not None:  # a capture was put on the stack
+                self.capture_end(state, self.site(node))
             state.current = dict(before)
 
         with self.exits(leave):
@@ -462,12 +465,25 @@ class Contexts(TensorMethods):
     def _within_capture(
         self, context: Context, st: State, node: cst.CSTNode, body: Callable[[Value, State], None]
     ) -> None:
-        graph, stream = context.payload[0], context.payload[1]
         site = self.site(node)
+        before = dict(st.current)
+        self.enter_capture(context, st, site)
+
+        def leave(state: State) -> None:
+            self.capture_end(state, site)
+            state.current = dict(before)
+
+        with self.exits(leave):
+            body(context.payload[0], st)
+        if not st.dead:
+            leave(st)
+
+    def enter_capture(self, context: Context, st: State, site: Site) -> None:
+        """``torch.cuda.graph.__enter__``: on a stream of its own, if none is given."""
+        graph, stream = context.payload[0], context.payload[1]
         mode = self.capture_mode(dict(context.options).get("mode"))
         if st.capture is None:
-            self.host_learns_everything(st, site)  # __enter__ synchronizes the device (GC-18)
-        before = dict(st.current)
+            self.host_learns_everything(st, site)  # it synchronizes the device (GC-18)
         side: Value = Stream(Name("the capture stream", ()))
         if stream != NONE and stream is not None:
             side = self.as_stream(stream, "torch")
@@ -475,15 +491,6 @@ class Contexts(TensorMethods):
                 side = next((v for v in iterate(side) if isinstance(v, Stream) and v.name != AMBIENT), side)
         self.enter_stream(st, side, "torch")
         self.capture_begin(st, graph, None, mode, "torch", site)
-
-        def leave(state: State) -> None:
-            self.capture_end(state, site)
-            state.current = dict(before)
-
-        with self.exits(leave):
-            body(graph, st)
-        if not st.dead:
-            leave(st)
 
 
 def _valueless(body: Callable[[Value, State], None]) -> Callable[[Value, State], Value]:

@@ -320,7 +320,9 @@ class Expressions(Conditions):
             isinstance(c.operator, (cst.Is, cst.IsNot, cst.In, cst.NotIn)) for c in node.comparisons
         )
         flat = [v for o in operands for v in iterate(o)]
-        if not identity and any(isinstance(v, Tensor) for v in flat):
+        if not identity and any(
+            isinstance(v, Tensor) or (isinstance(v, Opaque) and self.is_tensor(st, v)) for v in flat
+        ):
             return self.mask(st, self.operation(st, operands, self.site(node), "comparison"))
         if all(isinstance(o, Const) and o.value is not ... for o in operands) and len(operands) == 2:
             outcome = _compare(node.comparisons[0].operator, operands[0].value, operands[1].value)  # type: ignore[attr-defined]

@@ -202,7 +202,7 @@ class Functions(Methods):
             if (
                 not isinstance(made_by, FunctionUnit)
                 or made_by.generator
-                or made_by.qualname not in self.concerned
+                or not (made_by.qualname in self.concerned or st.capture is not None)
             ):
                 continue
             rounds, self.rounds = self.rounds, []

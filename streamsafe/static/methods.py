@@ -180,6 +180,8 @@ class Methods(Contexts):
             value = self._context(call.args[0]) if call.args else context
             if isinstance(value, Context) and value.kind == "stream":
                 self.enter_stream(st, value.payload[0], self.stream_library(value.payload[0]))
+            elif isinstance(value, Context) and value.kind == "capture":
+                self.enter_capture(value, st, call.site)
             elif isinstance(value, Union):
                 self._enter_streams([(self._context(v), g) for v, g in alternatives(value, st.path)], st)
             return UNKNOWN

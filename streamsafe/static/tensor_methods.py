@@ -105,12 +105,7 @@ class TensorMethods(Arrays):
                     self.mark_tensor(st, inner)
                     self.blocking_read(st, under(inner, guard), call.site, f"{name}()")
             return PLAIN
-        repeats = call.get(0, "repeats") if name == "repeat_interleave" else None
-        counted = repeats is not None and "output_size" not in call.kwargs
-        counted = counted and any(
-            isinstance(v, Tensor) or (isinstance(v, Opaque) and self.is_tensor(st, v))
-            for v in iterate(repeats or UNKNOWN)
-        )
+        counted = name == "repeat_interleave" and self.counts_repeats(call.get(0, "repeats"), call, st)
         if name in apis.BLOCKING_METHODS or counted:
             return self.blocking_operation(receiver, [receiver, *call.everything()], call, st, f"{name}()")
         if name.endswith("_") and not name.startswith("_"):
@@ -194,6 +189,18 @@ class TensorMethods(Arrays):
             st, call.everything(), call.site, "where()", library=self.library_of(st, call.everything())
         )
 
+    def counts_repeats(self, repeats: Value | None, call: Call, st: State) -> bool:
+        """Whether ``repeat_interleave`` must know how many elements there will be (TM-10)."""
+        return "output_size" not in call.kwargs and any(
+            isinstance(v, Tensor) or (isinstance(v, Opaque) and self.is_tensor(st, v))
+            for v in iterate(repeats or UNKNOWN)
+        )
+
+    def do_repeat_interleave(self, call: Call, st: State) -> Value:
+        """``torch.repeat_interleave(x, repeats)``, or of the numbers of repeats alone."""
+        counted = self.counts_repeats(call.get(1, "repeats") or call.get(0, "repeats"), call, st)
+        return self.do_blocking_operation(call, st) if counted else self.do_torch_function(call, st)
+
     def do_counted(self, call: Call, st: State) -> Value:
         """Functions whose result's size depends on their values, unless it is given."""
         if "output_size" in call.kwargs or call.get(1, "num_classes") not in (None, Const(-1)):
@@ -204,7 +211,7 @@ class TensorMethods(Arrays):
         """``make_graphed_callables(callables, sample_args)``: each is captured, on a stream of its own (GC-25)."""
         callables, samples = call.get(0, "callables") or UNKNOWN, call.get(1, "sample_args") or UNKNOWN
         several = isinstance(callables, (Tuple, Container))
-        for position, function in enumerate(self.tensor_results(st, callables)):
+        for position, function in enumerate(self.tensor_results(st, callables) if several else [callables]):
             given = self.element(samples, Const(position), st) if several else samples
             arguments = self.tensor_results(st, given) if isinstance(given, (Tuple, Container)) else [given]
             context = Context("capture", (Graph(self.fresh(call.node, st, "graph")), NONE))
