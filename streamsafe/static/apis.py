@@ -467,6 +467,9 @@ EVENT_METHODS: dict[str, str] = {
     "ipc_handle": "plain_method",
 }
 
+CAPTURABLE_OPTIMIZERS = frozenset("ASGD Adadelta Adam AdamW Adamax NAdam RAdam RMSprop Rprop".split())
+"""Optimizers that keep their step counts on the host unless they are made with ``capturable=True``."""
+
 POINTER_METHODS = frozenset(
     {
         "copy_from_async",

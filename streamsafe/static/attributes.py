@@ -111,6 +111,8 @@ class Attributes(Containers):
                 return held
             if name in ("grad",):
                 return Tensor(GRADIENTS)
+            if name == "param_groups":  # where capturable may be set later
+                st.store.pop((base.name, "@uncapturable"), None)
             if name in apis.VIEW_ATTRIBUTES and (self.is_tensor(st, base) or name in ("data", "mT")):
                 return Tensor(base.name)
             if name == "device":

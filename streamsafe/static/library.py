@@ -233,6 +233,13 @@ class Library(Streams):
         """An optimizer or a gradient scaler."""
         name = self.fresh(call.node, st, "optimizer")
         st.store[(name, "@optimizer")] = PLAIN
+        kind = call.text.rpartition(".")[2]
+        if kind == "GradScaler":
+            st.store[(name, "@scaler")] = PLAIN
+        elif kind in apis.CAPTURABLE_OPTIMIZERS and not call.starred:
+            given = call.kwargs.get("capturable")
+            if given is None or given == Const(False):
+                st.store[(name, "@uncapturable")] = Const(call.site)
         if call.args:
             st.store[(name, "params")] = call.args[0]
         return Opaque(name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, sequences
 from streamsafe.static.contexts import Contexts
-from streamsafe.static.facts import EACH, Site
+from streamsafe.static.facts import EACH, Assumed, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import _TENSOR_METHODS, HOOK_REGISTRATIONS
@@ -357,6 +357,25 @@ class Methods(Contexts):
         if isinstance(key, Const):
             st.store.pop((container.name, key.value), None)
 
+    def step_in_capture(self, st: State, receiver: Opaque, name: str, site: Site) -> None:
+        """A step that needs the host, inside a capture."""
+        if name == "load_state_dict":
+            st.store.pop((receiver.name, "@uncapturable"), None)  # it brings the groups' settings along
+        if st.capture is None or name not in ("step", "update"):
+            return
+        made_at = st.store.get((receiver.name, "@uncapturable"))
+        made = (receiver.name, "@scaler") in st.store
+        scaler = made or (
+            "scaler" in _last_word(receiver.name) and (receiver.name, "@optimizer") not in st.store
+        )
+        notes = [("capturing since here", st.capture.site)]
+        if scaler:
+            assumed = Assumed.NOTHING if made else Assumed.UNMODELLED
+            self.violation(st, "uncapturable-step", site, f"{name}() of a gradient scaler", notes, assumed)  # type: ignore[arg-type]
+        elif name == "step" and isinstance(made_at, Const):
+            notes.append(("made here, without capturable=True", made_at.value))
+            self.violation(st, "uncapturable-step", site, "step()", notes)  # type: ignore[arg-type]
+
     # -- objects of unknown kind ---------------------------------------------------------------------------------
 
     def opaque_method(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
@@ -371,6 +390,7 @@ class Methods(Contexts):
             call.args.insert(0, Graph(receiver.name))
             return self.verb(apis.GRAPH_METHODS[name], call, st)
         if (receiver.name, "@optimizer") in st.store or _optimizer(receiver.name):
+            self.step_in_capture(st, receiver, name, call.site)
             if name == "step" or name in ("unscale_", "clip_grad_norm_"):
                 self.use_of_gradients(st, call.site, f"{name}()")
                 return UNKNOWN

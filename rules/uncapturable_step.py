@@ -1,0 +1,80 @@
+"""SS408 uncapturable-step
+
+## What it does
+Reports a step, inside a graph capture, of an optimizer that was made without `capturable=True`, and `step` and `update`
+of a `GradScaler` there.
+
+## Why is this bad?
+Adam and its relatives keep their step counts on the host unless they are made `capturable`: PyTorch raises in the
+capture. A gradient scaler decides on the host whether to step, and reads for that a value that a capture does not
+compute.
+
+## Example
+```python
+optimizer = torch.optim.Adam(model.parameters())
+with torch.cuda.graph(g):
+    loss_of(model).backward()
+    optimizer.step()
+```
+
+Use instead:
+```python
+optimizer = torch.optim.Adam(model.parameters(), capturable=True)
+with torch.cuda.graph(g):
+    loss_of(model).backward()
+    optimizer.step()
+```
+
+With a gradient scaler, capture the forward and the backward pass, and call `scaler.step` and `scaler.update` after the
+replay.
+
+## References
+- PyTorch, "CUDA semantics": CUDA Graphs, whole-network capture, usage with `torch.cuda.amp`
+- `torch.optim.Adam`, `capturable`
+"""
+
+from __future__ import annotations
+
+from streamsafe.order.hazard import Conflict
+from streamsafe.rule import Rule
+from streamsafe.wording import deed
+
+
+class UncapturableStep(Rule):
+    code = "SS408"
+    name = "uncapturable-step"
+    rank = 0
+    sides = ("check",)
+    bad = """\
+import torch
+
+
+def capture(model, x):
+    optimizer = torch.optim.Adam(model.parameters())
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        model(x).sum().backward()
+        optimizer.step()  # expect: SS408
+    return graph
+"""
+    good = """\
+import torch
+
+
+def capture(model, x):
+    optimizer = torch.optim.Adam(model.parameters(), capturable=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        model(x).sum().backward()
+        optimizer.step()
+    return graph
+"""
+
+    def message(self, conflict: Conflict) -> str:
+        return f"{deed(conflict.second)} inside a capture, which needs the host"
+
+    def help(self, conflict: Conflict) -> str:
+        what = "make the optimizer with capturable=True"
+        if "scaler" in conflict.second.operation:
+            what = "call the gradient scaler after the replay"
+        return super().help(conflict) or what
