@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.order.symbolic import Guard
+from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import sequences
 from streamsafe.static.facts import AMBIENT, EACH, Assumed, Site
 from streamsafe.static.state import State
@@ -181,15 +181,23 @@ class Contexts(TensorMethods):
         def body(item: Value, state: State) -> None:
             nonlocal exact
             self.assign(clause.target, item, state, clause)
+            taken, skipped = state, None
             for condition in clause.ifs:
-                outcomes = self.test(condition.test, state, track=False)
+                outcomes = self.test(condition.test, taken, track=False)
                 if not any(outcome for outcome, _ in outcomes):
                     return
                 exact = exact and all(outcome for outcome, _ in outcomes)
+                if any(guard != ALWAYS for outcome, guard in outcomes if not outcome):
+                    skipped = skipped or taken.copy()
+                    taken = taken.copy()
+                    self.enter_branch(condition.test, outcomes, True, taken)
             if clause.inner_for_in is not None:
-                exact = self._comp_for(clause.inner_for_in, state, element) and exact
+                exact = self._comp_for(clause.inner_for_in, taken, element) and exact
             else:
-                element(state)
+                element(taken)
+            if skipped is not None:
+                joined = self.join(taken, skipped)
+                state.become(joined if joined is not None else taken)
 
         items = self.literal_items(iterable, st)
         if isinstance(iterable, Generator):

@@ -93,6 +93,7 @@ class Unseen(Functions):
         )
         some = any(True for v in touched for _ in self.tensors(st, v))
         assumed = Assumed.UNMODELLED
+        tags: frozenset[str] = frozenset(() if name in ("", "forward", "__call__") else ("method",))
         setter = name.startswith("set_")  # keeps an object, and reads nothing that the object holds
         for value in touched:
             for target, guard in self.tensors(st, value):
@@ -113,7 +114,14 @@ class Unseen(Functions):
                 elif isinstance(target, Tensor) or target.name in st.order.made or self.is_tensor(st, target):
                     partly = Assumed.POSSIBLE if self.within_standing(value, target, st) else Assumed.NOTHING
                     self.access(
-                        st, one, call.site, text, writes=False, library=library, assumed=assumed | partly
+                        st,
+                        one,
+                        call.site,
+                        text,
+                        writes=False,
+                        library=library,
+                        assumed=assumed | partly,
+                        tags=tags,
                     )
         for value in held:
             # a module that is called needs its parameters, a method little of what its object holds
@@ -131,6 +139,7 @@ class Unseen(Functions):
                         writes=False,
                         library=library,
                         assumed=assumed if needed else assumed | Assumed.POSSIBLE,
+                        tags=tags,
                     )
         for v in streams:
             if isinstance(v, (Stream, Event)):  # what it did with them is ordered, too
@@ -151,7 +160,7 @@ class Unseen(Functions):
             return brought
         place = "device" if self.on_side_stream(st, library) and sure else ""
         made = self.new_tensor(
-            st, call.site, text, library=library, place=place, assumed=assumed, opaque=True
+            st, call.site, text, library=library, place=place, assumed=assumed, opaque=True, tags=tags
         )
         if sure:
             self.mark_tensor(st, made)
