@@ -9,6 +9,7 @@ from typing import Any
 
 from streamsafe.findings import Finding, Texts
 from streamsafe.order.hazard import Span
+from streamsafe.static.fixes import insertion
 from streamsafe.wording import block, by
 
 
@@ -38,9 +39,22 @@ def as_dict(finding: Finding, texts: Texts) -> dict[str, Any]:
         "severity": finding.rule.severity,
         "confidence": hazard.confidence,
         "help": hazard.help or None,
-        "fix": None,
+        "fix": _fix(finding, texts),
         "url": finding.rule.url,
     }
+
+
+def _fix(finding: Finding, texts: Texts) -> dict[str, Any] | None:
+    """The edit that adds the missing edge; unsafe, as it adds a synchronization."""
+    text, other = texts[finding.span.filename], finding.other
+    if other is None or other.span is None or not finding.hazard.help or text.place(1)[0] is not None:
+        return None
+    found = insertion(text.text, finding.hazard.help, finding.span, other.span)
+    if found is None:
+        return None
+    at = {"row": found.row, "column": 1}
+    edit = {"content": found.content, "location": at, "end_location": at}
+    return {"applicability": "unsafe", "message": finding.hazard.help, "edits": [edit]}
 
 
 def _place(span: Span, texts: Texts) -> dict[str, Any]:

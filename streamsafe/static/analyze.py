@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from streamsafe.order.hazard import Access, Confidence, Conflict, Facts, Memory, Missing, Mode, Note
 from streamsafe.static.facts import Assumed, Detail, Finding, Site
+from streamsafe.static.helps import Help
 from streamsafe.static.interpreter import Interpreter
 from streamsafe.static.roots import Roots
 from streamsafe.static.source import SourceError, SourceFile
@@ -190,7 +191,7 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
             ineffective_wait=finding.ineffective is not None,
             interop=("unexchanged" in finding.tags) != ("first:unexchanged" in finding.tags),
         ),
-        missing=Missing(first.timeline, second.timeline, _fix(first, second, host)),
+        missing=Missing(first.timeline, second.timeline, _help(finding).edge(first, second, host)),
         notes=tuple(notes),
         confidence=confidence,
     )
@@ -203,6 +204,9 @@ def _reuse(finding: Finding, detail: Detail, notes: list[Note], confidence: Conf
     initial = "consumes initial gradient" in finding.tags
     use = Access(detail.operation, finding.timeline, "reads", _span(finding.second))
     owner = "cupy" if "library:cupy" in finding.tags else "torch"
+    fix = f"let the allocating stream wait for {use.timeline} before the array is released"
+    if owner == "torch":
+        fix = _help(finding).record(detail.memory, use.timeline)
     after = Access(
         "the next allocation", finding.first_timeline, "writes", notes[-1].span if notes else use.span
     )
@@ -211,26 +215,14 @@ def _reuse(finding: Finding, detail: Detail, notes: list[Note], confidence: Conf
         first=use,
         memory=Memory(detail.memory, owner),  # type: ignore[arg-type]
         facts=Facts(gradient="initial-reuse") if initial else Facts(reuse=owner),  # type: ignore[arg-type]
-        missing=Missing(use.timeline, after.timeline, _record(detail.memory, use.timeline, owner)),
+        missing=Missing(use.timeline, after.timeline, fix),
         notes=tuple(notes),
         confidence=confidence,
     )
 
 
-def _record(memory: str, timeline: str, owner: str) -> str:
-    name = memory if memory and " " not in memory else "the tensor"
-    stream = timeline if " " not in timeline else "torch.cuda.current_stream()"
-    if owner == "cupy":
-        return f"let the allocating stream wait for {timeline} before the array is released"
-    return f"{name}.record_stream({stream})"
-
-
-def _fix(first: Access, second: Access, host: Mode | None) -> str:
-    source = first.timeline if " " not in first.timeline else "torch.cuda.current_stream()"
-    if host is not None:
-        return f"{source}.synchronize()"
-    target = second.timeline if " " not in second.timeline else "torch.cuda.current_stream()"
-    return f"{target}.wait_stream({source})"
+def _help(finding: Finding) -> Help:
+    return Help(finding.second.slice.file.imports)
 
 
 def _explanation(interpreter: Interpreter, line: int) -> list[str]:
