@@ -78,7 +78,11 @@ def test_json_contract(cli: Cli, project: Path) -> None:
     assert finding["end_location"] == {"row": BUG_ROW, "column": 19}
     assert finding["severity"] == "error"
     assert finding["confidence"] == "certain"
-    assert finding["fix"] is None
+    line = "torch.cuda.current_stream().wait_stream(side)"
+    at = {"row": BUG_ROW, "column": 1}
+    edit = {"content": f"    {line}\n", "location": at, "end_location": at}
+    assert finding["help"] == line
+    assert finding["fix"] == {"applicability": "unsafe", "message": line, "edits": [edit]}
     first = finding["related"][0]
     assert set(first) == {"filename", "location", "end_location", "message"}
     assert first["location"] == {"row": 10, "column": 9}
