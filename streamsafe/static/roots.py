@@ -304,7 +304,7 @@ class Roots:
                 buffer = made.buffer
                 if made.site not in waited.uncovered or not made.writes or not isinstance(buffer, Name):
                     continue
-                if (buffer, "@made") in st.store or any((n, "@made") in st.store for n in buffer.chain()):
+                if any((n, "@made") in st.store and not _is_met(n) for n in buffer.chain()):
                     continue
                 if buffer == GRADIENTS or all(way.carriers & bit for way in ways):
                     continue
@@ -569,6 +569,11 @@ class Roots:
                 interpreter.allocate(st, Name("the next gradient"), "torch", site, Stream(HOOK))
                 interpreter.stack = []
             interpreter.protocol_roots = []
+
+
+def _is_met(name: Name) -> bool:
+    """Whether a name was given to something that is walked: what it stands for was there before."""
+    return isinstance(name.site, tuple) and len(name.site) == 2 and name.site[1] in ("key", "index")
 
 
 def _orders(before: Order, after: Order, made: Made, timeline: object) -> bool:
