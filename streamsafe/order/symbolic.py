@@ -12,6 +12,7 @@ before everything that follows: such a way is dropped, and the host's own access
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from streamsafe.order.edges import Carrier, Edge
@@ -89,8 +90,15 @@ class Made(NamedTuple):
 
 def simplify(ways: Iterable[Way]) -> tuple[Way, ...]:
     """Drop every way that another one covers: fewer carriers under the same or a weaker guard."""
+    return _simplified(frozenset(ways))
+
+
+@lru_cache(maxsize=1 << 14)
+def _simplified(ways: frozenset[Way]) -> tuple[Way, ...]:
+    if len(ways) == 1:
+        return tuple(ways)
     kept: list[Way] = []
-    for way in sorted(set(ways), key=lambda w: (w.carriers.bit_count(), w.guard)):
+    for way in sorted(ways, key=lambda w: (w.carriers.bit_count(), w.guard)):
         carriers, guard = way
         for other in kept:
             if not other.carriers & ~carriers and guard.implies(other.guard):
@@ -101,7 +109,7 @@ def simplify(ways: Iterable[Way]) -> tuple[Way, ...]:
                 decided = (other.guard.true | other.guard.false) == (guard.true | guard.false)
                 if decided and difference.bit_count() == 1:
                     kept.remove(other)
-                    kept = list(simplify([*kept, Way(carriers, guard.forget(difference))]))
+                    kept = list(simplify((*kept, Way(carriers, guard.forget(difference)))))
                     break
         else:
             kept.append(way)
@@ -197,32 +205,17 @@ class Order:
         self._rewrite(lambda carriers: None if learner == HOST else carriers | bit, guard)
 
     def _rewrite(self, step: Callable[[int], int | None], guard: Guard) -> None:
+        known: dict[tuple[Way, ...], tuple[Way, ...]] = {}  # most accesses stand alike
         for buffer, table in list(self.made.items()):
             changed: dict[Made, tuple[Way, ...]] = {}
             dirty = False
             for made, ways in table.items():
-                new: list[Way] = []
-                touched = False
-                for way in ways:
-                    if guard.contradicts(way.guard):
-                        new.append(way)
-                        continue
-                    after = step(way.carriers)
-                    if after == way.carriers:
-                        new.append(way)
-                        continue
-                    touched = True
-                    rest = guard.without(way.guard)
-                    if rest != ALWAYS:  # only partly under the guard: the other part stands as it was
-                        new.extend(_outside(way, rest))
-                    if after is not None:
-                        new.append(Way(after, way.guard & rest))
-                if not touched:
-                    changed[made] = ways
-                    continue
-                dirty = True
+                new = known.get(ways)
+                if new is None:
+                    new = known[ways] = _stepped(ways, step, guard)
+                dirty = dirty or new is not ways
                 if new:
-                    changed[made] = simplify(new)
+                    changed[made] = new
             if dirty:
                 if changed:
                     self.made[buffer] = changed
@@ -343,13 +336,19 @@ class Order:
         """Enter a branch that is taken under any of these guards: what contradicts all of them did not happen here."""
         if ALWAYS in guards:
             return
+        known: dict[tuple[Way, ...], tuple[Way, ...]] = {}
         for buffer, table in list(self.made.items()):
-            changed = {
-                made: kept
-                for made, ways in table.items()
-                if (kept := tuple(w for w in ways if not all(g.contradicts(w.guard) for g in guards)))
-            }
-            if len(changed) != len(table) or any(len(changed[m]) != len(w) for m, w in table.items()):
+            changed: dict[Made, tuple[Way, ...]] = {}
+            dirty = False
+            for made, ways in table.items():
+                kept = known.get(ways)
+                if kept is None:
+                    kept = tuple(w for w in ways if not all(g.contradicts(w.guard) for g in guards))
+                    kept = known[ways] = ways if len(kept) == len(ways) else kept
+                dirty = dirty or kept is not ways
+                if kept:
+                    changed[made] = kept
+            if dirty:
                 if changed:
                     self.made[buffer] = changed
                 else:
@@ -380,6 +379,7 @@ class Order:
         """What may have happened on either path; ``..._only`` is what each path's guard has beyond the common part."""
         joined = Order(first.carriers, first._disjoint)
         joined.made, differing = meeting(first.made, second.made)
+        known: dict[tuple[tuple[Way, ...], tuple[Way, ...]], tuple[Way, ...]] = {}
         for buffer in differing:
             left, right = first.made.get(buffer, _NONE), second.made.get(buffer, _NONE)
             if left is right:
@@ -390,9 +390,12 @@ class Order:
                 if one == other:
                     table[made] = one
                     continue
-                ways = [Way(w.carriers, w.guard & first_only) for w in one]
-                ways += [Way(w.carriers, w.guard & second_only) for w in other]
-                table[made] = simplify(ways)
+                met = known.get((one, other))
+                if met is None:
+                    ways = [Way(w.carriers, w.guard & first_only) for w in one]
+                    ways += [Way(w.carriers, w.guard & second_only) for w in other]
+                    met = known[(one, other)] = simplify(ways)
+                table[made] = met
             dict.__setitem__(joined.made, buffer, table)
         return joined
 
@@ -408,6 +411,24 @@ def _moved(carriers: int, moves: list[tuple[int, int]]) -> int:
     for source, _ in moves:
         carriers &= ~source
     return carriers | added
+
+
+def _stepped(ways: tuple[Way, ...], step: Callable[[int], int | None], guard: Guard) -> tuple[Way, ...]:
+    """The ways after an edge that holds under a guard; the same object where it changes nothing."""
+    new: list[Way] = []
+    touched = False
+    for way in ways:
+        after = way.carriers if guard.contradicts(way.guard) else step(way.carriers)
+        if after == way.carriers:
+            new.append(way)
+            continue
+        touched = True
+        rest = guard.without(way.guard)
+        if rest != ALWAYS:  # only partly under the guard: the other part stands as it was
+            new.extend(_outside(way, rest))
+        if after is not None:
+            new.append(Way(after, way.guard & rest))
+    return simplify(new) if touched else ways
 
 
 def _outside(way: Way, rest: Guard) -> Iterator[Way]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from streamsafe.static import needles
 from streamsafe.static.functions import COMMON_METHODS
@@ -65,7 +65,7 @@ class Concerned:
             needles.of_tree(statement), _names(statement), needles.STREAM | needles.COPY
         ) or bool(needles.of_tree(statement) & needles.CLOCK)
 
-    def speaks(self, names: set[str]) -> bool:
+    def speaks(self, names: Set[str]) -> bool:
         """Whether identifiers mention streams, or functions of the file that have to do with them."""
         return not self._names.isdisjoint(names) or any(map(WORD.search, names))
 

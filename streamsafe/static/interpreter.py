@@ -5,7 +5,7 @@ Expressions, calls and what library calls mean are in the classes it is built fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -92,7 +92,7 @@ class Interpreter(Loops):
         self.sites: dict[int, Site] = {}
         self.crowded = CROWDED
         self.loops_with_streams: dict[int, bool] = {}
-        self.is_stream_code: Callable[[set[str]], bool] = lambda _: True
+        self.is_stream_code: Callable[[Set[str]], bool] = lambda _: True
         self.exchanged: dict[
             Key, Value
         ] = {}  # names that a loop exchanges: what the first held when a condition was made

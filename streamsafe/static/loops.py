@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import libcst as cst
-from libcst import matchers
 
 from streamsafe.order.forks import differing
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import apis, sequences
+from streamsafe.static import apis, sequences, syntax
 from streamsafe.static.calls import Calls
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
 from streamsafe.static.facts import EACH
@@ -58,9 +57,6 @@ class Loop:
     continues: list[State] = field(default_factory=list)
 
 
-_FIELDS: dict[type[cst.CSTNode], tuple[str, ...]] = {}
-
-
 class Loops(Calls):
     """Loops: to a fixpoint, or round by round where their number is known."""
 
@@ -69,7 +65,7 @@ class Loops(Calls):
         flags: dict[Key, int]
         exchanged: dict[Key, Value]
         loops_with_streams: dict[int, bool]
-        is_stream_code: Callable[[set[str]], bool]
+        is_stream_code: Callable[[Set[str]], bool]
         numbering: bool
 
         @staticmethod
@@ -227,7 +223,7 @@ class Loops(Calls):
         """Whether a loop mentions streams, copies or clocks, or a function of the file that does."""
         known = self.loops_with_streams.get(id(node))
         if known is None:
-            known = self.loops_with_streams[id(node)] = self.is_stream_code(names_in(node))
+            known = self.loops_with_streams[id(node)] = self.is_stream_code(syntax.names_in(node))
         return known
 
     def _rounds_allowed(self) -> int:
@@ -270,7 +266,7 @@ class Loops(Calls):
     def _drained(self, node: cst.While, st: State) -> bool:
         """Interpret rounds one by one where lists whose length is known say when the loop ends; whether it did."""
         endless = isinstance(node.test, (cst.Name, cst.Integer))
-        if endless and not matchers.findall(node.body, matchers.Break() | matchers.Return()):
+        if endless and not syntax.leaves_early(node.body):
             return False
         trial = st.copy()
         before = sequences.lengths(trial)
@@ -512,25 +508,7 @@ def _picks_slots(node: cst.CSTNode, iterable: Value) -> bool:
         return False
     if not isinstance(target, cst.Name):
         return False
-    names = {target.value}
-    mentions = matchers.OneOf(matchers.Name(target.value))
-    for assigned in matchers.findall(
-        node.body, matchers.Assign(targets=[matchers.AssignTarget(matchers.Name())])
-    ):
-        assert isinstance(assigned, cst.Assign)
-        if matchers.findall(assigned.value, mentions):
-            names.add(assigned.targets[0].target.value)  # type: ignore[attr-defined]
-    for division in matchers.findall(node.body, matchers.BinaryOperation(operator=matchers.Modulo())):
-        assert isinstance(division, cst.BinaryOperation)
-        if isinstance(division.right, cst.Integer) and int(division.right.value, 0) > MOST_SLOTS:
-            return False  # now and then: which rounds these are does not matter
-    return any(
-        matchers.findall(
-            element, matchers.MatchIfTrue(lambda n: isinstance(n, cst.Name) and n.value in names)
-        )
-        for subscript in matchers.findall(node.body, matchers.Subscript())
-        for element in subscript.slice  # type: ignore[attr-defined]
-    )
+    return syntax.indexed_by(node.body, target.value, MOST_SLOTS)
 
 
 def _index_matters(node: cst.CSTNode, iterable: Value) -> bool:
@@ -539,7 +517,7 @@ def _index_matters(node: cst.CSTNode, iterable: Value) -> bool:
         return True
     if not (isinstance(iterable, Partial) and iterable.function == Api("builtins.range")):
         return True
-    return bool(matchers.findall(node.body, matchers.Name(node.target.value)))
+    return node.target.value in syntax.names_in(node.body)
 
 
 def _falsy(value: Value) -> bool:
@@ -564,39 +542,15 @@ def _told_apart(first: State, second: State) -> list[Key]:
 
 def walks_devices(node: cst.For) -> bool:
     """Whether a loop takes what it walks as devices: where streams matter there is at least one."""
-    walked = names_in(node.target)
-    for call in matchers.findall(node.body, matchers.Call()):
-        assert isinstance(call, cst.Call)
+    walked = syntax.names_in(node.target)
+    for call in syntax.walk(node.body):
+        if not isinstance(call, cst.Call):
+            continue
         taker = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
         if isinstance(taker, cst.Name) and taker.value in apis.DEVICE_TAKERS:
             if any(isinstance(a.value, cst.Name) and a.value.value in walked for a in call.args[:1]):
                 return True
     return False
-
-
-def names_in(node: cst.CSTNode) -> set[str]:
-    """Every identifier in a piece of syntax."""
-    found: set[str] = set()
-    stack: list[object] = [node]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, (list, tuple)):
-            stack.extend(item)
-        elif isinstance(item, cst.Name):
-            found.add(item.value)
-        elif isinstance(item, cst.CSTNode):
-            kind = type(item)
-            names = _FIELDS.get(kind)
-            if names is None:
-                names = _FIELDS[kind] = tuple(
-                    f.name
-                    for f in fields(item)
-                    if not f.name.startswith(
-                        ("whitespace", "leading", "trailing", "lines", "lpar", "rpar", "comma", "dot")
-                    )
-                )
-            stack.extend(getattr(item, name) for name in names)
-    return found
 
 
 def _exchanged(before: State, after: State) -> dict[Key, Value]:

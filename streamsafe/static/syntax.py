@@ -1,0 +1,88 @@
+"""Walks over concrete syntax that skip what is only layout, and what is asked of a piece again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import lru_cache
+
+import libcst as cst
+
+_LAYOUT = (
+    "whitespace",
+    "leading",
+    "trailing",
+    "lines",
+    "lpar",
+    "rpar",
+    "lbracket",
+    "rbracket",
+    "comma",
+    "dot",
+)
+_FIELDS: dict[type[cst.CSTNode], tuple[str, ...]] = {}
+
+
+def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """A node and everything in it but its layout, outer ones first."""
+    stack: list[object] = [node]
+    while stack:
+        item = stack.pop()
+        kind = type(item)
+        if kind is list or kind is tuple:
+            stack.extend(reversed(item))  # type: ignore[call-overload]
+            continue
+        names = _FIELDS.get(kind)  # type: ignore[arg-type]
+        if names is None:
+            if not isinstance(item, cst.CSTNode):
+                continue
+            names = _FIELDS[kind] = tuple(  # type: ignore[index]
+                f.name for f in reversed(fields(item)) if not f.name.startswith(_LAYOUT)
+            )
+        yield item  # type: ignore[misc]
+        for name in names:
+            inner = getattr(item, name)
+            if inner is not None and type(inner) is not str:
+                stack.append(inner)
+
+
+@lru_cache(maxsize=2048)
+def names_in(node: cst.CSTNode) -> frozenset[str]:
+    """Every identifier in a piece of syntax."""
+    return frozenset(n.value for n in walk(node) if type(n) is cst.Name)
+
+
+@lru_cache(maxsize=2048)
+def leaves_early(node: cst.CSTNode) -> bool:
+    """Whether a body holds a ``break`` or a ``return``."""
+    return any(isinstance(n, (cst.Break, cst.Return)) for n in walk(node))
+
+
+@lru_cache(maxsize=2048)
+def indexed_by(node: cst.BaseSuite, number: str, most: int) -> bool:
+    """Whether a count, or what is computed from it, is an index in a body.
+
+    Args:
+        node: the body.
+        number: the name of the count.
+        most: a remainder by more than this is no index but says "now and then": which rounds these are does not matter.
+    """
+    names = {number}
+    for inner in walk(node):
+        if isinstance(inner, cst.Assign):
+            targets = inner.targets
+            if (
+                len(targets) == 1
+                and isinstance(targets[0].target, cst.Name)
+                and number in names_in(inner.value)
+            ):
+                names.add(targets[0].target.value)
+        elif isinstance(inner, cst.BinaryOperation) and isinstance(inner.operator, cst.Modulo):
+            if isinstance(inner.right, cst.Integer) and int(inner.right.value, 0) > most:
+                return False
+    return any(
+        not names.isdisjoint(names_in(element))
+        for inner in walk(node)
+        if isinstance(inner, cst.Subscript)
+        for element in inner.slice
+    )
