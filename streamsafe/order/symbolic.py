@@ -88,6 +88,10 @@ class Made(NamedTuple):
     detail: Hashable = None
 
 
+MOST_WAYS = 24
+"""In how many ways an access may stand: of more, those that the fewest carriers know are kept."""
+
+
 def simplify(ways: Iterable[Way]) -> tuple[Way, ...]:
     """Drop every way that another one covers: fewer carriers under the same or a weaker guard."""
     return _simplified(frozenset(ways))
@@ -98,7 +102,8 @@ def _simplified(ways: frozenset[Way]) -> tuple[Way, ...]:
     if len(ways) == 1:
         return tuple(ways)
     kept: list[Way] = []
-    for way in sorted(ways, key=lambda w: (w.carriers.bit_count(), w.guard)):
+    by_exposure = sorted(ways, key=lambda w: (w.carriers.bit_count(), w.guard))
+    for way in by_exposure[: 4 * MOST_WAYS]:
         carriers, guard = way
         for other in kept:
             if not other.carriers & ~carriers and guard.implies(other.guard):
@@ -113,7 +118,7 @@ def _simplified(ways: frozenset[Way]) -> tuple[Way, ...]:
                     break
         else:
             kept.append(way)
-    return tuple(kept)
+    return tuple(kept[:MOST_WAYS])
 
 
 class Carriers:
