@@ -30,6 +30,7 @@ class Concerned:
     Attributes:
         functions: by qualified name, those that hold stream code and those that call them, three calls up.
         followed: those and what is worth following where something is under way.
+        one_stream: nothing mentions a stream: all there is to meet is copies that do not wait, and clocks.
     """
 
     def __init__(self, file: SourceFile, models: Iterable[str]) -> None:
@@ -51,6 +52,7 @@ class Concerned:
             everything |= needles.of_tree(statement) if not isinstance(statement, DEFINITIONS) else 0
         # pinned memory alone starts nothing
         self._beside = needles.PINNED if everything & (needles.STREAM | needles.COPY) else 0
+        self.one_stream = not everything & (needles.STREAM | needles.OTHER) and not self._words
         self.functions: set[str] = set()
         for kind, levels in LEVELS:
             self.functions |= self._with_callers(self._holding(kind), levels)

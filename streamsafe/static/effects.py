@@ -84,6 +84,7 @@ class Effects(Memory):
         self.tensorish: set[Name] = set()  # objects of unknown kind that are used as tensors somewhere
         self.late: dict[Name, set[str]] = {}  # attributes that are not there until some method assigns them
         self.explained: list[tuple[Site, str]] | None = None
+        self.one_stream = False  # the file mentions no other stream than the current one
 
     # -- what the interpreter supplies ---------------------------------------------------------------------------
 
@@ -336,13 +337,15 @@ class Effects(Memory):
     ) -> None:
         if self.effort > EFFORT or self.total_effort > FILE_EFFORT:
             return  # one statement may touch thousands: the share counts here too
-        self.effort += 1
-        self.total_effort += 1
         buffer, part = target.name, target.part if isinstance(target, Tensor) else None
         if isinstance(target, Tensor):
             self.tensorish.add(buffer.base())
         if buffer.parent is not None:
             self.holds(buffer)
+        if self.one_stream and stream.name is AMBIENT and not tags & COPIES and self.explained is None:
+            return  # what one stream does to memory of the device is ordered
+        self.effort += 1
+        self.total_effort += 1
         if buffer.is_older() or buffer.is_unknown_element():
             assumed |= Assumed.OLDER
         if stream.name.is_older() or stream.name.is_unknown_element():

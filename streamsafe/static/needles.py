@@ -21,12 +21,16 @@ TOUCH = 16
 """Worth following where something of the above is under way."""
 HANDLE = 32
 """A stream, an event or a graph is made."""
+OTHER = 64
+"""Work that another stream than the current one may do although no stream is mentioned: other devices, messages."""
 
 _STREAM = ("wait_event", "record_event", "CUDAGraph", "make_graphed", "elapsed_time", "async_op")
 _EXACTLY = {
     "begin_capture": STREAM,
     "capture_begin": STREAM,
-    "monotonic_ns": CLOCK,
+    "isend": OTHER,
+    "irecv": OTHER,
+    "Device": OTHER,
     "done": TOUCH,
 }
 _CLOCK = ("perf_counter", "monotonic", "default_timer")
@@ -86,9 +90,10 @@ def of_tree(node: ast.AST) -> int:
 def _of_attribute(node: ast.Attribute) -> int:
     found = of_word(node.attr)
     inner = node.value
-    if node.attr == "graph" and (isinstance(inner, (ast.Name, ast.Attribute))):
+    if node.attr in ("graph", "device") and isinstance(inner, (ast.Name, ast.Attribute)):
         named = inner.id if isinstance(inner, ast.Name) else inner.attr
-        found |= STREAM if named == "cuda" else 0
+        if named == "cuda":
+            found |= STREAM if node.attr == "graph" else OTHER
     elif node.attr == "time" and isinstance(inner, ast.Name) and inner.id == "time":
         found |= CLOCK
     return found

@@ -54,6 +54,7 @@ class Roots:
         self.concerned = concerned.functions
         interpreter.is_stream_code = concerned.speaks
         interpreter.concerned = concerned.followed
+        interpreter.one_stream = concerned.one_stream
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
         self.kept: list[State] = []  # states beside the one of the entry under way
