@@ -13,6 +13,7 @@ from streamsafe.static.facts import AMBIENT, COPIES, EACH, GRADIENTS, Assumed, D
 from streamsafe.static.state import Capture, Rebound, State
 from streamsafe.static.values import (
     NONE,
+    PLAIN,
     Const,
     Graph,
     Name,
@@ -230,8 +231,24 @@ class Captures(Effects):
             target, writes, assumed, tags = use.items
             if target.name.base() not in self.tensorish:
                 target = Opaque(target.name)
+            if writes.value and (target.name, "@kept") in st.store:
+                st.store[(target.name, "@replayed over")] = PLAIN
             tags = tags.value | {"replay"}
             self._touch(st, target, site, "replay()", writes.value, stream, guard, assumed.value, tags)
+
+    def keep_output(
+        self, st: State, container: Object, held: Iterable[Value], value: Value, site: Site
+    ) -> None:
+        """What a graph computes is kept; its next replay overwrites it: kept twice, it is one tensor twice (GC-05)."""
+        if st.capture is not None or (container.name, "@taken from") in st.store:
+            return
+        names = {v.name for v in held if isinstance(v, Object)}
+        for inner, _ in alternatives(value, st.path):
+            if not isinstance(inner, Object) or (inner.name, "@captured") not in st.store:
+                continue
+            if inner.name in names and (inner.name, "@replayed over") in st.store:
+                self.violation(st, "stale-replay-output", site, "keeps it", memory=self.describe(inner))
+            st.store[(inner.name, "@kept")] = PLAIN
 
     def capture_access(
         self, st: State, target: Object, stream: Name, site: Site, operation: str, writes: bool

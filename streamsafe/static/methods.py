@@ -274,6 +274,8 @@ class Methods(Contexts):
             at_front = name == "appendleft" or (name == "insert" and call.args[:1] == [Const(0)])
             if name not in ("append", "put", "push") and not (at_front and known is not None):
                 sequences.blur(st, receiver)
+            for value in call.args[-1:]:
+                self.keep_output(st, receiver, self.held(receiver, st), value, call.site)
             self.extend_container(st, receiver, Tuple(tuple(call.args[-1:])))
             grown = sequences.items(st, receiver)
             if at_front and grown is not None:
@@ -301,6 +303,8 @@ class Methods(Contexts):
             for key, value in call.kwargs.items():
                 self.store_element(receiver, Const(key), value, st)
             return NONE
+        if name in ("pop", "popleft", "popitem", "clear"):
+            st.store[(receiver.name, "@taken from")] = PLAIN
         if name in ("pop", "popleft", "popitem"):
             position = -1 if name == "pop" and not call.args else 0 if name == "popleft" else None
             if call.args and isinstance(call.args[0], Const) and type(call.args[0].value) is int:

@@ -1,0 +1,82 @@
+"""SS412 stale-replay-output
+
+## What it does
+Reports the output of a captured graph that is kept, without a copy, once for each of several replays.
+
+## Why is this bad?
+Each replay writes its results to the same memory. Whatever was kept of an earlier replay holds, after the next one, the
+results of that: a list of outputs becomes a list of one tensor, many times.
+
+## Example
+```python
+outputs = []
+for batch in batches:
+    static_input.copy_(batch)
+    graph.replay()
+    outputs.append(static_output)
+```
+
+Use instead:
+```python
+outputs = []
+for batch in batches:
+    static_input.copy_(batch)
+    graph.replay()
+    outputs.append(static_output.clone())
+```
+
+## References
+- PyTorch, "CUDA semantics": CUDA Graphs
+- `docs/semantics.md`, GC-05
+"""
+
+from __future__ import annotations
+
+from streamsafe.order.hazard import Conflict
+from streamsafe.rule import Rule
+
+
+class StaleReplayOutput(Rule):
+    code = "SS412"
+    name = "stale-replay-output"
+    rank = 0
+    sides = ("check",)
+    bad = """\
+import torch
+
+
+def run(model, batches):
+    x = torch.zeros(8, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = model(x)
+    outputs = []
+    for batch in batches:
+        x.copy_(batch)
+        graph.replay()
+        outputs.append(y)  # expect: SS412
+    return outputs
+"""
+    good = """\
+import torch
+
+
+def run(model, batches):
+    x = torch.zeros(8, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = model(x)
+    outputs = []
+    for batch in batches:
+        x.copy_(batch)
+        graph.replay()
+        outputs.append(y.clone())
+    return outputs
+"""
+
+    def message(self, conflict: Conflict) -> str:
+        what = f"`{conflict.memory.name}`" if conflict.memory.name else "the output"
+        return f"{what} is kept of each replay, and the next one overwrites it: one tensor is kept many times"
+
+    def help(self, conflict: Conflict) -> str:
+        return super().help(conflict) or "keep a clone()"
