@@ -98,6 +98,8 @@ def _footer(finding: Finding) -> Iterator[tuple[str, str]]:
 def _source(labels: list[_Label], texts: Texts, gutter: int, colour: str, style: Style) -> Iterator[str]:
     """The rows that have labels, each label on a row of its own below, and what lies between them, shortened."""
     text = texts[labels[0].span.filename]
+    if not text.text:  # it cannot be read (any more)
+        return
     bar = style("|", fg="blue", bold=True)
     previous: int | None = None
     for row in sorted({label.span.row for label in labels}):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import linecache
+import os
 from typing import Any
 
 from streamsafe.order.hazard import Access, Frame, Hazard, Memory, Note
+from streamsafe.registry import rule as rule_of
 from streamsafe.report.paths import shown
 
 CONTEXT = 2
@@ -81,6 +83,7 @@ def snippet(frame: Frame) -> list[str]:
 
 def as_dict(hazard: Hazard) -> dict[str, Any]:
     """The hazard as JSON data: the keys of a static finding, and both accesses with their stacks."""
+    rule = rule_of(hazard.code)
     return {
         "code": hazard.code,
         "name": hazard.name,
@@ -90,6 +93,7 @@ def as_dict(hazard: Hazard) -> dict[str, Any]:
             *([_related(hazard.first, hazard)] if hazard.first is not None and hazard.first.stack else []),
             *(_note(note) for note in (*hazard.notes, *hazard.edges) if note.stack),
         ],
+        "severity": rule.severity if rule is not None else "error",
         "confidence": hazard.confidence,
         "latent": hazard.latent,
         "count": hazard.count,
@@ -108,17 +112,19 @@ def as_dict(hazard: Hazard) -> dict[str, Any]:
         else {"source": hazard.missing.source, "target": hazard.missing.target, "fix": hazard.missing.fix},
         "help": hazard.help or None,
         "fix": None,
+        "url": rule.url if rule is not None else None,
     }
 
 
 def _place(stack: tuple[Frame, ...]) -> dict[str, Any]:
     if not stack:
         return {"filename": None, "location": None, "end_location": None}
-    line = stack[0].line
+    path, line = stack[0].filename, stack[0].line
+    text = linecache.getline(path, line).rstrip()
     return {
-        "filename": stack[0].filename,
-        "location": {"row": line, "column": 1},
-        "end_location": {"row": line, "column": len(linecache.getline(stack[0].filename, line).rstrip()) + 1},
+        "filename": os.path.abspath(path) if os.path.exists(path) else path,
+        "location": {"row": line, "column": len(text) - len(text.lstrip()) + 1},
+        "end_location": {"row": line, "column": len(text) + 1},
     }
 
 

@@ -83,10 +83,12 @@ class _Walk:
         self.found = found
         self.force_exclude = force_exclude
         self.excludes = True
+        self.top = ""
         self.seen: set[tuple[int, int]] = set()
 
     def walk(self, top: str) -> Iterator[str]:
         """The files below a directory, which is searched although it is ignored or excluded itself: it is named."""
+        self.top = top
         above = _ignores_above(top)
         if _gitignored(top, True, above):
             above = ()
@@ -103,7 +105,8 @@ class _Walk:
             with os.scandir(directory) as scan:
                 entries = sorted(scan, key=lambda entry: entry.name)
         except OSError as error:
-            self.found.warnings.append(f"{directory}: {error.strerror or error}")
+            said = self.found.problems if directory == self.top else self.found.warnings
+            said.append(f"{directory}: {error.strerror or error}")
             return
         if any(entry.name == ".gitignore" for entry in entries):
             ignores = (*ignores, *_gitignore(directory))

@@ -173,7 +173,11 @@ def test_unreadable_directory(cli: Cli, project: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("streamsafe.static.discovery.os.scandir", refuse)
     result = cli("check", "--output-format", "json")
     assert result.exit_code == 1
-    assert "closed: Permission denied" in result.stderr
+    assert "warning" in result.stderr and "closed: Permission denied" in result.stderr
+    assert places(result) == [("bug.py", "SS101", BUG_ROW)]
+    result = cli("check", "--output-format", "json", "closed", "bug.py")
+    assert result.exit_code == 2
+    assert "error" in result.stderr and "closed: Permission denied" in result.stderr
     assert places(result) == [("bug.py", "SS101", BUG_ROW)]
 
 

@@ -110,6 +110,9 @@ def test_report_trace_verify_and_timeline(folder: Path) -> None:
     assert [
         (each["code"], each["location"]["row"], each["related"][0]["location"]["row"]) for each in report
     ] == [("SS101", 13, 11)]
+    assert [each["filename"] for each in report] == [str(folder / "racy.py")]
+    assert (report[0]["severity"], report[0]["url"]) == ("error", "docs/rules/unordered-read.md")
+    assert report[0]["location"]["column"] == 5
     drawn = streamsafe("trace", "trace.jsonl", "-o", "out.json", "--html", "out.html", cwd=folder)
     assert (drawn.returncode, drawn.stderr) == (0, "")
     assert json.loads((folder / "out.json").read_text())["traceEvents"]

@@ -45,6 +45,9 @@ def make_cufft(cupy: ModuleType, recorder: Recorder, version: int) -> ModuleType
         gpus = None
         fft_type = 0
 
+        def _output_dtype_and_shape(self, a: Any) -> tuple[tuple[int, ...], str]:
+            raise NotImplementedError
+
         def _allocate(self) -> None:
             self.work_area = cupy.cuda.alloc(WORKSPACE_BYTES)
 
@@ -60,6 +63,16 @@ def make_cufft(cupy: ModuleType, recorder: Recorder, version: int) -> ModuleType
             # An out-of-place transform to real numbers destroys its input, as cuFFT's does.
             written = [out.data.ptr] if self.fft_type not in _TO_REAL else [a.data.ptr, out.data.ptr]
             recorder.call("cufft.exec", [a.data.ptr], written, direction=direction)
+
+        def check_output_array(self, a: Any, out: Any) -> None:
+            """Check that ``out`` fits the transform of ``a``."""
+            if out is a:
+                return
+            shape, dtype = self._output_dtype_and_shape(a)
+            if out.shape != shape:
+                raise ValueError("output shape mismatch")
+            if out.dtype.char != dtype:
+                raise ValueError("output dtype mismatch")
 
     class Plan1d(_Plan):
         """One-dimensional batched transform."""
@@ -90,16 +103,6 @@ def make_cufft(cupy: ModuleType, recorder: Recorder, version: int) -> ModuleType
         def get_output_array(self, a: Any) -> Any:
             """Return a new array for the transform of ``a``."""
             return cupy.empty(*self._output_dtype_and_shape(a))
-
-        def check_output_array(self, a: Any, out: Any) -> None:
-            """Check that ``out`` fits the transform of ``a``."""
-            if out is a:
-                return
-            shape, dtype = self._output_dtype_and_shape(a)
-            if out.shape != shape:
-                raise ValueError("output shape mismatch")
-            if out.dtype.char != dtype:
-                raise ValueError("output dtype mismatch")
 
     class PlanNd(_Plan):
         """Multi-dimensional transform."""
@@ -135,16 +138,6 @@ def make_cufft(cupy: ModuleType, recorder: Recorder, version: int) -> ModuleType
             """Return a new array for the transform of ``a``."""
             shape, dtype = self._output_dtype_and_shape(a)
             return cupy.empty(shape, dtype, order=order)
-
-        def check_output_array(self, a: Any, out: Any) -> None:
-            """Check that ``out`` fits the transform of ``a``."""
-            if out is a:
-                return
-            shape, dtype = self._output_dtype_and_shape(a)
-            if out.shape != shape:
-                raise ValueError("output shape mismatch")
-            if out.dtype.char != dtype:
-                raise ValueError("output dtype mismatch")
 
     def get_current_plan() -> Any:
         return getattr(current, "plan", None)
