@@ -209,6 +209,7 @@ def test_the_page(recorded: Path) -> None:
         page(timeline, 2)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
