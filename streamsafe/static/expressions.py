@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Hashable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -16,6 +17,7 @@ from streamsafe.static.containers import _key
 from streamsafe.static.facts import EACH, HOOK, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import State
+from streamsafe.static.syntax import spelled
 from streamsafe.static.values import (
     NONE,
     PLAIN,
@@ -219,10 +221,7 @@ class Expressions(Conditions):
         return self.lookup(node.value, st)
 
     def _literal(self, node: cst.BaseExpression, _: State) -> Value:
-        try:
-            return Const(node.evaluated_value)  # type: ignore[attr-defined]
-        except (ValueError, SyntaxError, AttributeError):
-            return PLAIN
+        return _constant(node)
 
     def _formatted(self, node: cst.FormattedString, st: State) -> Value:
         for part in node.parts:
@@ -281,7 +280,7 @@ class Expressions(Conditions):
         if not isinstance(value, Opaque):
             return False
         site = value.name.site
-        return self.is_plain(value.name) or (isinstance(site, str) and _COUNT.fullmatch(site) is not None)
+        return self.is_plain(value.name) or (isinstance(site, str) and spelled(_COUNT, site))
 
     def counted(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value:
         """Arithmetic on what nothing shows to be a tensor: an unknown number, the same for the same operands."""
@@ -398,7 +397,7 @@ class Expressions(Conditions):
         name = value.name.site
         if not isinstance(name, str):
             return None
-        return True if apis.DEVICE_FLAG.fullmatch(name) else False if apis.CPU_FLAG.fullmatch(name) else None
+        return True if spelled(apis.DEVICE_FLAG, name) else False if spelled(apis.CPU_FLAG, name) else None
 
     def is_tensor(self, st: State, value: Object) -> bool:
         """Whether an object of unknown kind has been used as a tensor."""
@@ -462,6 +461,17 @@ _COUNTING = (
     cst.RightShift,
 )
 """Operators that, where nothing is known of either side, count rather than compute."""
+
+
+@lru_cache(maxsize=4096)
+def _constant(node: cst.BaseExpression) -> Value:
+    """What a literal says; the standard library compiles each to find out."""
+    try:
+        return Const(node.evaluated_value)  # type: ignore[attr-defined]
+    except (ValueError, SyntaxError, AttributeError):
+        return PLAIN
+
+
 _COUNT = re.compile(
     r"_*(?:\w+_)?(?:idx|index|rank|world_size|numel|count|counter|size|len|length|num|steps?|epoch|iter|iteration|ct|ids"
     r"|keys|names?|nbytes|offset|stride|dim|ndim|seqlen|capacity|step_id|depth|ptr|addr|address)|num_\w+|n_\w+|n"

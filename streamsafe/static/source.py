@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from streamsafe.order.hazard import Span
 
 AstFunction = ast.FunctionDef | ast.AsyncFunctionDef
+_IMPORT = re.compile(r"\b(?:import|from)\s")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
@@ -216,6 +218,12 @@ class SourceFile:
 
         return libcst.PartialParserConfig()
 
+    @cached_property
+    def library(self) -> str:
+        """The one library that it uses: ``cupy``, or ``torch`` where that is not all there is."""
+        tops = {name.partition(".")[0] for name in self.imports.values()}
+        return "cupy" if "cupy" in tops and "torch" not in tops else "torch"
+
     def slice(self, statement: ast.stmt) -> Slice:
         """The slice of a top-level statement."""
         found = self._slices.get(statement)
@@ -252,9 +260,10 @@ class SourceFile:
                 self.bindings[name].append(top)
         for top in self.statements:
             name = getattr(top, "name", "")
-            for node in ast.walk(top) if isinstance(top, _SCOPES) else ():
-                if isinstance(node, (ast.Import, ast.ImportFrom)):
-                    self._import(node)
+            if isinstance(top, _SCOPES) and _IMPORT.search(self.segment(top)):
+                for node in ast.walk(top):
+                    if isinstance(node, (ast.Import, ast.ImportFrom)):
+                        self._import(node)
             self._define(top, "", name)
 
     def _import(self, statement: ast.Import | ast.ImportFrom) -> None:

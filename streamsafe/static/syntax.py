@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import lru_cache
@@ -44,6 +45,12 @@ def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
             inner = getattr(item, name)
             if inner is not None and type(inner) is not str:
                 stack.append(inner)
+
+
+@lru_cache(maxsize=1 << 14)
+def spelled(pattern: re.Pattern[str], name: str) -> bool:
+    """Whether a name as a whole is spelled like this."""
+    return pattern.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=2048)

@@ -87,8 +87,7 @@ class Tensors(Expressions):
     @property
     def default_library(self) -> str:
         """The library of a file that uses only one."""
-        tops = {name.partition(".")[0] for name in self.file.imports.values()}
-        return "cupy" if "cupy" in tops and "torch" not in tops else "torch"
+        return self.file.library
 
     def on_side_stream(self, st: State, library: str) -> bool:
         """Whether the current stream is one that was entered explicitly."""

@@ -10,6 +10,7 @@ from streamsafe.static import apis
 from streamsafe.static.facts import EACH, Assumed
 from streamsafe.static.functions import Functions
 from streamsafe.static.state import State
+from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     NONE,
@@ -45,13 +46,13 @@ class Unseen(Functions):
         """
         text = f"{name or _callable_text(function)}()"
         values = call.everything()
-        if _CURRENT.fullmatch(text[:-2]) is not None:
+        if spelled(_CURRENT, text[:-2]):
             return (
                 self.do_current_cupy_stream(call, st)
                 if self.default_library == "cupy"
                 else self.do_current_stream(call, st)
             )
-        if apis.RECORDING_HELPER.fullmatch(text[:-2]) is not None:
+        if spelled(apis.RECORDING_HELPER, text[:-2]):
             return self.do_record_helper(call, st)
         if text[:-2] in apis.LIKE_FACTORIES:
             return self.factory(text[:-2], call, st)
@@ -69,7 +70,7 @@ class Unseen(Functions):
             for held_value in self.parts_of(st, value):
                 if isinstance(held_value, Event):
                     st.store[(held_value.name, "@given")] = PLAIN
-        if _STORES.fullmatch(name) is not None:
+        if spelled(_STORES, name):
             return NONE  # it keeps what it is given
         if _constructs(name or _callable_text(function)):
             made_object = self.do_make_module(call, st)  # it stores what it is given
@@ -78,7 +79,7 @@ class Unseen(Functions):
             return made_object
         if _describes(name or _callable_text(function)):
             return PLAIN
-        if _VIEWS.fullmatch(text[:-2]) is not None and call.args:
+        if spelled(_VIEWS, text[:-2]) and call.args:
             return call.args[0]
         library = self.library_of(st, [*values, function])
         receiver = function.receiver if isinstance(function, Method) else function
@@ -154,7 +155,7 @@ class Unseen(Functions):
                 self.record_stream(st, value, self.current(st, library), library, call.site)
         if not some:
             return self.answer(function, name, Opaque(self.fresh(call.node, st, "result")), call, st)
-        if apis.HOST_HELPER.fullmatch(text[:-2]) is not None:
+        if spelled(apis.HOST_HELPER, text[:-2]):
             brought = Tensor(self.fresh(call.node, st, "host copy"))
             st.store[(brought.name, "@place")] = Const("host")
             return brought
@@ -196,7 +197,7 @@ class Unseen(Functions):
         if isinstance(function, Api):
             words = list(function.name.split(".")[-2:-1])
         constant = any(isinstance(word, str) and word.isupper() for word in words)
-        if not constant and _QUESTION.fullmatch(name or _callable_text(function)) is None:
+        if not constant and not spelled(_QUESTION, name or _callable_text(function)):
             return result
         key = (
             name or _callable_text(function),
@@ -279,4 +280,4 @@ _METADATA = re.compile(
 
 def _describes(name: str) -> bool:
     """Whether a function asks for metadata only, by its name."""
-    return _METADATA.fullmatch(name) is not None
+    return spelled(_METADATA, name)
