@@ -35,6 +35,7 @@ from streamsafe.static.values import (
     Value,
     alternatives,
     iterate,
+    union,
 )
 
 if TYPE_CHECKING:
@@ -109,6 +110,12 @@ class Calls(Unseen):
             if argument.star == "*":
                 if isinstance(value, Tuple):
                     call.args.extend(value.items)
+                elif rows := self.rows(value, st):
+                    call.starred = len({len(row.items) for row, _ in rows}) > 1 or call.starred
+                    for position in range(max(len(row.items) for row, _ in rows)):
+                        call.args.append(
+                            union((row.items[position], g) for row, g in rows if position < len(row.items))
+                        )
                 else:
                     call.starred = True
                     call.args.append(self.any_element(value, st) if isinstance(value, Container) else value)
@@ -130,6 +137,13 @@ class Calls(Unseen):
         if isinstance(node.func, cst.Name):
             call.text = node.func.value
         return self.call_value(function, call, st)
+
+    @staticmethod
+    def rows(value: Value, st: State) -> list[tuple[Tuple, Guard]]:
+        """The tuples that a value may be, each with its guard; none where it may be something else."""
+        choices = alternatives(value, st.path)
+        rows = [(v, g) for v, g in choices if isinstance(v, Tuple)]
+        return rows if len(rows) == len(choices) else []
 
     def call_value(self, function: Value, call: Call, st: State) -> Value:
         """Call anything; of a union each alternative under its guard."""

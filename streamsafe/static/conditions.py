@@ -252,6 +252,8 @@ class Conditions(Attributes):
                 return [(on_device is wanted, ALWAYS)]
             if isinstance(left, Opaque) and isinstance(right, Const) and right.value is not ...:
                 return self._equals(left, right.value, wanted, st, track)
+            if isinstance(left, Opaque) and isinstance(right, Api):  # a constant of a library
+                return self._equals(left, right, wanted, st, track)
             if (
                 isinstance(left, Device)
                 and isinstance(right, Const)

@@ -220,10 +220,14 @@ class Streams(Builtins):
             return True
         if (event.name, "@made") in st.store:
             return False
-        return (
-            not any((n, "@made") in st.store for n in event.name.chain())
-            and event.name not in self.own_events
-        )
+        if event.name in self.own_events:
+            return False
+        for name in event.name.chain():
+            if name.parent is not None and isinstance(name.site, str) and name.site.isidentifier():
+                return True  # an attribute: had it been made here, it would be known by that
+            if (name, "@made") in st.store:
+                return False
+        return True
 
     own_events: set[Name]
 
