@@ -125,6 +125,8 @@ for _verb, _operation in OPERATIONS.items():
 def read(lines: Iterable[str]) -> tuple[dict[str, Any], Iterator[Operation]]:
     """The header of a trace and its operations, read as they are asked for.
 
+    A last line that was not written to its end, in a run that died, is left out.
+
     Raises:
         TraceError: no trace, a newer version, an unknown operation or field, or a damaged line.
     """
@@ -136,7 +138,19 @@ def read(lines: Iterable[str]) -> tuple[dict[str, Any], Iterator[Operation]]:
     version = header.get("version")
     if version != VERSION:
         raise TraceError(f"line 1: trace version {version}; this streamsafe reads version {VERSION}")
-    return header, (_operation_of(_object(line, number), number) for number, line in numbered)
+    whole = ((number, line) for number, line in numbered if not (first.endswith("\n") and _torn(line)))
+    return header, (_operation_of(_object(line, number), number) for number, line in whole)
+
+
+def _torn(line: str) -> bool:
+    """Whether a line of a file was not written to its end: it has no line end, and is no JSON."""
+    if line.endswith("\n"):
+        return False
+    try:
+        json.loads(line)
+    except ValueError:
+        return True
+    return False
 
 
 def verify(trace: str | Path | Iterable[str]) -> list[Conflict]:

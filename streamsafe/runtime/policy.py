@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import inspect
 import linecache
 import re
 import threading
@@ -16,6 +17,7 @@ from streamsafe.order.hazard import Access, Frame, Hazard
 from streamsafe.static.suppress import Suppression, find
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_CODE = re.compile(r"[A-Z]{2,}[0-9]{0,3}")
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,10 @@ def parse_allowance(text: str) -> Allowance:
     code, _, file = place.partition(":")
     code = code.strip().upper()
     if code == "ALL":
-        codes: tuple[str, ...] = ()
-    elif re.fullmatch(r"[A-Z]{2,}[0-9]{0,3}", code):
-        codes = (code,)
-    else:
+        return Allowance((), file or None, function or None)
+    if not _CODE.fullmatch(code):
         raise ValueError(f"{text!r} names no code: write SS101, SS101:path/*.py or SS101:path/*.py::function")
-    return Allowance(codes, file or None, function or None)
+    return Allowance((code,), file or None, function or None)
 
 
 class _Allowed(threading.local):
@@ -82,6 +82,10 @@ class allow:
         file: only where an access is in a file that matches this glob pattern.
         function: only where an access is in (or under) a function of this name.
 
+    Raises:
+        ValueError: a code is none.
+        TypeError: a generator function is decorated.
+
     Example::
 
         with streamsafe.allow("SS102"):
@@ -89,7 +93,11 @@ class allow:
     """
 
     def __init__(self, *codes: str, file: str | None = None, function: str | None = None) -> None:
-        self._allowance = Allowance(tuple(code.upper() for code in codes), file, function)
+        upper = tuple(code.upper() for code in codes)
+        for given, code in zip(codes, upper, strict=True):
+            if not _CODE.fullmatch(code):
+                raise ValueError(f"{given!r} names no code: write SS101, or SS1 for all that begin so")
+        self._allowance = Allowance(upper, file, function)
 
     def __enter__(self) -> allow:
         _allowed.stack.append(self._allowance)
@@ -101,6 +109,17 @@ class allow:
         _allowed.stack.remove(self._allowance)
 
     def __call__(self, function: _Function) -> _Function:
+        if inspect.iscoroutinefunction(function):
+
+            @wraps(function)
+            async def allowed_coroutine(*args: Any, **kwargs: Any) -> Any:
+                with self:
+                    return await function(*args, **kwargs)
+
+            return allowed_coroutine  # type: ignore[return-value]
+        if inspect.isgeneratorfunction(function):
+            raise TypeError("allow() cannot decorate a generator function: use `with` inside it")
+
         @wraps(function)
         def allowed(*args: Any, **kwargs: Any) -> Any:
             with self:

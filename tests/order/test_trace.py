@@ -152,6 +152,20 @@ def test_damage_is_named(lines: list[str], message: str) -> None:
         verify(lines)
 
 
+@pytest.mark.parametrize(
+    ("last", "message"),
+    [("", None), ('{"do":"fin', None), ('{"do":"finish"}', None), ('{"do":"fin\n', "line 3: not JSON")],
+)
+def test_the_trace_of_a_run_that_died(tmp_path: Path, last: str, message: str | None) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(HEADER + '\n{"do":"stream","key":1}\n' + last, encoding="utf-8")
+    if message is None:
+        assert verify(path) == []
+    else:
+        with pytest.raises(TraceError, match=message):
+            verify(path)
+
+
 def test_a_file_that_is_not_text(tmp_path: Any) -> None:
     path = tmp_path / "trace"
     path.write_bytes(b"\xff\xfe\x00")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,29 @@ def test_allowing(program: Program) -> None:
             program.race()
         program.settle()
     assert (codes(session), session.suppressed) == ([], 2)
+
+
+def test_allowing_in_a_coroutine(program: Program) -> None:
+    @streamsafe.allow("SS101")
+    async def allowed() -> int:
+        await asyncio.sleep(0)
+        program.race()
+        return 3
+
+    with streamsafe.sanitize() as session:
+        assert asyncio.run(allowed()) == 3
+        program.settle()
+    assert (codes(session), session.suppressed) == ([], 1)
+
+
+def test_what_cannot_be_allowed() -> None:
+    with pytest.raises(ValueError, match="'unordered-read' names no code"):
+        streamsafe.allow("unordered-read")
+    with pytest.raises(TypeError, match="generator function"):
+
+        @streamsafe.allow("SS101")
+        def steps() -> Iterator[int]:
+            yield 1
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,11 @@ def _stream_init(original: Wrapped) -> Wrapped:
 def _stream_del(original: Wrapped) -> Wrapped:
     def __del__(self: Any, *args: Any, **kwargs: Any) -> None:
         monitor = state.monitor
-        handle = getattr(self, "ptr", 0)
+        handle = getattr(self, "ptr", None)
+        if (
+            handle is None
+        ):  # its making failed: there is nothing to destroy, and CuPy's own __del__ would fail
+            return
         foreign = getattr(self, "_foreign_stream_ref", None) is not None
         device = getattr(self, "device_id", -1)
         original(self, *args, **kwargs)
