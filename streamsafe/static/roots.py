@@ -15,7 +15,7 @@ from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.stages import late_attributes
-from streamsafe.static.state import State
+from streamsafe.static.state import State, Waited
 from streamsafe.static.values import (
     UNKNOWN,
     Const,
@@ -174,6 +174,7 @@ class Roots:
         interpreter.crowded = 0
         interpreter.forget_conditions(st, *self.kept, *(state for _, state, _ in interpreter.hooks))
         interpreter.candidates.clear()
+        earlier = st.waits
         unit = function.unit
         interpreter.stack = [Activation(Name(f"caller of {unit.qualname}"), None, unit.slice)]
         try:
@@ -181,7 +182,7 @@ class Roots:
             self._returned(result, st)
             if not st.dead:
                 self._unrecorded_siblings(st, entry)
-                self._left_behind(st)
+                self._left_behind(st, entry, earlier)
                 for graph in st.graphs:  # another call is another matter
                     st.store[(graph, "@entry")] = UNKNOWN
                 interpreter.ending = True
@@ -294,10 +295,10 @@ class Roots:
                 ),
             )
 
-    def _left_behind(self, st: State) -> None:
-        """A wait at the end that orders nothing, while what the caller will use is still under way elsewhere."""
+    def _left_behind(self, st: State, entry: str, earlier: frozenset[Waited]) -> None:
+        """A wait that orders nothing, while what the call has begun and its caller will use is under way elsewhere."""
         interpreter = self.interpreter
-        for waited in st.waits:
+        for waited in st.waits - earlier:
             if waited.timeline != AMBIENT or not waited.useless:
                 continue
             bit = interpreter.carriers.bit(AMBIENT)
@@ -312,6 +313,8 @@ class Roots:
                 detail: Detail = made.detail  # type: ignore[assignment]
                 if "d2h" in detail.tags or "kept alive" in detail.tags:
                     continue  # the host will read it, or whoever has the work waits for that
+                if detail.entry != entry:
+                    continue  # a wait at the end of a call is meant for what that call has begun
                 interpreter.report(
                     st,
                     Finding(
