@@ -14,6 +14,7 @@ import click
 from streamsafe.cli import Failure
 from streamsafe.config import Config, ConfigError, Configs
 from streamsafe.order.hazard import CONFIDENCES, Confidence
+from streamsafe.report.colour import wanted
 from streamsafe.report.paths import shown
 from streamsafe.static import project
 from streamsafe.static.discovery import File, Found, discover
@@ -220,7 +221,7 @@ def _show(
         if texts is None:
             return click.echo("[]")
         return click.echo(json.render(findings, texts))
-    colour = _colour()
+    colour = wanted(sys.stdout)
     if texts is not None and options.output_format == "concise":
         from streamsafe.report import concise
 
@@ -273,13 +274,6 @@ def _statistics(options: Options, findings: list[Finding]) -> None:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _colour() -> bool:
-    """Whether to colour: FORCE_COLOR and NO_COLOR decide, else whether the output is a terminal."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
 
 
 def _error(message: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from streamsafe.cli import Failure
@@ -17,7 +19,7 @@ def verify(report: str | None, trace: str) -> None:
     """
     from streamsafe.order.trace import TraceError
     from streamsafe.runtime.launcher import LaunchError, output, write_report
-    from streamsafe.runtime.present import describe
+    from streamsafe.runtime.present import show
     from streamsafe.runtime.replay import replay
 
     try:
@@ -32,6 +34,6 @@ def verify(report: str | None, trace: str) -> None:
     except LaunchError as error:
         raise Failure(str(error)) from error
     for hazard in session.hazards:
-        click.echo(describe(hazard, snippets=True))
+        show(hazard, sys.stdout)
     click.echo(session.summary(), err=True)
     raise SystemExit(1 if session.hazards else 0)

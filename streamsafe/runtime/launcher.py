@@ -18,7 +18,7 @@ from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, TextIO
 
 from streamsafe.order.hazard import Hazard
-from streamsafe.runtime.present import as_dict, describe
+from streamsafe.runtime.present import as_dict, show
 from streamsafe.runtime.session import MODES, Mode, Session, StreamHazardError, sanitize
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class _Program:
         """Prints what ended it, as Python would; a hazard in its own words."""
         error = self.error
         if isinstance(error, StreamHazardError):
-            print(describe(error.hazard, snippets=True), file=sys.stderr)
+            show(error.hazard, sys.stderr)
         elif error is not None and not isinstance(error, (SystemExit, KeyboardInterrupt)):
             trace = error.__traceback__
             while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
@@ -226,7 +226,7 @@ def _status(code: object) -> int:
 def _finish(session: Session) -> None:
     for hazard in session.hazards:
         if session.mode == "collect" or hazard.confidence != "certain":
-            print(describe(hazard, snippets=True), file=sys.stderr)
+            show(hazard, sys.stderr)
     print(session.summary(), file=sys.stderr)
 
 
@@ -288,7 +288,7 @@ def from_environment(value: str) -> None:
         try:
             close()
         except StreamHazardError as error:
-            print(describe(error.hazard, snippets=True), file=sys.stderr)
+            show(error.hazard, sys.stderr)
         if session.hazards:
             print(session.summary(), file=sys.stderr)
 

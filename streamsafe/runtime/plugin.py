@@ -195,24 +195,22 @@ def pytest_runtest_makereport(
         error = call.excinfo.value
         hazard = getattr(error, "hazard", None)
         if hazard is not None and type(error).__name__ == "StreamHazardError":
-            from streamsafe.runtime.present import describe, place_of
+            from streamsafe.runtime.present import emphasized, place_of
 
-            lines = describe(hazard, snippets=True).splitlines()
-            report.longrepr = _HazardRepr(lines, place_of(hazard))
+            report.longrepr = _HazardRepr(list(emphasized(hazard)), place_of(hazard))
     return report
 
 
 class _HazardRepr(TerminalRepr):
     """A hazard as a failure: like that of an assertion, with the message in red and the place at the end."""
 
-    def __init__(self, lines: list[str], place: str) -> None:
-        self._message, *self._lines = lines
+    def __init__(self, lines: list[tuple[str, str]], place: str) -> None:
+        self._lines = lines
         self._place = place
 
     def toterminal(self, tw: TerminalWriter) -> None:
-        tw.line(self._message, red=True, bold=True)
-        for line in self._lines:
-            tw.line(line, bold=line.lstrip().startswith((">", "first:", "then:", "fix:")))
+        for line, strong in self._lines:
+            tw.line(line, bold=bool(strong), red=strong == "message")
         tw.line()
         tw.write(self._place, red=True, bold=True)
         tw.line(": StreamHazardError")
@@ -221,7 +219,7 @@ class _HazardRepr(TerminalRepr):
     def reprcrash(self) -> ReprFileLocation:
         """What the short summary shows."""
         path, _, line = self._place.rpartition(":")
-        return ReprFileLocation(path or self._place, int(line) if line.isdigit() else 0, self._message)
+        return ReprFileLocation(path or self._place, int(line) if line.isdigit() else 0, self._lines[0][0])
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

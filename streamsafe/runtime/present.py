@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import linecache
 import os
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal, TextIO
 
 from streamsafe.order.hazard import Access, Frame, Hazard, Memory, Note
 from streamsafe.registry import rule as rule_of
+from streamsafe.report.colour import wanted
 from streamsafe.report.paths import shown
 
+BOLD, RED, RESET = "\033[1m", "\033[31m", "\033[0m"
 CONTEXT = 2
 """Lines shown around the line of an access."""
 
@@ -57,6 +60,22 @@ def _where(stack: tuple[Frame, ...]) -> str:
 
 def _place_of(frame: Frame) -> str:
     return f"{shown(frame.filename)}:{frame.line} in {frame.function}"
+
+
+def show(hazard: Hazard, file: TextIO) -> None:
+    """Prints the hazard with both pieces of code, in colour on a terminal."""
+    colour = wanted(file)
+    for line, strong in emphasized(hazard):
+        codes = BOLD + RED if strong == "message" else BOLD if strong else ""
+        print(f"{codes}{line}{RESET}" if colour and codes else line, file=file)
+
+
+def emphasized(hazard: Hazard) -> Iterator[tuple[str, Literal["message", "line", ""]]]:
+    """The lines of a hazard, and which of them stand out: its message, the two accesses with their lines, the fix."""
+    first, *rest = describe(hazard, snippets=True).splitlines()
+    yield first, "message"
+    for line in rest:
+        yield line, "line" if line.lstrip().startswith((">", "first:", "then:", "fix:")) else ""
 
 
 def array(memory: Memory) -> str:

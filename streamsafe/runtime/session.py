@@ -156,6 +156,7 @@ class sanitize:
             synchronize in any thread counts for all.
         host: whether accesses of the host to pinned arrays are checked.
         ignore: what is not reported: ``CODE``, ``CODE:FILE`` or ``CODE:FILE::FUNCTION``.
+        trace: a text file that the session is recorded in; that of a session inside another stays empty.
 
     Raises:
         ValueError: an unknown mode, or an ``ignore`` entry that names no code.

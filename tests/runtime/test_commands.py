@@ -61,7 +61,8 @@ main()
 
 def streamsafe(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command as it is installed: the working directory is not on Python's path."""
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    inherited = {name: value for name, value in os.environ.items() if not name.endswith("_COLOR")}
+    variables = {**inherited, "PYTHONPATH": str(ROOT), **environment}
     return subprocess.run(
         [sys.executable, "-c", LIKE_THE_SCRIPT, *arguments],
         cwd=cwd,
@@ -86,6 +87,16 @@ def test_run_raises_by_default(folder: Path) -> None:
     assert "SS101 unordered-read: `copy` on `b` reads `x`" in result.stderr
     assert ">    13     cp.copyto(y, x)" in result.stderr and "Traceback" not in result.stderr
     assert "b.wait_event(a.record())" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "coloured"),
+    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
+)
+def test_colour(folder: Path, variables: dict[str, str], coloured: bool) -> None:
+    result = streamsafe("run", "--simulate", "racy.py", cwd=folder, **variables)
+    assert ("\033[1m\033[31mSS101 unordered-read" in result.stderr) is coloured
+    assert ("\033[" in result.stderr) is coloured
 
 
 @pytest.mark.parametrize(
