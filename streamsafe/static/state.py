@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import NamedTuple, overload
 
 from streamsafe.order.forks import Forked, meeting
-from streamsafe.order.symbolic import ALWAYS, Guard, Made, Order
+from streamsafe.order.symbolic import ALWAYS, Guard, Made, Order, Way, simplify
 from streamsafe.static.values import Name, Opaque, Renaming, Union, Value, aging, rename_part, union
 
 Key = tuple[Name, Hashable]
+
+MOST_ROUTES = 8
+"""How many ways to a point are told apart; of more, what they have in common is kept."""
 
 
 class Table(dict[Hashable, Value]):
@@ -227,12 +231,14 @@ class Waited(NamedTuple):
 class State:
     """One point of the program; copied at branches, joined after them, otherwise changed in place.
 
-    While a stream captures, ``order`` is that of what is captured and ``eager`` holds what really has run.
+    While a stream captures, ``order`` is that of what is captured and ``eager`` holds what really has run. ``routes``
+    are the guards of the paths that may lead here, where some have left early; ``path`` is what they have in common.
     """
 
     order: Order
     store: Store = field(default_factory=Store)
     path: Guard = ALWAYS
+    routes: tuple[Guard, ...] = (ALWAYS,)
     current: dict[str, Value] = field(default_factory=dict)
     capture: Capture | None = None
     eager: Order | None = None
@@ -249,6 +255,7 @@ class State:
             order=self.order.copy(),
             store=self.store.copy(),
             path=self.path,
+            routes=self.routes,
             current=dict(self.current),
             capture=self.capture,
             eager=self.eager.copy() if self.eager is not None else None,
@@ -270,6 +277,7 @@ class State:
         return (
             self.dead == other.dead
             and self.path == other.path
+            and self.routes == other.routes
             and self.current == other.current
             and self.capture == other.capture
             and self.graphs == other.graphs
@@ -290,10 +298,14 @@ class State:
 
     def assume(self, guard: Guard) -> None:
         """Enter a branch."""
-        if self.path.contradicts(guard):
+        if guard == ALWAYS:
+            return
+        routes = [route & guard for route in self.routes if not route.contradicts(guard)]
+        if not routes:
             self.dead = True
             return
-        added = guard.without(self.path)
+        self.routes = _distinct(routes)
+        added = reduce(Guard.common, routes).without(self.path)
         if added != ALWAYS:
             self.path = self.path & added
             self.order.assume(added)
@@ -305,6 +317,7 @@ class State:
     def flip(self, condition: int) -> None:
         """A condition is turned into its opposite, wherever it is mentioned."""
         self.path = self.path.flip(condition)
+        self.routes = _distinct(route.flip(condition) for route in self.routes)
         for order in (self.order, self.eager):
             if order is not None:
                 order.flip(condition)
@@ -324,7 +337,7 @@ class State:
 
     def conditions(self) -> int:
         """The conditions that something here leans on."""
-        guards = [self.path]
+        guards = [*self.routes]
         for value in (*self.current.values(), *(value for _, value in self.store.items())):
             if isinstance(value, Union):
                 guards.extend(guard for _, guard in value.alternatives)
@@ -343,6 +356,7 @@ class State:
         if not conditions:
             return
         self.path = self.path.forget(conditions)
+        self.routes = _distinct(route.forget(conditions) for route in self.routes)
         self.order.forget(conditions)
         if self.eager is not None:
             self.eager.forget(conditions)
@@ -423,6 +437,8 @@ class State:
         path = first.path.common(second.path)
         first_only, second_only = first.path.without(path), second.path.without(path)
         joined = State(order=Order.join(first.order, first_only, second.order, second_only), path=path)
+        routes = _distinct((*first.routes, *second.routes))
+        joined.routes = routes if len(routes) <= MOST_ROUTES else (path,)
         joined.store = Store.join(first.store, first_only, second.store, second_only, opaque)
         for library in {**first.current, **second.current}:
             one, other = first.current.get(library), second.current.get(library)
@@ -445,6 +461,11 @@ class State:
         joined.threads = first.threads | second.threads
         joined.waits = first.waits | second.waits
         return joined
+
+
+def _distinct(routes: Iterable[Guard]) -> tuple[Guard, ...]:
+    """The routes, without those that another one covers."""
+    return tuple(way.guard for way in simplify(Way(0, route) for route in routes))
 
 
 def _joined(
