@@ -444,7 +444,13 @@ class Arrays(Interop):
         if kind == "fuse":
             return self.operation(st, call.everything(), call.site, f"{unit.name}()", library="cupy")
         names = [p.name.value for p in (*unit.node.params.posonly_params, *unit.node.params.params)]
-        written = stored_through(unit.node) if kind == "triton" else assigned_elements(unit.node)
+        if kind == "triton":
+            flags = {
+                k: v.value for k, v in call.kwargs.items() if isinstance(v, Const) and type(v.value) is bool
+            }
+            written = stored_through(unit.node, flags)
+        else:
+            written = assigned_elements(unit.node)
         library = self.library_of(st, arguments)
         given = [*zip(names, arguments, strict=False), *(call.kwargs.items() if kind == "triton" else ())]
         for name, value in given:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import libcst as cst
 
 _STORES = ("store", "atomic")
@@ -36,8 +38,12 @@ def assigned_elements(node: cst.CSTNode) -> set[str]:
     return found
 
 
-def stored_through(node: cst.CSTNode) -> set[str]:
+def stored_through(node: cst.CSTNode, flags: Mapping[str, bool]) -> set[str]:
     """The names that take part in the pointers through which a Triton kernel's body stores.
+
+    Args:
+        node: the function.
+        flags: compile-time constants of the launch: what stands under one that is false is not compiled.
 
     Pointers are computed (``out = base + row * stride``), so what a stored-through name was computed from counts too;
     offsets are among them, and are no tensors.
@@ -49,6 +55,16 @@ def stored_through(node: cst.CSTNode) -> set[str]:
         def _computes(self, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
             if isinstance(target, cst.Name):
                 computed.setdefault(target.value, set()).update(_names(value))
+
+        def visit_If(self, inner: cst.If) -> bool:
+            chosen = flags.get(inner.test.value) if isinstance(inner.test, cst.Name) else None
+            if chosen is None:
+                return True
+            if chosen:
+                inner.body.visit(self)
+            elif inner.orelse is not None:
+                inner.orelse.visit(self)
+            return False
 
         def visit_Assign(self, inner: cst.Assign) -> None:
             for target in inner.targets:
