@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ COUNTED = ("access", "host_access", "replay", "order")
 _outcomes: dict[str, str] = {}
 _hazards: dict[str, list[str]] = {}
 _counts: Counter[str] = Counter()
+_started = time.monotonic()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,6 +49,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
                 _hazards.setdefault(report.nodeid, []).append(
                     f"{hazard['code']} line {row}: {hazard['message']}"
                 )
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    limit = float(os.environ.get("PEER_STOP", "0"))
+    if limit and time.monotonic() - _started > limit:
+        item.session.shouldstop = f"{limit:g} s are over"
 
 
 def pytest_sessionfinish() -> None:

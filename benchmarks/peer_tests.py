@@ -1,6 +1,6 @@
 """CuPy's own tests with and without the sanitizer: do outcomes change, are there hazards, and does a removed wait fire?
 
-python benchmarks/peer_tests.py CUPY [--jobs N] [--only FILE ...] [--mutants N] [--json FILE]
+python benchmarks/peer_tests.py CUPY [--jobs N] [--stop SECONDS] [--only FILE ...] [--mutants N] [--json FILE]
 
 CUPY is a checkout of CuPy at the tag of the installed version. A mutant is a test file with one synchronize or wait
 removed; it fires when the sanitizer reports a hazard in a test of it. Prints Markdown tables.
@@ -89,13 +89,19 @@ def mutants(path: Path) -> list[Mutant]:
 
 
 def run(
-    tests: Path, root: Path, *, mode: str | None, extra: tuple[str, ...] = (), seconds: int = 540
+    tests: Path,
+    root: Path,
+    *,
+    mode: str | None,
+    extra: tuple[str, ...] = (),
+    seconds: int = 540,
+    stop: int = 0,
 ) -> dict[str, Any]:
     """One file under pytest, in a process of its own; the outcomes are empty when it died."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         path = os.pathsep.join([str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH", "")])
-        environment = {**os.environ, "PYTHONPATH": path, "PEER_OUT": str(out)}
+        environment = {**os.environ, "PYTHONPATH": path, "PEER_OUT": str(out), "PEER_STOP": str(stop)}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "peer_plugin"]
         command += ["-c", str(root / "pyproject.toml"), "-m", "not slow", "-W", "ignore", str(tests), *extra]
         entries = importlib.metadata.entry_points(group="pytest11")
@@ -116,10 +122,13 @@ def run(
         return found
 
 
-def compare(root: Path, name: str, seconds: int) -> dict[str, Any]:
+def compare(root: Path, name: str, seconds: int, stop: int) -> dict[str, Any]:
     tests = root / "tests" / "cupy_tests" / name
-    plain, checked = (run(tests, root, mode=mode, seconds=seconds) for mode in (None, "collect"))
+    plain, checked = (run(tests, root, mode=mode, seconds=seconds, stop=stop) for mode in (None, "collect"))
     before, after = plain["outcomes"], checked["outcomes"]
+    if stop:
+        before = {test: outcome for test, outcome in before.items() if test in after}
+        after = {test: outcome for test, outcome in after.items() if test in before}
     changed = {
         test: [before.get(test, "missing"), after.get(test, "missing")]
         for test in sorted(before.keys() | after.keys())
@@ -181,6 +190,9 @@ def main() -> int:
     )
     parser.add_argument("cupy", type=Path)
     parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument(
+        "--stop", type=int, default=0, help="end each run of a file after so long, compare those run"
+    )
     parser.add_argument("--only", nargs="*", default=None)
     parser.add_argument("--mutants", type=int, default=0, help="at most so many for each file")
     parser.add_argument("--seconds", type=int, default=540, help="at most so long for one run of a file")
@@ -201,7 +213,9 @@ def main() -> int:
         print(
             "| file | tests | passed | accesses | edges | outcomes changed | hazards |\n|---|---|---|---|---|---|---|"
         )
-        for done in as_completed([pool.submit(compare, root, name, options.seconds) for name in names]):
+        for done in as_completed(
+            [pool.submit(compare, root, name, options.seconds, options.stop) for name in names]
+        ):
             row = done.result()
             figures["files"].append(row)
             save()

@@ -12,7 +12,7 @@ from typing import Literal
 
 from streamsafe.order import edges
 from streamsafe.order.capture import Capture, CaptureMode, Graph, Subject
-from streamsafe.order.clocks import Carrier, Event, Recorded, Timeline, obey
+from streamsafe.order.clocks import ENDLESS, Carrier, Event, Recorded, Timeline, obey
 from streamsafe.order.engine import Engine, Veto
 from streamsafe.order.explain import Render
 from streamsafe.order.hazard import Conflict
@@ -72,6 +72,20 @@ class Checker(Engine):
             self._debt += 16
             if self._debt > self._sweep_at:
                 self._sweep()
+
+    def host_function(
+        self, stream: Hashable, function: Hashable, *, host: Hashable = None, site: object = None
+    ) -> None:
+        """A host function is enqueued (CS-23). ``function`` is from now on the key of a queue of its own: what is
+        enqueued there comes after what the stream was given before, and before whatever it is given from now on.
+        """
+        timeline = self._streams[stream]
+        self._sequence += 1
+        self._launch(timeline, self._host_of(host))
+        line = self._streams[function] = Timeline(function, timeline.device, "function", timeline.name)
+        self._devices[timeline.device].add(line)
+        line.learn(timeline.snapshot())
+        timeline.learn((line.id, ENDLESS, {}))
 
     def timeline(self, key: Hashable) -> Timeline:
         """The queue registered under a key. Raises KeyError for an unknown one."""

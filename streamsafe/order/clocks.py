@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 Clock = dict[int, int]
 """Timeline id to count. Shared between carriers and never changed in place."""
 
-Kind = Literal["legacy", "blocking", "non-blocking", "per-thread", "host"]
+Kind = Literal["legacy", "blocking", "non-blocking", "per-thread", "host", "function"]
+"""``function``: what one host function on a stream does, whenever it runs. No launch gives it anything to know."""
+
+ENDLESS = 1 << 62
+"""A count that no timeline reaches: who knows it knows whatever that timeline is going to do."""
 
 LOG_LENGTH = 16
 """How many waits a timeline remembers, to explain a hazard with."""
@@ -246,7 +250,7 @@ class Device:
     def add(self, stream: Timeline) -> None:
         """A stream of this device, not the legacy default one."""
         self.streams.append(stream)
-        if stream.kind != "non-blocking":
+        if stream.kind in ("blocking", "per-thread"):
             self.blocking.append(stream)
 
     def drop_finished(self, hosts: Iterable[Timeline]) -> None:

@@ -115,7 +115,8 @@ class Engine:
         ):
             if timeline.kind == "legacy" and self._captures:
                 return self._access(timeline, line, reads, writes, operation, site, veto, before)
-            obey(edges.launch(timeline, line, self._devices))
+            if timeline.kind != "function":
+                obey(edges.launch(timeline, line, self._devices))
         sequence = self._sequence + 1
         shadows = self._shadows
         reading: list[Cell] = []
@@ -192,7 +193,7 @@ class Engine:
             obey(edges.replay(graph, timeline, line, self._devices))
             for event in graph.waits:
                 timeline.learn(event.snapshot())
-        elif timeline is not line:
+        elif timeline is not line and timeline.kind != "function":
             obey(edges.launch(timeline, line, self._devices))
         plan: Plan = []
         found: list[Found] = []

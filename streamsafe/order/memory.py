@@ -226,6 +226,8 @@ class Cell:
                 continue
             if first.kind == "host" and timeline.kind == "host":
                 continue  # two host threads: not a matter of streams
+            if timeline.kind == "function" and timeline.id in first.clock:
+                continue  # enqueued behind a host function that runs only now
             meet: bool | None = True
             if view is not None and other is not None:
                 meet = overlap(view, other, self.start, self.stop)

@@ -55,6 +55,15 @@ class Stream(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostFunction(Operation):
+    verb = "host_function"
+    stream: Hashable
+    function: Hashable
+    host: Hashable = None
+    site: Site = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyStream(Operation):
     verb = "destroy_stream"
     key: Hashable
@@ -254,6 +263,7 @@ OPERATIONS: dict[str, type[Operation]] = {
     each.verb: each
     for each in (
         Stream,
+        HostFunction,
         DestroyStream,
         Event,
         DestroyEvent,

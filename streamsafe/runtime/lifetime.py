@@ -83,11 +83,13 @@ def enter(session: Session, *, threads: bool = False, host: bool = True, trace: 
             if getattr(session, "_held", False):
                 release()
             raise
-        if threads:
-            import streamsafe.runtime.threads as thread_edges
+        import streamsafe.runtime.threads as thread_edges
 
-            session._threads = Patches()
+        session._threads = Patches()
+        if threads:
             thread_edges.install(session._threads, monitor)
+        else:
+            thread_edges.install_answers(session._threads)
         if not session._held:
             session.notes.append(NO_CUPY)
 

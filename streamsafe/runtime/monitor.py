@@ -32,7 +32,7 @@ class _Local(threading.local):
 
     Attributes:
         queue: a number that no other thread has had, unlike a thread ident.
-        callback: the stream whose host function this thread is running, or None.
+        callback: the timeline of the host function that this thread is running, or None.
     """
 
     numbers = itertools.count(1)
@@ -103,6 +103,7 @@ class Monitor:
         self._streams: dict[tuple[int, int], Hashable] = {}
         self._released: deque[Block] = deque()
         self.freed = self._released.append
+        self._calls: dict[Hashable, bool] = {}
         self._verdict = _Verdict(self)
         self._access = self.checker.access
 
@@ -252,6 +253,54 @@ class Monitor:
                 conflicts = verb(subject, other, host=host, site=sites.capture(3))
         if conflicts:
             self.report(conflicts)
+
+    def host_function(self, stream: Hashable, operation: str) -> Hashable:
+        """A host function is about to be enqueued; returns the timeline of what it does, for :meth:`calling`.
+
+        Raises:
+            StreamHazardError: as :meth:`access`.
+        """
+        self.access(stream, (), (), operation, above=4)
+        with self.lock:
+            if self.checker.capturing(stream):
+                return stream
+            function = ("function", next(_Local.numbers))
+            self.checker.host_function(
+                stream, function, host=local.queue if self.threads else None, site=sites.capture(3)
+            )
+        return function
+
+    @contextmanager
+    def calling(self, function: Hashable) -> Iterator[None]:
+        """While a host function runs on this thread, its accesses are its own, and the stream's work before is done."""
+        before = local.callback
+        local.callback = function
+        enqueued = isinstance(function, tuple) and function[0] == "function"
+        if enqueued:
+            self._calls[function] = True
+            self.answered(threads=True)
+        try:
+            yield
+        finally:
+            local.callback = before
+            if enqueued:
+                self.answered(threads=True)
+                self._calls[function] = False
+
+    def answered(self, *, threads: bool = False) -> None:
+        """The host has heard from another thread, maybe from a host function: what that comes after is done.
+
+        Args:
+            threads: only with a clock for each thread: there a host function's thread knows it, and hands it on.
+        """
+        if not self._calls or threads is not self.threads:
+            return
+        with self.lock:
+            for function, running in list(self._calls.items()):
+                self.checker.synchronize_stream(function, host=local.queue if self.threads else None)
+                if not running:
+                    del self._calls[function]
+                    self.checker.destroy_stream(function)
 
     def replay(self, graph: Graph, stream: Hashable) -> None:
         """A captured graph is launched.
@@ -411,14 +460,3 @@ class _Verdict:
 def rendered(site: object) -> tuple[Any, ...]:
     """The stack of a site."""
     return sites.frames(site)  # type: ignore[arg-type]
-
-
-@contextmanager
-def running_callback(stream: Hashable) -> Iterator[None]:
-    """While a host function of ``stream`` runs on this thread, its accesses are that stream's."""
-    before = local.callback
-    local.callback = stream
-    try:
-        yield
-    finally:
-        local.callback = before

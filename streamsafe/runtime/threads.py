@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import concurrent.futures.thread as futures
 import itertools
 import queue
 import threading
 from collections.abc import Callable, Hashable
+from functools import partial, wraps
 from types import TracebackType
 from typing import Any
 
@@ -89,6 +91,32 @@ class TracedRLock(TracedLock):
     def _acquire_restore(self, saved: Any) -> None:
         self._lock._acquire_restore(saved)
         _received(self._carrier)
+
+
+def install_answers(patches: Patches) -> None:
+    """With one clock for all threads: hearing from another thread may be hearing from a host function on a stream."""
+
+    def answer(original: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
+        @wraps(original)
+        def heard(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, *args, **kwargs)
+            monitor = current.monitor
+            if monitor is not None and (always or result):
+                monitor.answered()
+            return result
+
+        return heard
+
+    for owner, name, always in (
+        (threading.Event, "wait", False),
+        (threading.Event, "is_set", False),
+        (threading.Condition, "wait", False),
+        (threading.Semaphore, "acquire", False),
+        (threading.Barrier, "wait", True),
+        (queue.Queue, "get", True),
+        (concurrent.futures.Future, "result", True),
+    ):
+        patches.wrap(owner, name, partial(answer, always=always))
 
 
 def install(patches: Patches, monitor: Monitor) -> None:

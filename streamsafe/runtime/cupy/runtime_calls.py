@@ -15,7 +15,7 @@ from streamsafe.order.memory import HOST
 from streamsafe.runtime.cupy import graphs, memory, pinned, streams, uses
 from streamsafe.runtime.cupy.state import state, timeline_of_handle
 from streamsafe.runtime.host import fingerprints
-from streamsafe.runtime.monitor import LEGACY, PER_THREAD, Monitor, running_callback
+from streamsafe.runtime.monitor import LEGACY, PER_THREAD, Monitor
 from streamsafe.runtime.patches import Patches
 
 Call = Callable[[], Any]
@@ -370,11 +370,10 @@ def _callback_hook(original: Any) -> Any:
         monitor = state.monitor
         if monitor is None:
             return original(stream, callback, arg, *flags)
-        queue = timeline_of_handle(monitor, stream)
-        monitor.access(queue, (), (), original.__name__)
+        function = monitor.host_function(timeline_of_handle(monitor, stream), original.__name__)
 
         def run(*values: Any) -> None:
-            with running_callback(queue):
+            with monitor.calling(function):
                 callback(*values)
 
         return original(stream, run, arg, *flags)

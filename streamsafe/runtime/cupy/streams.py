@@ -14,7 +14,7 @@ from streamsafe.runtime import sites
 from streamsafe.runtime.cupy import pinned
 from streamsafe.runtime.cupy.state import state, timeline
 from streamsafe.runtime.host import fingerprints
-from streamsafe.runtime.monitor import LEGACY, PER_THREAD, Monitor, running_callback
+from streamsafe.runtime.monitor import LEGACY, PER_THREAD, Monitor
 from streamsafe.runtime.patches import Patches
 
 Wrapped = Callable[..., Any]
@@ -200,11 +200,10 @@ def _launch_host_func(original: Wrapped) -> Wrapped:
         if monitor is None:
             original(self, callback, arg)
             return
-        queue = timeline(monitor, self)
-        monitor.access(queue, (), (), "launch_host_func")
+        function = monitor.host_function(timeline(monitor, self), "launch_host_func")
 
         def run(value: Any) -> None:
-            with running_callback(queue):
+            with monitor.calling(function):
                 callback(value)
 
         original(self, run, arg)
@@ -218,11 +217,10 @@ def _add_callback(original: Wrapped) -> Wrapped:
         if monitor is None:
             original(self, callback, arg)
             return
-        queue = timeline(monitor, self)
-        monitor.access(queue, (), (), "add_callback")
+        function = monitor.host_function(timeline(monitor, self), "add_callback")
 
         def run(stream: Any, status: int, value: Any) -> None:
-            with running_callback(queue):
+            with monitor.calling(function):
                 callback(stream, status, value)
 
         original(self, run, arg)
