@@ -138,8 +138,10 @@ class Checker(Engine):
         host: Hashable = None,
         site: object = None,
         external: bool = False,
+        implicit: bool = False,
     ) -> list[Conflict]:
         """A stream waits for an event's last record. ``external``: in a capture, at each launch instead.
+        ``implicit``: it is CUDA's doing and not the program's, which can have meant nothing by it.
 
         An event of a capture brings the stream into it (fork); waiting in a capture for anything else is illegal
         (GM-wait_outside, GM-wait_precapture), as is bringing in the default stream (GM-default_waits_cap).
@@ -160,7 +162,8 @@ class Checker(Engine):
                 last = cell.record
                 if last is not None:
                     timeline.learn((last.source.id, last.covered, cell.clock))
-                self._log(timeline, cell, site)
+                if not implicit:
+                    self._log(timeline, cell, site)
             return []
         if capture is not None and external:
             capture.graph.waits.append(cell)

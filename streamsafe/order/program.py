@@ -99,6 +99,7 @@ class Wait(Operation):
     host: Hashable = None
     site: Site = ()
     external: bool = False
+    implicit: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

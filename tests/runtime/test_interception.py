@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -370,3 +371,25 @@ def test_memory_is_bounded(program: Program) -> None:
             sizes.append(monitor.checker.remembered())
     assert codes(session) == []
     assert sizes[2] <= sizes[0] + 8
+
+
+@pytest.mark.parametrize(
+    ("name", "computes"),
+    [
+        ("sgetrf", True),
+        ("dpotrfBatched", True),
+        ("zheevd", True),
+        ("xsyevd", True),
+        ("sgetrf_bufferSize", False),
+        ("create", False),
+        ("destroy", False),
+        ("destroyGesvdjInfo", False),
+        ("createSyevjInfo", False),
+        ("setStream", False),
+        ("xsyevjSetTolerance", False),
+    ],
+)
+def test_solver_functions_that_compute(backend: Any, name: str, computes: bool) -> None:
+    from streamsafe.runtime.cupy import library_table
+
+    assert bool(re.match(library_table.CUSOLVER_COMPUTES, name)) is computes

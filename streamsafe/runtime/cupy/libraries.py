@@ -141,8 +141,7 @@ def _patch_solver(patches: Patches, module: ModuleType) -> None:
     others = {
         name
         for name in dir(module)
-        if re.match(r"[sdczx](?!.*(?:_bufferSize|[cC]reate|[dD]estroy|[sS]et)$)[a-z]{4}", name)
-        and callable(getattr(module, name))
+        if re.match(table.CUSOLVER_COMPUTES, name) and callable(getattr(module, name))
     }
     for family, (parameters, read) in table.CUSOLVER.items():
         positions = frozenset(parameters.split().index(name) for name in read.split())

@@ -119,6 +119,9 @@ CUSOLVER: dict[str, tuple[str, str]] = {
     ),
 }
 
+# The functions that compute; CuPy keeps `destroy` for handles that go when the interpreter ends.
+CUSOLVER_COMPUTES = r"(?!.*(?:_bufferSize$|[cC]reate|[dD]estroy|Set))[sdczx][a-z]{4}"
+
 # NCCL: sizes are counts of elements; allGather receives, and reduceScatter sends, a count from every rank.
 NCCL: dict[str, tuple[str, str, str]] = {
     "allReduce": ("send recv count type op stream", "send", "recv"),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gc
 from bisect import bisect_right
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import cupy
@@ -16,6 +17,7 @@ import cupy.cuda.memory as memory_module
 from cupy.cuda.memory import MemoryPointer, PooledMemory
 from cupy.cuda.pinned_memory import is_memory_pinned
 
+from streamsafe.order.memory import HOST
 from streamsafe.order.pools import Block
 from streamsafe.runtime.cupy import pinned, uses
 from streamsafe.runtime.cupy.perturb import delayed
@@ -114,8 +116,36 @@ def tell_copy(
     if monitor.delay is not None:
         delayed(monitor, stream)
     queue = timeline(monitor, stream)
+    between = between_devices(queue, reads, writes)
+    for other in between:
+        wait_for_null(monitor, queue, (other, LEGACY))
     monitor.access(queue, reads, writes, operation)
+    for other in between:
+        wait_for_null(monitor, (other, LEGACY), queue)
     return queue
+
+
+def between_devices(queue: Hashable, reads: Sequence[uses.Touch], writes: Sequence[uses.Touch]) -> set[Any]:
+    """The other devices of a copy on the null stream.
+
+    Such a copy begins after everything issued to either device before, and whatever either is issued later begins
+    after it (CUDA C++ Programming Guide, "Peer-to-Peer Memory Copy").
+    """
+    assert isinstance(queue, tuple)
+    device, handle, *_ = queue
+    if handle != LEGACY:
+        return set()
+    return {touch[0][0] for touch in (*reads, *writes)} - {device, HOST}
+
+
+def wait_for_null(monitor: Monitor, waiting: Hashable, source: Hashable) -> None:
+    """The null stream of one device waits for that of another."""
+    for queue in (waiting, source):
+        assert isinstance(queue, tuple)
+        monitor.stream(queue[0], LEGACY)
+    event = ("null", source)
+    monitor.order(monitor.checker.record, event, source)
+    monitor.order(partial(monitor.checker.wait, implicit=True), waiting, event)
 
 
 def refuse_in_capture(monitor: Monitor, queue: Hashable, operation: str) -> None:

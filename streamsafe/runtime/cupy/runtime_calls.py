@@ -89,7 +89,12 @@ def copy(
             waits = True
     if synchronous and monitor.checker.capturing(queue):
         memory.refuse_in_capture(monitor, queue, "memcpy")
+    between = memory.between_devices(queue, reads, writes)
+    for other in between:
+        memory.wait_for_null(monitor, queue, (other, LEGACY))
     monitor.access(queue, reads, writes, "memcpy" if synchronous else "memcpyAsync")
+    for other in between:
+        memory.wait_for_null(monitor, (other, LEGACY), queue)
     for (space, start, stop, *_), *_rest in writes:
         if space == HOST:
             fingerprints.forget(start, stop)
