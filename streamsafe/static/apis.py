@@ -376,7 +376,8 @@ VIEW_ATTRIBUTES = frozenset("data T mT H mH real imag base flat".split())
 VIEW_METHODS = frozenset(
     """view reshape t transpose permute squeeze unsqueeze narrow expand expand_as view_as flatten unflatten detach
     diagonal select unfold as_strided swapaxes swapdims movedim ravel alias chunk split unbind tensor_split
-    contiguous requires_grad_ retain_grad share_memory_ untyped_storage storage untyped get_local detach_ type_as
+    contiguous requires_grad_ retain_grad share_memory_ untyped_storage storage _typed_storage untyped get_local
+    detach_ type_as
     _local_tensor view_as_real view_as_complex""".split()
 )
 
@@ -393,6 +394,9 @@ ARITHMETIC_METHODS = frozenset(
     contiguous nonzero repeat_interleave""".split()
 )
 """Methods that tensors have and little else: who is asked for one is a tensor."""
+
+CONTAINER_METHODS = frozenset("append appendleft extend insert setdefault popleft items keys update".split())
+"""Methods that no tensor has: what is asked for one is none."""
 
 METADATA_METHODS = frozenset(
     """size dim numel element_size stride is_contiguous data_ptr nelement storage_offset get_device is_pinned

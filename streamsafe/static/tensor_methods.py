@@ -83,13 +83,15 @@ class TensorMethods(Arrays):
                 return found
         if name in apis.METADATA_METHODS:
             return PLAIN
+        if name in apis.CONTAINER_METHODS:
+            return UNKNOWN
         if name in apis.VIEW_METHODS or name in apis.NOT_IN_PLACE:
             if name in apis.STRIDING_METHODS:
                 return union(
                     (replace(v, strided=True) if isinstance(v, Tensor) else v, g)
                     for v, g in alternatives(receiver, st.path)
                 )
-            if name in ("untyped_storage", "storage"):
+            if name in ("untyped_storage", "storage", "_typed_storage"):
                 return union(
                     (Opaque(v.name.child("storage")), g)
                     for v, g in alternatives(receiver, st.path)
