@@ -434,7 +434,7 @@ class Contexts(TensorMethods):
             touched = False
             for context, guard in contexts:
                 streams = (
-                    list(alternatives(context.payload[0], st.path))
+                    list(alternatives(self.exclusive(st, context.payload[0]), st.path))
                     if isinstance(context, Context) and context.kind == "stream"
                     else []
                 )

@@ -31,6 +31,7 @@ from streamsafe.static.values import (
     Tuple,
     Union,
     Value,
+    Work,
     alternatives,
     iterate,
     union,
@@ -134,9 +135,11 @@ class Builtins(Tensors):
             names = [
                 k.name for k in (kind.items if isinstance(kind, Tuple) else (kind,)) if isinstance(k, Api)
             ]
-            if isinstance(value, (Stream, Event, Context)) and names:
+            if value == NONE and names:
+                return Const(False)
+            if isinstance(value, (Stream, Event, Work, Context)) and names:
                 tails = {n.rpartition(".")[2] for n in names}
-                own = {Stream: "Stream", Event: "Event"}.get(type(value))
+                own = {Stream: "Stream", Event: "Event", Work: "Work"}.get(type(value))
                 return Const(own in tails)
             if isinstance(value, Tensor) and "torch.Tensor" in names:
                 return Const(True)

@@ -150,7 +150,7 @@ class Streams(Builtins):
         """A stream becomes current; where it is None nothing changes."""
         before = self.current(st, library)
         found = []
-        for value, guard in alternatives(stream, st.path):
+        for value, guard in alternatives(self.exclusive(st, stream), st.path):
             found.append((before if value == NONE else value, guard))
         chosen = union(found)
         if all(isinstance(v, Stream) for v in iterate(chosen)):
