@@ -32,6 +32,11 @@ _EXACTLY = {
     "irecv": OTHER,
     "Device": OTHER,
     "done": TOUCH,
+    # CuPy copies from its own pinned memory without waiting, and with no word for it (CS-13)
+    **dict.fromkeys(
+        ("empty_pinned", "zeros_pinned", "empty_like_pinned", "zeros_like_pinned", "alloc_pinned_memory"),
+        COPY,
+    ),
 }
 _CLOCK = ("perf_counter", "monotonic", "default_timer")
 _PINNED = ("pinned", "pin_memory")
