@@ -1,15 +1,16 @@
 """Short stream programs, all there are: as trees, as paths for the judge, and as source text in several spellings.
 
 Stream A writes a tensor, stream B reads it, and the other steps order the two or seem to. A program is some steps with
-blocks around them: ``if`` with or without ``else``, and loops. Its parameters are two conditions, ``flag`` and
-``other``, and two numbers of rounds, ``n`` and ``m``; nothing is known of them, so a program stands for all its paths.
+blocks around them (``if`` with or without ``else``, loops, ``try`` with ``finally``) and exits among them
+(``return``, ``break``, ``continue``, each on a condition). Its parameters are two conditions, ``flag`` and ``other``,
+and two numbers of rounds, ``n`` and ``m``; nothing is known of them, so a program stands for all its paths.
 """
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from random import Random
@@ -34,12 +35,16 @@ STEPS: dict[str, list[Step]] = {
 }
 """What each step is to the judge."""
 
+EXITS = ("return", "break", "continue")
 MOST_ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Block:
-    """``if``, with or without ``else``, or a loop; ``by`` is the condition, or the number of rounds."""
+    """``if``, with or without ``else``, a loop, or ``try`` with ``finally``.
+
+    ``by`` is the condition, or the number of rounds; nothing for ``try``.
+    """
 
     verb: str
     by: str
@@ -47,7 +52,15 @@ class Block:
     otherwise: Program = ()
 
 
-Program = tuple["str | Block", ...]
+@dataclass(frozen=True)
+class Exit:
+    """``if by: verb``, where the verb is ``return``, ``break`` or ``continue``."""
+
+    verb: str
+    by: str
+
+
+Program = tuple["str | Block | Exit", ...]
 Shape = tuple[Any, ...]
 
 
@@ -105,7 +118,7 @@ def namings(shape: Shape) -> Iterator[list[str]]:
 
 def build(shape: Shape, steps: Iterator[str], names: Iterator[str]) -> Program:
     """A shape with its steps and names in their places."""
-    found: list[str | Block] = []
+    found: list[str | Block | Exit] = []
     for part in shape:
         if part is None:
             found.append(next(steps))
@@ -123,37 +136,85 @@ def programs(steps: int, blocks: int) -> Iterator[Program]:
                 yield build(shape, iter(chosen), iter(names))
 
 
+def with_exit(program: Program, *, in_loop: bool = False) -> Iterator[Program]:
+    """The program with one exit more, in each place there is and on each condition."""
+    for place in range(len(program) + 1):
+        before, after = program[:place], program[place:]
+        for verb, by in product(EXITS if in_loop else EXITS[:1], ("flag", "not flag", "other")):
+            yield (*before, Exit(verb, by), *after)
+        block = after[0] if after else None
+        if isinstance(block, Block):
+            inside = in_loop or block.verb == "loop"
+            for body in with_exit(block.body, in_loop=inside):
+                yield (*before, replace(block, body=body), *after[1:])
+            if block.otherwise and block.verb != "try":
+                for otherwise in with_exit(block.otherwise, in_loop=inside):
+                    yield (*before, replace(block, otherwise=otherwise), *after[1:])
+
+
+def exiting(steps: int, blocks: int) -> Iterator[Program]:
+    """Every program of so many steps in so many blocks with one exit."""
+    for program in programs(steps, blocks):
+        yield from with_exit(program)
+
+
 def longer(dice: Random, *, steps: int, blocks: int) -> Program:
-    """Some program of so many steps in so many blocks."""
+    """Some program of so many steps in so many blocks, perhaps with exits and a ``finally``."""
     kinds = list(STEPS)
     while True:
         filling = tuple(dice.choices(kinds, k=steps))
         if is_of_use(filling):
             shape = dice.choice(shapes(steps, blocks))
-            return build(shape, iter(filling), iter(dice.choice(list(namings(shape)))))
+            program = build(shape, iter(filling), iter(dice.choice(list(namings(shape)))))
+            if len(program) > 1 and dice.random() < 0.3:
+                program = (Block("try", "", program[:-1], program[-1:]),)
+            for _ in range(dice.choice((0, 0, 1, 2))):
+                program = dice.choice(list(with_exit(program)))
+            return program
 
 
 # -- paths ----------------------------------------------------------------------------------------------------
 
 
-def path(program: Program, values: dict[str, int]) -> Iterator[Step]:
-    """The steps of the judge, in the order they happen when the conditions and numbers are these."""
+def holds(condition: str, values: dict[str, int]) -> bool:
+    """Whether a condition, or its opposite, does."""
+    name = condition.removeprefix("not ")
+    return bool(values[name]) is (name == condition)
+
+
+def path(program: Program, values: dict[str, int], taken: list[Step]) -> str:
+    """Add the steps of the judge to ``taken``, in the order they happen when the conditions and numbers are these.
+
+    Returns how the program is left: by the verb of an exit, or nothing.
+    """
     for part in program:
+        left = ""
         if isinstance(part, str):
-            yield from STEPS[part]
+            taken += STEPS[part]
+        elif isinstance(part, Exit):
+            left = part.verb if holds(part.by, values) else ""
         elif part.verb == "loop":
             for _ in range(values[part.by]):
-                yield from path(part.body, values)
+                left = path(part.body, values, taken)
+                if left in ("break", "return"):
+                    break
+            left = left if left == "return" else ""
+        elif part.verb == "try":
+            left = path(part.body, values, taken)
+            path(part.otherwise, values, taken)
         else:
-            wanted = not values["flag"] if part.by == "not flag" else values[part.by]
-            yield from path(part.body if wanted else part.otherwise, values)
+            left = path(part.body if holds(part.by, values) else part.otherwise, values, taken)
+        if left:
+            return left
+    return ""
 
 
 def mentioned(program: Program) -> set[str]:
     """The conditions and numbers that a program asks for."""
     blocks = [part for part in program if isinstance(part, Block)]
     inner = [mentioned(side) for block in blocks for side in (block.body, block.otherwise)]
-    return {block.by.removeprefix("not ") for block in blocks}.union(*inner)
+    own = {part.by.removeprefix("not ") for part in program if not isinstance(part, str) and part.by}
+    return own.union(*inner)
 
 
 @cache
@@ -166,10 +227,12 @@ def is_racy(program: Program, *, calls: int = 1) -> bool:
     """Whether two accesses of some path do; ``calls``: how often the whole is run, with the same values."""
     names = sorted(mentioned(program))
     choices = [range(2) if name in ("flag", "other") else range(MOST_ROUNDS + 1) for name in names]
-    return any(
-        is_racy_on(tuple(path(program, dict(zip(names, values, strict=True)))) * calls)
-        for values in product(*choices)
-    )
+    for values in product(*choices):
+        taken: list[Step] = []
+        path(program, dict(zip(names, values, strict=True)), taken)
+        if is_racy_on(tuple(taken) * calls):
+            return True
+    return False
 
 
 # -- source text ----------------------------------------------------------------------------------------------
@@ -182,11 +245,17 @@ def statements(program: Program, steps: dict[str, str], owner: str = "") -> str:
         if isinstance(part, str):
             found.append(steps[part])
             continue
-        name = f"not {owner}flag" if part.by == "not flag" else owner + part.by
-        found.append(f"for _ in range({name}):" if part.verb == "loop" else f"if {name}:")
+        name = part.by.replace("not ", f"not {owner}") if part.by.startswith("not ") else owner + part.by
+        if isinstance(part, Exit):
+            found.append(f"if {name}:\n    {part.verb}")
+            continue
+        found.append({"loop": f"for _ in range({name}):", "try": "try:"}.get(part.verb, f"if {name}:"))
         found.append(textwrap.indent(statements(part.body, steps, owner), "    "))
         if part.otherwise:
-            found += ["else:", textwrap.indent(statements(part.otherwise, steps, owner), "    ")]
+            found += [
+                "finally:" if part.verb == "try" else "else:",
+                textwrap.indent(statements(part.otherwise, steps, owner), "    "),
+            ]
     return "\n".join(found)
 
 
