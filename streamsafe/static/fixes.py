@@ -81,6 +81,13 @@ def _parse(source: str) -> ast.Module | None:
         return None
 
 
+@lru_cache(maxsize=4)
+def _definitions(tree: ast.Module) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, ...]:
+    """Functions and classes of a file, from the outside inwards."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return tuple(node for node in ast.walk(tree) if isinstance(node, kinds))
+
+
 def _names(code: str) -> set[str] | None:
     """The names that a line needs; None when it is a sentence, not a call."""
     try:
@@ -99,7 +106,7 @@ def _attributes(code: str) -> set[str]:
 
 def _made(tree: ast.Module, place: Span) -> set[str]:
     """The attributes that the methods of the class at a place assign."""
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and _holds(node, place)]
+    classes = [n for n in _definitions(tree) if isinstance(n, ast.ClassDef) and _holds(n, place)]
     return {
         node.attr for owner in classes[-1:] for node in _of_self(owner) if isinstance(node.ctx, ast.Store)
     }
@@ -128,8 +135,8 @@ def _holds(node: ast.AST, span: Span) -> bool:
 def _scope(tree: ast.Module, span: Span) -> Scope | None:
     """The innermost function (or the module) that holds a span; None inside a class body."""
     scope: Scope = tree
-    for node in ast.walk(tree):  # from the outside inwards
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _holds(node, span):
+    for node in _definitions(tree):
+        if not isinstance(node, ast.ClassDef) and _holds(node, span):
             scope = node
     return scope
 
