@@ -29,7 +29,8 @@ class Epoch:
 class Forked(dict[K, V]):
     """A dict that knows which of its keys have changed since it was forked.
 
-    The values are shared by all forks: whoever changes one replaces it.
+    The values are shared by all forks: whoever changes one replaces it. Keys are set and deleted one by one
+    (``table[key] = value``, ``del``, :meth:`discard`, :meth:`retain`); dict's other ways of changing are not noticed.
     """
 
     __slots__ = ("epoch",)
@@ -87,6 +88,9 @@ def meeting(first: Forked[K, V], second: Forked[K, V]) -> tuple[Forked[K, V], It
     dict.update(met, first)
     if epoch is None:
         changed = dict.fromkeys((*first, *second))
+    for side in (first, second):
+        if side.epoch is epoch:  # it goes on changing: what the new table starts from ends here
+            side.epoch = Epoch(epoch)
     met.epoch = Epoch(epoch)
     met.epoch.changed = dict.fromkeys(changed)
     return met, changed

@@ -63,9 +63,8 @@ class Concerned:
 
     def holds(self, statement: ast.AST) -> bool:
         """Whether a statement of the module holds stream code."""
-        return self._matches(
-            needles.of_tree(statement), _names(statement), needles.STREAM | needles.COPY
-        ) or bool(needles.of_tree(statement) & needles.CLOCK)
+        found = needles.of_tree(statement)
+        return self._matches(found, _names(statement), needles.STREAM | needles.COPY | needles.CLOCK)
 
     def speaks(self, names: Set[str]) -> bool:
         """Whether identifiers mention streams, or functions of the file that have to do with them."""

@@ -45,8 +45,7 @@ def make_cufft(cupy: ModuleType, recorder: Recorder, version: int) -> ModuleType
         gpus = None
         fft_type = 0
 
-        def _output_dtype_and_shape(self, a: Any) -> tuple[tuple[int, ...], str]:
-            raise NotImplementedError
+        _output_dtype_and_shape: Any  # of an input: the result's shape and dtype, each kind of plan its own
 
         def _allocate(self) -> None:
             self.work_area = cupy.cuda.alloc(WORKSPACE_BYTES)
