@@ -19,7 +19,7 @@ from streamsafe.order import edges
 from streamsafe.order.checker import Checker
 from streamsafe.order.edges import Carrier
 from streamsafe.order.memory import Region, Use
-from streamsafe.order.symbolic import ALWAYS, HOST, Carriers, Guard, Made, Order
+from streamsafe.order.symbolic import ALWAYS, HOST, MOST_WAYS, Carriers, Guard, Made, Order
 from tests.order.judge import BUFFERS, KINDS, Step, judge, number
 
 SIZE = 8
@@ -257,3 +257,17 @@ def test_every_short_program(shape: str) -> None:
         if ALPHABET[0] in filling and ALPHABET[1] in filling:
             program = SHAPES[shape](*filling)
             assert Interpreter().run(program) == judge(program, 2, 3), program
+
+
+def test_an_access_stands_in_a_bounded_number_of_ways() -> None:
+    """Of more ways than are followed the most exposed stay: what no wait covers is still found."""
+    order = Order(Carriers())
+    order.add(Made("write", "x", None, True, "A"))
+    for condition in range(12):
+        order.learn(f"E{condition}", "A", guard=Guard(1 << condition, 0))
+    (ways,) = order.accesses("x").values()
+    assert len(ways) == MOST_WAYS
+    assert min(way.carriers.bit_count() for way in ways) == 1
+    assert order.conflicts("x", None, False, "B")
+    order.learn("B", "A")
+    assert not order.conflicts("x", None, False, "B")
