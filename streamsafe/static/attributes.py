@@ -114,7 +114,7 @@ class Attributes(Containers):
             if name == "param_groups":  # where capturable may be set later
                 st.store.pop((base.name, "@uncapturable"), None)
             if name in apis.VIEW_ATTRIBUTES and (self.is_tensor(st, base) or name in ("data", "mT")):
-                return Tensor(base.name)
+                return self.view(st, base)
             if name == "device":
                 return Device(
                     {"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(self.place(st, base), "")
@@ -150,7 +150,7 @@ class Attributes(Containers):
         if name == "grad":
             return Tensor(GRADIENTS)
         if name in apis.VIEW_ATTRIBUTES:
-            return base
+            return self.view(st, base)
         if name == "device":
             place = self.place(st, base)
             return Device({"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(place, ""))

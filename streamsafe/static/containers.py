@@ -340,8 +340,11 @@ class Containers(Captures):
             return self.masked(st, [base, *keys], node)
         if gathered and not numpy:
             return self.operation(st, [base, *keys], self.site(node), "indexing")
-        whole = base if isinstance(base, Tensor) else Tensor(base.name)
-        return replace(whole, part=parts.pick(whole.part, keys))
+        whole = self.view(st, base)
+        return union(
+            (replace(v, part=parts.pick(v.part, keys)) if isinstance(v, Tensor) else v, guard)
+            for v, guard in alternatives(whole)
+        )
 
     def read_index(self, st: State, key: Value, base: Value, node: cst.CSTNode) -> None:
         """An index that is itself a tensor is read."""

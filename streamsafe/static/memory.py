@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamsafe.order import edges
@@ -92,11 +93,9 @@ class Memory:
         for inner, guard in alternatives(value, st.path):
             if isinstance(inner, Opaque) and self.is_plain(inner.name):
                 continue
-            if isinstance(inner, Tensor) and depth < 4 and (inner.name, "data") in st.store:
-                # its memory was replaced
-                yield from (
-                    (t, guard & g) for t, g in self.tensors(st, st.store[(inner.name, "data")], depth + 1)
-                )
+            replaced = self.replaced(st, inner) if depth < 4 and isinstance(inner, Tensor) else None
+            if replaced is not None:
+                yield from ((t, guard & g) for t, g in self.tensors(st, replaced, depth + 1))
                 continue
             if isinstance(inner, (Tensor, Opaque)):
                 yield inner, guard
@@ -109,6 +108,27 @@ class Memory:
                 for key, held in list(st.store.of(inner.name).items()):
                     if not (isinstance(key, str) and key.startswith("@")):
                         yield from ((t, guard & g) for t, g in self.tensors(st, held, depth + 1))
+
+    @staticmethod
+    def replaced(st: State, value: Value) -> Value | None:
+        """What was assigned to the ``.data`` of a tensor, None where nothing was; a view keeps the memory it has."""
+        if not isinstance(value, (Tensor, Opaque)) or (isinstance(value, Tensor) and value.view):
+            return None
+        return st.store.get((value.name, "data"))
+
+    def view(self, st: State, value: Value, depth: int = 0) -> Value:
+        """A view of the memory that tensors have now, whatever is assigned to their ``.data`` later."""
+        found: list[tuple[Value, Guard]] = []
+        for inner, guard in alternatives(value, st.path):
+            replaced = self.replaced(st, inner) if depth < 4 else None
+            if replaced is not None:
+                inner = self.view(st, replaced, depth + 1)
+            elif isinstance(inner, Tensor) and not inner.view:
+                inner = replace(inner, view=True)
+            elif isinstance(inner, Opaque):
+                inner = Tensor(inner.name, view=True)
+            found.append((inner, guard))
+        return union(found)
 
     def is_plain(self, name: Name) -> bool:
         """Whether an object is known to be no tensor: an index, a key, a parameter that is annotated so."""

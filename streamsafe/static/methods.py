@@ -484,7 +484,7 @@ class Methods(Contexts):
             self.plain.add(asked.name.base())
             return asked
         if name in apis.VIEW_METHODS and name not in ("split", "view", "select", "storage"):
-            return Tensor(receiver.name)
+            return self.view(st, receiver)
         if name.endswith("_") and not name.startswith("_") and len(name) > 2:
             self.mark_tensor(st, receiver)
             return self.tensor_method(receiver, name, call, st)

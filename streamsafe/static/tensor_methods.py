@@ -97,7 +97,7 @@ class TensorMethods(Arrays):
                     for v, g in alternatives(receiver, st.path)
                     if isinstance(v, Object)
                 )
-            return receiver
+            return receiver if name in apis.NOT_IN_PLACE else self.view(st, receiver)
         if name in apis.SCALAR_METHODS:
             self.read_on_host(st, receiver, call.site, f"{name}()")
             for inner, guard in alternatives(receiver, st.path):
@@ -305,7 +305,7 @@ class TensorMethods(Arrays):
     def tensor_numpy(self, receiver: Value, call: Call, st: State) -> Value:
         """``x.numpy()`` is the same host memory."""
         found = []
-        for value, guard in alternatives(receiver, st.path):
+        for value, guard in alternatives(self.view(st, receiver), st.path):
             if isinstance(value, (Tensor, Opaque)):
                 part = value.part if isinstance(value, Tensor) else None
                 found.append((Tensor(value.name, part, True), guard))

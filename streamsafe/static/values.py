@@ -300,6 +300,7 @@ class Tensor(Object):
         strided: a view whose elements are not next to each other.
         library: the library that it was handed to, where that is not the one that made it.
         unexchanged: it was handed over by a path that exchanges no stream.
+        view: a tensor of its own over memory of another: what is assigned to that one's ``.data`` is not seen here.
     """
 
     part: Hashable | None = None
@@ -307,6 +308,7 @@ class Tensor(Object):
     strided: bool = False
     library: str = ""
     unexchanged: bool = False
+    view: bool = False
 
     def rename(self, renaming: Renaming) -> Value:
         name, part = renaming(self.name), rename_part(self.part, renaming)
