@@ -68,6 +68,8 @@ class Attributes(Containers):
             starred: bool = False,
         ) -> Value: ...
 
+        walks: dict[Name, int]
+
         def unit(self, name: str) -> FunctionUnit | ClassUnit | None: ...
 
         def class_level(self, found: tuple[Slice, cst.BaseExpression], st: State) -> Value: ...
@@ -109,8 +111,8 @@ class Attributes(Containers):
             held = st.store.get((base.name, name))
             if held is not None:
                 return held
-            if name in ("grad",):
-                return Tensor(GRADIENTS)
+            if name == "grad":
+                return self.gradient(base)
             if name == "param_groups":  # where capturable may be set later
                 st.store.pop((base.name, "@uncapturable"), None)
             if name in apis.VIEW_ATTRIBUTES and (self.is_tensor(st, base) or name in ("data", "mT")):
@@ -148,7 +150,7 @@ class Attributes(Containers):
         if held is not None:
             return held
         if name == "grad":
-            return Tensor(GRADIENTS)
+            return self.gradient(base)
         if name in apis.VIEW_ATTRIBUTES:
             return self.view(st, base)
         if name == "device":
@@ -178,11 +180,19 @@ class Attributes(Containers):
         if self.find_class_attribute(base.unit, name) is not None and name not in base.unit.annotations:
             return self.class_attribute(base.unit, name, st)
         if name == "grad":
-            return Tensor(GRADIENTS)
+            return self.gradient(base)
         if name in self.late.get(base.name, ()):
             st.dead = True  # it is not there yet
             return UNKNOWN
         return self.typed_attribute(base, name, st)
+
+    def gradient(self, owner: Object) -> Tensor:
+        """The gradient of a parameter: what backward() wrote, the part of it that is this parameter's.
+
+        Of two parameters of one walk over the same list it is not the same memory; another walk meets them again.
+        """
+        walks = tuple(self.walks.get(name.newest()) for name in owner.name.chain())
+        return Tensor(GRADIENTS, parts.of_object(owner.name, ("gradient", walks)))
 
     def typed_attribute(self, base: Instance, name: str, st: State) -> Value:
         """An attribute that is not seen assigned: its annotation in the class may tell what it is."""
@@ -281,16 +291,17 @@ class Attributes(Containers):
                 owner = inner.name
             if owner is None:
                 continue
-            key = (owner, name)
+            whose = parts.object_of(inner.part) if isinstance(inner, Tensor) and name == "data" else None
+            key = (owner, name) if whose is None else (whose, "grad")
             self.rebound_input(st, key, value, self.site(node))
             old = st.store.get(key)
             if old is None and name == "grad":
-                old = Tensor(GRADIENTS)
+                old = self.gradient(inner)
             if old is None and isinstance(inner, Tensor) and name == "data":
                 old = inner
             if old is not None:
                 self.lose(st, old)
-            if old == Tensor(GRADIENTS) and value == NONE:
+            if isinstance(old, Tensor) and old.name == GRADIENTS and value == NONE:
                 self.release(st, GRADIENTS, self.site(node))
             if many and old is not None:
                 value_here = union([(value, guard), (old, ALWAYS)])

@@ -44,6 +44,7 @@ class Containers(Captures):
 
     if TYPE_CHECKING:  # further down the chain
         rounds: list[set[Name]]
+        walks: dict[Name, int]
         counting: int
 
         def eval(self, node: cst.BaseExpression, st: State) -> Value: ...
@@ -148,6 +149,7 @@ class Containers(Captures):
     def each(self, iterable: Object, st: State, node: cst.CSTNode) -> Value:
         """The element of this round of a walk over the whole."""
         name = iterable.name.child(EACH)
+        self.walks[name] = id(node)
         for names in self.rounds:
             names.add(name)
         if isinstance(iterable, Container):

@@ -95,6 +95,7 @@ class Expressions(Conditions):
         self.closures: dict[Name, Name] = {}
         self.closed.add(MODULE)
         self.rounds: list[set[Name]] = []
+        self.walks: dict[Name, int] = {}  # which walk the elements of a whole were met in last
         self.conditions: dict[Hashable, int] = {}
         self.mentions: dict[int, tuple[Name, ...]] = {}
         self.units: dict[str, FunctionUnit | ClassUnit | None] = {}

@@ -271,6 +271,22 @@ class Functions(Methods):
         unit = function.unit
         if unit.generator:
             return Generator(function, tuple(args), tuple(kwargs.items()), node)
+        if unit.is_memoized:
+            return self.remembered(function, args, kwargs, st, node)
+        return self.follow(function, args, kwargs, st, node, starred=starred)
+
+    def follow(
+        self,
+        function: Function,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        st: State,
+        node: cst.CSTNode,
+        *,
+        starred: bool = False,
+    ) -> Value:
+        """Follow a call, or take it for a careful one where it does not matter, or leads too deep."""
+        unit = function.unit
         deep = len(self.stack) > DEPTH or self.is_exhausted()
         given = function.frame is not None or self.hands_over(function, [*args, *kwargs.values()], st)
         plain = not given and not self.threads and not self.is_concerned(unit) and not self.makes(unit)
@@ -278,8 +294,6 @@ class Functions(Methods):
             deep = True  # nothing is under way that it could meet, and it starts nothing
         if deep or any(a.unit is unit for a in self.stack):
             return self.unmodelled(function, Call(node, self.site(node), list(args), dict(kwargs)), st)
-        if unit.is_memoized:
-            return self.remembered(function, args, kwargs, st, node)
         result = self.run_function(function, args, kwargs, st, node, starred=starred)
         self.stack[-1].temporaries.append(result)
         return result
@@ -293,7 +307,7 @@ class Functions(Methods):
         if found is None:
             rounds, self.rounds = self.rounds, []
             try:
-                found = self.run_function(function, args, kwargs, st, node)
+                found = self.follow(function, args, kwargs, st, node)
             finally:
                 self.rounds = rounds
             if not st.dead:

@@ -70,6 +70,23 @@ def component(part: Hashable | None, which: str) -> Part:
     return (*layers[:-1], last._replace(picked=tuple(sorted(picked.items(), key=str))))
 
 
+def of_object(name: Name, what: Hashable) -> Part:
+    """The part that belongs to an object, of memory that many objects share.
+
+    Args:
+        name: the object.
+        what: what the memory is; parts of something else are not compared.
+    """
+    return (Layer(what, (("object", name),)),)
+
+
+def object_of(part: Hashable | None) -> Name | None:
+    """The object a part belongs to, None where it is none or a part of such a part."""
+    layers = part if isinstance(part, tuple) else ()
+    found = layers[0].picked if len(layers) == 1 else ()
+    return next((what for axis, what in found if axis == "object"), None) if len(found) == 1 else None
+
+
 def reshaped(part: Hashable | None, shape: Hashable) -> Part:
     """The same memory with other axes."""
     layers: Part = part if isinstance(part, tuple) and part else (Layer(),)
