@@ -11,7 +11,7 @@ before everything that follows: such a way is dropped, and the host's own access
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -380,8 +380,10 @@ class Order:
                 }
 
     @staticmethod
-    def join(first: Order, first_only: Guard, second: Order, second_only: Guard) -> Order:
-        """What may have happened on either path; ``..._only`` is what each path's guard has beyond the common part."""
+    def join(first: Order, first_only: Sequence[Guard], second: Order, second_only: Sequence[Guard]) -> Order:
+        """What may have happened on either path; ``..._only`` is what holds on a path beyond the common part: any of
+        these guards.
+        """
         joined = Order(first.carriers, first._disjoint)
         joined.made, differing = meeting(first.made, second.made)
         known: dict[tuple[tuple[Way, ...], tuple[Way, ...]], tuple[Way, ...]] = {}
@@ -397,8 +399,7 @@ class Order:
                     continue
                 met = known.get((one, other))
                 if met is None:
-                    ways = [Way(w.carriers, w.guard & first_only) for w in one]
-                    ways += [Way(w.carriers, w.guard & second_only) for w in other]
+                    ways = (*_under(one, first_only), *_under(other, second_only))
                     met = known[(one, other)] = simplify(ways)
                 table[made] = met
             dict.__setitem__(joined.made, buffer, table)
@@ -406,6 +407,14 @@ class Order:
 
 
 _NONE: dict[Made, tuple[Way, ...]] = {}
+
+
+def _under(ways: tuple[Way, ...], guards: Sequence[Guard]) -> Iterator[Way]:
+    """The ways, on the paths on which one of the guards holds."""
+    for way in ways:
+        for guard in guards:
+            if not way.guard.contradicts(guard):
+                yield Way(way.carriers, way.guard & guard)
 
 
 def _moved(carriers: int, moves: list[tuple[int, int]]) -> int:

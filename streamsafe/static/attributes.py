@@ -295,10 +295,10 @@ class Attributes(Containers):
             key = (owner, name) if whose is None else (whose, "grad")
             self.rebound_input(st, key, value, self.site(node))
             old = st.store.get(key)
-            if old is None and name == "grad":
+            if old is None and name == "grad" and isinstance(inner, Object):
                 old = self.gradient(inner)
             if old is None and isinstance(inner, Tensor) and name == "data":
-                old = inner
+                old = replace(inner, view=True)
             if old is not None:
                 self.lose(st, old)
             if isinstance(old, Tensor) and old.name == GRADIENTS and value == NONE:

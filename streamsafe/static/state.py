@@ -13,6 +13,9 @@ from streamsafe.static.values import Name, Opaque, Renaming, Union, Value, aging
 
 Key = tuple[Name, Hashable]
 
+Fork = tuple[tuple[Guard, ...], tuple[Guard, ...]]
+"""The guards under which a condition is true, and those under which it is false."""
+
 MOST_ROUTES = 8
 """How many ways to a point are told apart; of more, what they have in common is kept."""
 
@@ -426,8 +429,20 @@ class State:
         order.rewrite(made, moves)
 
     @staticmethod
-    def join(first: State | None, second: State | None, opaque: Callable[[Name], bool]) -> State | None:
-        """What is known when either path was taken; None stands for a path that does not arrive."""
+    def join(
+        first: State | None,
+        second: State | None,
+        opaque: Callable[[Name], bool],
+        fork: Fork | None = None,
+    ) -> State | None:
+        """What is known when either path was taken; None stands for a path that does not arrive.
+
+        Args:
+            first: one path's end.
+            second: the other's.
+            opaque: whether an object's attributes are something before they are assigned.
+            fork: how the condition came out that parted the two, where no one guard says it.
+        """
         if first is None or first.dead:
             return second if second is not None and not second.dead else None
         if second is None or second.dead:
@@ -436,7 +451,15 @@ class State:
             return first
         path = first.path.common(second.path)
         first_only, second_only = first.path.without(path), second.path.without(path)
-        joined = State(order=Order.join(first.order, first_only, second.order, second_only), path=path)
+        ways = (
+            [(first_only,), (second_only,)]
+            if fork is None
+            else [
+                tuple(g & only for g in guards if not g.contradicts(only)) or (only,)
+                for guards, only in zip(fork, (first_only, second_only), strict=True)
+            ]
+        )
+        joined = State(order=Order.join(first.order, ways[0], second.order, ways[1]), path=path)
         routes = _distinct((*first.routes, *second.routes))
         joined.routes = routes if len(routes) <= MOST_ROUTES else (path,)
         joined.store = Store.join(first.store, first_only, second.store, second_only, opaque)
@@ -451,7 +474,7 @@ class State:
         if first.capture or second.capture:
             joined.capture = _join_captures(first.capture, first_only, second.capture, second_only)
             outside = first.eager or first.order, second.eager or second.order
-            joined.eager = Order.join(outside[0], first_only, outside[1], second_only).copy()
+            joined.eager = Order.join(outside[0], ways[0], outside[1], ways[1]).copy()
         joined.graphs = {
             g: first.graphs.get(g, frozenset()) | second.graphs.get(g, frozenset())
             for g in {**first.graphs, **second.graphs}

@@ -87,12 +87,12 @@ class Interpreter:
                 taken = first if second is None else second
                 assert taken is not None
                 return taken
-            return Order.join(first, first_only, second, second_only)
+            return Order.join(first, (first_only,), second, (second_only,))
         if verb == "loop":
             head = order
             for _ in range(12):
                 after = self.body(statement[1], head.copy(), path)
-                joined = Order.join(head, ALWAYS, after, ALWAYS)
+                joined = Order.join(head, (ALWAYS,), after, (ALWAYS,))
                 if joined == head:
                     return head
                 head = joined
