@@ -142,11 +142,50 @@ class Carriers:
         return carrier in self._bits
 
 
+class Accesses(dict[Made, "tuple[Way, ...]"]):
+    """What may have happened to one buffer, each access with the ways it may stand; shared, so never changed in place.
+
+    Attributes:
+        some: carriers that know of some access on some way.
+        every: carriers that know of every access on every way.
+        conditions: those that a guard mentions.
+    """
+
+    __slots__ = ("_summary",)
+    _summary: tuple[int, int, int]
+
+    def _summarize(self) -> tuple[int, int, int]:
+        some, every, conditions = 0, -1, 0
+        for ways in self.values():
+            for carriers, (true, false) in ways:
+                some |= carriers
+                every &= carriers
+                conditions |= true | false
+        self._summary = some, every, conditions
+        return self._summary
+
+    @property
+    def summary(self) -> tuple[int, int, int]:
+        """``some``, ``every`` and ``conditions``."""
+        try:
+            return self._summary
+        except AttributeError:
+            return self._summarize()
+
+
 Disjoint = Callable[[Hashable | None, Hashable | None], bool]
 
 
 def overlapping(_: Hashable | None, __: Hashable | None) -> bool:
     """Parts are not told apart."""
+    return False
+
+
+StandsFor = Callable[[Hashable, Hashable], bool]
+
+
+def nothing_stands_for(_: Hashable, __: Hashable) -> bool:
+    """Every access is remembered."""
     return False
 
 
@@ -156,18 +195,26 @@ class Order:
     Args:
         carriers: shared by all states of an analysis.
         disjoint: tells whether two parts of a buffer have no byte in common.
+        stands_for: tells by their details whether an access can be named in place of a later read of the same
+            stream, as long as nobody else has learnt of it: until then nobody is ordered after one of them only.
     """
 
-    __slots__ = ("_disjoint", "carriers", "made")
+    __slots__ = ("_disjoint", "_stands_for", "carriers", "made")
 
-    def __init__(self, carriers: Carriers, disjoint: Disjoint = overlapping) -> None:
+    def __init__(
+        self,
+        carriers: Carriers,
+        disjoint: Disjoint = overlapping,
+        stands_for: StandsFor = nothing_stands_for,
+    ) -> None:
         self.carriers = carriers
         self._disjoint = disjoint
-        self.made: Forked[Hashable, dict[Made, tuple[Way, ...]]] = Forked()
+        self._stands_for = stands_for
+        self.made: Forked[Hashable, Accesses] = Forked()
 
     def copy(self) -> Order:
         """An independent copy; the inner tables are shared until one side changes them."""
-        twin = Order(self.carriers, self._disjoint)
+        twin = Order(self.carriers, self._disjoint, self._stands_for)
         twin.made = self.made.fork()
         return twin
 
@@ -202,17 +249,29 @@ class Order:
                 return carriers
             return None if learner == HOST else carriers | bit
 
-        self._rewrite(step, guard)
+        def concerns(table: Accesses) -> bool:
+            some, every, _ = table.summary
+            return bool(forget and some & bit) or bool(some & seen and not every & bit)
+
+        self._rewrite(step, guard, concerns)
 
     def learn_everything(self, learner: Carrier, guard: Guard = ALWAYS) -> None:
         """``learner`` learns of every access there is."""
         bit = 0 if learner == HOST else self.carriers.bit(learner)
-        self._rewrite(lambda carriers: None if learner == HOST else carriers | bit, guard)
+        self._rewrite(
+            lambda carriers: None if learner == HOST else carriers | bit,
+            guard,
+            lambda table: not table.summary[1] & bit,
+        )
 
-    def _rewrite(self, step: Callable[[int], int | None], guard: Guard) -> None:
+    def _rewrite(
+        self, step: Callable[[int], int | None], guard: Guard, concerns: Callable[[Accesses], bool]
+    ) -> None:
         known: dict[tuple[Way, ...], tuple[Way, ...]] = {}  # most accesses stand alike
         for buffer, table in list(self.made.items()):
-            changed: dict[Made, tuple[Way, ...]] = {}
+            if not concerns(table):
+                continue
+            changed = Accesses()
             dirty = False
             for made, ways in table.items():
                 new = known.get(ways)
@@ -242,6 +301,8 @@ class Order:
         if not table:
             return []
         bit = 0 if timeline == HOST else self.carriers.bit(timeline)
+        if table.summary[1] & bit:
+            return []  # all of it is known there
         found = []
         for made, ways in table.items():
             if not (writes or made.writes) or made.timeline == timeline:
@@ -254,13 +315,23 @@ class Order:
                     break
         return found
 
-    def add(self, made: Made, guard: Guard = ALWAYS, *, covers: bool = True) -> None:
-        """The access happens. A write that covers the buffer stands for everything it is ordered after."""
+    def add(self, made: Made, guard: Guard = ALWAYS, *, covers: bool = True, alone: bool = True) -> None:
+        """The access happens.
+
+        Args:
+            made: the access.
+            guard: the paths on which it happens.
+            covers: it is of the whole buffer: a write stands for everything that it is ordered after.
+            alone: the buffer is one memory, not several of which any may be meant: an access may stand for a
+                later read.
+        """
         if made.timeline == HOST:
             return
         table = self.made.get(made.buffer)
         bit = self.carriers.bit(made.timeline)
-        fresh: dict[Made, tuple[Way, ...]] = {}
+        if table and alone and not made.writes and self._repeats(made, guard, bit, table):
+            return
+        fresh = Accesses()
         if table:
             for old, ways in table.items():
                 if (
@@ -276,9 +347,21 @@ class Order:
         fresh[made] = simplify((*fresh.get(made, ()), Way(bit, guard)))
         self.made[made.buffer] = fresh
 
-    def accesses(self, buffer: Hashable) -> dict[Made, tuple[Way, ...]]:
+    def _repeats(self, made: Made, guard: Guard, bit: int, table: Accesses) -> bool:
+        """Whether an earlier access of the same stream stands for a read: nobody else knows of that one yet."""
+        for old, ways in table.items():
+            if (
+                old.timeline == made.timeline
+                and (old.part is None or old.part == made.part)
+                and any(w.carriers == bit and guard.implies(w.guard) for w in ways)
+                and self._stands_for(old.detail, made.detail)
+            ):
+                return True
+        return False
+
+    def accesses(self, buffer: Hashable) -> Accesses:
         """What may have happened to a buffer."""
-        return self.made.get(buffer, {})
+        return self.made.get(buffer, _NONE)
 
     def move(self, buffer: Hashable, target: Hashable, keep: Callable[[Made], bool]) -> None:
         """The accesses of one buffer that ``keep`` admits become accesses of another (release into a pool)."""
@@ -286,7 +369,7 @@ class Order:
         if table is None:
             return
         del self.made[buffer]
-        merged = dict(self.made.get(target, {}))
+        merged = Accesses(self.accesses(target))
         for made, ways in table.items():
             if keep(made):
                 moved = made._replace(buffer=target)
@@ -301,11 +384,12 @@ class Order:
         for source, _ in moves:
             moved |= source
         for buffer, table in list(self.made.items()):
-            changed: dict[Made, tuple[Way, ...]] = {}
+            changed = Accesses()
             dirty = False
+            touched = table.summary[0] & moved
             for made, ways in table.items():
                 after = ways
-                if any(way.carriers & moved for way in ways):
+                if touched and any(way.carriers & moved for way in ways):
                     after = simplify(Way(_moved(way.carriers, moves), way.guard) for way in ways)
                 renamed = renaming(made)
                 if renamed is made and after is ways:
@@ -319,12 +403,10 @@ class Order:
                 else:
                     del self.made[buffer]
         for made, ways in aged:
-            table = self.made.get(made.buffer, {})
-            known = table.get(made)
-            self.made[made.buffer] = {
-                **table,
-                made: ways if known is None else simplify((*known, *ways)),
-            }
+            merged = Accesses(self.accesses(made.buffer))
+            known = merged.get(made)
+            merged[made] = ways if known is None else simplify((*known, *ways))
+            self.made[made.buffer] = merged
 
     def drop(self, buffer: Hashable) -> None:
         """Nothing is known of this buffer any more."""
@@ -341,9 +423,14 @@ class Order:
         """Enter a branch that is taken under any of these guards: what contradicts all of them did not happen here."""
         if ALWAYS in guards:
             return
+        asked = 0
+        for true, false in guards:
+            asked |= true | false
         known: dict[tuple[Way, ...], tuple[Way, ...]] = {}
         for buffer, table in list(self.made.items()):
-            changed: dict[Made, tuple[Way, ...]] = {}
+            if not table.summary[2] & asked:
+                continue
+            changed = Accesses()
             dirty = False
             for made, ways in table.items():
                 kept = known.get(ways)
@@ -359,39 +446,44 @@ class Order:
                 else:
                     del self.made[buffer]
 
+    def conditions(self) -> int:
+        """The conditions that some guard mentions."""
+        found = 0
+        for table in self.made.values():
+            found |= table.summary[2]
+        return found
+
     def forget(self, conditions: int) -> None:
         """Those conditions will not be asked again: guards stop mentioning them."""
         for buffer, table in list(self.made.items()):
-            if any(
-                (way.guard.true | way.guard.false) & conditions for ways in table.values() for way in ways
-            ):
-                self.made[buffer] = {
-                    made: simplify(Way(way.carriers, way.guard.forget(conditions)) for way in ways)
+            if table.summary[2] & conditions:
+                self.made[buffer] = Accesses(
+                    (made, simplify(Way(way.carriers, way.guard.forget(conditions)) for way in ways))
                     for made, ways in table.items()
-                }
+                )
 
     def flip(self, condition: int) -> None:
         """A condition is turned into its opposite."""
         for buffer, table in list(self.made.items()):
-            if any((way.guard.true | way.guard.false) & condition for ways in table.values() for way in ways):
-                self.made[buffer] = {
-                    made: simplify(Way(way.carriers, way.guard.flip(condition)) for way in ways)
+            if table.summary[2] & condition:
+                self.made[buffer] = Accesses(
+                    (made, simplify(Way(way.carriers, way.guard.flip(condition)) for way in ways))
                     for made, ways in table.items()
-                }
+                )
 
     @staticmethod
     def join(first: Order, first_only: Sequence[Guard], second: Order, second_only: Sequence[Guard]) -> Order:
         """What may have happened on either path; ``..._only`` is what holds on a path beyond the common part: any of
         these guards.
         """
-        joined = Order(first.carriers, first._disjoint)
+        joined = Order(first.carriers, first._disjoint, first._stands_for)
         joined.made, differing = meeting(first.made, second.made)
         known: dict[tuple[tuple[Way, ...], tuple[Way, ...]], tuple[Way, ...]] = {}
         for buffer in differing:
             left, right = first.made.get(buffer, _NONE), second.made.get(buffer, _NONE)
             if left is right:
                 continue
-            table: dict[Made, tuple[Way, ...]] = {}
+            table = Accesses()
             for made in {**left, **right}:
                 one, other = left.get(made, ()), right.get(made, ())
                 if one == other:
@@ -406,7 +498,7 @@ class Order:
         return joined
 
 
-_NONE: dict[Made, tuple[Way, ...]] = {}
+_NONE = Accesses()
 
 
 def _under(ways: tuple[Way, ...], guards: Sequence[Guard]) -> Iterator[Way]:

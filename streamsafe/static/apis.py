@@ -312,10 +312,11 @@ PREFIXES: dict[str, str] = {
     "struct.": "host_library",
     "math.": "plain",
     "logging.": "host_library",
-    "os.": "plain",
-    "re.": "plain",
-    "sys.": "plain",
-    "typing.": "plain",
+    **dict.fromkeys(
+        """dataclasses.fields dataclasses.is_dataclass inspect. os. platform. re. socket. sys. typing. uuid. warnings.
+        datetime. pathlib. shutil. glob. enum. traceback.""".split(),
+        "plain",
+    ),
     "itertools.": "pass_through",
 }
 

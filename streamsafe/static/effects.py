@@ -92,7 +92,7 @@ class Effects(Memory):
 
     def order(self) -> Order:
         """An order in which nothing has happened."""
-        return Order(self.carriers, disjoint)
+        return Order(self.carriers, disjoint, _stands_for)
 
     def current(self, st: State, library: str) -> Value:
         """The current stream of a library."""
@@ -361,10 +361,9 @@ class Effects(Memory):
         memory = self.describe(target)
         detail = Detail(operation, memory, assumed, tags, self.entry)
         # a replay repeats every access of a capture, also those that a later one stands for
-        covers = (
-            part is None and not buffer.is_older() and not isinstance(target, Opaque) and st.capture is None
-        )
-        st.order.add(Made(site, buffer, part, writes, stream.name, detail), guard, covers=covers)
+        alone = st.capture is None and not buffer.is_older() and not buffer.is_unknown_element()
+        covers = alone and part is None and not isinstance(target, Opaque)
+        st.order.add(Made(site, buffer, part, writes, stream.name, detail), guard, covers=covers, alone=alone)
         self.capture_access(st, target, stream.name, site, operation, writes)
         self.explain(
             st, site, f"{operation} {'writes' if writes else 'reads'} {memory} on {self.describe(stream)}"
@@ -557,3 +556,12 @@ class Effects(Memory):
         """Keep a line for ``--explain-line``."""
         if self.explained is not None:
             self.explained.append((site, text))
+
+
+def _stands_for(named: Hashable, other: Hashable) -> bool:
+    """Whether an access can be named in place of another: a hazard with it leans on no more."""
+    assert isinstance(named, Detail)
+    assert isinstance(other, Detail)
+    if named.assumed & ~other.assumed:
+        return False
+    return bool(other.assumed & Assumed.POSSIBLE) or (named.tags == other.tags and named.entry == other.entry)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
-from streamsafe.order.symbolic import ALWAYS, HOST, Guard
+from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard
 from streamsafe.static.facts import (
     Assumed,
     Detail,
@@ -321,7 +321,7 @@ class Memory:
                     continue
                 pool = ("pool", stream.name)
                 pooled = made._replace(buffer=pool, part=release, writes=True)
-                st.order.made[pool] = {**st.order.accesses(pool), pooled: table[made]}
+                st.order.made[pool] = Accesses({**st.order.accesses(pool), pooled: table[made]})
         st.order.drop(buffer)
 
     def prune(self, st: State, keep: Iterable[Value] = ()) -> None:

@@ -240,6 +240,10 @@ class Methods(Contexts):
                     if self.place(st, target) == "pageable":
                         self.set_place(st, target, "device")
             return receiver
+        for pattern in _TEMPLATES:  # the method of a base that is not seen calls what its children supply
+            method = self.find_method(receiver.unit, pattern.format(name))
+            if method is not None and not call.args and not call.kwargs:
+                return self.call_value(Function(method, None, receiver), call, st)
         return self.unmodelled(receiver, call, st, name)
 
     def register_hooks(self, name: str, call: Call, st: State) -> Value:
@@ -572,6 +576,10 @@ class Methods(Contexts):
         self.silent -= 1
         waits, self.host_waits = self.host_waits, before
         return waits
+
+
+_TEMPLATES = ("_{}_impl", "{}_impl", "_do_{}", "_{}")
+"""How a class of the file names its own part of a method that an unseen base has."""
 
 
 def _last_word(name: Name) -> str:

@@ -582,15 +582,15 @@ def _is_met(name: Name) -> bool:
 
 def _orders(before: Order, after: Order, made: Made, timeline: object) -> bool:
     """Whether a method that started with an access unordered ended with it known to a timeline."""
-    table = {**before.made.get(made.buffer, {})}
+    table = before.accesses(made.buffer)
     if made not in table:
         return False
     if timeline == "host":
-        return made not in after.made.get(made.buffer, {})
+        return made not in after.accesses(made.buffer)
     bit = before.carriers.bit(timeline)
     if all(way.carriers & bit for way in table[made]):
         return False
-    ways = after.made.get(made.buffer, {}).get(made, ())
+    ways = after.accesses(made.buffer).get(made, ())
     return all(way.carriers & bit for way in ways)
 
 

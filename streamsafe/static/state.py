@@ -340,16 +340,16 @@ class State:
 
     def conditions(self) -> int:
         """The conditions that something here leans on."""
+        found = 0
         guards = [*self.routes]
         for value in (*self.current.values(), *(value for _, value in self.store.items())):
             if isinstance(value, Union):
                 guards.extend(guard for _, guard in value.alternatives)
         for order in (self.order, self.eager):
             if order is not None:
-                guards.extend(way.guard for _, ways in order.iterate() for way in ways)
+                found |= order.conditions()
         if self.capture is not None:
             guards.append(self.capture.guard)
-        found = 0
         for true, false in guards:
             found |= true | false
         return found

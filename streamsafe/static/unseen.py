@@ -44,18 +44,19 @@ class Unseen(Functions):
         Given a stream or an event it orders what needs ordering; given tensors it reads them on the current stream
         and returns fresh ones written there; given neither it does nothing.
         """
-        text = f"{name or _callable_text(function)}()"
+        called = name or _callable_text(function, call)
+        text = f"{called}()"
         values = call.everything()
-        if spelled(_CURRENT, text[:-2]):
+        if spelled(_CURRENT, called):
             return (
                 self.do_current_cupy_stream(call, st)
                 if self.default_library == "cupy"
                 else self.do_current_stream(call, st)
             )
-        if spelled(apis.RECORDING_HELPER, text[:-2]):
+        if spelled(apis.RECORDING_HELPER, called):
             return self.do_record_helper(call, st)
-        if text[:-2] in apis.LIKE_FACTORIES:
-            return self.factory(text[:-2], call, st)
+        if called in apis.LIKE_FACTORIES:
+            return self.factory(called, call, st)
         model = self.kernel_of(function, st)
         if model is not None:
             return self.launch_kernel(function, model, call, st, name)
@@ -72,14 +73,16 @@ class Unseen(Functions):
                     st.store[(held_value.name, "@given")] = PLAIN
         if spelled(_STORES, name):
             return NONE  # it keeps what it is given
-        if _constructs(name or _callable_text(function)):
+        if _constructs(called):
             made_object = self.do_make_module(call, st)  # it stores what it is given
-            if isinstance(made_object, Object) and not text[:-2].endswith("Tensor"):
+            if isinstance(made_object, Object) and not called.endswith("Tensor"):
                 st.store[(made_object.name, "@built")] = PLAIN
             return made_object
-        if _describes(name or _callable_text(function)):
+        if _describes(called):
             return PLAIN
-        if spelled(_VIEWS, text[:-2]) and call.args:
+        if spelled(_FLAG, called):
+            return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
+        if spelled(_VIEWS, called) and call.args:
             return call.args[0]
         library = self.library_of(st, [*values, function])
         receiver = function.receiver if isinstance(function, Method) else function
@@ -113,7 +116,8 @@ class Unseen(Functions):
                             assumed=Assumed.UNMODELLED | Assumed.PLACE | Assumed.POSSIBLE,
                         )
                 elif isinstance(target, Tensor) or target.name in st.order.made or self.is_tensor(st, target):
-                    partly = Assumed.POSSIBLE if self.within_standing(value, target, st) else Assumed.NOTHING
+                    if self.within_standing(value, target, st):
+                        continue
                     self.access(
                         st,
                         one,
@@ -121,12 +125,13 @@ class Unseen(Functions):
                         text,
                         writes=False,
                         library=library,
-                        assumed=assumed | partly,
+                        assumed=assumed,
                         tags=tags,
                     )
         for value in held:
             # a module that is called needs its parameters, a method little of what its object holds
-            needed = not (name and self.within_standing(value, None, st))
+            if name and self.within_standing(value, None, st):
+                continue
             for target, guard in self.tensors(st, value):
                 moved = (target.name, "@moved") in st.store  # a module: calling it reads its parameters
                 if (target is value and not moved) or self.is_host(st, target):
@@ -139,7 +144,7 @@ class Unseen(Functions):
                         text,
                         writes=False,
                         library=library,
-                        assumed=assumed if needed else assumed | Assumed.POSSIBLE,
+                        assumed=assumed,
                         tags=tags,
                     )
         for v in streams:
@@ -154,8 +159,8 @@ class Unseen(Functions):
             for value in touched:
                 self.record_stream(st, value, self.current(st, library), library, call.site)
         if not some:
-            return self.answer(function, name, Opaque(self.fresh(call.node, st, "result")), call, st)
-        if spelled(apis.HOST_HELPER, text[:-2]):
+            return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
+        if spelled(apis.HOST_HELPER, called):
             brought = Tensor(self.fresh(call.node, st, "host copy"))
             st.store[(brought.name, "@place")] = Const("host")
             return brought
@@ -166,7 +171,7 @@ class Unseen(Functions):
         if sure:
             self.mark_tensor(st, made)
             return made
-        return self.answer(function, name, made, call, st)
+        return self.answer(function, called, made, call, st)
 
     def within_standing(self, value: Value, target: Object | None, st: State) -> bool:
         """Whether a tensor is reached through an object that lives on beside the call: ``self``, or a part of one.
@@ -186,7 +191,7 @@ class Unseen(Functions):
             for v in holders
         )
 
-    def answer(self, function: Value, name: str, result: Object, call: Call, st: State) -> Object:
+    def answer(self, function: Value, called: str, result: Object, call: Call, st: State) -> Object:
         """What a call that asks something gives: asked again with the same arguments it comes out alike.
 
         Until the call or the round of a loop that it stands in ends: then things may have changed.
@@ -197,10 +202,10 @@ class Unseen(Functions):
         if isinstance(function, Api):
             words = list(function.name.split(".")[-2:-1])
         constant = any(isinstance(word, str) and word.isupper() for word in words)
-        if not constant and not spelled(_QUESTION, name or _callable_text(function)):
+        if not constant and not spelled(_QUESTION, called):
             return result
         key = (
-            name or _callable_text(function),
+            called,
             self.asked_of(subject, st) if subject is not None else receiver,
             tuple(map(self._argument, call.args, [st] * len(call.args))),
             tuple((k, self._argument(v, st)) for k, v in call.kwargs.items()),
@@ -246,14 +251,14 @@ class Unseen(Functions):
                 yield from self.parts_of(st, part, depth + 1)
 
 
-def _callable_text(function: Value) -> str:
+def _callable_text(function: Value, call: Call) -> str:
     if isinstance(function, Api):
         return function.name.rpartition(".")[2]
     if isinstance(function, Function):
         return function.unit.name
     if isinstance(function, Object) and isinstance(function.name.site, str):
         return "element" if function.name.site == EACH else function.name.site
-    return "call"
+    return call.text.rpartition(".")[2] or "call"
 
 
 def _constructs(name: str) -> bool:
@@ -268,6 +273,8 @@ _QUESTION = re.compile(
     r"_*(?:get_)?(?:is|are|has|have|uses?|should|can|needs?|enabled?|enables|supports?|resolve|in)(?:_\w+)?"
 )
 """A call that asks for something that is decided elsewhere, by its name."""
+_FLAG = re.compile(r"(?:is|has|can|should|supports|needs)_\w+")
+"""A call that answers yes or no, by its name: no memory is allocated, and none is read."""
 _VIEWS = re.compile(r"_*(?:\w+_)?(?:view_(?:of|from|as)_\w+|as_view)")
 """A helper that gives a view of its argument, by its name: it touches no memory."""
 _STORES = re.compile(r"append|appendleft|extend|insert|add|setdefault|register(?:_\w+)?|__init__")
