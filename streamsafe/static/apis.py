@@ -246,7 +246,10 @@ FUNCTIONS: dict[str, str] = {
     "builtins.super": "super",
     "copy.copy": "pass_through",
     "copy.deepcopy": "pass_through",
+    "builtins.vars": "vars",
+    "dataclasses.asdict": "vars",
     "dataclasses.field": "dataclass_field",
+    "dataclasses.fields": "fields",
     "typing.cast": "cast",
 }
 

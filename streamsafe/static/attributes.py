@@ -70,6 +70,8 @@ class Attributes(Containers):
 
         walks: dict[Name, int]
 
+        def namespace(self, instance: Instance, st: State, node: cst.CSTNode) -> Value: ...
+
         def unit(self, name: str) -> FunctionUnit | ClassUnit | None: ...
 
         def class_level(self, found: tuple[Slice, cst.BaseExpression], st: State) -> Value: ...
@@ -179,6 +181,8 @@ class Attributes(Containers):
             return Function(found, None, base)
         if self.find_class_attribute(base.unit, name) is not None and name not in base.unit.annotations:
             return self.class_attribute(base.unit, name, st)
+        if name == "__dict__":
+            return self.namespace(base, st, node)
         if name == "grad":
             return self.gradient(base)
         if name in self.late.get(base.name, ()):

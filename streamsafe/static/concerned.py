@@ -53,6 +53,7 @@ class Concerned:
         # pinned memory alone starts nothing
         self._beside = needles.PINNED if everything & (needles.STREAM | needles.COPY) else 0
         self.one_stream = not everything & (needles.STREAM | needles.OTHER) and not self._words
+        self._heirs = _heirs(file)
         self.functions: set[str] = set()
         for kind, levels in LEVELS:
             self.functions |= self._with_callers(self._holding(kind), levels)
@@ -93,13 +94,14 @@ class Concerned:
             for qualname in found:
                 owner, _, last = qualname.rpartition(".")
                 if owner in self.file.classes and last in COMMON_METHODS:
-                    common.setdefault(last, set()).add(owner)
+                    common.setdefault(last, set()).update(self._heirs[owner])
                 if not owner and last in COMMON_METHODS:
                     plain.add(last)
                 if last in _NAMED_AFTER_CLASS:
                     names.add(owner.rpartition(".")[2])
                 if owner in self.file.classes:
-                    inside.setdefault(owner, set()).add(last)
+                    for heir in self._heirs[owner]:
+                        inside.setdefault(heir, set()).add(last)
                 if last not in COMMON_METHODS and not last.startswith("__"):
                     names.add(last)
             found = {
@@ -131,6 +133,20 @@ class Concerned:
         return bool(owners) and bool(
             re.search(rf"\b(?:{'|'.join(map(re.escape, owners))})\b", self.file.segment(definition.node))
         )
+
+
+def _heirs(file: SourceFile) -> dict[str, set[str]]:
+    """Each class of a file with those that inherit from it: what it has, they have too."""
+    found = {name: {name} for name in file.classes}
+    for _ in range(len(found) if any(node.bases for node in file.classes.values()) else 0):
+        before = sum(map(len, found.values()))
+        for name, node in file.classes.items():
+            for base in node.bases:
+                if isinstance(base, ast.Name) and base.id in found:
+                    found[base.id] |= found[name]
+        if sum(map(len, found.values())) == before:
+            break
+    return found
 
 
 def _names(node: ast.AST) -> set[str]:

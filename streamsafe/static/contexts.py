@@ -242,6 +242,14 @@ class Contexts(TensorMethods):
             if None in bounds or 0 in bounds[2:] or len(range(*bounds)) > UNROLLED:  # type: ignore[arg-type]
                 return None
             return [Const(number) for number in range(*bounds)]  # type: ignore[arg-type]
+        if name == "builtins.items" and isinstance(args[0], Container):
+            keys = sequences.keys(st, args[0])
+            if keys is None or any((args[0].name, key) not in st.store for key in keys):
+                return None
+            held = [
+                key for key in st.store.of(args[0].name) if key in keys
+            ]  # in the order they were put there
+            return [Tuple((Const(key), st.store[(args[0].name, key)])) for key in held]
         if name == "builtins.enumerate":
             start = options.get("start", args[1] if len(args) > 1 else Const(0))
             inner = self.known_items(args[0], st)

@@ -292,7 +292,9 @@ class Functions(Methods):
         plain = not given and not self.threads and not self.is_concerned(unit) and not self.makes(unit)
         if not deep and plain and self.is_quiet(st):
             deep = True  # nothing is under way that it could meet, and it starts nothing
-        if deep or any(a.unit is unit for a in self.stack):
+        if sum(a.unit is unit for a in self.stack) > 1:
+            return UNKNOWN  # what a recursion does it has done one call further up
+        if deep:
             return self.unmodelled(function, Call(node, self.site(node), list(args), dict(kwargs)), st)
         result = self.run_function(function, args, kwargs, st, node, starred=starred)
         self.stack[-1].temporaries.append(result)

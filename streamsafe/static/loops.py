@@ -139,10 +139,16 @@ class Loops(Calls):
         made = self.rounds.pop()
         if self.rounds:
             self.rounds[-1] |= made
-        result: State | None = None
+        before, result = st.copy(), None
         for state in (*leaves, *left):
-            result = self.join_apart(result, state)
+            result = self.join_rounds(result, state, before)
         self.settle(st, result)
+
+    def join_rounds(self, first: State | None, end: State | None, before: State) -> State | None:
+        """Join ways out of a loop: an attribute that a round assigns first tells whether there was one, as a call's."""
+        if first is None or end is None or not self.protocol_roots:
+            return self.join_apart(first, end)
+        return self.join_calls(first, end.copy(), before)
 
     def join_apart(self, first: State | None, second: State | None) -> State | None:
         """Join two ways on; where names are exchanged, a condition keeps the two apart: which of them holds what."""
@@ -196,7 +202,9 @@ class Loops(Calls):
     def _decide(self, st: State, key: Key, before: State) -> None:
         """A state is told how the condition comes out that stands for an attribute; unchanged it stands as it did."""
         value, bit = st.store.get(key), self.flags[key]
-        if value is None or (isinstance(value, Union) and value == before.store.get(key)):
+        if value is None or (
+            isinstance(value, Union) and (value == before.store.get(key) or _says(value, bit))
+        ):
             return
         st.forget(bit)
         kinds = {_falsy(v) for v in iterate(value)}
@@ -522,6 +530,11 @@ def _index_matters(node: cst.CSTNode, iterable: Value) -> bool:
 
 def _falsy(value: Value) -> bool:
     return isinstance(value, Const) and value.value is not ... and not value.value
+
+
+def _says(value: Union, bit: int) -> bool:
+    """Whether the guards of a value's alternatives already say by a condition which of them is false."""
+    return all((g.true if _falsy(v) else g.false) & bit for v, g in value.alternatives)
 
 
 def _told_apart(first: State, second: State) -> list[Key]:

@@ -90,7 +90,8 @@ class Methods(Contexts):
                 or kinds <= {Event}
             ):
                 return self._joint_method(receiver, choices[0][0], name, call, st)
-            there = [v for v, _ in choices if v != NONE]  # of None it would fail
+            # of None it would fail, and what came out of a pool of which nothing is known is like the others
+            there = [v for v, _ in choices if v not in (NONE, UNKNOWN)]
             if there and all(isinstance(v, Event) for v in there):
                 return self._joint_method(receiver, there[0], name, call, st)
             if Work in kinds and name in (

@@ -134,6 +134,8 @@ def _along(key: Value, before: Picked | None) -> Picked | None:
     known = [b for b in bounds if b is None or (isinstance(b, int) and not isinstance(b, bool))]
     if len(known) == len(bounds) and all(b is None or b >= 0 for b in known) and 0 not in known[2:]:
         return within[slice(*known)]
+    if bounds[0] in (None, 0):
+        return None  # however long it is, it begins where another such slice begins
     names = [b.name for b in key.args if isinstance(b, Opaque)]
     return names[0] if names and before is None else None
 

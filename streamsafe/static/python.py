@@ -45,6 +45,8 @@ class Builtins(Tensors):
 
         def known_items(self, iterable: Value, st: State) -> list[Value] | None: ...
 
+        def fields(self, unit: ClassUnit) -> list[str]: ...
+
         def next_of_call(self, iterable: Partial, st: State, node: cst.CSTNode) -> Value: ...
 
         def call_value(self, function: Value, call: Call, st: State) -> Value: ...
@@ -183,6 +185,34 @@ class Builtins(Tensors):
         if len(call.args) >= 2 and isinstance(call.args[1], Const) and isinstance(call.args[1].value, str):
             return self.attribute(call.args[0], call.args[1].value, st, call.node)
         return UNKNOWN
+
+    def do_fields(self, call: Call, st: State) -> Value:
+        """``dataclasses.fields(x)``: things with a ``name``."""
+        given = call.args[0] if call.args else UNKNOWN
+        if not isinstance(given, (Instance, Class)):
+            return UNKNOWN
+        found = []
+        for field in self.fields(given.unit):
+            name = self.fresh(call.node, st, ("field", field))
+            st.store[(name, "name")] = Const(field)
+            found.append(Opaque(name))
+        return Tuple(tuple(found)) if found else UNKNOWN
+
+    def do_vars(self, call: Call, st: State) -> Value:
+        """``vars(x)``, ``dataclasses.asdict(x)``."""
+        given = call.args[0] if call.args else UNKNOWN
+        return self.namespace(given, st, call.node) if isinstance(given, Instance) else UNKNOWN
+
+    def namespace(self, instance: Instance, st: State, node: cst.CSTNode) -> Value:
+        """A dict of what an object holds now, under the names of its attributes."""
+        names = [k for k in st.store.of(instance.name) if isinstance(k, str) and k.isidentifier()]
+        names += [k for k in self.fields(instance.unit) if k not in names]
+        made = Container(self.fresh(node, st, "vars"), "dict")
+        self.closed.add(made.name)
+        for name in names:
+            st.store[(made.name, name)] = self.attribute(instance, name, st, node)
+        sequences.set_keys(st, made, names)
+        return made
 
     def do_setattr(self, call: Call, st: State) -> Value:
         """``setattr`` with a constant name."""
