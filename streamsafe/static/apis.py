@@ -65,6 +65,25 @@ DEVICE_TAKERS = frozenset(
 )
 """Functions whose first argument is the number of a device."""
 
+_SHARED = re.compile(
+    r"_*(?:\w+_)?(?:configs?|configuration|cfg|args|opts?|options|settings|policy|flags|mode|groups?|mesh|device|dtype"
+    r"|streams?|events?|comms?|communicators?|pools?|allocators?|managers?|contexts?|ctx|engine|runtime|parent|owner)"
+)
+
+
+def shared(parameter: str) -> bool:
+    """Whether a parameter of a constructor, by its name, is one for all objects of a program."""
+    return _SHARED.fullmatch(parameter) is not None
+
+
+_IDENTITY = re.compile(r"_*(?:\w+_)?(?:id|uid|uuid|name|key|index|idx)")
+
+
+def identifies(attribute: object) -> bool:
+    """Whether an attribute, by its name, tells an object from all others of its kind."""
+    return isinstance(attribute, str) and _IDENTITY.fullmatch(attribute) is not None
+
+
 BUILTINS = frozenset(
     """abs all any bool bytes callable dict enumerate filter float format frozenset getattr hasattr hash id input int
     isinstance issubclass iter len list map max min next object open ord pow print property range repr reversed round

@@ -103,7 +103,7 @@ class Arrays(Interop):
         self.sync_in_capture(st, call.site, text)
         self.access(st, source, call.site, text, writes=False, library="cupy", stream=target)
         if out is None or out == NONE:
-            result: Value = Tensor(self.host_result(call, st), None, True)
+            result: Value = Tensor(self.host_result(call, st), numpy=True)
             assumed = Assumed.POSSIBLE
         else:
             result = out
@@ -273,7 +273,7 @@ class Arrays(Interop):
         name = self.fresh(call.node, st, "pinned")
         st.store[(name, "@place")] = Const("pinned")
         self.libraries[name] = "cupy"
-        value = Tensor(name, None, True)
+        value = Tensor(name, numpy=True)
         self.stack[-1].temporaries.append(value)
         self.allocate(st, name, "cupy", call.site, Stream(PINNED_POOL, "cupy"))
         return value
@@ -391,7 +391,7 @@ class Arrays(Interop):
         memory = self.pointee(pointer) if pointer is not None else UNKNOWN
         if any(isinstance(v, Tensor) for v in iterate(memory)):
             return union(
-                (Tensor(v.name, v.part), g) for v, g in alternatives(memory) if isinstance(v, Tensor)
+                (Tensor(v.name, part=v.part), g) for v, g in alternatives(memory) if isinstance(v, Tensor)
             )
         return self.new_tensor(st, call.site, "ndarray()", library="cupy", place="device", written=False)
 

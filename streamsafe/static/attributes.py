@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis, parts, sequences
-from streamsafe.static.containers import Containers, _key
+from streamsafe.static import apis, parts, sequences, walks
+from streamsafe.static.containers import Containers
 from streamsafe.static.facts import GRADIENTS, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice
 from streamsafe.static.state import State
@@ -32,6 +32,7 @@ from streamsafe.static.values import (
     Object,
     Opaque,
     Partial,
+    Span,
     Stream,
     Tensor,
     Union,
@@ -68,8 +69,6 @@ class Attributes(Containers):
             starred: bool = False,
         ) -> Value: ...
 
-        walks: dict[Name, int]
-
         def namespace(self, instance: Instance, st: State, node: cst.CSTNode) -> Value: ...
 
         def unit(self, name: str) -> FunctionUnit | ClassUnit | None: ...
@@ -99,7 +98,10 @@ class Attributes(Containers):
         """``base.name``."""
         found = []
         for inner, guard in alternatives(base, st.path):
-            found.append((self._attribute_of(inner, name, st, node), guard))
+            value = self._attribute_of(inner, name, st, node)
+            found.append(
+                (walks.met(value, parts.rounds(inner.part)) if isinstance(inner, Span) else value, guard)
+            )
         return union(found) if found else UNKNOWN
 
     def _attribute_of(self, base: Value, name: str, st: State, node: cst.CSTNode) -> Value:
@@ -195,8 +197,7 @@ class Attributes(Containers):
 
         Of two parameters of one walk over the same list it is not the same memory; another walk meets them again.
         """
-        walks = tuple(self.walks.get(name.newest()) for name in owner.name.chain())
-        return Tensor(GRADIENTS, parts.of_object(owner.name, ("gradient", walks)))
+        return Tensor(GRADIENTS, part=parts.of_object(owner.name, "gradient"))
 
     def typed_attribute(self, base: Instance, name: str, st: State) -> Value:
         """An attribute that is not seen assigned: its annotation in the class may tell what it is."""
@@ -338,7 +339,7 @@ class Attributes(Containers):
                 (
                     replace(v, part=parts.pick(v.part, keys))
                     if isinstance(v, Tensor)
-                    else Tensor(v.name, parts.pick(None, keys)),
+                    else Tensor(v.name, part=parts.pick(v.part, keys)),
                     g,
                 )
                 for v, g in tensors
@@ -346,7 +347,7 @@ class Attributes(Containers):
             self.in_place(st, views, [value, *keys], self.site(target), "item assignment")
         elif len(keys) == 1:
             for inner in iterate(base):
-                index = _key(keys[0])
+                index = walks.key_of(keys[0])
                 if (
                     isinstance(inner, (Container, Opaque))
                     and isinstance(keys[0], Const)
@@ -401,7 +402,7 @@ class Attributes(Containers):
                 sequences.put(st, container, known)
                 return True
         names = sequences.keys(st, container)
-        index = _key(key)
+        index = walks.key_of(key)
         if names is not None and index in names:
             sequences.set_keys(st, container, names - {index})
             self.lose(st, st.store.pop((container.name, index), NONE))

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard, Made
 from streamsafe.static.effects import Effects
-from streamsafe.static.facts import AMBIENT, COPIES, EACH, GRADIENTS, Assumed, Detail, Finding, Site
+from streamsafe.static.facts import AMBIENT, COPIES, GRADIENTS, Assumed, Detail, Finding, Site
 from streamsafe.static.state import Capture, Rebound, State
 from streamsafe.static.values import (
+    EACH,
     NONE,
     PLAIN,
     Const,
@@ -132,7 +133,7 @@ class Captures(Effects):
                 found[key] = (detail.assumed, tags)
         return Tuple(
             tuple(
-                Tuple((Tensor(buffer, part), Const(writes), Const(assumed), Const(tags)))  # type: ignore[arg-type]
+                Tuple((Tensor(buffer, part=part), Const(writes), Const(assumed), Const(tags)))  # type: ignore[arg-type]
                 for (buffer, part, writes), (assumed, tags) in found.items()
             )
         )

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
-from streamsafe.static import sequences
+from streamsafe.static import sequences, walks
 from streamsafe.static.attributes import Attributes
-from streamsafe.static.containers import _key
 from streamsafe.static.state import Key, State
 from streamsafe.static.values import (
     NONE,
@@ -66,7 +65,7 @@ class Conditions(Attributes):
     @staticmethod
     def contains(container: Container, key: Value, st: State) -> bool | None:
         """Whether a dict has a key; None where that is not known."""
-        known, index = sequences.keys(st, container), _key(key)
+        known, index = sequences.keys(st, container), walks.key_of(key)
         if known is None or index is None:
             return None
         if index in known:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import parts, sequences
+from streamsafe.static import parts, sequences, walks
 from streamsafe.static.capture import Captures
-from streamsafe.static.facts import ANY, EACH, Assumed, Site
+from streamsafe.static.facts import Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.values import (
+    ANY,
+    EACH,
     NONE,
-    PLAIN,
     UNKNOWN,
     Api,
     Class,
@@ -44,7 +45,6 @@ class Containers(Captures):
 
     if TYPE_CHECKING:  # further down the chain
         rounds: list[set[Name]]
-        walks: dict[Name, int]
         counting: int
 
         def eval(self, node: cst.BaseExpression, st: State) -> Value: ...
@@ -128,10 +128,14 @@ class Containers(Captures):
 
     # -- elements ------------------------------------------------------------------------------------------------
 
-    def held(self, container: Object, st: State) -> list[Value]:
-        """Everything a container is known to hold."""
+    def held(self, container: Object, st: State, index: Hashable = None) -> list[Value]:
+        """Everything a container is known to hold, or what of it may be held under a key."""
         table = st.store.of(container.name)
-        return [value for key, value in table.items() if not (isinstance(key, str) and key.startswith("@"))]
+        return [
+            value
+            for key, value in table.items()
+            if not (isinstance(key, str) and key.startswith("@")) and not walks.apart(key, index)
+        ]
 
     def any_element(self, value: Value, st: State) -> Value:
         """Some element."""
@@ -149,23 +153,31 @@ class Containers(Captures):
     def each(self, iterable: Object, st: State, node: cst.CSTNode) -> Value:
         """The element of this round of a walk over the whole."""
         name = iterable.name.child(EACH)
-        self.walks[name] = id(node)
         for names in self.rounds:
             names.add(name)
+        if isinstance(iterable, Container) and iterable.kind == "dict":
+            return Opaque(self.fresh(node, st, "key"))
         if isinstance(iterable, Container):
             found = self.held(iterable, st)
             value = union((v, ALWAYS) for v in found) if found else UNKNOWN
-            if any(isinstance(v, Const) and v == PLAIN for v in found) and not found:
-                return PLAIN
-            return self.element_view(iterable, EACH, value, st)
+            return walks.met(self.element_view(iterable, EACH, value, st), parts.rounds(iterable.part))
         if isinstance(iterable, Tensor):
-            return Tensor(iterable.name, None, iterable.numpy)
+            return Tensor(iterable.name, numpy=iterable.numpy, part=parts.all_of(iterable.part))
         if isinstance(iterable, Instance):
             return UNKNOWN
         held = st.store.get((iterable.name, EACH)) or st.store.get((iterable.name, "*"))
-        if held is not None:
-            return held
-        return self.typed_element(iterable, Opaque(name), st)
+        if held is None:
+            held = self.typed_element(iterable, Opaque(name), st)
+        return walks.met(held, parts.rounds(getattr(iterable, "part", None)))
+
+    def of_round(self, value: Value, node: cst.CSTNode, st: State) -> Value:
+        """What a loop meets in this round is another part of what there is than what it meets in another one."""
+        name = self.round_name(node, st)
+        return walks.met(value, ((name.base(), name),))
+
+    def round_name(self, node: cst.CSTNode, st: State) -> Name:
+        """What stands for the round of a loop that begins here."""
+        return self.fresh(node, st, walks.ROUND)
 
     def typed_element(self, container: Object, element: Opaque, st: State) -> Value:
         """An element of a container whose annotation says what it holds."""
@@ -202,9 +214,11 @@ class Containers(Captures):
                 return base.items[key.value]
             return union((v, ALWAYS) for v in base.items) if base.items else UNKNOWN
         if isinstance(base, Container):
-            index = _key(key)
-            if index is not None and (base.name, index) in st.store:
-                return st.store[(base.name, index)]
+            index = walks.key_of(key)
+            rounds = walks.rounds_of(key) + parts.rounds(base.part)
+            known = walks.under(st.store.of(base.name), index) if index is not None else None
+            if known is not None:
+                return walks.met(known, rounds)
             if isinstance(index, int) and index < 0:
                 length = st.store.get((base.name, "@length"))
                 if isinstance(length, Const) and (base.name, length.value + index) in st.store:
@@ -213,26 +227,23 @@ class Containers(Captures):
             if self.counting and isinstance(index, int) and count is not None and index >= count > 0:
                 st.dead = True  # the count that is not known ends before
                 return UNKNOWN
-            found = self.held(base, st)
+            found = self.held(base, st, index)
             if not found:
                 return UNKNOWN
-            return self.element_view(
-                base, index if index is not None else ANY, union((v, ALWAYS) for v in found), st
-            )
+            name = walks.bare(index) if index is not None else ANY
+            return walks.met(self.element_view(base, name, union((v, ALWAYS) for v in found), st), rounds)
         if isinstance(base, Opaque):
-            index = _key(key)
-            if index is None:
-                index = ANY
-            elif isinstance(index, str):
-                index = f"[{index!r}]"
-            held = st.store.get((base.name, index))
-            return held if held is not None else self.typed_element(base, Opaque(base.name.child(index)), st)
+            index = _index(key)
+            held = walks.under(st.store.of(base.name), index)
+            if held is None:
+                held = self.typed_element(base, Opaque(base.name.child(walks.bare(index))), st)
+            return walks.met(held, walks.rounds_of(key) + parts.rounds(base.part))
         return UNKNOWN
 
     def store_element(self, base: Value, key: Value, value: Value, st: State) -> None:
         """``base[key] = value`` for containers and objects."""
         for inner in iterate(base):
-            index = _key(key)
+            index = walks.key_of(key)
             if isinstance(inner, Container):
                 known = sequences.keys(st, inner)
                 if known is not None:
@@ -245,10 +256,7 @@ class Containers(Captures):
                     sequences.blur(st, inner)
                     self.extend_container(st, inner, Tuple((value,)))
             elif isinstance(inner, Opaque):
-                if index is None:
-                    index = ANY
-                elif isinstance(index, str):
-                    index = f"[{index!r}]"
+                index = _index(key)
                 self.lose(st, st.store.get((inner.name, index), NONE))
                 st.store[(inner.name, index)] = value
                 self.holds(inner.name)
@@ -313,7 +321,7 @@ class Containers(Captures):
             elif len(keys) == 1:
                 found.append((self._element(inner, keys[0], st), guard))
             elif isinstance(inner, Opaque):
-                found.append((Tensor(inner.name), guard))
+                found.append((Tensor(inner.name, part=inner.part), guard))
             else:
                 found.append((UNKNOWN, guard))
         return union(found) if found else UNKNOWN
@@ -352,16 +360,10 @@ class Containers(Captures):
         """An index that is itself a tensor is read."""
 
 
-def _key(value: Value) -> Hashable | None:
-    """What an index is remembered by: a constant, or the object that holds it."""
-    if isinstance(value, Const) and value.value is not ... and isinstance(value.value, (int, str, bool)):
-        return value.value
-    if isinstance(value, Opaque):
-        return ("[]", value.name)
-    if isinstance(value, Tuple):
-        keys = tuple(_key(v) for v in value.items)
-        return None if None in keys else keys
-    return None
+def _index(key: Value) -> Hashable:
+    """What an element of an object of unknown kind is called by its index."""
+    index = walks.key_of(key)
+    return ANY if index is None else f"[{index!r}]" if isinstance(index, str) else index
 
 
 def _sliced(base: Value, key: Partial, st: State) -> Tuple | None:

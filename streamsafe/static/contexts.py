@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import sequences
-from streamsafe.static.facts import AMBIENT, EACH, Assumed, Site
+from streamsafe.static import sequences, walks
+from streamsafe.static.facts import AMBIENT, Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import TensorMethods
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
+    EACH,
     NONE,
     UNKNOWN,
     Api,
@@ -211,12 +212,13 @@ class Contexts(TensorMethods):
             before = self.followed
             made: set[Name] = set()
             self.rounds.append(made)
-            body(self.next_item(iterable, st, clause), st)
+            body(self.of_round(self.next_item(iterable, st, clause), clause, st), st)
             if self.followed != before and not st.dead:
                 self.release_unreachable(st, self.site(clause), self.suspended())
                 self.age(st, made)
-                body(self.next_item(iterable, st, clause), st)
+                body(self.of_round(self.next_item(iterable, st, clause), clause, st), st)
             self.rounds.pop()
+            walks.leave(st, made)
             if self.rounds:
                 self.rounds[-1] |= made
         return False

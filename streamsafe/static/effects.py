@@ -13,9 +13,7 @@ from streamsafe.order.edges import Carrier, Edge
 from streamsafe.order.symbolic import ALWAYS, HOST, Carriers, Guard, Made, Order
 from streamsafe.static.facts import (
     AMBIENT,
-    ANY,
     COPIES,
-    EACH,
     EFFORT,
     FILE_EFFORT,
     GRADIENTS,
@@ -32,6 +30,8 @@ from streamsafe.static.memory import Memory
 from streamsafe.static.parts import disjoint
 from streamsafe.static.state import State, Waited
 from streamsafe.static.values import (
+    ANY,
+    EACH,
     NONE,
     PLAIN,
     Const,
@@ -39,6 +39,7 @@ from streamsafe.static.values import (
     Name,
     Object,
     Opaque,
+    Span,
     Stream,
     Tensor,
     Union,
@@ -337,7 +338,7 @@ class Effects(Memory):
     ) -> None:
         if self.effort > EFFORT or self.total_effort > FILE_EFFORT:
             return  # one statement may touch thousands: the share counts here too
-        buffer, part = target.name, target.part if isinstance(target, Tensor) else None
+        buffer, part = target.name, target.part if isinstance(target, Span) else None
         if isinstance(target, Tensor):
             self.tensorish.add(buffer.base())
         if buffer.parent is not None:
@@ -382,7 +383,7 @@ class Effects(Memory):
     ) -> None:
         """The host touches memory."""
         for target, guard in self.tensors(st, value):
-            part = target.part if isinstance(target, Tensor) else None
+            part = target.part if isinstance(target, Span) else None
             self._check(st, target.name, part, writes, HOST, site, operation, guard, assumed, tags, target)
             self.explain(
                 st, site, f"the host {'writes' if writes else 'reads'} {self.describe(target)} ({operation})"

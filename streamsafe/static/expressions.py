@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import apis
+from streamsafe.static import apis, walks
 from streamsafe.static.conditions import Conditions, Outcomes
-from streamsafe.static.containers import _key
-from streamsafe.static.facts import EACH, HOOK, Site
+from streamsafe.static.facts import HOOK, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
 from streamsafe.static.values import (
+    EACH,
     NONE,
     PLAIN,
     UNKNOWN,
@@ -95,7 +95,6 @@ class Expressions(Conditions):
         self.closures: dict[Name, Name] = {}
         self.closed.add(MODULE)
         self.rounds: list[set[Name]] = []
-        self.walks: dict[Name, int] = {}  # which walk the elements of a whole were met in last
         self.conditions: dict[Hashable, int] = {}
         self.mentions: dict[int, tuple[Name, ...]] = {}
         self.units: dict[str, FunctionUnit | ClassUnit | None] = {}
@@ -287,8 +286,9 @@ class Expressions(Conditions):
         """Arithmetic on what nothing shows to be a tensor: an unknown number, the same for the same operands."""
         operator = type(getattr(node, "operator", None)).__name__
         for inner, other, side in ((left, right, "left"), (right, left, "right")):
-            if isinstance(inner, Opaque) and _key(other) is not None:
-                name = inner.name.child((operator, side, _key(other)))
+            key = walks.bare(walks.key_of(other))
+            if isinstance(inner, Opaque) and key is not None:
+                name = inner.name.child((operator, side, key))
                 self.plain.add(name.base())
                 return Opaque(name)
         return PLAIN

@@ -28,12 +28,6 @@ AMBIENT = Name("ambient")
 HOOK = Name("hook stream")
 """The stream on which autograd runs a hook: its node's (TA-06)."""
 
-EACH = "each element"
-"""An element of a container that is walked from end to end: stands for all of them."""
-
-ANY = "[?]"
-"""An element at an index that is not known: may be any of them."""
-
 GRADIENTS = Name("gradients")
 """The gradients that backward passes leave in ``.grad``."""
 

@@ -23,7 +23,6 @@ from streamsafe.static.tensor_methods import _TENSOR_METHODS, HOOK_REGISTRATIONS
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     NONE,
-    PLAIN,
     UNKNOWN,
     Class,
     Const,
@@ -419,7 +418,7 @@ class Functions(Methods):
                 with self.scope(unit.slice, function.frame or Name("module"), None):
                     value = self.eval(parameter.default, st)
             else:
-                value = self.parameter(unit, parameter, st)
+                value = self.parameter(function, parameter, st)
             if isinstance(value, Opaque):
                 value = self.annotated(value, parameter.annotation, st)
             st.store[(frame, name)] = value
@@ -441,9 +440,21 @@ class Functions(Methods):
                 st.store[(keywords, key)] = value
             st.store[(frame, parameters.star_kwarg.name.value)] = Container(keywords, "dict")
 
-    def parameter(self, unit: FunctionUnit, parameter: cst.Param, st: State) -> Value:
-        """A parameter nobody is seen to give: its annotation may tell what it is."""
-        name = Name(parameter.name.value, (id(unit.node),))
+    def parameter(self, function: Function, parameter: cst.Param, st: State) -> Value:
+        """A parameter nobody is seen to give: its annotation may tell what it is.
+
+        What an object that was made elsewhere was given is its own, but for what a whole program shares.
+        """
+        word = parameter.name.value
+        name = Name(word, (id(function.unit.node),))
+        owner = function.receiver
+        if isinstance(owner, Instance) and function.unit.name == "__init__" and not apis.shared(word):
+            kind = st.store.get((owner.name, "@materialized"))
+            above = [st.store.get((n, "@materialized")) for n in owner.name.chain()][1:]
+            if (
+                kind is not None and kind not in above
+            ):  # an object of its own kind inside it stands for all further
+                name = owner.name.child(word)
         if self.new_parameters:
             for names in self.rounds:
                 names.add(name)
@@ -483,7 +494,7 @@ class Functions(Methods):
             return value
         if text.startswith(("np.ndarray", "numpy.ndarray")):
             st.store[(value.name, "@place")] = Const("pageable")
-            return Tensor(value.name, None, True)
+            return Tensor(value.name, numpy=True)
         return value
 
     def typed_element(self, container: Object, element: Opaque, st: State) -> Value:
@@ -499,10 +510,10 @@ class Functions(Methods):
 
     def materialized(self, value: Opaque, unit: ClassUnit, st: State) -> Value:
         """An object of one of the file's classes that was made elsewhere: what ``__init__`` leaves is on it."""
-        instance = Instance(value.name, unit)
+        instance = Instance(value.name, unit, part=value.part)
         if (value.name, "@materialized") in st.store:
             return instance
-        st.store[(value.name, "@materialized")] = PLAIN
+        st.store[(value.name, "@materialized")] = Class(unit)
         rounds, self.rounds = self.rounds, []  # what it holds was made elsewhere: no round makes it anew
         self.silent += 1  # and before: what was done to it then meets nothing of now
         try:

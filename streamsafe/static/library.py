@@ -296,7 +296,9 @@ class Library(Streams):
         asynchronous = call.kwargs.get("async_op") == Const(True) or name in ("isend", "irecv")
         if asynchronous:
             stream = Stream(COMMUNICATION)
+            waits = st.waits  # the library's own wait is meant for nothing else
             self.wait_stream(st, stream, self.current(st, "torch"), "torch", call.site)
+            st.waits = waits
         two = name.endswith(("_tensor", "_base", "_single")) or name in (
             "all_gather",
             "all_to_all",

@@ -10,12 +10,12 @@ import libcst as cst
 
 from streamsafe.order.forks import differing
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import apis, sequences, syntax
+from streamsafe.static import apis, sequences, syntax, walks
 from streamsafe.static.calls import Calls
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
-from streamsafe.static.facts import EACH
 from streamsafe.static.state import Key, State
 from streamsafe.static.values import (
+    EACH,
     NONE,
     UNKNOWN,
     Api,
@@ -143,6 +143,7 @@ class Loops(Calls):
         for state in (*leaves, *left):
             result = self.join_rounds(result, state, before)
         self.settle(st, result)
+        walks.leave(st, made)
 
     def join_rounds(self, first: State | None, end: State | None, before: State) -> State | None:
         """Join ways out of a loop: an attribute that a round assigns first tells whether there was one, as a call's."""
@@ -361,8 +362,11 @@ class Loops(Calls):
             first = False
             return None if leaves.dead else leaves
 
+        marked = self.holds_stream_code(node)
+
         def round_(current: State) -> None:
-            body(self.next_item(iterable, current, node), current)
+            item = self.next_item(iterable, current, node)
+            body(self.of_round(item, node, current) if marked else item, current)
 
         self.activation.held.append(iterable)
         if (self.numbering or _picks_slots(node, iterable)) and self.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
@@ -468,24 +472,26 @@ class Loops(Calls):
         for number in range(SLOT_ROUNDS):
             before = st.copy()
             loop.continues.clear()
+            round_ = self.round_name(node, st)
             with self.round_apart(node, number, SLOT_ROUNDS):
                 item: Value = Const(number + (first if type(first) is int else 0))
                 if iterable.function not in (Api("builtins.range"), Api("builtins.enumerate")):
                     item = self.next_item(iterable, st, node)
                 if enumerated:
                     item = Tuple((item, self.next_item(iterable.args[0], st, node)))
-                body(item, st)
+                body(walks.met(item, ((round_.base(), round_),)), st)
             self.settle(st, self.joined([st, *loop.continues]))
             if st.dead:
                 st.become(before)
                 break
-            self.age(st, {name for name in self.rounds[-1] if name.site == EACH})
+            self.age(st, {round_, *(name for name in self.rounds[-1] if name.site == EACH)})
         self.counting -= 1
         made = self.rounds.pop()
         if self.rounds:
             self.rounds[-1] |= made
         self.activation.loops.pop()
         self.settle(st, self.joined([st, *loop.breaks, None if at_least_once else skipped]))
+        walks.leave(st, made)
 
     def _unrolled(
         self, items: Sequence[Value], st: State, node: cst.CSTNode, body: Callable[[Value, State], object]

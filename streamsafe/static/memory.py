@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
 from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard
+from streamsafe.static import parts, walks
 from streamsafe.static.facts import (
     Assumed,
     Detail,
@@ -100,13 +101,16 @@ class Memory:
             if isinstance(inner, (Tensor, Opaque)):
                 yield inner, guard
                 if isinstance(inner, Opaque) and depth == 0:
-                    yield from ((t, guard) for t in self._held(st, inner))
+                    rounds = parts.rounds(inner.part)
+                    yield from ((walks.met(t, rounds), guard) for t in self._held(st, inner))  # type: ignore[misc]
             elif isinstance(inner, Tuple) and depth < 4:
                 for item in inner.items:
                     yield from ((t, guard & g) for t, g in self.tensors(st, item, depth + 1))
             elif isinstance(inner, (Container, Instance)) and depth < 3:
+                rounds = parts.rounds(inner.part)
                 for key, held in list(st.store.of(inner.name).items()):
                     if not (isinstance(key, str) and key.startswith("@")):
+                        held = walks.met(held, rounds)
                         yield from ((t, guard & g) for t, g in self.tensors(st, held, depth + 1))
 
     @staticmethod
@@ -126,7 +130,7 @@ class Memory:
             elif isinstance(inner, Tensor) and not inner.view:
                 inner = replace(inner, view=True)
             elif isinstance(inner, Opaque):
-                inner = Tensor(inner.name, view=True)
+                inner = Tensor(inner.name, part=inner.part, view=True)
             found.append((inner, guard))
         return union(found)
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis, sequences
+from streamsafe.static import apis, sequences, walks
 from streamsafe.static.contexts import Contexts
-from streamsafe.static.facts import EACH, Assumed, Site
+from streamsafe.static.facts import Assumed, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import _TENSOR_METHODS, HOOK_REGISTRATIONS
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
+    EACH,
     FUTURE,
     NONE,
     PLAIN,
@@ -336,9 +338,11 @@ class Methods(Contexts):
                 st.store[(receiver.name, "@length")] = Const(0)
             return NONE
         if name == "items":
-            return Partial(Api("builtins.items"), (receiver,), ())
-        if name in ("values", "copy", "keys"):
-            return receiver if name != "keys" else UNKNOWN
+            return Partial(Api("builtins.items"), (replace(receiver, kind="list"),), ())
+        if name == "values":
+            return replace(receiver, kind="list")
+        if name in ("copy", "keys"):
+            return receiver
         if name in ("get", "setdefault") and call.args:
             found = self._element(receiver, call.args[0], st)
             return found if found != UNKNOWN or len(call.args) < 2 else call.args[1]
@@ -366,8 +370,9 @@ class Methods(Contexts):
 
     def drop_element(self, container: Container, key: Value, st: State) -> None:
         """An element leaves a dict."""
-        if isinstance(key, Const):
-            st.store.pop((container.name, key.value), None)
+        index = walks.key_of(key)
+        if index is not None:
+            st.store.pop((container.name, index), None)
 
     def step_in_capture(self, st: State, receiver: Opaque, name: str, site: Site) -> None:
         """A step that needs the host, inside a capture."""

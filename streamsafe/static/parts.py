@@ -7,10 +7,10 @@ A part is a tuple of layers. Each layer says, for some axes of one shape of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
-from typing import NamedTuple
+from collections.abc import Hashable, Mapping
+from typing import Any, NamedTuple
 
-from streamsafe.static.values import Api, Const, Name, Opaque, Partial, Value
+from streamsafe.static.values import EACH, Api, Const, Name, Opaque, Partial, Picks, Value
 
 _END = 1 << 62
 Picked = range | str | Name
@@ -21,7 +21,8 @@ class Layer(NamedTuple):
 
     Attributes:
         shape: which shape: None for the one the buffer was made with, else the syntax node that made it.
-        picked: for an axis the positions, the field, or the object that holds the index.
+        picked: for an axis the positions, the field, or the object that holds the index; for a loop, under the
+            name of its rounds, the round.
         dropped: axes that an integer index took away.
     """
 
@@ -58,8 +59,27 @@ def pick(part: Hashable | None, keys: list[Value]) -> Part | None:
         picked[axis] = found
         if not isinstance(key, Partial):
             dropped.add(axis)
-    result = (*layers[:-1], Layer(last.shape, tuple(sorted(picked.items(), key=str)), frozenset(dropped)))
+    result = (*layers[:-1], Layer(last.shape, _sorted(picked), frozenset(dropped)))
     return None if result == (Layer(),) else result
+
+
+def met_in(part: Hashable | None, rounds: Picks) -> Part:
+    """The part that certain rounds of loops have picked: another round of the same loop picks another one."""
+    layers: Part = part if isinstance(part, tuple) and part else (Layer(),)
+    first = layers[0]
+    return (first._replace(picked=_sorted(dict(rounds) | dict(first.picked))), *layers[1:])
+
+
+def all_of(part: Hashable | None) -> Part | None:
+    """All that the rounds of loops that have picked a part may have picked."""
+    return met_in(None, rounds(part)) if rounds(part) else None
+
+
+def rounds(part: Hashable | None) -> Picks:
+    """The rounds of loops that have picked a part."""
+    if type(part) is not tuple:
+        return ()
+    return tuple(pick for pick in part[0].picked if isinstance(pick[0], Name))
 
 
 def component(part: Hashable | None, which: str) -> Part:
@@ -67,7 +87,7 @@ def component(part: Hashable | None, which: str) -> Part:
     layers: Part = part if isinstance(part, tuple) and part else (Layer(),)
     last = layers[-1]
     picked = dict(last.picked) | {"component": which}
-    return (*layers[:-1], last._replace(picked=tuple(sorted(picked.items(), key=str))))
+    return (*layers[:-1], last._replace(picked=_sorted(picked)))
 
 
 def of_object(name: Name, what: Hashable) -> Part:
@@ -83,8 +103,8 @@ def of_object(name: Name, what: Hashable) -> Part:
 def object_of(part: Hashable | None) -> Name | None:
     """The object a part belongs to, None where it is none or a part of such a part."""
     layers = part if isinstance(part, tuple) else ()
-    found = layers[0].picked if len(layers) == 1 else ()
-    return next((what for axis, what in found if axis == "object"), None) if len(found) == 1 else None
+    found = _without_rounds(layers[0]).picked if len(layers) == 1 else ()
+    return next((what for axis, what in found if axis == "object"), None) if len(found) == 1 else None  # type: ignore[return-value]
 
 
 def reshaped(part: Hashable | None, shape: Hashable) -> Part:
@@ -111,11 +131,19 @@ def disjoint(first: Hashable | None, second: Hashable | None) -> bool:
             return False
         for axis, picked in one.picked:
             across = other.on(axis)
-            if across is not None and _apart(picked, across):
+            if across is not None and _apart(picked, across) and not (axis == "object" and _walked(picked)):
                 return True
-        if one != other:
+        if one != other and _without_rounds(one) != _without_rounds(other):
             return False
     return False
+
+
+def _sorted(picked: Mapping[Hashable, Any]) -> tuple[tuple[Hashable, Picked], ...]:
+    return tuple(sorted(picked.items(), key=lambda pick: (not isinstance(pick[0], Name), str(pick[0]))))
+
+
+def _without_rounds(layer: Layer) -> Layer:
+    return layer._replace(picked=tuple(p for p in layer.picked if not isinstance(p[0], Name)))
 
 
 def _along(key: Value, before: Picked | None) -> Picked | None:
@@ -138,6 +166,11 @@ def _along(key: Value, before: Picked | None) -> Picked | None:
         return None  # however long it is, it begins where another such slice begins
     names = [b.name for b in key.args if isinstance(b, Opaque)]
     return names[0] if names and before is None else None
+
+
+def _walked(picked: Picked) -> bool:
+    """Whether an object is met in a walk: its rounds tell it from others, and another walk meets it again."""
+    return isinstance(picked, Name) and any(name.site == EACH for name in picked.chain())
 
 
 def _apart(first: Picked, second: Picked) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple, overload
 
 from streamsafe.order.forks import Forked, meeting
 from streamsafe.order.symbolic import ALWAYS, Guard, Made, Order, Way, simplify
+from streamsafe.static import walks
 from streamsafe.static.values import Name, Opaque, Renaming, Union, Value, aging, rename_part, union
 
 Key = tuple[Name, Hashable]
@@ -38,8 +39,9 @@ class Table(dict[Hashable, Value]):
                 names.update(name.family())
                 return name
 
-            for value in self.values():
+            for key, value in self.items():
                 value.rename(note)
+                names.update(name.newest() for name in walks.mentioned(key))
             self._mentioned = frozenset(names)
             return self._mentioned
 
@@ -86,7 +88,12 @@ class Store:
         for owner, table in list(self.objects.items()):
             changed = table
             if not names.isdisjoint(table.mentioned()):
-                changed = Table((key, value.rename(renaming)) for key, value in table.items())
+                changed = Table()
+                for key, value in table.items():
+                    new, value = walks.aged(key, renaming), value.rename(renaming)
+                    changed[new] = (
+                        union([(changed[new], ALWAYS), (value, ALWAYS)]) if new in changed else value
+                    )
             new_owner = renaming(owner)
             if new_owner is not owner:
                 del self.objects[owner]

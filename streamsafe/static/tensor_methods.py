@@ -120,7 +120,7 @@ class TensorMethods(Arrays):
             return self.new_tensor(st, call.site, f"{name}()", library=library, place=self.place(st, first))
         if isinstance(first, Tensor) and first.numpy:
             self.host_access(st, receiver, call.site, f"{name}()", writes=False)
-            return Tensor(self.host_result(call, st), None, True)
+            return Tensor(self.host_result(call, st), numpy=True)
         out = call.kwargs.get("out")
         operands = [receiver, *call.args, *(v for k, v in call.kwargs.items() if k != "out")]
         if out is not None:
@@ -307,8 +307,7 @@ class TensorMethods(Arrays):
         found = []
         for value, guard in alternatives(self.view(st, receiver), st.path):
             if isinstance(value, (Tensor, Opaque)):
-                part = value.part if isinstance(value, Tensor) else None
-                found.append((Tensor(value.name, part, True), guard))
+                found.append((Tensor(value.name, numpy=True, part=value.part), guard))
         return union(found) if found else UNKNOWN
 
     def tensor_copy(self, receiver: Value, call: Call, st: State) -> Value:
@@ -527,7 +526,7 @@ class TensorMethods(Arrays):
         found: list[tuple[Value, Guard]] = []
         for inner, guard in alternatives(value, st.path):
             if isinstance(inner, Tensor):
-                found.append((Tensor(inner.name, inner.part, False), guard))
+                found.append((Tensor(inner.name, part=inner.part), guard))
             elif isinstance(inner, Opaque):
                 found.append((inner, guard))
         if found:
@@ -540,7 +539,7 @@ class TensorMethods(Arrays):
         if name in ("frombuffer", "asarray", "ascontiguousarray", "reshape", "squeeze") and call.args:
             shared = [v for v in iterate(call.args[0]) if isinstance(v, Tensor)]
             if shared:
-                return union((Tensor(v.name, v.part, True), ALWAYS) for v in shared)
+                return union((Tensor(v.name, numpy=True, part=v.part), ALWAYS) for v in shared)
         out = call.kwargs.get("out")
         targets = [out] if out is not None else call.args[:1] if name in ("copyto", "put", "place") else []
         reads = [v for v in call.everything() if not any(v is t for t in targets)]
@@ -548,7 +547,7 @@ class TensorMethods(Arrays):
         for target in targets:
             for inner, _ in self.tensors(st, target):
                 self.host_access(st, inner, call.site, f"{name}()", writes=True)
-        return Tensor(self.host_result(call, st), None, True)
+        return Tensor(self.host_result(call, st), numpy=True)
 
     def table_known(self, name: Name) -> None:
         """A stream is met by this name."""

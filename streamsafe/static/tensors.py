@@ -166,7 +166,7 @@ class Tensors(Expressions):
         if numpy or (any(p in HOST_PLACES for p in known) and "device" not in known):
             name = self.fresh(site.node, st, "result")
             st.store[(name, "@place")] = Const("pageable")
-            return Tensor(name, None, numpy)
+            return Tensor(name, numpy=numpy)
         place = "device" if "device" in known or self.on_side_stream(st, library) else ""
         return self.new_tensor(st, site, text, library=library, place=place, assumed=assumed)
 

@@ -7,12 +7,13 @@ from collections.abc import Hashable, Iterator
 
 from streamsafe.order.edges import Edge
 from streamsafe.static import apis
-from streamsafe.static.facts import EACH, Assumed
+from streamsafe.static.facts import Assumed
 from streamsafe.static.functions import Functions
 from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
+    EACH,
     NONE,
     PLAIN,
     Api,

@@ -8,7 +8,7 @@ not seen made are named by their parent: ``x.grad`` and ``x.grad`` are one objec
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from streamsafe.static.source import ClassUnit, FunctionUnit
 
 MAX_ALTERNATIVES = 6
+
+EACH = "each element"
+"""An element of a container that is walked from end to end: stands for all of them."""
+
+ANY = "[?]"
+"""An element at an index that is not known: may be any of them."""
 
 
 class Name:
@@ -98,7 +104,7 @@ class Name:
 
     def is_unknown_element(self) -> bool:
         """Whether it is an element of which the index is not known, or a part of one."""
-        return any(name.site == "[?]" for name in self.chain())
+        return any(name.site == ANY for name in self.chain())
 
     def is_older(self) -> bool:
         """Whether it, or something it is reached from, stands for many objects."""
@@ -127,15 +133,26 @@ def aging(names: set[Name]) -> Renaming:
     return rename
 
 
+Picks = tuple[tuple[Hashable, Hashable], ...]
+
+PAST = Name("a round of a loop that is over")
+"""Renamed to this, what a loop's round has picked is no longer told from what its other rounds have."""
+
+
+def rename_picks(picked: Picks, renaming: Renaming) -> Picks:
+    """What is picked along each axis, after the objects that hold the indices have aged."""
+    new = tuple((axis, renaming(what) if isinstance(what, Name) else what) for axis, what in picked)
+    return picked if new == picked else tuple(pick for pick in new if pick[1] is not PAST)
+
+
 def rename_part(part: Hashable | None, renaming: Renaming) -> Hashable | None:
     """A part of a buffer after the objects that hold its indices have aged."""
     if type(part) is not tuple:
-        return renaming(part) if isinstance(part, Name) else part
-    layers = tuple(
-        layer._replace(picked=tuple((axis, rename_part(what, renaming)) for axis, what in layer.picked))
-        for layer in part
-    )
-    return part if layers == part else layers
+        return part
+    layers = tuple(layer._replace(picked=rename_picks(layer.picked, renaming)) for layer in part)
+    if layers == part:
+        return part
+    return layers if any(map(any, layers)) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,12 +272,27 @@ class Object(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Opaque(Object):
+class Span(Object):
+    """Base of objects that lead to memory.
+
+    Attributes:
+        part: a known part of that memory, None for all of it.
+    """
+
+    part: Hashable | None = field(default=None, kw_only=True)
+
+    def rename(self, renaming: Renaming) -> Value:
+        name, part = renaming(self.name), rename_part(self.part, renaming)
+        return self if name is self.name and part is self.part else replace(self, name=name, part=part)
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque(Span):
     """An object of which nothing is known but that it is one: a parameter, an attribute, a result."""
 
 
 @dataclass(frozen=True, slots=True)
-class Instance(Object):
+class Instance(Span):
     """An instance of a class of the analysed file."""
 
     unit: ClassUnit
@@ -291,11 +323,10 @@ class Work(Object):
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor(Object):
+class Tensor(Span):
     """A tensor or array over a buffer.
 
     Attributes:
-        part: a known part of the buffer, None for all of it.
         numpy: a NumPy view: whatever touches it is the host.
         strided: a view whose elements are not next to each other.
         library: the library that it was handed to, where that is not the one that made it.
@@ -303,16 +334,11 @@ class Tensor(Object):
         view: a tensor of its own over memory of another: what is assigned to that one's ``.data`` is not seen here.
     """
 
-    part: Hashable | None = None
     numpy: bool = False
     strided: bool = False
     library: str = ""
     unexchanged: bool = False
     view: bool = False
-
-    def rename(self, renaming: Renaming) -> Value:
-        name, part = renaming(self.name), rename_part(self.part, renaming)
-        return self if name is self.name and part is self.part else replace(self, name=name, part=part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +387,7 @@ class Tuple(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Container(Object):
+class Container(Span):
     """A list, set, dict, deque or queue made in what is analysed; its elements are in the store."""
 
     kind: str = "list"

@@ -1,0 +1,139 @@
+"""What an element is remembered by: a constant, or the object that holds the key and the rounds of loops it is of.
+
+Of a loop that walks something, each round meets another element. What a round has met is a part of what there is
+(``parts.met_in``), and so is what it finds under a key of its own: two rounds of one loop never mean the same element,
+a round and what comes before or after the loop may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from streamsafe.static import apis, parts
+from streamsafe.static.values import (
+    EACH,
+    PAST,
+    Const,
+    Name,
+    Opaque,
+    Picks,
+    Renaming,
+    Span,
+    Tuple,
+    Union,
+    Value,
+    rename_picks,
+    union,
+)
+
+if TYPE_CHECKING:
+    from streamsafe.static.state import State
+
+ROUND = "round"
+"""What stands for one round of a loop."""
+
+
+def key_of(value: Value) -> Hashable | None:
+    """What an index is remembered by; None where that is not known."""
+    if isinstance(value, Const) and value.value is not ... and isinstance(value.value, (int, str, bool)):
+        return value.value
+    if isinstance(value, Opaque):
+        rounds = rounds_of(value)
+        return ("[]", value.name, rounds) if rounds else ("[]", value.name)
+    if isinstance(value, Union):  # whichever it is, it is the same where it is asked for again
+        rounds = rounds_of(value)
+        names = frozenset(v.name for v, _ in value.alternatives if isinstance(v, Opaque))
+        if len(names) < len(value.alternatives):
+            return None
+        return ("[]", names, rounds) if rounds else ("[]", names)
+    if isinstance(value, Tuple):
+        keys = tuple(key_of(v) for v in value.items)
+        return None if None in keys else keys
+    return None
+
+
+def rounds_of(key: Value) -> Picks:
+    """The rounds of loops that a key is of: what each round walks, or what tells that from what others walk."""
+    if isinstance(key, Tuple):
+        return tuple(dict(pick for v in key.items for pick in rounds_of(v)).items())
+    if isinstance(key, Union):
+        found = [rounds_of(v) for v, _ in key.alternatives]
+        return tuple(pick for pick in found[0] if all(pick in other for other in found))
+    if not isinstance(key, Opaque) or key.part is None:
+        return ()
+    name, site = key.name, key.name.site
+    first = site == 0 and name.parent is not None and name.parent.site == EACH
+    walked = site == EACH or (type(site) is tuple and (site[-1] in ("index", "key") or site[0] == "[]"))
+    return parts.rounds(key.part) if walked or first or apis.identifies(site) else ()
+
+
+def met(value: Value, rounds: Picks) -> Value:
+    """A value that those rounds of loops have met."""
+    if not rounds:
+        return value
+    if isinstance(value, Span):
+        return replace(value, part=parts.met_in(value.part, rounds))
+    if isinstance(value, Tuple):
+        return Tuple(tuple(met(v, rounds) for v in value.items))
+    if isinstance(value, Union):
+        return union((met(v, rounds), g) for v, g in value.alternatives)
+    return value
+
+
+def bare(key: Hashable) -> Hashable:
+    """A key, whichever rounds it is of."""
+    if type(key) is not tuple:
+        return key
+    return key[:2] if key[:1] == ("[]",) else tuple(map(bare, key))
+
+
+def apart(first: Hashable, second: Hashable) -> bool:
+    """Whether two keys are of different rounds of one loop."""
+    if type(first) is not tuple or type(second) is not tuple or len(first) != len(second):
+        return False
+    if first[:1] == ("[]",) == second[:1]:
+        others = dict(second[2]) if len(second) > 2 else {}
+        return len(first) > 2 and any(others.get(axis, what) is not what for axis, what in first[2])
+    return any(map(apart, first, second))
+
+
+def under(table: Mapping[Hashable, Value], key: Hashable) -> Value | None:
+    """What is held under a key: put there in the same round, or outside the loop."""
+    found = table.get(key)
+    return found if found is not None or type(key) is not tuple else table.get(bare(key))
+
+
+def aged(key: Hashable, renaming: Renaming) -> Hashable:
+    """A key after rounds have passed."""
+    if type(key) is not tuple:
+        return key
+    if key[:1] != ("[]",):
+        return tuple(aged(k, renaming) for k in key)
+    if len(key) < 3:
+        return key
+    rounds = rename_picks(key[2], renaming)
+    return (*key[:2], rounds) if rounds else key[:2]
+
+
+def mentioned(key: Hashable) -> Iterator[Name]:
+    """The rounds that a key is of."""
+    if type(key) is tuple:
+        if key[:1] != ("[]",):
+            for inner in key:
+                yield from mentioned(inner)
+        elif len(key) > 2:
+            yield from (what for _, what in key[2])
+
+
+def leave(st: State, made: set[Name]) -> None:
+    """A loop is over: what its rounds have met is told apart no more.
+
+    Args:
+        st: what is known after it; changed in place.
+        made: the objects that its rounds have made.
+    """
+    over = {name for name in made if type(name.site) is tuple and name.site[-1] == ROUND}
+    if over:
+        st.rename(lambda name: PAST if name.base() in over else name, over)
