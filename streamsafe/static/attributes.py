@@ -35,6 +35,7 @@ from streamsafe.static.values import (
     Span,
     Stream,
     Tensor,
+    Tuple,
     Union,
     Value,
     alternatives,
@@ -222,6 +223,11 @@ class Attributes(Containers):
             return unit.methods[name]
         return next((u.methods[name] for u in self.ancestry(unit) if name in u.methods), None)
 
+    def own_method(self, value: Value, name: str) -> Function | None:
+        """A method of an instance of a class of the file, where it or a base defines one."""
+        found = self.find_method(value.unit, name) if isinstance(value, Instance) else None
+        return Function(found, None, value) if found is not None else None
+
     def find_class_attribute(self, unit: ClassUnit, name: str) -> tuple[Slice, cst.BaseExpression] | None:
         """A class-level assignment, in the class or its bases."""
         return next(
@@ -345,6 +351,12 @@ class Attributes(Containers):
                 for v, g in tensors
             )
             self.in_place(st, views, [value, *keys], self.site(target), "item assignment")
+        elif any(self.own_method(v, "__setitem__") for v in iterate(base)):
+            key = keys[0] if len(keys) == 1 else Tuple(tuple(keys))
+            for inner in iterate(base):
+                own = self.own_method(inner, "__setitem__")
+                if own is not None:
+                    self.call_function(own, [key, value], {}, st, target)
         elif len(keys) == 1:
             for inner in iterate(base):
                 index = walks.key_of(keys[0])

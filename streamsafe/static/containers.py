@@ -49,6 +49,19 @@ class Containers(Captures):
 
         def eval(self, node: cst.BaseExpression, st: State) -> Value: ...
 
+        def own_method(self, value: Value, name: str) -> Function | None: ...
+
+        def call_function(
+            self,
+            function: Function,
+            args: list[Value],
+            kwargs: dict[str, Value],
+            st: State,
+            node: cst.CSTNode,
+            *,
+            starred: bool = False,
+        ) -> Value: ...
+
         def fresh(self, node: cst.CSTNode, st: State, what: Hashable = "") -> Name: ...
 
         def is_tensor(self, st: State, value: Object) -> bool: ...
@@ -310,7 +323,11 @@ class Containers(Captures):
             self.read_index(st, key, base, node)
         found: list[tuple[Value, Guard]] = []
         for inner, guard in alternatives(base, st.path):
-            if isinstance(inner, Tensor) or (isinstance(inner, Opaque) and self.is_tensor(st, inner)):
+            own = self.own_method(inner, "__getitem__")
+            if own is not None:
+                key = keys[0] if len(keys) == 1 else Tuple(tuple(keys))
+                found.append((self.call_function(own, [key], {}, st, node), guard))
+            elif isinstance(inner, Tensor) or (isinstance(inner, Opaque) and self.is_tensor(st, inner)):
                 found.append((self.view_of(inner, keys, st, node), guard))
             elif len(keys) == 1 and isinstance(keys[0], Partial):  # a slice of a sequence
                 sliced = _sliced(inner, keys[0], st)

@@ -101,6 +101,7 @@ class Expressions(Conditions):
         self.globals_under_way: set[str] = set()
         self.texts: dict[Name, str] = {}
         self.exhausted = 0
+        self.lazily = 0  # branches under way that make what is not there yet
         self.counting = (
             0  # loops under way whose count is not known, and of which a few rounds are interpreted
         )
@@ -110,6 +111,10 @@ class Expressions(Conditions):
     def fresh(self, node: cst.CSTNode, st: State, what: Hashable = "") -> Name:
         """The name of an object made here; an object made here before has aged."""
         name = Name((id(node), what), self.stack[-1].path[-4:] if self.stack else ())
+        if self.lazily and what == "stream":  # where there is one already none is made
+            st.store[(name, "@made")] = PLAIN
+            self.made_here.add(name)
+            return name
         if (name, "@made") in st.store:
             self.age(st, {name})
         st.store[(name, "@made")] = PLAIN

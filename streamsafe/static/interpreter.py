@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.static import syntax
 from streamsafe.static.facts import EFFORT, FILE_EFFORT, Site
 from streamsafe.static.loops import (
     Loop,
@@ -306,7 +307,10 @@ class Interpreter(Loops):
             self.branching |= guard.true | guard.false
         self.enter_branch(node.test, outcomes, True, st)
         if not st.dead:
+            lazily = syntax.fills_gap(node)
+            self.lazily += lazily
             self.suite(node.body, st)
+            self.lazily -= lazily
         self.enter_branch(node.test, outcomes, False, otherwise)
         if node.orelse is not None and not otherwise.dead:
             if isinstance(node.orelse, cst.If):

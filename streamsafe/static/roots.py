@@ -14,7 +14,7 @@ from streamsafe.static.functions import COMMON_METHODS
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
-from streamsafe.static.stages import late_attributes
+from streamsafe.static.stages import filled_attributes, late_attributes
 from streamsafe.static.state import State, Waited
 from streamsafe.static.values import (
     UNKNOWN,
@@ -366,8 +366,9 @@ class Roots:
                 self._run(Function(prepare, None, instance), [], start, f"{name}.{name_}")
         if start.dead:
             start = self.state()
-        for (owner, _), value in list(start.store.items()):
-            if owner == self_name and isinstance(value, Container) and sequences.length(start, value) == 0:
+        filled = filled_attributes(self.file)
+        for key, value in list(start.store.of(self_name).items()):
+            if isinstance(value, Container) and sequences.length(start, value) == 0 and key not in filled:
                 sequences.blur(start, value)  # others put something into it
         late = late_attributes(self.file, interpreter.ancestry(unit), start.store.of(self_name))
         interpreter.late = {self_name: late} if late else {}

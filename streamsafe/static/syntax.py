@@ -93,3 +93,24 @@ def indexed_by(node: cst.BaseSuite, number: str, most: int) -> bool:
         if isinstance(inner, cst.Subscript)
         for element in inner.slice
     )
+
+
+@lru_cache(maxsize=2048)
+def fills_gap(node: cst.If) -> bool:
+    """Whether a branch makes what is not there yet: ``if x is None: x = ...``."""
+    test: cst.BaseExpression = node.test
+    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+        operator, other = test.comparisons[0].operator, test.comparisons[0].comparator
+        if not (isinstance(operator, cst.Is) and isinstance(other, cst.Name) and other.value == "None"):
+            return False
+        test = test.left
+    elif isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        test = test.expression
+    else:
+        return False
+    return isinstance(test, (cst.Name, cst.Attribute)) and any(
+        target.target.deep_equals(test)
+        for inner in walk(node.body)
+        if isinstance(inner, cst.Assign)
+        for target in inner.targets
+    )
