@@ -173,7 +173,8 @@ class Containers(Captures):
         if isinstance(iterable, Container):
             found = self.held(iterable, st)
             value = union((v, ALWAYS) for v in found) if found else UNKNOWN
-            return walks.met(self.element_view(iterable, EACH, value, st), parts.rounds(iterable.part))
+            value = self.one_of_many(self.element_view(iterable, EACH, value, st))
+            return walks.met(value, parts.rounds(iterable.part))
         if isinstance(iterable, Tensor):
             return Tensor(iterable.name, numpy=iterable.numpy, part=parts.all_of(iterable.part))
         if isinstance(iterable, Instance):
@@ -195,6 +196,15 @@ class Containers(Captures):
     def typed_element(self, container: Object, element: Opaque, st: State) -> Value:
         """An element of a container whose annotation says what it holds."""
         return element
+
+    @staticmethod
+    def one_of_many(value: Value) -> Value:
+        """Of objects that were made alike one stands for the one that a walk has come to."""
+        found = [v for v in iterate(value) if isinstance(v, Instance)]
+        if len(found) < 2 or any(type(v) is not Instance for v in iterate(value)):
+            return value
+        alike = len({v.name.base() for v in found}) == 1
+        return min(found, key=lambda v: v.name.age) if alike else value
 
     def element_view(self, container: Object, key: Hashable, value: Value, st: State) -> Value:
         """An element of which only the container's summary is known: streams and events get a name by their key."""

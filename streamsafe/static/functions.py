@@ -459,6 +459,9 @@ class Functions(Methods):
             for names in self.rounds:
                 names.add(name)
         self.texts.setdefault(name, parameter.name.value)
+        if isinstance(parameter.default, cst.SimpleString):
+            if str(parameter.default.evaluated_value).partition(":")[0] == "cuda":
+                self.cuda_devices.add(name.base())  # what it is given by default it is meant for
         return self.annotated(Opaque(name), parameter.annotation, st)
 
     def annotated(self, value: Opaque, annotation: cst.Annotation | None, st: State) -> Value:

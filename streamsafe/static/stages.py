@@ -56,7 +56,9 @@ def _assigned(function: ast.AST) -> Iterable[str]:
                 yield node.attr
 
 
-_FILLING = frozenset("append appendleft extend extendleft insert put put_nowait add setdefault update".split())
+_FILLING = frozenset(
+    "append appendleft extend extendleft insert put put_nowait add setdefault update".split()
+)
 
 
 def filled_attributes(file: SourceFile) -> set[str]:
