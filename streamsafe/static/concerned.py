@@ -50,8 +50,9 @@ class Concerned:
                 everything |= definition.needles
         for statement in file.statements:
             everything |= needles.of_tree(statement) if not isinstance(statement, DEFINITIONS) else 0
-        # pinned memory alone starts nothing
-        self._beside = needles.PINNED if everything & (needles.STREAM | needles.COPY) else 0
+        # pinned memory and what is called a replay alone start nothing
+        beside = needles.PINNED | needles.REPLAY
+        self._beside = beside if everything & (needles.STREAM | needles.COPY) else 0
         self.one_stream = not everything & (needles.STREAM | needles.OTHER) and not self._words
         self._heirs = _heirs(file)
         self.functions: set[str] = set()
@@ -59,7 +60,7 @@ class Concerned:
             self.functions |= self._with_callers(self._holding(kind), levels)
         self.followed = self.functions | self._with_callers(self._holding(needles.TOUCH), 1)
         self._names = self._words | {
-            part for q in self.functions for part in (q.rpartition(".")[2], q.partition(".")[0])
+            part for q in self.followed for part in (q.rpartition(".")[2], q.partition(".")[0])
         }
 
     def holds(self, statement: ast.AST) -> bool:
@@ -111,7 +112,7 @@ class Concerned:
                 and any(
                     d.calls & (names | inside.get(qualname.partition(".")[0], set()))
                     or self._decorators(d.node) & names
-                    or self._speaks_of(d, common)
+                    or self._speaks_of(qualname, d, common)
                     or (d.calls & plain and _names(d.node) & plain)
                     for d in definitions
                 )
@@ -127,11 +128,13 @@ class Concerned:
             n.id for d in getattr(node, "decorator_list", ()) for n in ast.walk(d) if isinstance(n, ast.Name)
         }
 
-    def _speaks_of(self, definition: Definition, common: dict[str, set[str]]) -> bool:
-        """Whether a function calls a method of a common name and names a class that has it."""
+    def _speaks_of(self, qualname: str, definition: Definition, common: dict[str, set[str]]) -> bool:
+        """Whether a function calls a method of a common name, and it or its class names a class that has it."""
         owners = set().union(*(common[name] for name in definition.calls & common.keys()))
-        return bool(owners) and bool(
-            re.search(rf"\b(?:{'|'.join(map(re.escape, owners))})\b", self.file.segment(definition.node))
+        own = qualname.partition(".")[0]
+        text = self.file.segment(self.file.classes.get(own, definition.node))
+        return bool(owners - {own}) and bool(
+            re.search(rf"\b(?:{'|'.join(map(re.escape, owners - {own}))})\b", text)
         )
 
 

@@ -23,6 +23,8 @@ HANDLE = 32
 """A stream, an event or a graph is made."""
 OTHER = 64
 """Work that another stream than the current one may do although no stream is mentioned: other devices, messages."""
+REPLAY = 128
+"""A graph is launched, where there are graphs."""
 
 _STREAM = ("wait_event", "record_event", "CUDAGraph", "make_graphed", "elapsed_time", "async_op")
 _EXACTLY = {
@@ -40,7 +42,10 @@ _EXACTLY = {
 }
 _CLOCK = ("perf_counter", "monotonic", "default_timer")
 _PINNED = ("pinned", "pin_memory")
-_CALLED = dict.fromkeys(("record", "wait", "synchronize", "replay", "query"), TOUCH) | {"graph": STREAM}
+_CALLED = dict.fromkeys(("record", "wait", "synchronize", "query"), TOUCH) | {
+    "graph": STREAM,
+    "replay": TOUCH | REPLAY,
+}
 _NO_CUDA_EVENT = frozenset({"threading", "asyncio", "multiprocessing", "mp", "trio", "anyio", "gevent"})
 _POSITIONAL = frozenset({"to", "cuda", "copy_"})
 
