@@ -251,7 +251,7 @@ class Engine:
                 self._debt += len(cells)
             for cell in cells:
                 if not cell.admits(timeline, mode, known, self._sequence):
-                    cell.examine(timeline, use, mode, view, found)
+                    cell.examine(timeline, use, mode, view, found, known, self._sequence)
             plan.append((use, mode, start, stop, view, cells))
 
     def _choose(self, found: list[Found], second: Record, trial: bool) -> list[Found]:
@@ -399,5 +399,4 @@ def _rank(pair: Found) -> tuple[Any, ...]:
 
 def _needs(plan: Plan, source: Timeline, host: Timeline) -> bool:
     """Whether an operation has to come after something of ``source`` that the host did not wait for."""
-    others = (other for _, mode, *_, cells in plan for cell in cells for other in cell.against(mode))
-    return any(other.timeline is source and not host.knows(source, other.count) for other in others)
+    return any(cell.needs(source, host, mode, view) for _, mode, _, _, view, cells in plan for cell in cells)

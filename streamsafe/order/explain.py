@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Literal
 
 from streamsafe.order.capture import Graph
@@ -63,6 +64,7 @@ class Explainer:
         reuse = _reuse(found.first_block) if found.first_block is not found.block else None
         notes: list[Note] = []
         ineffective = False
+        hindsight: Callable[[], bool] | None = None
         memory = _memory(use, found.block, found.start, found.stop)
         if reuse is not None and found.first_block is not None:
             # the array that somebody may still use is the one that was there before
@@ -71,9 +73,11 @@ class Explainer:
             if found.block is not None:
                 notes.append(self.note("the memory was allocated again here", found.block.site))
         else:
-            missed = self._missed_wait(found.first, second, host, needs)
-            ineffective = bool(missed)
+            wait, missed = self._missed_wait(found.first, second, host, needs)
+            ineffective = wait is not None
             notes.extend(missed)
+            if wait is not None and wait.record is None:
+                hindsight = partial(_meant_for_another, wait, source)
         if found.first.graph is not None:
             notes.extend(self._captured(found.first.graph, found.start, found.stop))
         if second.graph is not None:
@@ -87,6 +91,7 @@ class Explainer:
             edges=self._nearest(source, target, host),
             notes=tuple(notes),
             confidence="certain" if found.certain else "possible",
+            hindsight=hindsight,
         )
 
     def latent(self, entry: Partial, block: Block, start: int, stop: int) -> Conflict:
@@ -161,11 +166,11 @@ class Explainer:
 
     def _missed_wait(
         self, first: Record, second: Record, host: Timeline, needs: Callable[[Timeline], bool]
-    ) -> list[Note]:
-        """The wait that was meant to cover the first access and does not, and the record it waited for."""
+    ) -> tuple[Wait | None, list[Note]]:
+        """The wait that was meant to cover the first access and does not, and what is to be said of it."""
         source, target = first.timeline, second.timeline
         if source.kind == "host":
-            return []
+            return None, []
 
         def covers(record: Recorded | None) -> bool:
             return record is not None and record.source is source and record.covered >= first.count
@@ -176,22 +181,25 @@ class Explainer:
             now = wait.event.record if wait.event is not None and wait.event.capture is None else None
             if now is not None and covers(now) and now.sequence > wait.sequence:
                 message = f"{who.name} waits for the event before it is recorded: this orders nothing"
-                return [self.note(message, wait.site), self.note("recorded only here", now.site)]
+                return wait, [self.note(message, wait.site), self.note("recorded only here", now.site)]
             record = wait.record
             if record is None:
-                return [self.note(f"{who.name} waits for an event that was never recorded", wait.site)]
+                if _meant_for_another(wait, source):
+                    continue
+                return wait, [self.note(f"{who.name} waits for an event that was never recorded", wait.site)]
             if record.source is source:
                 if not covers(record):
                     message = f"{who.name} waits for an event that was recorded before the first access"
-                    return [self.note(message, wait.site), self.note("recorded too early here", record.site)]
+                    early = self.note("recorded too early here", record.site)
+                    return wait, [self.note(message, wait.site), early]
                 continue
             if covers(wait.replaced):
                 message = f"{who.name} waits for an event that was recorded for {source.name} and then again"
-                return [self.note(message, wait.site), self.note("recorded again here", record.site)]
+                return wait, [self.note(message, wait.site), self.note("recorded again here", record.site)]
             used = who.served.get(record.source.id, 0) > wait.sequence or needs(record.source)
             if record.idle_since < first.sequence and not used:
                 message = f"{who.name} waits for {wait.whom}, but the first access runs on {source.name}"
-                return [self.note(message, wait.site), *self._recorded(wait)]
+                return wait, [self.note(message, wait.site), *self._recorded(wait)]
         for wait in reversed(source.waits()):
             if wait.sequence < first.sequence:
                 break
@@ -200,13 +208,21 @@ class Explainer:
                 continue
             if source.last < wait.sequence or not record.idle_since:
                 message = f"{source.name} waits for {target.name} here: the wait is turned round"
-                return [self.note(message, wait.site), *self._recorded(wait)]
-        return []
+                return wait, [self.note(message, wait.site), *self._recorded(wait)]
+        return None, []
 
     def _recorded(self, wait: Wait) -> list[Note]:
         if wait.event is None or wait.record is None:
             return []
         return [self.note("the event was recorded here", wait.record.site)]
+
+
+def _meant_for_another(wait: Wait, source: Timeline) -> bool:
+    """Whether a wait for an event not yet recorded is for other work than ``source``'s: in a ring of buffers the first
+    round waits for events that are recorded only later, each by the stream that it is always recorded on.
+    """
+    now = wait.event.record if wait.event is not None else None
+    return now is not None and now.source is not source
 
 
 def _waits(target: Timeline, host: Timeline) -> list[tuple[Timeline, Wait]]:

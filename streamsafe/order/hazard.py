@@ -6,6 +6,7 @@ terminal.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -126,7 +127,8 @@ class Facts:
 class Conflict:
     """Two accesses with no edge between them (or one illegal operation), before a rule gives it a code.
 
-    ``first`` is None for a violation. ``notes`` come in the order in which they are shown.
+    ``first`` is None for a violation. ``notes`` come in the order in which they are shown. ``hindsight``, where set, is
+    to be asked at the end: whether the ineffective wait has turned out to be for something else.
     """
 
     second: Access
@@ -138,6 +140,7 @@ class Conflict:
     notes: tuple[Note, ...] = ()
     confidence: Confidence = "certain"
     latent: bool = False
+    hindsight: Callable[[], bool] | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)

@@ -165,15 +165,23 @@ class Cell:
         if self.partial:
             yield from self.partial
 
-    def against(self, mode: Mode) -> Iterator[Record]:
-        """The operations on all of it that one that reads, or writes, must come after."""
-        if self.write is not None:
-            yield self.write
-        if mode == "writes":
-            if self.read is not None:
-                yield self.read
-            if self.readers:
-                yield from self.readers.values()
+    def needs(self, source: Timeline, host: Timeline, mode: Mode, view: View | None) -> bool:
+        """Whether an access must come after one of ``source`` that the host did not wait for."""
+        return any(
+            record.timeline is source
+            and not mode == first_mode == "reads"
+            and not host.knows(source, record.count)
+            and self._meet(view, other) is not False
+            for record, first_mode, other, _, _ in self.history()
+        )
+
+    def _meet(self, view: View | None, other: View | None) -> bool | None:
+        """Whether two accesses touch common bytes of the cell; None: it may be."""
+        if view is not None and other is not None:
+            return overlap(view, other, self.start, self.stop)
+        if view is not None or other is not None:
+            return touches(view or other or View(0, 0, ()), self.start, self.stop)
+        return True
 
     def keep(self, wanted: Callable[[Partial], bool]) -> bool:
         """Drop what is not wanted. Whether anything is left."""
@@ -215,24 +223,33 @@ class Cell:
         )
 
     def examine(
-        self, timeline: Timeline, use: Use, mode: Mode, view: View | None, found: list[Found]
+        self,
+        timeline: Timeline,
+        use: Use,
+        mode: Mode,
+        view: View | None,
+        found: list[Found],
+        host: Clock,
+        sequence: int,
     ) -> None:
-        """Collect the earlier accesses that conflict with one that ``timeline`` would make now."""
+        """Collect the earlier accesses that conflict with one that ``timeline`` would make now. Notes, as
+        :meth:`admits` does, whom it needed.
+        """
         for record, first_mode, other, certain, block in self.history():
             if mode == first_mode == "reads":
                 continue
             first = record.timeline
-            if first is timeline or timeline.clock.get(first.id, 0) >= record.count:
+            if first is timeline:
+                continue
+            if timeline.clock.get(first.id, 0) >= record.count:
+                if host.get(first.id, 0) < record.count and self._meet(view, other) is not False:
+                    record.precedes(timeline, host, sequence)
                 continue
             if first.kind == "host" and timeline.kind == "host":
                 continue  # two host threads: not a matter of streams
             if timeline.kind == "function" and timeline.id in first.clock:
                 continue  # enqueued behind a host function that runs only now
-            meet: bool | None = True
-            if view is not None and other is not None:
-                meet = overlap(view, other, self.start, self.stop)
-            elif view is not None or other is not None:
-                meet = touches(view or other or View(0, 0, ()), self.start, self.stop)
+            meet = self._meet(view, other)
             if meet is False:
                 continue
             found.append(

@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from streamsafe.cuda import base_name
+
+annotated: dict[str, tuple[frozenset[str | int], frozenset[str | int]]] = {}
+"""Kernel's own name -> names or positions of the parameters that it reads, and writes, as users say."""
+
+revision = [0]
+"""How often ``annotated`` has changed."""
+
 
 def annotate(kernel: Any, reads: Iterable[str | int] = (), writes: Iterable[str | int] = ()) -> Any:
     """Says what a kernel does with its parameters, where its source does not.
@@ -19,8 +27,6 @@ def annotate(kernel: Any, reads: Iterable[str | int] = (), writes: Iterable[str 
     Raises:
         TypeError: ``kernel`` has no name.
     """
-    from streamsafe.runtime.cupy.signatures import annotated, base_name, revision
-
     name = (
         kernel
         if isinstance(kernel, str)

@@ -19,7 +19,7 @@ from streamsafe.order.memory import Space, Use
 from streamsafe.order.pools import Block
 from streamsafe.runtime import names, sites
 from streamsafe.runtime.replay import BY_HOST, FOUND, IMPORTED, SUPPRESSED, interop, places, written
-from streamsafe.runtime.session import Session, StreamHazardError, coded, refined
+from streamsafe.runtime.session import Session, StreamHazardError, coded, reconsider, refined
 
 Uses = Sequence[Use | tuple[Any, ...]]
 
@@ -104,6 +104,7 @@ class Monitor:
         self._released: deque[Block] = deque()
         self.freed = self._released.append
         self._calls: dict[Hashable, bool] = {}
+        self._open: list[tuple[Conflict, Hazard]] = []
         self._verdict = _Verdict(self)
         self._access = self.checker.access
 
@@ -410,6 +411,8 @@ class Monitor:
             new = [session for session in self.sessions if session.take(hazard) is not None]
             if self.mark is not None and silent != sum(session.suppressed for session in self.sessions):
                 self.mark(SUPPRESSED, places(hazard))
+            if new and conflict.hindsight is not None:
+                self._open.append((conflict, hazard))
             if self.sessions and self.sessions[-1] in new:
                 due = self.sessions[-1].decide(hazard, may_raise=may_raise and chosen is None)
                 chosen = chosen or due
@@ -424,7 +427,9 @@ class Monitor:
             raise StreamHazardError(hazard)
 
     def finish(self) -> None:
-        """The program ends: what was freed while a use was unordered is latent."""
+        """The program ends: what was freed while a use was unordered is latent, and waits show what they were for."""
+        for conflict, hazard in self._open:
+            reconsider(conflict, hazard)
         with self.lock:
             self.drain()
             conflicts = self.checker.finish()

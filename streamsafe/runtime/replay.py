@@ -12,7 +12,7 @@ from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Hazard, Memo
 from streamsafe.order.program import Mark, Operation
 from streamsafe.order.trace import TraceError, read
 from streamsafe.runtime.policy import accesses
-from streamsafe.runtime.session import Session, coded, refined
+from streamsafe.runtime.session import Session, coded, reconsider, refined
 
 IMPORTED = "imported"
 """Memory taken from another library with no handshake: (space, start, stop)."""
@@ -125,6 +125,7 @@ def replay(path: str) -> Session:
     """
     session = Session("collect")
     silent: set[tuple[Any, ...]] = set()
+    taken: list[tuple[Conflict, Hazard]] = []
     for operation, conflicts in steps(path):
         if isinstance(operation, Mark) and operation.name == SUPPRESSED:
             silent.add(operation.data)  # type: ignore[arg-type]
@@ -132,6 +133,8 @@ def replay(path: str) -> Session:
             hazard = coded(conflict)
             if places(hazard) in silent:
                 session.suppressed += 1
-            else:
-                session.take(hazard, suppressible=False)
+            elif session.take(hazard, suppressible=False) is not None:
+                taken.append((conflict, hazard))
+    for conflict, hazard in taken:
+        reconsider(conflict, hazard)
     return session

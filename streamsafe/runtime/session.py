@@ -229,6 +229,14 @@ def coded(conflict: Conflict) -> Hazard:
     return code_for(conflict)
 
 
+def reconsider(conflict: Conflict, hazard: Hazard) -> None:
+    """At the end of the program: the hazard of a conflict, under the code that it has in hindsight."""
+    if conflict.hindsight is not None and conflict.hindsight():
+        now = coded(replace(refined(conflict, ineffective_wait=False), notes=()))
+        hazard.code, hazard.name, hazard.message = now.code, now.name, now.message
+        hazard.notes, hazard.help = now.notes, now.help
+
+
 def refined(conflict: Conflict, **facts: Any) -> Conflict:
     """The conflict with facts that only the front end knows."""
     return replace(conflict, facts=replace(conflict.facts, **facts))

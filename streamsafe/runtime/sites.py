@@ -5,7 +5,6 @@ from __future__ import annotations
 import dis
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import TypeAlias
@@ -35,20 +34,14 @@ def internal(code: CodeType) -> bool:
 def _is_internal(filename: str) -> bool:
     if filename.startswith((_HERE, "<frozen")):
         return True
-    for root in _ROOTS:
-        if filename.startswith(root):
-            head = filename[len(root) :].split(os.sep, 1)[0]
-            return head.removesuffix(".py") in _TOOLS
+    for name in _TOOLS:
+        found = getattr(sys.modules.get(name), "__file__", None)
+        if found is None:
+            continue
+        package, file = os.path.split(found)
+        if filename == found or (file == "__init__.py" and filename.startswith(package + os.sep)):
+            return True
     return False
-
-
-_ROOTS = tuple(
-    path + os.sep
-    for path in dict.fromkeys(
-        [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")]
-    )
-    if path
-)
 
 
 def capture(skip: int = 1) -> Site:

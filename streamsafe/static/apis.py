@@ -182,6 +182,20 @@ FUNCTIONS: dict[str, str] = {
     "torch.utils.dlpack.to_dlpack": "to_dlpack",
     "torch.to_dlpack": "to_dlpack",
     "cupy.cuda.texture.CUDAarray": "make_texture",
+    "cupy.cuda.texture.ResourceDescriptor": "texture_resource",
+    "cupy.cuda.texture.TextureObject": "pointer_to",
+    "cupy.cuda.texture.SurfaceObject": "pointer_to",
+    "cupy.cuda.cufft.Plan1d": "make_plan",
+    "cupy.cuda.cufft.PlanNd": "make_plan",
+    "cupyx.scipy.fft.get_fft_plan": "make_plan",
+    "cupyx.scipy.fftpack.get_fft_plan": "make_plan",
+    "cupyx.scipy.sparse.csr_matrix": "make_sparse",
+    "cupyx.scipy.sparse.csc_matrix": "make_sparse",
+    "cupyx.scipy.sparse.coo_matrix": "make_sparse",
+    "cupyx.scipy.sparse.dia_matrix": "make_sparse",
+    "cupy.random.RandomState": "make_random",
+    "cupy.random.Generator": "make_random",
+    "cupy.random.default_rng": "make_random",
     "cupy.cuda.UnownedMemory": "pointer_to",
     "cupy.cuda.MemoryPointer": "pointer_to",
     "ctypes.c_void_p": "pointer_to",
@@ -189,6 +203,9 @@ FUNCTIONS: dict[str, str] = {
     "cupy.cuda.runtime.memcpy": "raw_copy",
     "cupy.cuda.runtime.memsetAsync": "raw_fill",
     "cupy.cuda.runtime.memset": "raw_fill",
+    "cupy.cuda.runtime.eventCreate": "make_cupy_event",
+    "cupy.cuda.runtime.eventCreateWithFlags": "make_cupy_event",
+    "cupy.cuda.runtime.eventSynchronize": "event_synchronize",
     "cupy.cuda.runtime.streamWaitEvent": "raw_wait",
     "cupy.cuda.runtime.eventRecord": "raw_record",
     "cupy.empty": "cupy_factory",
@@ -373,6 +390,12 @@ ARRAY_WRITING_METHODS = frozenset(
     "fill sort partition put itemset setfield scatter_add scatter_max scatter_min".split()
 )
 """Change an array of NumPy's or CuPy's in place."""
+
+ARRAY_UPDATING_METHODS = frozenset("sort partition scatter_add scatter_max scatter_min".split())
+"""Those that read what they change."""
+
+BLAS_OUTPUTS = {"gemv": 5, "axpy": 2, "ger": 3, "geru": 3, "gerc": 3, "scal": 1, "sbmv": 6, "syrk": 2}
+"""Routines of ``cupy.cublas``: the operand that they overwrite."""
 
 ARRAY_WRITING_FUNCTIONS = frozenset(
     "copyto put putmask place fill_diagonal at scatter_add scatter_max scatter_min put_along_axis shuffle".split()

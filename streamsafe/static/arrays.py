@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from streamsafe.cuda import kernels
 from streamsafe.order import edges
 from streamsafe.order.symbolic import HOST, Guard
 from streamsafe.static import apis, parts
@@ -197,17 +197,16 @@ class Arrays(Interop):
             return UNKNOWN if name[:1].isupper() else PLAIN
         for position, value in enumerate(call.args):
             call.args[position] = self.imported(value, st, call) or value
-        out = call.kwargs.get("out")
-        operands = [*call.args, *(v for k, v in call.kwargs.items() if k != "out")]
+        operands, out = self.operands(name, call, st)
         text = f"{name}()"
         if name in apis.FACTORIES:
             return self.array_factory(name, call, st)
-        if out is not None and out != NONE:
+        if out is not None:
             for value in self.tensor_results(st, out):
                 self.in_place(st, value, operands, call.site, text)
             return out
         if name in apis.ARRAY_WRITING_FUNCTIONS and call.args:
-            self.in_place(st, call.args[0], call.args[1:], call.site, text)
+            self.in_place(st, call.args[0], call.everything()[1:], call.site, text)
             return NONE
         if name in ("split", "array_split", "hsplit", "vsplit"):
             return self.pieces(call, st)
@@ -218,6 +217,19 @@ class Arrays(Interop):
         ):
             return self.do_blocking_operation(call, st)
         return self.operation(st, operands, call.site, text, library="cupy")
+
+    def operands(self, name: str, call: Call, st: State) -> tuple[list[Value], Value | None]:
+        """What a function of CuPy reads, and the array that it is given to write: ``out=``, a filter's ``output=`` (which
+        may be a type), or the operand that a routine of BLAS overwrites.
+        """
+        position = apis.BLAS_OUTPUTS.get(name) if call.text.startswith("cupy.cublas.") else None
+        read = [value for place, value in enumerate(call.args) if place != position]
+        read += [value for key, value in call.kwargs.items() if key not in ("out", "output")]
+        out = call.kwargs.get("out", call.kwargs.get("output"))
+        if position is not None and out is None and position < len(call.args):
+            out = call.args[position]
+            read.append(out)
+        return read, out if out is not None and any(True for _ in self.tensors(st, out)) else None
 
     def array_factory(self, name: str, call: Call, st: State) -> Value:
         """A fresh array; the ``_like`` ones read only the shape of their argument."""
@@ -249,7 +261,10 @@ class Arrays(Interop):
     def array_method(self, receiver: Value, first: Object, name: str, call: Call, st: State) -> Value | None:
         """A method that NumPy's and CuPy's arrays have and torch's tensors have not, or not so."""
         if name in apis.ARRAY_WRITING_METHODS:
-            self.in_place(st, receiver, call.everything(), call.site, f"{name}()")
+            operands = call.everything()
+            if name in apis.ARRAY_UPDATING_METHODS:
+                operands.append(receiver)
+            self.in_place(st, receiver, operands, call.site, f"{name}()")
             return NONE
         if name in ("toDlpack", "to_dlpack"):
             return self.do_to_dlpack(Call(call.node, call.site, [receiver]), st)
@@ -292,6 +307,9 @@ class Arrays(Interop):
 
     def tensor_attribute(self, base: Tensor, name: str, st: State, node: cst.CSTNode) -> Value:
         """``x.data``, ``x.data.ptr``, ``x.ctypes.data``: addresses; ``x.real`` and ``x.imag``: parts."""
+        held = st.store.get((base.name, name))
+        if held is not None:
+            return held
         if name == "ctypes" or (name in ("data", "ptr", "mem") and self.is_array(st, base)):
             return Partial(POINTER, (base,), ())
         if name in ("real", "imag"):
@@ -342,6 +360,11 @@ class Arrays(Interop):
         self.libraries[name.base()] = "cupy"
         return Opaque(name)
 
+    def do_texture_resource(self, call: Call, st: State) -> Value:
+        """``texture.ResourceDescriptor(type, cuArr=None, arr=None, ...)``: what a texture object is bound to."""
+        bound = (call.get(1, "cuArr"), call.get(2, "arr"))
+        return next((value for value in bound if value is not None and value != NONE), UNKNOWN)
+
     def texture_copy(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
         """``CUDAarray.copy_from(array, stream=None)`` and ``copy_to``: copies on that stream."""
         stream, other = self.given_stream(call.get(1, "stream")), call.args[0]
@@ -384,6 +407,38 @@ class Arrays(Interop):
             self.own_events.add(event.name)
             self.record(st, event, self.given_stream(call.get(1, "stream")), "cupy", call.site)
         return NONE
+
+    def do_make_sparse(self, call: Call, st: State) -> Value:
+        """A sparse matrix: its ``data`` is what is read where the matrix is."""
+        made = self.operation(
+            st, call.everything(), call.site, f"{call.text.rpartition('.')[2]}()", library="cupy"
+        )
+        if isinstance(made, Tensor):
+            st.store[(made.name, "data")] = made
+        return made
+
+    def do_make_plan(self, call: Call, st: State) -> Value:
+        """A plan of cuFFT."""
+        name = self.fresh(call.node, st, "plan")
+        st.store[(name, "@plan")] = PLAIN
+        return Opaque(name)
+
+    def do_make_random(self, call: Call, st: State) -> Value:
+        """A random generator of CuPy's."""
+        name = self.fresh(call.node, st, "generator")
+        st.store[(name, "@random")] = PLAIN
+        return Opaque(name)
+
+    def array_maker(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
+        """A method of a plan or of a random generator: an operation on the current stream."""
+        if (receiver.name, "@plan") in st.store and name == "fft" and len(call.args) > 1:
+            self.in_place(st, call.args[1], call.args[:1], call.site, "fft()")
+            return NONE
+        if (receiver.name, "@random") in st.store and name not in ("seed", "get_state", "set_state"):
+            return self.do_cupy_function(
+                Call(call.node, call.site, call.args, call.kwargs, f"cupy.random.{name}"), st
+            )
+        return None
 
     def do_pointed_array(self, call: Call, st: State) -> Value:
         """``cupy.ndarray(shape, dtype, memptr)``: an array over memory that something else owns."""
@@ -438,6 +493,8 @@ class Arrays(Interop):
         grid = call.kwargs.pop("@grid", None)
         if isinstance(grid, Tuple) and len(grid.items) > 2:
             stream = self.given_stream(grid.items[2])
+        elif kind == "rawkernel" and grid is not None:
+            stream = self.given_stream(call.kwargs.get("stream"))
         elif kind == "rawkernel" and grid is None and len(arguments) >= 3 and isinstance(arguments[2], Tuple):
             stream = self.given_stream(call.get(4, "stream"))
             arguments = list(arguments[2].items)
@@ -486,13 +543,22 @@ class Arrays(Interop):
                 return UNKNOWN
             packed = call.args[2]
             arguments = list(packed.items) if isinstance(packed, Tuple) else [packed]
-            directions = self.directions(kernel, st)
-            assumed = Assumed.NOTHING if directions else Assumed.UNMODELLED
-            for position, value in enumerate(arguments):
-                writes = not (position < len(directions) and directions[position])
-                self.access(
-                    st, value, call.site, text, writes=writes, library="cupy", stream=stream, assumed=assumed
-                )
+            known = self.directions(kernel, st)
+            assumed = Assumed.NOTHING if known else Assumed.UNMODELLED
+            directions = [*known, *(["writes"] * (len(arguments) - len(known)))]
+            for writes in (False, True):
+                for value, direction in zip(arguments, directions, strict=False):
+                    if direction == "updates" or writes is (direction not in ("reads", "value")):
+                        self.access(
+                            st,
+                            value,
+                            call.site,
+                            text,
+                            writes=writes,
+                            library="cupy",
+                            stream=stream,
+                            assumed=assumed,
+                        )
             return NONE
         inputs = self.input_count(kernel, st)
         out = call.kwargs.get("out")
@@ -521,18 +587,15 @@ class Arrays(Interop):
             return None
         return len([p for p in texts[0].split(",") if p.strip()])
 
-    def directions(self, kernel: Opaque, st: State) -> list[bool]:
-        """For each parameter of a raw kernel whether it is only read (a ``const`` pointer or a scalar)."""
+    def directions(self, kernel: Opaque, st: State) -> list[str]:
+        """What a raw kernel does with each parameter (see :mod:`streamsafe.cuda`); nothing where that is not known."""
         texts = self.sources(kernel, st)
-        names = {t for t in texts if t.isidentifier()}
         for text in texts:
-            for name, parameters in _KERNEL.findall(text):
-                if name in names or len(_KERNEL.findall(text)) == 1:
-                    return [_READ_ONLY.search(p) is not None or "*" not in p for p in parameters.split(",")]
+            found = kernels(text)
+            for name, known in found:
+                if name in texts or len(found) == 1:
+                    return [parameter.direction for parameter in known.parameters]
         return []
 
 
 MAX_PIECES = 8
-_BOUNDS = r"(?:__launch_bounds__\s*\([^()]*\)\s*)?"
-_KERNEL = re.compile(rf"__global__\s+{_BOUNDS}void\s+{_BOUNDS}(\w+)\s*\(([^)]*)\)")
-_READ_ONLY = re.compile(r"\bconst\b[^*]*\*|\*\s*__restrict__\s+const\b.*\bconst\b")

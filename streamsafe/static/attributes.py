@@ -333,7 +333,7 @@ class Attributes(Containers):
 
     def _assign_subscript(self, target: cst.Subscript, value: Value, st: State) -> None:
         base = self.eval(target.value, st)
-        keys = [self._slice(e.slice, st) for e in target.slice]
+        keys = self.keys_of(target, st)
         tensors = [
             (v, g)
             for v, g in alternatives(base, st.path)

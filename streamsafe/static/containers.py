@@ -323,12 +323,15 @@ class Containers(Captures):
         base = self.eval(node.value, st)
         if isinstance(base, Function):  # the grid of a compiled kernel
             return Partial(base, (), (("@grid", Tuple(tuple(self._slice(e.slice, st) for e in node.slice))),))
+        if isinstance(base, Api) and base.name.rpartition(".")[2] in ("s_", "index_exp"):
+            keys = self.keys_of(node, st)
+            return keys[0] if len(keys) == 1 else Tuple(tuple(keys))
         if isinstance(base, (Class, Api)):
             for element in node.slice:
                 if isinstance(element.slice, cst.Index):
                     self.eval(element.slice.value, st)
             return base
-        keys = [self._slice(e.slice, st) for e in node.slice]
+        keys = self.keys_of(node, st)
         for key in keys:
             self.read_index(st, key, base, node)
         found: list[tuple[Value, Guard]] = []
@@ -352,6 +355,17 @@ class Containers(Captures):
             else:
                 found.append((UNKNOWN, guard))
         return union(found) if found else UNKNOWN
+
+    def keys_of(self, node: cst.Subscript, st: State) -> list[Value]:
+        """The indices between the brackets; one that is a tuple of slices (``numpy.s_``) stands for them."""
+        keys = [self._slice(e.slice, st) for e in node.slice]
+        if (
+            len(keys) == 1
+            and isinstance(keys[0], Tuple)
+            and any(isinstance(k, Partial) for k in keys[0].items)
+        ):
+            return list(keys[0].items)
+        return keys
 
     def _slice(self, part: cst.BaseSlice, st: State) -> Value:
         if isinstance(part, cst.Index):

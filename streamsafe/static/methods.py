@@ -185,14 +185,24 @@ class Methods(Contexts):
         if name in ("enter_context", "__enter__", "push"):
             value = self._context(call.args[0]) if call.args else context
             if isinstance(value, Context) and value.kind == "stream":
-                self.enter_stream(st, value.payload[0], self.stream_library(value.payload[0]))
+                stream = value.payload[0]
+                library = self.stream_library(stream)
+                if isinstance(stream, Stream):
+                    st.store[(stream.name, "@outside")] = self.current(st, library)
+                self.enter_stream(st, stream, library)
             elif isinstance(value, Context) and value.kind == "capture":
                 self.enter_capture(value, st, call.site)
             elif isinstance(value, Union):
                 self._enter_streams([(self._context(v), g) for v, g in alternatives(value, st.path)], st)
             return UNKNOWN
         if name == "__exit__" and context.kind == "stream":
-            st.current.pop(self.stream_library(context.payload[0]), None)
+            stream = context.payload[0]
+            library = self.stream_library(stream)
+            outside = st.store.get((stream.name, "@outside")) if isinstance(stream, Stream) else None
+            if outside is None:
+                st.current.pop(library, None)
+            else:
+                st.current[library] = outside
             return NONE
         if name == "synchronize" and context.kind == "device":
             return self.synchronize_one(context, call, st)
@@ -406,6 +416,9 @@ class Methods(Contexts):
         if name in ("capture_begin", "capture_end", "replay"):
             call.args.insert(0, Graph(receiver.name))
             return self.verb(apis.GRAPH_METHODS[name], call, st)
+        made = self.array_maker(receiver, name, call, st)
+        if made is not None:
+            return made
         if (receiver.name, "@optimizer") in st.store or _optimizer(receiver.name):
             self.step_in_capture(st, receiver, name, call.site)
             if name == "step" or name in ("unscale_", "clip_grad_norm_"):

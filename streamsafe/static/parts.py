@@ -147,11 +147,11 @@ def _without_rounds(layer: Layer) -> Layer:
 
 
 def _along(key: Value, before: Picked | None) -> Picked | None:
-    within = before if isinstance(before, range) else range(_END)
+    within = before if isinstance(before, range) else range(_END)  # of an unknown length: long
     if before is not None and not isinstance(before, range):
         return before
     if isinstance(key, Const) and isinstance(key.value, int) and not isinstance(key.value, bool):
-        if -len(within) <= key.value < len(within) and (key.value >= 0 or within.stop < _END // 2):
+        if -len(within) <= key.value < len(within):
             return range(within[key.value], within[key.value] + 1)
         return None
     if isinstance(key, Opaque):
@@ -160,7 +160,7 @@ def _along(key: Value, before: Picked | None) -> Picked | None:
         return None
     bounds = [b.value if isinstance(b, Const) else ... for b in key.args]
     known = [b for b in bounds if b is None or (isinstance(b, int) and not isinstance(b, bool))]
-    if len(known) == len(bounds) and all(b is None or b >= 0 for b in known) and 0 not in known[2:]:
+    if len(known) == len(bounds) and all(step is None or step > 0 for step in known[2:]):
         return within[slice(*known)]
     if bounds[0] in (None, 0):
         return None  # however long it is, it begins where another such slice begins

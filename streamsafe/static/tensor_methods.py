@@ -534,8 +534,11 @@ class TensorMethods(Arrays):
         return Tensor(self.host_result(call, st))
 
     def do_numpy_function(self, call: Call, st: State) -> Value:
-        """NumPy reads its arguments on the host."""
+        """NumPy reads its arguments on the host; given arrays of CuPy's it is CuPy's function of that name."""
         name = call.text.rpartition(".")[2]
+        operands = [v for value in call.everything() for v in iterate(value) if isinstance(v, Tensor)]
+        if any(self.place(st, v) == "device" and self.library_of(st, [v]) == "cupy" for v in operands):
+            return self.do_cupy_function(call, st)
         if name in ("frombuffer", "asarray", "ascontiguousarray", "reshape", "squeeze") and call.args:
             shared = [v for v in iterate(call.args[0]) if isinstance(v, Tensor)]
             if shared:

@@ -91,6 +91,7 @@ def test_a_range_that_many_cells_remember_is_one_range() -> None:
             ["for A and then again", "recorded again"],
             0,
         ),
+        ("A: write x; B: wait e; C: record e; B: read x", [], 0),
         ("A: write x; A: wait_stream B; B: read x", ["turned round", "recorded here"], 0),
         ("A: write x; host: sync N; B: read x", ["the host waits for N"], 0),
         ("A: write x; host: sync device1; B: read x", ["the host waits for device 1"], 0),
@@ -236,3 +237,37 @@ def test_two_threads_on_one_stream_are_ordered_as_they_came() -> None:
     c = checker(threads=True)
     c.access("A", [], [X], operation="fill", host=1)
     assert c.access("A", [X], [X], operation="add", host=2) == []
+
+
+EVEN, ODD = (
+    Use(Region(0, start, start + 120, (8, 2), (16, 4), 4), "tiles", "float32") for start in (4096, 4104)
+)
+ALL = Use(Region(0, 4096, 4224), "tiles", "float32")
+
+
+@pytest.mark.parametrize(
+    ("used", "missed"), [(ALL, False), (ODD, True)], ids=["covers some of it", "covers none of it"]
+)
+def test_a_wait_for_strided_parts_is_for_those_that_are_used(used: Use, missed: bool) -> None:
+    c = checker()
+    c.stream("C", name="stream_c")
+    c.access("A", [], [EVEN], operation="tile")
+    c.access("B", [], [ODD], operation="tile")
+    c.record("e", "A")
+    c.wait("C", "e")
+    assert only(c.access("C", [used], [], operation="sum")).facts.ineffective_wait is missed
+
+
+@pytest.mark.parametrize(
+    ("recorded_by", "meant_for_another"), [(None, False), ("A", False), ("C", True)], ids=str
+)
+def test_what_a_wait_was_for_shows_later(recorded_by: str | None, meant_for_another: bool) -> None:
+    c = checker()
+    c.stream("C", name="stream_c")
+    c.access("A", [], [X], operation="fill")
+    c.wait("B", "e")
+    conflict = only(c.access("B", [X], [], operation="sum"))
+    assert conflict.facts.ineffective_wait and conflict.hindsight is not None
+    if recorded_by is not None:
+        c.record("e", recorded_by)
+    assert conflict.hindsight() is meant_for_another

@@ -228,7 +228,7 @@ def test_parameters_of_unknown_direction_are_possible(program: Program) -> None:
 
 
 def test_annotations_decide(program: Program) -> None:
-    from streamsafe.runtime.cupy.signatures import annotated
+    from streamsafe.runtime.annotations import annotated
 
     kernel = streamsafe.annotate(program.cp.RawKernel(HANDED_ON, "k"), reads=["a"], writes=[1])
     try:

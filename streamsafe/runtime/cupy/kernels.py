@@ -19,10 +19,12 @@ import cupy.cuda.compiler as compiler
 from cupy.cuda.function import Function, Module
 from cupy.cuda.memory import MemoryPointer
 
+from streamsafe.cuda import Signature, base_name, signature
+from streamsafe.order.memory import HOST
+from streamsafe.runtime.annotations import annotated, revision
 from streamsafe.runtime.cupy import uses
 from streamsafe.runtime.cupy.interop import operand
 from streamsafe.runtime.cupy.perturb import delayed
-from streamsafe.runtime.cupy.signatures import Signature, annotated, base_name, revision, signature
 from streamsafe.runtime.cupy.state import MAJOR, plain_pointer, state, timeline
 from streamsafe.runtime.patches import Patches
 
@@ -79,10 +81,10 @@ class TracedFunction(Function):
             elif isinstance(argument, MemoryPointer):
                 touch = uses.of_pointer(argument, certain=direction != "unknown")
             else:
-                number = _of_number(argument) if position < known else None
-                if number is None:
+                found = _of_other(argument) if position < known else None
+                if found is None:
                     continue
-                touch = number
+                touch = found
             if direction == "reads" or direction == "updates":
                 reads.append(touch)
             if direction != "reads":
@@ -169,8 +171,12 @@ def _directions(known: Signature | None, name: str, generated: bool) -> tuple[st
     return tuple(directions)
 
 
-def _of_number(argument: Any) -> uses.Touch | None:
-    """A pointer passed as a number: its block from there on, if it is one of ours; a possible access."""
+def _of_other(argument: Any) -> uses.Touch | None:
+    """A texture or surface, or a pointer passed as a number: its block from there on, if it is one of ours, as a
+    possible access.
+    """
+    if hasattr(argument, "ResDesc"):
+        return uses.of_resource(argument)
     from streamsafe.runtime.cupy.memory import block_at
 
     try:
@@ -179,7 +185,11 @@ def _of_number(argument: Any) -> uses.Touch | None:
         return None
     found = block_at(address)
     if found is None:
-        return None
+        pinned = uses.pinned_blocks
+        block = pinned.holding(address)
+        if block is None:
+            return None
+        return uses.of_bytes(HOST, address, block + pinned.sizes[block] - address, certain=False)
     device, start, size = found
     return uses.of_bytes(device, address, start + size - address, certain=False)
 

@@ -373,7 +373,7 @@ def _patch_textures(patches: Patches, texture: ModuleType) -> None:
             monitor = state.monitor
             if monitor is not None and isinstance(in_arr, uses.array_type):
                 monitor.access(
-                    timeline(monitor, stream), [uses.of_array(in_arr)], [_texels(self)], "copy_from"
+                    timeline(monitor, stream), [uses.of_array(in_arr)], [uses.of_texels(self)], "copy_from"
                 )
             return original(self, in_arr, stream)
 
@@ -384,7 +384,7 @@ def _patch_textures(patches: Patches, texture: ModuleType) -> None:
             monitor = state.monitor
             if monitor is not None and isinstance(out_arr, uses.array_type):
                 monitor.access(
-                    timeline(monitor, stream), [_texels(self)], [uses.of_array(out_arr)], "copy_to"
+                    timeline(monitor, stream), [uses.of_texels(self)], [uses.of_array(out_arr)], "copy_to"
                 )
             return original(self, out_arr, stream)
 
@@ -392,11 +392,6 @@ def _patch_textures(patches: Patches, texture: ModuleType) -> None:
 
     patches.wrap(texture.CUDAarray, "copy_from", copy_from)
     patches.wrap(texture.CUDAarray, "copy_to", copy_to)
-
-
-def _texels(array: Any) -> uses.Touch:
-    """An opaque CUDA array: one byte in an address space of their own stands for all of it."""
-    return uses.of_bytes("texture", int(array.ptr), 1)
 
 
 # -- modules, now or when they are imported --------------------------------------------------------------------------

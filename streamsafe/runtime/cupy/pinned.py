@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -20,33 +19,6 @@ from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
 
 
-class _Blocks:
-    """The user's pinned blocks of this session, by address."""
-
-    def __init__(self) -> None:
-        self.starts: list[int] = []
-        self.sizes: dict[int, int] = {}
-
-    def add(self, start: int, size: int) -> None:
-        if start not in self.sizes:
-            insort(self.starts, start)
-        self.sizes[start] = size
-
-    def discard(self, start: int) -> None:
-        if self.sizes.pop(start, None) is not None:
-            self.starts.remove(start)
-
-    def holding(self, address: int) -> int | None:
-        index = bisect_right(self.starts, address) - 1
-        if index < 0:
-            return None
-        start = self.starts[index]
-        return start if address < start + self.sizes[start] else None
-
-
-_blocks = _Blocks()
-
-
 class Owner:
     """Dies with a pinned block."""
 
@@ -59,8 +31,8 @@ class Owner:
     def __del__(self) -> None:
         self.freed(self.block)
         start = self.block.start
-        size = _blocks.sizes.get(start, 0)
-        _blocks.discard(start)
+        size = uses.pinned_blocks.sizes.get(start, 0)
+        uses.pinned_blocks.discard(start)
         host.fingerprints.forget(start, start + size)
 
 
@@ -72,27 +44,27 @@ class TracedPinnedPointer(PinnedMemoryPointer):
 
 def region(monitor: Monitor, address: int, size: int) -> uses.Touch | None:
     """What a copy touches on the host: user's pinned memory, else nothing (pageable memory is staged or waited for)."""
-    if not monitor.host or _blocks.holding(address) is None:
+    if not monitor.host or uses.pinned_blocks.holding(address) is None:
         return None
-    return (HOST, address, address + size, None, None, 1), "", None, True
+    return uses.of_bytes(HOST, address, size)
 
 
 def holds(address: int) -> bool:
     """Whether an address is in the user's pinned memory."""
-    return _blocks.holding(address) is not None
+    return uses.pinned_blocks.holding(address) is not None
 
 
 def register(monitor: Monitor, start: int, size: int) -> None:
     """The program pinned memory itself."""
     _pinned[start] = monitor.allocate(HOST, start, size, stream=None, owner="pinned")
-    _blocks.add(start, size)
+    uses.pinned_blocks.add(start, size)
 
 
 def unregister(monitor: Monitor, start: int) -> None:
     """The program's own pinned memory goes."""
     block = _pinned.pop(start, None)
     if block is not None:
-        _blocks.discard(start)
+        uses.pinned_blocks.discard(start)
         monitor.freed(block)
 
 
@@ -141,14 +113,13 @@ def hand_out(monitor: Monitor, pointer: PinnedMemoryPointer, size: int) -> Pinne
         return pointer
     traced = TracedPinnedPointer(pointer.mem, start - pointer.mem.ptr)
     traced.owner = Owner(monitor, monitor.allocate(HOST, start, pointer.size(), stream=None, owner="pinned"))
-    _blocks.add(start, pointer.size())
+    uses.pinned_blocks.add(start, pointer.size())
     return traced
 
 
 def begin() -> None:
     """Nothing is known of pinned memory handed out before."""
-    _blocks.starts.clear()
-    _blocks.sizes.clear()
+    uses.pinned_blocks.clear()
     _pinned.clear()
     internal_events.clear()
     host.fingerprints.pending.clear()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from typing import Any, TypeAlias
 
 import cupy
 from cupy.cuda.memory import MemoryPointer, PooledMemory
+
+from streamsafe.order.memory import HOST
 
 Touch: TypeAlias = tuple[Any, ...]
 """A tuple laid out like :class:`streamsafe.order.memory.Use`."""
@@ -13,9 +16,58 @@ Touch: TypeAlias = tuple[Any, ...]
 array_type: Any = cupy.ndarray.__mro__[1]
 """CuPy's array base class, which all its arrays are."""
 
+
+class PinnedBlocks:
+    """The user's pinned blocks of this session, by address: host memory, also where a kernel is given the address."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.sizes: dict[int, int] = {}
+
+    def add(self, start: int, size: int) -> None:
+        if start not in self.sizes:
+            insort(self.starts, start)
+        self.sizes[start] = size
+        _forget()
+
+    def discard(self, start: int) -> None:
+        if self.sizes.pop(start, None) is not None:
+            self.starts.remove(start)
+            _forget()
+
+    def clear(self) -> None:
+        self.starts.clear()
+        self.sizes.clear()
+        _forget()
+
+    def holding(self, address: int) -> int | None:
+        """The start of the block that holds an address."""
+        index = bisect_right(self.starts, address) - 1
+        if index < 0:
+            return None
+        start = self.starts[index]
+        return start if address < start + self.sizes[start] else None
+
+
 _LIMIT = 8192
 _contiguous: dict[tuple[int, int, Any, bool], Touch] = {}
 _strided: dict[tuple[Any, ...], Touch] = {}
+
+
+def _forget() -> None:
+    """Which space an address is in has changed."""
+    _contiguous.clear()
+    _strided.clear()
+
+
+pinned_blocks = PinnedBlocks()
+
+
+def space_of(pointer: Any) -> Any:
+    """The address space of a ``MemoryPointer``: its device's, or the host's where it points into pinned memory."""
+    if pinned_blocks.starts and pinned_blocks.holding(pointer.ptr) is not None:
+        return HOST
+    return pointer.device_id
 
 
 def of_array(array: Any, certain: bool = True) -> Touch:
@@ -28,7 +80,7 @@ def of_array(array: Any, certain: bool = True) -> Touch:
             if len(_contiguous) >= _LIMIT:
                 _contiguous.clear()
             pointer, size = key[:2]
-            region = (data.device_id, pointer, pointer + size, array.shape, None, array.itemsize)
+            region = (space_of(data), pointer, pointer + size, array.shape, None, array.itemsize)
             touch = _contiguous[key] = (region, "", str(array.dtype), certain)
         return touch
     shape, strides = array.shape, array.strides
@@ -37,7 +89,7 @@ def of_array(array: Any, certain: bool = True) -> Touch:
     if found is None:
         if len(_strided) >= _LIMIT:
             _strided.clear()
-        found = _strided[view] = of_view(data.device_id, data.ptr, shape, strides, array.dtype, certain)
+        found = _strided[view] = of_view(space_of(data), data.ptr, shape, strides, array.dtype, certain)
     return found
 
 
@@ -92,7 +144,20 @@ def of_pointer(pointer: Any, size: int | None = None, certain: bool = True) -> T
     if size is None:
         memory = pointer.mem
         size = max(memory.ptr + memory.size - start, 0)
-    return of_bytes(pointer.device_id, start, size, certain)
+    return of_bytes(space_of(pointer), start, size, certain)
+
+
+def of_texels(array: Any) -> Touch:
+    """An opaque CUDA array: one byte in an address space of their own stands for all of it."""
+    return of_bytes("texture", int(array.ptr), 1)
+
+
+def of_resource(bound: Any) -> Touch | None:
+    """What a texture or surface object is bound to: a CUDA array, or an array in device memory."""
+    resource = bound.ResDesc
+    if resource.cuArr is not None:
+        return of_texels(resource.cuArr)
+    return of_array(resource.arr) if isinstance(resource.arr, array_type) else None
 
 
 def block_of(memory: Any) -> tuple[int, int, int]:
@@ -107,12 +172,17 @@ def pooled(memory: Any) -> bool:
 
 __all__ = [
     "MemoryPointer",
+    "PinnedBlocks",
     "Touch",
     "array_type",
     "block_of",
     "of_array",
     "of_bytes",
     "of_pointer",
+    "of_resource",
+    "of_texels",
     "of_view",
+    "pinned_blocks",
     "pooled",
+    "space_of",
 ]

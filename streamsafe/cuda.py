@@ -1,4 +1,4 @@
-"""What a kernel does with its parameters, read from its source: const is a read, the body decides about the rest.
+"""What a kernel in CUDA C++ does with its parameters: const is a read, the body of the kernel decides about the rest.
 
 Kernels that CuPy generates (ufunc, elementwise, reduction, CUB block) state it exactly: ``const`` for inputs, non-const
 for outputs. ``fuse`` and ``jit`` kernels and users' own have non-const parameters that are only read, so their body is
@@ -29,12 +29,6 @@ class Signature(NamedTuple):
     parameters: tuple[Parameter, ...]
 
 
-annotated: dict[str, tuple[frozenset[str | int], frozenset[str | int]]] = {}
-"""Kernel's own name -> names or positions of the parameters that it reads, and writes, as users say."""
-
-revision = [0]
-"""How often ``annotated`` has changed."""
-
 _KERNEL = re.compile(r"__global__\b")
 _NAME = re.compile(r"([A-Za-z_]\w*)\s*\(")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.S)
@@ -61,19 +55,21 @@ def signature(source: str, name: str) -> Signature | None:
     None means that the source does not hold the kernel (an include, a cubin): nothing is known of its parameters.
     """
     wanted = base_name(name)
+    return next((found for declared, found in kernels(source) if declared == wanted), None)
+
+
+@lru_cache(maxsize=1024)
+def kernels(source: str) -> tuple[tuple[str, Signature], ...]:
+    """The kernels that CUDA C++ ``source`` defines, by their own names."""
     text = _strip(source)
+    found = []
     for match in _KERNEL.finditer(text):
-        found = _declaration(text, match.end())
-        if found is None:
-            continue
-        declared, parameters, after = found
-        if declared != wanted:
-            continue
-        body = _body(text, after)
-        if body is None:
-            continue
-        return Signature(tuple(_parameter(part, body) for part in _split(parameters)))
-    return None
+        declaration = _declaration(text, match.end())
+        body = _body(text, declaration[2]) if declaration is not None else None
+        if declaration is not None and body is not None:
+            parameters = tuple(_parameter(part, body) for part in _split(declaration[1]))
+            found.append((declaration[0], Signature(parameters)))
+    return tuple(found)
 
 
 def _strip(source: str) -> str:
@@ -135,6 +131,10 @@ def _parameter(text: str, body: str) -> Parameter:
     kind = text[: match.start()].strip() if match else text
     pointer = "*" in kind or (match is not None and match.group(2) is not None)
     array = "CArray<" in kind
+    if "cudaTextureObject_t" in kind:
+        return Parameter(name, "reads")
+    if "cudaSurfaceObject_t" in kind:
+        return Parameter(name, "updates", const=False)
     if not pointer and not array:
         return Parameter(name, "value")
     if re.search(r"\bconst\b", kind.split("*", 1)[0]):
