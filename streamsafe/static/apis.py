@@ -245,6 +245,8 @@ FUNCTIONS: dict[str, str] = {
     "queue.Queue": "make_queue",
     "queue.SimpleQueue": "make_queue",
     "concurrent.futures.ThreadPoolExecutor": "make_executor",
+    "concurrent.futures.as_completed": "pass_through",
+    "asyncio.to_thread": "thread_call",
     "builtins.print": "host_library",
     "builtins.str": "host_scalar",
     "builtins.repr": "host_scalar",
@@ -504,7 +506,7 @@ STREAM_METHODS: dict[str, str] = {
     "end_capture": "stream_end_capture",
     "is_capturing": "plain_method",
     "launch_host_func": "stream_callback",
-    "add_callback": "stream_callback",
+    "add_callback": "stream_add_callback",
     "priority_range": "plain_method",
 }
 

@@ -21,7 +21,9 @@ from streamsafe.static.values import (
     PLAIN,
     POINTER,
     UNKNOWN,
+    Class,
     Const,
+    Instance,
     Method,
     Name,
     Object,
@@ -219,8 +221,8 @@ class Arrays(Interop):
         return self.operation(st, operands, call.site, text, library="cupy")
 
     def operands(self, name: str, call: Call, st: State) -> tuple[list[Value], Value | None]:
-        """What a function of CuPy reads, and the array that it is given to write: ``out=``, a filter's ``output=`` (which
-        may be a type), or the operand that a routine of BLAS overwrites.
+        """What a function of CuPy reads, and the array that it is given to write: ``out=``, a filter's ``output=``
+        (which may be a type), or the operand that a routine of BLAS overwrites.
         """
         position = apis.BLAS_OUTPUTS.get(name) if call.text.startswith("cupy.cublas.") else None
         read = [value for place, value in enumerate(call.args) if place != position]
@@ -475,11 +477,29 @@ class Arrays(Interop):
                         return Opaque(name)
         return None
 
+    def imported_name(self, dotted: str) -> str:
+        """What a dotted name of the file is in full."""
+        first, _, rest = dotted.partition(".")
+        return ".".join(filter(None, (self.file.imports.get(first, first), rest)))
+
+    def stream_of(self, value: Instance | Class) -> Stream | None:
+        """The stream that an instance of a class which derives from a library's is."""
+        if isinstance(value, Class):
+            return None
+        for unit in self.ancestry(value.unit):
+            for base in unit.bases:
+                name = apis.canonical(self.imported_name(base))
+                if apis.FUNCTIONS.get(name) == "make_cupy_stream":
+                    self.table.unknown.add(value.name.base())
+                    return Stream(value.name, "cupy")
+                if apis.FUNCTIONS.get(name) == "make_stream":
+                    return Stream(value.name)
+        return None
+
     def compiled(self, unit: FunctionUnit) -> str | None:
         """How a function of the file is compiled into a kernel: a value of ``COMPILERS``; None if it is not."""
         for decorator in unit.decorators:
-            first, _, rest = decorator.partition(".")
-            name = ".".join(filter(None, (self.file.imports.get(first, first), rest)))
+            name = self.imported_name(decorator)
             bare = ".".join(name.split(".")[-2:])  # a module may be handed on by another one
             found = apis.COMPILERS.get(name) or apis.COMPILERS.get(bare)
             if found is not None:
@@ -542,7 +562,7 @@ class Arrays(Interop):
             if len(call.args) < 3:
                 return UNKNOWN
             packed = call.args[2]
-            arguments = list(packed.items) if isinstance(packed, Tuple) else [packed]
+            arguments = list(map(self.pointee, packed.items if isinstance(packed, Tuple) else [packed]))
             known = self.directions(kernel, st)
             assumed = Assumed.NOTHING if known else Assumed.UNMODELLED
             directions = [*known, *(["writes"] * (len(arguments) - len(known)))]

@@ -465,6 +465,10 @@ class Contexts(TensorMethods):
         leave_method = self.find_method(instance.unit, "__exit__") or self.find_method(
             instance.unit, "__aexit__"
         )
+        stream = self.stream_of(instance) if enter is None else None
+        if stream is not None:
+            self.within(stream, st, node, body)
+            return
         value: Value = instance
         if enter is not None:
             value = self.call_function(Function(enter, None, instance), [], {}, st, node)

@@ -36,6 +36,7 @@ from streamsafe.static.values import (
     PLAIN,
     Const,
     Event,
+    Instance,
     Name,
     Object,
     Opaque,
@@ -99,8 +100,13 @@ class Effects(Memory):
         """The current stream of a library."""
         return st.current.get(library) or Stream(AMBIENT, library)
 
+    calling: Value | None = None
+    """The stream whose host function is interpreted, if any."""
+
     def as_stream(self, value: Value, library: str) -> Value:
         """A stream for what is used as one; None keeps the current one."""
+        if isinstance(value, Instance):  # of a class that derives from one
+            return Stream(value.name, library)
         if isinstance(value, Opaque):
             if library == "cupy":
                 self.table.unknown.add(value.name.base())
@@ -381,7 +387,13 @@ class Effects(Memory):
         assumed: Assumed = Assumed.NOTHING,
         tags: frozenset[str] = frozenset(),
     ) -> None:
-        """The host touches memory."""
+        """The host touches memory; a host function does so on its stream's timeline."""
+        if self.calling is not None:
+            tags |= {"host function"}
+            self.access(
+                st, value, site, operation, writes=writes, stream=self.calling, assumed=assumed, tags=tags
+            )
+            return
         for target, guard in self.tensors(st, value):
             part = target.part if isinstance(target, Span) else None
             self._check(st, target.name, part, writes, HOST, site, operation, guard, assumed, tags, target)
@@ -439,7 +451,9 @@ class Effects(Memory):
                 first_timeline=self.timeline_text(made.timeline),
                 memory=detail.memory or self.describe(target),
                 assumed=assumed | detail.assumed | extra,
-                tags=tags | {f"first:{t}" for t in detail.tags} | ({"host"} if timeline == HOST else set()),
+                tags=tags
+                | {f"first:{t}" for t in detail.tags}
+                | ({"host"} if timeline == HOST or "host function" in tags else set()),
                 entry=self.entry,
                 streams=(made.timeline, timeline),
                 buffer=buffer,

@@ -43,6 +43,10 @@ class Library(Streams):
     models: Models | None
     hooks: list[tuple[Function, State, bool]]
 
+    if TYPE_CHECKING:  # further down the chain
+
+        def do_map_call(self, call: Call, st: State) -> Value: ...
+
     def verb(self, name: str, call: Call, st: State) -> Value:
         """Do what a row of a table says."""
         method: Callable[[Call, State], Value] = getattr(self, f"do_{name}")
@@ -380,6 +384,19 @@ class Library(Streams):
         self.threads -= 1
         st.current = current
         return result
+
+    def mapped_in_threads(self, call: Call, st: State) -> Value:
+        """``executor.map(f, xs)``: the function runs for each element, in threads."""
+        current, st.current = st.current, {}
+        self.threads += 1
+        result = self.do_map_call(Call(call.node, call.site, call.args, {}, "builtins.map"), st)
+        self.threads -= 1
+        st.current = current
+        return result
+
+    def do_thread_call(self, call: Call, st: State) -> Value:
+        """``asyncio.to_thread(f, *args)``."""
+        return self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st) if call.args else UNKNOWN
 
     threads = 0
     """How many threads deep the interpretation is."""

@@ -6,7 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from streamsafe.order.symbolic import ALWAYS
+from streamsafe.order.edges import Edge
+from streamsafe.order.symbolic import ALWAYS, HOST
 from streamsafe.static import apis, sequences, walks
 from streamsafe.static.contexts import Contexts
 from streamsafe.static.facts import Assumed, Site
@@ -242,6 +243,9 @@ class Methods(Contexts):
         expression = self.find_class_attribute(receiver.unit, name)
         if expression is not None:
             return self.call_value(self.class_level(expression, st), call, st)
+        stream = self.stream_of(receiver)
+        if stream is not None:
+            return self._method(stream, name, call, st)
         if name in ("parameters", "named_parameters", "buffers", "modules", "children"):
             return Opaque(receiver.name.child(f"{name}()"))
         if name == "register_buffer" and len(call.args) >= 2 and isinstance(call.args[0], Const):
@@ -283,8 +287,13 @@ class Methods(Contexts):
                 if not self.carries_event(call.args):
                     self.hand_to_host(st, call.args, call.site, "put()")
                 self.extend_container(st, receiver, Tuple(tuple(call.args[:1])))
+                if self.calling is not None:  # who takes it out has heard from that stream
+                    st.order.obey(
+                        [Edge(receiver.name, s.name) for s, _ in self.streams(st, "cupy", self.calling)]
+                    )
                 return NONE
             if name in ("get", "get_nowait"):
+                st.order.obey([Edge(HOST, receiver.name)])
                 if sequences.length(st, receiver) == 0:
                     self.host_waits = True
                 return self.take(receiver, 0, st)
@@ -434,6 +443,10 @@ class Methods(Contexts):
             if not self.carries_event(call.args[1:]):
                 self.hand_to_host(st, call.args[1:], call.site, "submit()")
             return Partial(FUTURE, (self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st),), ())
+        if (receiver.name, "@executor") in st.store and name == "map":
+            return self.mapped_in_threads(call, st)
+        if name == "run_in_executor" and len(call.args) > 1:
+            return self.in_thread(call.args[1], call.args[2:], call.kwargs, call, st)
         if (receiver.name, "@executor") in st.store and name == "submit":
             if not self.carries_event(call.args[1:]):
                 self.hand_to_host(st, call.args[1:], call.site, "submit()")

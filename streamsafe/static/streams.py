@@ -16,10 +16,12 @@ from streamsafe.static.values import (
     Context,
     Device,
     Event,
+    Function,
     Method,
     Name,
     Object,
     Opaque,
+    Partial,
     Stream,
     Union,
     Value,
@@ -268,21 +270,23 @@ class Streams(Builtins):
     def do_stream_callback(self, call: Call, st: State) -> Value:
         """A host function runs in the stream's order (CS-23): what it touches is the stream's access."""
         receiver = call.args[0]
-        library = self.stream_library(receiver)
         callback = call.args[1] if len(call.args) > 1 else UNKNOWN
         arguments = call.args[2:]
-        for value in arguments:
-            self.access(
-                st,
-                value,
-                call.site,
-                "host function",
-                writes=False,
-                library=library,
-                stream=self.as_stream(receiver, library),
-            )
-        del callback
+        library = self.stream_library(receiver)
+        outside, self.calling = self.calling, self.as_stream(receiver, library)
+        current, st.current = st.current, {}
+        if isinstance(callback, (Function, Partial, Method)):
+            self.call_value(callback, Call(call.node, call.site, arguments), st)
+        else:
+            for value in arguments:
+                self.host_access(st, value, call.site, "host function", writes=False)
+        self.calling, st.current = outside, current
         return NONE
+
+    def do_stream_add_callback(self, call: Call, st: State) -> Value:
+        """``stream.add_callback(f, arg)``: a host function that is told the stream and the status, too."""
+        call.args[2:2] = [call.args[0], UNKNOWN]
+        return self.do_stream_callback(call, st)
 
     # -- events --------------------------------------------------------------------------------------------------
 
