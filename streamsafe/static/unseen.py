@@ -94,7 +94,7 @@ class Unseen(Functions):
             isinstance(t, Tensor) or (isinstance(t, Opaque) and self.is_tensor(st, t))
             for v in touched
             for t, _ in self.tensors(st, v)
-            if t is v or not any(isinstance(inner, Opaque) and inner != t for inner in iterate(v))
+            if t is v or not any(isinstance(inner, (Opaque, Instance)) and inner != t for inner in iterate(v))
         )
         some = any(True for v in touched for _ in self.tensors(st, v))
         assumed = Assumed.UNMODELLED
