@@ -93,10 +93,10 @@ class Methods(Contexts):
                 or kinds <= {Event}
             ):
                 return self._joint_method(receiver, choices[0][0], name, call, st)
-            # of None it would fail, and what came out of a pool of which nothing is known is like the others
-            there = [v for v, _ in choices if v not in (NONE, UNKNOWN)]
-            if there and all(isinstance(v, Event) for v in there):
-                return self._joint_method(receiver, there[0], name, call, st)
+            # of None it would fail; what is not known, out of a pool perhaps, is like the others
+            there = [(v, g) for v, g in choices if v != NONE and not _is_unknown(v)]
+            if there and all(isinstance(v, Event) for v, _ in there) and name in apis.EVENT_METHODS:
+                return self._joint_method(union(there), there[0][0], name, call, st)
             if Work in kinds and name in (
                 "wait",
                 "synchronize",
@@ -646,3 +646,10 @@ def _text_method(name: Name, method: str) -> bool:
     return (
         method in ("join", "flush") and "thread" not in _last_word(name) and "process" not in _last_word(name)
     )
+
+
+def _is_unknown(value: Value) -> bool:
+    """Whether nothing is known of a value, or of what it is an attribute of."""
+    while isinstance(value, Method):
+        value = value.receiver
+    return type(value) is Value
