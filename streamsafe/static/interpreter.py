@@ -20,7 +20,7 @@ from streamsafe.static.loops import (
     Loops,
 )
 from streamsafe.static.source import FunctionUnit, Slice, SourceFile
-from streamsafe.static.state import Fork, Key, State
+from streamsafe.static.state import Key, State
 from streamsafe.static.values import (
     NONE,
     PLAIN,
@@ -42,9 +42,6 @@ from streamsafe.static.values import (
 
 if TYPE_CHECKING:
     from streamsafe.config import Models
-
-MOST_GUARDS = 4
-"""How many guards a side of a condition may need to be told apart from the other side."""
 
 CROWDED = 120
 """How many objects there may be before those that nothing leads to are forgotten."""
@@ -145,9 +142,9 @@ class Interpreter(Loops):
         """The body of a compound statement."""
         self.block(body.body, st)
 
-    def join(self, first: State | None, second: State | None, fork: Fork | None = None) -> State | None:
-        """Two paths meet, which a condition may have parted."""
-        return State.join(first, second, self.is_opaque, fork)
+    def join(self, first: State | None, second: State | None) -> State | None:
+        """Two paths meet."""
+        return State.join(first, second, self.is_opaque)
 
     def joined(self, states: Sequence[State | None]) -> State | None:
         """Many paths meet."""
@@ -290,12 +287,7 @@ class Interpreter(Loops):
         if not guards:
             st.dead = True
             return
-        common = guards[0]
-        for guard in guards[1:]:
-            common = common.common(guard)
-        st.assume(common)
-        if len(guards) > 1 and not st.dead:
-            st.order.assume(*guards)  # no one guard says "not both"
+        st.assume(*guards)
         if not st.dead:
             self.narrow(test, st, wanted)
 
@@ -318,7 +310,7 @@ class Interpreter(Loops):
             else:
                 self.suite(node.orelse.body, otherwise)
         self.branching = outside
-        self.settle(st, self.join(st, otherwise, _fork(outcomes)))
+        self.settle(st, self.join(st, otherwise))
 
     def _match(self, node: cst.Match, st: State) -> None:
         subject = self.eval(node.subject, st)
@@ -470,16 +462,6 @@ class Interpreter(Loops):
         if isinstance(iterable, Object):
             return self.each(iterable, st, node)
         return UNKNOWN
-
-
-def _fork(outcomes: list[tuple[bool, Guard]]) -> Fork | None:
-    """The two sides of a condition, where it takes several guards to say which is which."""
-    sides = tuple(
-        tuple(guard for outcome, guard in outcomes if outcome is wanted) for wanted in (True, False)
-    )
-    several = max(map(len, sides))
-    apart = all(a.contradicts(b) for a in sides[0] for b in sides[1])
-    return (sides[0], sides[1]) if 1 < several <= MOST_GUARDS and apart else None
 
 
 _STATEMENTS: dict[type[cst.CSTNode], Callable[..., None]] = {

@@ -464,10 +464,9 @@ class Methods(Contexts):
             return self.call_value(held, call, st)
         if name in apis.DEVICE_MODULE_METHODS and self._is_device_module(receiver, name, call):
             return self.verb(apis.DEVICE_MODULE_METHODS[name], call, st)
-        if name in apis.EVENT_METHODS and (
-            receiver.name in self.carriers or (receiver.name, "@recorded") in st.store
-        ):
-            if (receiver.name, "@recorded") in st.store:
+        recorded = (receiver.name, "@recorded") in st.store or receiver.name in self.own_events
+        if name in apis.EVENT_METHODS and (receiver.name in self.carriers or recorded):
+            if recorded:
                 call.args.insert(0, Event(receiver.name))
                 return self.verb(apis.EVENT_METHODS[name], call, st)
             if name in apis.STREAM_METHODS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -14,11 +15,11 @@ from streamsafe.static.values import Name, Opaque, Renaming, Union, Value, aging
 
 Key = tuple[Name, Hashable]
 
-Fork = tuple[tuple[Guard, ...], tuple[Guard, ...]]
-"""The guards under which a condition is true, and those under which it is false."""
-
 MOST_ROUTES = 8
 """How many ways to a point are told apart; of more, what they have in common is kept."""
+
+MOST_GUARDS = 4
+"""How many guards may tell the paths that arrive from one side from those that arrive from the other."""
 
 
 class Table(dict[Hashable, Value]):
@@ -306,21 +307,25 @@ class State:
             self.waits = self.capture.waits
             self.order, self.eager, self.capture = self.eager or self.order, None, None
 
-    def assume(self, guard: Guard) -> None:
-        """Enter a branch."""
-        if guard == ALWAYS:
+    def assume(self, *guards: Guard) -> None:
+        """Enter a branch that is taken under any of these guards."""
+        if ALWAYS in guards:
             return
-        routes = [route & guard for route in self.routes if not route.contradicts(guard)]
+        routes = _distinct(
+            route & guard for route in self.routes for guard in guards if not route.contradicts(guard)
+        )
         if not routes:
             self.dead = True
             return
-        self.routes = _distinct(routes)
-        added = reduce(Guard.common, routes).without(self.path)
-        if added != ALWAYS:
-            self.path = self.path & added
-            self.order.assume(added)
+        path = reduce(Guard.common, routes)
+        added = path.without(self.path)
+        self.path = path
+        self.routes = routes if len(routes) <= MOST_ROUTES else (path,)
+        if added != ALWAYS or len(guards) > 1:
+            told = routes if len(guards) > 1 else (added,)
+            self.order.assume(*told)
             if self.eager is not None:
-                self.eager.assume(added)
+                self.eager.assume(*told)
             if self.capture is not None and self.path.contradicts(self.capture.guard):
                 self.leave_capture()
 
@@ -436,20 +441,8 @@ class State:
         order.rewrite(made, moves)
 
     @staticmethod
-    def join(
-        first: State | None,
-        second: State | None,
-        opaque: Callable[[Name], bool],
-        fork: Fork | None = None,
-    ) -> State | None:
-        """What is known when either path was taken; None stands for a path that does not arrive.
-
-        Args:
-            first: one path's end.
-            second: the other's.
-            opaque: whether an object's attributes are something before they are assigned.
-            fork: how the condition came out that parted the two, where no one guard says it.
-        """
+    def join(first: State | None, second: State | None, opaque: Callable[[Name], bool]) -> State | None:
+        """What is known when either path was taken; None stands for a path that does not arrive."""
         if first is None or first.dead:
             return second if second is not None and not second.dead else None
         if second is None or second.dead:
@@ -459,12 +452,8 @@ class State:
         path = first.path.common(second.path)
         first_only, second_only = first.path.without(path), second.path.without(path)
         ways = (
-            [(first_only,), (second_only,)]
-            if fork is None
-            else [
-                tuple(g & only for g in guards if not g.contradicts(only)) or (only,)
-                for guards, only in zip(fork, (first_only, second_only), strict=True)
-            ]
+            _telling(first.routes, second.routes, first_only),
+            _telling(second.routes, first.routes, second_only),
         )
         joined = State(order=Order.join(first.order, ways[0], second.order, ways[1]), path=path)
         routes = _distinct((*first.routes, *second.routes))
@@ -496,6 +485,33 @@ class State:
 def _distinct(routes: Iterable[Guard]) -> tuple[Guard, ...]:
     """The routes, without those that another one covers."""
     return tuple(way.guard for way in simplify(Way(0, route) for route in routes))
+
+
+def _telling(routes: tuple[Guard, ...], others: tuple[Guard, ...], only: Guard) -> tuple[Guard, ...]:
+    """What tells some routes from others: as few conditions as do, beside ``only``, which all of them have."""
+    if len(routes) == len(others) == 1:
+        return (only,)
+    found = set()
+    for route in routes:
+        told = only
+        left = [other for other in others if route.contradicts(other) and not told.contradicts(other)]
+        while left:
+            against = Counter(literal for other in left for literal in _against(route, other))
+            told = told & against.most_common(1)[0][0]
+            left = [other for other in left if not told.contradicts(other)]
+        found.add(told)
+    return _distinct(found) if len(found) <= MOST_GUARDS else (only,)
+
+
+def _against(guard: Guard, other: Guard) -> Iterator[Guard]:
+    """The literals of a guard that contradict another one."""
+    true, false = guard.true & other.false, guard.false & other.true
+    while true:
+        yield Guard(true & -true, 0)
+        true &= true - 1
+    while false:
+        yield Guard(0, false & -false)
+        false &= false - 1
 
 
 def _joined(
