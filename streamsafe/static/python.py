@@ -276,7 +276,7 @@ class Builtins(Tensors):
 
     def do_make_mapping(self, call: Call, st: State) -> Value:
         """A dict."""
-        if call.args and isinstance(call.args[0], Container):
+        if call.args and isinstance(call.args[0], (Container, Opaque)):
             return call.args[0]
         name = self.fresh(call.node, st, "dict")
         self.closed.add(name)
