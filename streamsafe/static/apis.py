@@ -76,6 +76,14 @@ def shared(parameter: str) -> bool:
     return _SHARED.fullmatch(parameter) is not None
 
 
+_HOST_MEMORY = re.compile(r"_*(?:\w+_)?(?:cpu|pinned)_(?:buf|buffer|tensor|view|staging|mem|memory)s?|\w+_cpu")
+
+
+def names_host(attribute: object) -> bool:
+    """Whether an attribute, by its name, is memory of the host."""
+    return isinstance(attribute, str) and _HOST_MEMORY.fullmatch(attribute) is not None
+
+
 _IDENTITY = re.compile(r"_*(?:\w+_)?(?:id|uid|uuid|name|key|index|idx)")
 
 

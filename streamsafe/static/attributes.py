@@ -11,7 +11,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts, sequences, walks
 from streamsafe.static.containers import Containers
-from streamsafe.static.facts import GRADIENTS, Site
+from streamsafe.static.facts import GRADIENTS, IS_CUDA, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice
 from streamsafe.static.state import State
 from streamsafe.static.values import (
@@ -126,6 +126,8 @@ class Attributes(Containers):
                 return Device(
                     {"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(self.place(st, base), "")
                 )
+            if name == "is_cuda":
+                return self.is_cuda(base, st)
             return Opaque(base.name.child(name))
         if isinstance(base, Device):
             if name == "type":
@@ -162,8 +164,7 @@ class Attributes(Containers):
             place = self.place(st, base)
             return Device({"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(place, ""))
         if name == "is_cuda":
-            place = self.place(st, base)
-            return Const(place == "device") if place else PLAIN
+            return self.is_cuda(base, st)
         if name in ("dtype", "layout", "itemsize", "ndim", "nbytes", "size", "requires_grad"):
             return PLAIN
         if name in ("shape", "strides"):
@@ -192,6 +193,14 @@ class Attributes(Containers):
             st.dead = True  # it is not there yet
             return UNKNOWN
         return self.typed_attribute(base, name, st)
+
+    def is_cuda(self, base: Object, st: State) -> Value:
+        """Whether a tensor is on the device: where that is not known, one answer for the tensors of a program."""
+        place = self.place(st, base)
+        if place:
+            return Const(place == "device")
+        self.plain.add(IS_CUDA)
+        return Opaque(IS_CUDA)
 
     def gradient(self, owner: Object) -> Tensor:
         """The gradient of a parameter: what backward() wrote, the part of it that is this parameter's.

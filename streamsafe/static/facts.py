@@ -31,6 +31,9 @@ HOOK = Name("hook stream")
 GRADIENTS = Name("gradients")
 """The gradients that backward passes leave in ``.grad``."""
 
+IS_CUDA = Name("is_cuda")
+"""Whether the tensors of a program are on a device, of which nothing else shows where they are."""
+
 UNNUMBERED = "on a device of unknown number"
 """Tags an access of the default stream there: it is taken to be the first device's."""
 

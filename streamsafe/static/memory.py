@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
 from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard
-from streamsafe.static import parts, walks
+from streamsafe.static import apis, parts, walks
 from streamsafe.static.facts import (
     Assumed,
     Detail,
@@ -196,7 +196,10 @@ class Memory:
         found = st.store.get((target.name, "@place")) if isinstance(target, Object) else None
         if isinstance(found, Const):
             return str(found.value)
-        return "host" if isinstance(target, Tensor) and target.numpy else ""
+        if isinstance(target, Tensor) and target.numpy:
+            return "host"
+        unseen = isinstance(target, Object) and target.name.parent is not None
+        return "host" if unseen and apis.names_host(target.name.site) else ""  # type: ignore[union-attr]
 
     def set_place(self, st: State, target: Value, place: str) -> None:
         """Where a buffer lies is known from now on."""
