@@ -76,7 +76,9 @@ def shared(parameter: str) -> bool:
     return _SHARED.fullmatch(parameter) is not None
 
 
-_HOST_MEMORY = re.compile(r"_*(?:\w+_)?(?:cpu|pinned)_(?:buf|buffer|tensor|view|staging|mem|memory)s?|\w+_cpu")
+_HOST_MEMORY = re.compile(
+    r"_*(?:\w+_)?(?:cpu|pinned)_(?:buf|buffer|tensor|view|staging|mem|memory)s?|\w+_cpu"
+)
 
 
 def names_host(attribute: object) -> bool:

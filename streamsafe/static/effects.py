@@ -17,6 +17,7 @@ from streamsafe.static.facts import (
     EFFORT,
     FILE_EFFORT,
     GRADIENTS,
+    HANDED_OUT,
     HOOK,
     UNNUMBERED,
     Assumed,
@@ -437,6 +438,8 @@ class Effects(Memory):
                 extra |= Assumed.POSSIBLE
             if UNNUMBERED in tags | detail.tags and self.are_defaults(made.timeline, timeline):
                 extra |= Assumed.POSSIBLE  # of two devices that may be one
+            if HANDED_OUT in detail.tags:
+                extra |= Assumed.POSSIBLE  # the caller may have waited in between
             if assumed & detail.assumed & Assumed.FORGOTTEN:
                 extra |= Assumed.POSSIBLE
             if assumed & detail.assumed & Assumed.UNMODELLED:

@@ -37,6 +37,9 @@ IS_CUDA = Name("is_cuda")
 UNNUMBERED = "on a device of unknown number"
 """Tags an access of the default stream there: it is taken to be the first device's."""
 
+HANDED_OUT = "an event that covers it is handed out"
+"""Tags an access of a call that has returned an event or a work to wait for to a caller who is not seen."""
+
 EFFORT = 8_000
 """After how many accesses an entry is left as it stands."""
 FILE_EFFORT = 60_000

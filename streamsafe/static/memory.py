@@ -198,8 +198,7 @@ class Memory:
             return str(found.value)
         if isinstance(target, Tensor) and target.numpy:
             return "host"
-        unseen = isinstance(target, Object) and target.name.parent is not None
-        return "host" if unseen and apis.names_host(target.name.site) else ""  # type: ignore[union-attr]
+        return "host" if isinstance(target, Object) and apis.names_host(target.name.site) else ""
 
     def set_place(self, st: State, target: Value, place: str) -> None:
         """Where a buffer lies is known from now on."""

@@ -9,7 +9,7 @@ from streamsafe.order.symbolic import Made, Order
 from streamsafe.static import needles, sequences
 from streamsafe.static.arrays import PINNED_POOL
 from streamsafe.static.concerned import DEFINITIONS, Concerned
-from streamsafe.static.facts import AMBIENT, GRADIENTS, HOOK, Assumed, Detail, Finding
+from streamsafe.static.facts import AMBIENT, GRADIENTS, HANDED_OUT, HOOK, Assumed, Detail, Finding
 from streamsafe.static.functions import COMMON_METHODS
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
@@ -31,6 +31,7 @@ from streamsafe.static.values import (
     Tensor,
     Tuple,
     Value,
+    Work,
     iterate,
 )
 
@@ -180,6 +181,7 @@ class Roots:
         try:
             result = interpreter.run_function(function, args, {}, st, unit.node, root=True)
             self._returned(result, st)
+            self._handed_out(result, st)
             if not st.dead:
                 self._unrecorded_siblings(st, entry)
                 self._left_behind(st, entry, earlier)
@@ -214,6 +216,25 @@ class Roots:
                     break
                 interpreter.age(end, made)
                 st.become(end)
+
+    def _handed_out(self, result: Value, st: State) -> None:
+        """An event or a work that is returned is there to be waited for: whoever calls decides, and is not seen."""
+        interpreter = self.interpreter
+        bits = 0
+        for value in interpreter.parts_of(st, result):
+            if isinstance(value, (Event, Work)) or (
+                isinstance(value, Opaque) and (value.name, "@recorded") in st.store
+            ):
+                bits |= interpreter.carriers.bit(value.name)
+        known = {made for made, ways in st.order.iterate() if any(way.carriers & bits for way in ways)}
+
+        def marked(made: Made) -> Made:
+            if made not in known or not isinstance(made.detail, Detail):
+                return made
+            return made._replace(detail=made.detail._replace(tags=made.detail.tags | {HANDED_OUT}))
+
+        if known and not st.dead:
+            st.order.rewrite(marked, [])
 
     def _unrecorded_siblings(self, st: State, entry: str) -> None:
         """A part of an object is recorded on a stream, another is used there and is not: its release is not seen."""

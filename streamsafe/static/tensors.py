@@ -396,7 +396,8 @@ class Tensors(Expressions):
             self.mark_tensor(st, v)
         if host_target:
             pinned = any(self.place(st, v) == "pinned" for v in targets)
-            assumed = Assumed.NOTHING if pinned else Assumed.POSSIBLE
+            named = any(apis.names_host(v.name.site) for v in targets)
+            assumed = Assumed.NOTHING if pinned else Assumed.PLACE if named else Assumed.POSSIBLE
             if not asynchronous:
                 self.sync_in_capture(st, site, text)
             self.access(
