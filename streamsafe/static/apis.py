@@ -86,6 +86,13 @@ def names_host(attribute: object) -> bool:
     return isinstance(attribute, str) and _HOST_MEMORY.fullmatch(attribute) is not None
 
 
+KEEPING_METHODS = frozenset(
+    "save_for_backward mark_dirty mark_non_differentiable restore_from_saved restore_from_func_ctx".split()
+)
+"""Methods that keep what they are given and read nothing of it."""
+DISMANTLING_METHODS = frozenset({"prepare_for_saving"})
+"""Methods that give the tensors that a tensor is made of."""
+
 _IDENTITY = re.compile(r"_*(?:\w+_)?(?:id|uid|uuid|name|key|index|idx)")
 
 

@@ -17,6 +17,7 @@ from streamsafe.static.values import (
     ANY,
     EACH,
     NONE,
+    PLAIN,
     UNKNOWN,
     Api,
     Class,
@@ -121,7 +122,7 @@ class Containers(Captures):
                 key = self.eval(element.key, st)
                 self.store_element(Container(name, "dict"), key, value, st)
             else:
-                self.store_element(Container(name, "dict"), UNKNOWN, self.any_element(value, st), st)
+                self.store_element(Container(name, "dict"), UNKNOWN, self.any_value(value, st), st)
         return Container(name, "dict")
 
     def container(
@@ -154,6 +155,8 @@ class Containers(Captures):
         """Some element."""
         if isinstance(value, Tuple):
             return union((v, ALWAYS) for v in value.items) if value.items else UNKNOWN
+        if isinstance(value, Container) and value.kind == "dict":
+            return PLAIN  # one of its keys
         if isinstance(value, Container):
             found = self.held(value, st)
             return union((v, ALWAYS) for v in found) if found else UNKNOWN
@@ -162,6 +165,10 @@ class Containers(Captures):
         if isinstance(value, Partial):
             return UNKNOWN
         return UNKNOWN
+
+    def any_value(self, value: Value, st: State) -> Value:
+        """Some value of a mapping."""
+        return self.any_element(replace(value, kind="list") if isinstance(value, Container) else value, st)
 
     def each(self, iterable: Object, st: State, node: cst.CSTNode) -> Value:
         """The element of this round of a walk over the whole."""
@@ -299,7 +306,7 @@ class Containers(Captures):
             exact = list(added.items) if isinstance(added, Tuple) else None
             if isinstance(added, Container):
                 exact = sequences.items(st, added)
-            new = exact if exact is not None else [self.any_element(added, st)]
+            new = exact if exact is not None else [self.any_value(added, st)]
             self.joins(inner, new)
             known = sequences.items(st, inner) if base is inner and exact is not None else None
             if known is not None and len(known) + len(new) <= sequences.LIMIT:

@@ -87,6 +87,7 @@ class Methods(Contexts):
                 isinstance(v, Opaque) and (v.name, "@built") in st.store for v, _ in choices if v != NONE
             )
             keyed = name in ("get", "set", "copy", "pop", "setdefault") and self.default_library == "torch"
+            keyed = keyed or name in apis.KEEPING_METHODS | apis.DISMANTLING_METHODS
             if (
                 (kinds <= {Tensor, Opaque} and not built and not keyed)
                 or kinds <= {Stream}
@@ -142,6 +143,10 @@ class Methods(Contexts):
             return self.verb(apis.GRAPH_METHODS[name], call, st)
         if isinstance(receiver, Work):
             return self._work_method(receiver, name, call, st)
+        if isinstance(receiver, (Tensor, Opaque)) and name in apis.KEEPING_METHODS:
+            return NONE
+        if isinstance(receiver, (Tensor, Opaque)) and name in apis.DISMANTLING_METHODS:
+            return Opaque(receiver.name.child(f"{name}()"), part=receiver.part)
         if isinstance(receiver, Tensor):
             return self.tensor_method(receiver, name, call, st)
         if isinstance(receiver, Partial) and receiver.function == POINTER:
@@ -360,8 +365,10 @@ class Methods(Contexts):
             return Partial(Api("builtins.items"), (replace(receiver, kind="list"),), ())
         if name == "values":
             return replace(receiver, kind="list")
-        if name in ("copy", "keys"):
+        if name == "copy":
             return receiver
+        if name == "keys":
+            return Opaque(receiver.name.child("keys()"))
         if name in ("get", "setdefault") and call.args:
             found = self._element(receiver, call.args[0], st)
             return found if found != UNKNOWN or len(call.args) < 2 else call.args[1]
@@ -523,8 +530,6 @@ class Methods(Contexts):
         if name.endswith("_") and not name.startswith("_") and len(name) > 2:
             self.mark_tensor(st, receiver)
             return self.tensor_method(receiver, name, call, st)
-        if name in ("save_for_backward", "mark_dirty", "mark_non_differentiable"):
-            return NONE  # kept, not read
         if name in _PARTS:
             return Opaque(receiver.name.child(f"{name}()"))
         if (

@@ -282,7 +282,7 @@ _STORES = re.compile(r"append|appendleft|extend|insert|add|setdefault|register(?
 """Methods that keep what they are given, whatever they belong to."""
 _METADATA = re.compile(
     r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|devices?|ranks?|strides?|names?|keys?|world_size)"
-    r"|(?:\w+_)?(?:numel|nbytes|batch_size|dtype)"
+    r"|(?:\w+_)?(?:numel|nbytes|batch_size|dtype|checker|predicate)"
 )
 
 
