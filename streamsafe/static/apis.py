@@ -257,7 +257,7 @@ FUNCTIONS: dict[str, str] = {
     "functools.partial": "partial",
     "threading.Thread": "make_thread",
     "collections.deque": "make_container",
-    "collections.defaultdict": "make_mapping",
+    "collections.defaultdict": "make_defaultdict",
     "collections.OrderedDict": "make_mapping",
     "queue.Queue": "make_queue",
     "queue.SimpleQueue": "make_queue",

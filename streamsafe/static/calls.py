@@ -117,8 +117,10 @@ class Calls(Unseen):
                             union((row.items[position], g) for row, g in rows if position < len(row.items))
                         )
                 else:
-                    call.starred = True
-                    call.args.append(self.any_element(value, st) if isinstance(value, Container) else value)
+                    known = self.known_items(value, st)
+                    call.starred = known is None
+                    one = self.any_element(value, st) if isinstance(value, Container) else value
+                    call.args.extend([one] if known is None else known)
             elif argument.star == "**":
                 call.starred = True
                 if isinstance(value, Container):

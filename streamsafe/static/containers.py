@@ -50,6 +50,8 @@ class Containers(Captures):
 
         def eval(self, node: cst.BaseExpression, st: State) -> Value: ...
 
+        def make_default(self, factory: Value, node: cst.CSTNode, st: State) -> Value: ...
+
         def own_method(self, value: Value, name: str) -> Function | None: ...
 
         def call_function(
@@ -356,7 +358,12 @@ class Containers(Captures):
                     continue
                 found.append((inner if isinstance(inner, (Container, Opaque)) else UNKNOWN, guard))
             elif len(keys) == 1:
-                found.append((self._element(inner, keys[0], st), guard))
+                factory = st.store.get((inner.name, "@factory")) if isinstance(inner, Container) else None
+                held = self._element(inner, keys[0], st)
+                if held == UNKNOWN and factory is not None:
+                    held = self.make_default(factory, node, st)
+                    self.store_element(inner, keys[0], held, st)
+                found.append((held, guard))
             elif isinstance(inner, Opaque):
                 found.append((Tensor(inner.name, part=inner.part), guard))
             else:

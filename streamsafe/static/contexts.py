@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import sequences, walks
+from streamsafe.static import sequences, syntax, walks
 from streamsafe.static.facts import AMBIENT, Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import TensorMethods
@@ -170,8 +170,16 @@ class Contexts(TensorMethods):
             else:
                 self.extend_container(state, result, Tuple((self.eval(node.elt, state),)))
 
+        frame = self.stack[-1].frame
+        outside = {bound: st.store.get((frame, bound)) for bound in syntax.targets(node.for_in)}
         if not self._comp_for(node.for_in, st, element):
             sequences.blur(st, result)
+        for bound, value in outside.items():  # its names are its own
+            last = st.store.pop((frame, bound), None)
+            if value is not None:
+                st.store[(frame, bound)] = value
+            elif last is not None:
+                self.lose(st, last)
         return result
 
     def _comp_for(self, clause: cst.CompFor, st: State, element: Callable[[State], None]) -> bool:
@@ -236,6 +244,9 @@ class Contexts(TensorMethods):
             return list(iterable.items)
         if isinstance(iterable, Container):
             return sequences.items(st, iterable)
+        if isinstance(iterable, Instance) and iterable.unit.is_named_tuple:
+            names = self.fields(iterable.unit)
+            return [self.attribute(iterable, name, st, iterable.unit.node) for name in names]
         if not (isinstance(iterable, Partial) and isinstance(iterable.function, Api) and iterable.args):
             return None
         name, args, options = iterable.function.name, iterable.args, dict(iterable.kwargs)

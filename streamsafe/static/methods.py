@@ -226,6 +226,11 @@ class Methods(Contexts):
                     return self.call_function(
                         Function(forward), [context, *call.args], call.kwargs, st, call.node
                     )
+            if name == "_make" and call.args and receiver.unit.is_named_tuple:
+                known = self.known_items(call.args[0], st)
+                made = Call(call.node, call.site, known or [self.any_element(call.args[0], st)])
+                made.starred = known is None
+                return self.call_value(receiver, made, st)
             attribute = self.class_attribute(receiver.unit, name, st)
             return self.call_value(attribute, call, st)
         held = st.store.get((receiver.name, name))
@@ -371,7 +376,11 @@ class Methods(Contexts):
             return Opaque(receiver.name.child("keys()"))
         if name in ("get", "setdefault") and call.args:
             found = self._element(receiver, call.args[0], st)
-            return found if found != UNKNOWN or len(call.args) < 2 else call.args[1]
+            if found != UNKNOWN or len(call.args) < 2:
+                return found
+            if name == "setdefault":
+                self.store_element(receiver, call.args[0], call.args[1], st)
+            return call.args[1]
         return UNKNOWN
 
     def take(self, container: Container, position: int | None, st: State) -> Value:

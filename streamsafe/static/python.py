@@ -284,6 +284,17 @@ class Builtins(Tensors):
             st.store[(name, key)] = value
         return Container(name, "dict")
 
+    def do_make_defaultdict(self, call: Call, st: State) -> Value:
+        """``defaultdict(factory)``: what is asked for and not there is made."""
+        made = self.do_make_mapping(Call(call.node, call.site, call.args[1:], call.kwargs), st)
+        if isinstance(made, Container) and call.args and call.args[0] != NONE:
+            st.store[(made.name, "@factory")] = call.args[0]
+        return made
+
+    def make_default(self, factory: Value, node: cst.CSTNode, st: State) -> Value:
+        """What a ``defaultdict`` makes for a key that is not there."""
+        return self.call_value(factory, Call(node, self.site(node)), st)
+
     def do_make_queue(self, call: Call, st: State) -> Value:
         """A queue hands what it is given to another thread."""
         name = self.fresh(call.node, st, "queue")

@@ -165,6 +165,11 @@ class ClassUnit:
     decorators: tuple[str, ...] = ()
 
     @property
+    def is_named_tuple(self) -> bool:
+        """Whether it is walked and unpacked like the tuple of its fields."""
+        return any("NamedTuple" in base for base in self.bases)
+
+    @property
     def is_dataclass(self) -> bool:
         """Whether ``__init__`` comes from its fields."""
         return any(d.rpartition(".")[2] == "dataclass" for d in self.decorators)

@@ -114,3 +114,12 @@ def fills_gap(node: cst.If) -> bool:
         if isinstance(inner, cst.Assign)
         for target in inner.targets
     )
+
+
+def targets(clause: cst.CompFor) -> frozenset[str]:
+    """The names that a comprehension binds."""
+    inner = clause.inner_for_in
+    names = (
+        names_in(clause.target) if isinstance(clause.target, (cst.Name, cst.Tuple, cst.List)) else frozenset()
+    )
+    return names | targets(inner) if inner is not None else names
