@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 
 from streamsafe.static import needles
 from streamsafe.static.functions import COMMON_METHODS
@@ -30,6 +30,8 @@ class Concerned:
     Attributes:
         functions: by qualified name, those that hold stream code and those that call them, three calls up.
         followed: those and what is worth following where something is under way.
+        beside: methods that meet on ``self`` what stream code of their class leaves there, or that call such methods.
+        quiet: nothing mentions a stream or pinned memory: calls that leave no copy under way leave nothing to meet.
         one_stream: nothing mentions a stream: all there is to meet is copies that do not wait, and clocks.
     """
 
@@ -55,10 +57,13 @@ class Concerned:
         self._beside = beside if everything & (needles.STREAM | needles.COPY) else 0
         self.one_stream = not everything & (needles.STREAM | needles.OTHER) and not self._words
         self._heirs = _heirs(file)
+        self.quiet = self.one_stream and not everything & needles.PINNED
         self.functions: set[str] = set()
         for kind, levels in LEVELS:
             self.functions |= self._with_callers(self._holding(kind), levels)
         self.followed = self.functions | self._with_callers(self._holding(needles.TOUCH), 1)
+        self._shared = {name: self._shared_attributes(node) for name, node in file.classes.items()}
+        self.beside = self._beside_stream_code()
         self._names = self._words | {
             part for q in self.followed for part in (q.rpartition(".")[2], q.partition(".")[0])
         }
@@ -71,6 +76,52 @@ class Concerned:
     def speaks(self, names: Set[str]) -> bool:
         """Whether identifiers mention streams, or functions of the file that have to do with them."""
         return not self._names.isdisjoint(names) or any(map(WORD.search, names))
+
+    def shared_by(self, name: str) -> set[str]:
+        """Attributes that stream code of a class assigns, waits for, fills or hands on.
+
+        Where no stream is mentioned all there is to share is what is copied without waiting, and clocks: attributes
+        that are assigned, and those that stand beside a copy or a clock.
+        """
+        return self._shared.get(name, set())
+
+    def _shared_attributes(self, node: ast.ClassDef) -> set[str]:
+        found: set[str] = set()
+        prefix = f"{node.name}."
+        methods = set()
+        for qualname, definitions in self.file.definitions.items():
+            owner, _, name = qualname.rpartition(".")
+            if f"{owner}." != prefix:
+                continue
+            methods.add(name)
+            if qualname not in self.functions:
+                continue
+            for definition in definitions:
+                pieces: Iterable[ast.AST] = [definition.node]
+                if self.one_stream:
+                    pieces = _moving(definition.node)
+                for piece in pieces:
+                    found |= {inner.attr for inner in ast.walk(piece) if _is_own(inner)}  # type: ignore[attr-defined]
+        return found - methods
+
+    def _beside_stream_code(self) -> set[str]:
+        everything = set().union(*self._shared.values())
+        if not everything:
+            return set()
+        methods = {
+            q: frozenset().union(*(d.calls for d in ds))
+            for q, ds in self.file.definitions.items()
+            if q.partition(".")[0] in self.file.classes
+        }
+        found = {q for q, names in methods.items() if not names.isdisjoint(everything) and "self" in names}
+        added = found
+        while added:
+            names_added = {q.rpartition(".")[2] for q in added}
+            added = {
+                q for q, names in methods.items() if q not in found and not names.isdisjoint(names_added)
+            }
+            found |= added
+        return found
 
     def _matches(self, found: int, names: Iterable[str], kind: int) -> bool:
         if kind & needles.STREAM:
@@ -154,6 +205,21 @@ def _heirs(file: SourceFile) -> dict[str, set[str]]:
 
 def _names(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _is_own(node: ast.AST) -> bool:
+    """Whether an expression is an attribute of ``self``."""
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _moving(function: ast.AST) -> Iterator[ast.AST]:
+    """The pieces of a function that copy without waiting, take pinned memory or read a clock, and what it assigns."""
+    for node in ast.walk(function):
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
+            yield node
+        elif isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.withitem)):
+            if needles.of_tree(node) & (needles.COPY | needles.CLOCK | needles.PINNED):
+                yield node
 
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -17,7 +17,7 @@ from streamsafe.static.facts import AMBIENT, COPIES
 from streamsafe.static.methods import (
     Methods,
 )
-from streamsafe.static.source import ClassUnit, FunctionUnit, Slice
+from streamsafe.static.source import ClassUnit, FunctionUnit, MethodSlice, Slice
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import _TENSOR_METHODS, HOOK_REGISTRATIONS
 from streamsafe.static.tensors import Call
@@ -140,13 +140,19 @@ class Functions(Methods):
         return found
 
     def function_unit(
-        self, node: cst.FunctionDef, slice_: Slice, qualname: str, owner: ClassUnit | None = None
+        self,
+        node: cst.FunctionDef,
+        slice_: Slice,
+        qualname: str,
+        owner: ClassUnit | None = None,
+        apart: MethodSlice | None = None,
     ) -> FunctionUnit:
         """What is needed of a function to call it."""
         definitions = self.file.definitions.get(qualname, [])
         generator = any(d.generator for d in definitions) if definitions else _yields(node)
+        decorators = tuple(map(_dotted, node.decorators))
         return FunctionUnit(
-            node.name.value, qualname, node, slice_, owner, generator, tuple(map(_dotted, node.decorators))
+            node.name.value, qualname, node, apart or slice_, owner, generator, decorators, apart
         )
 
     def class_unit(self, node: cst.ClassDef, slice_: Slice, qualname: str) -> ClassUnit:
@@ -155,13 +161,17 @@ class Functions(Methods):
         unit = ClassUnit(
             node.name.value, node, slice_, bases, decorators=tuple(map(_dotted, node.decorators))
         )
+        own = {name: iter(slices) for name, slices in slice_.methods.items()}
         for statement in node.body.body:
             for inner in _statements(statement):
                 if isinstance(inner, cst.FunctionDef):
-                    method = self.function_unit(inner, slice_, f"{qualname}.{inner.name.value}", unit)
-                    if inner.name.value in unit.methods and any("setter" in d for d in method.decorators):
+                    name = inner.name.value
+                    hollow = inner is statement and isinstance(inner.body, cst.IndentedBlock)
+                    apart = next(own[name]) if hollow and name in own else None
+                    method = self.function_unit(inner, slice_, f"{qualname}.{name}", unit, apart)
+                    if name in unit.methods and any("setter" in d for d in method.decorators):
                         continue
-                    unit.methods[inner.name.value] = method
+                    unit.methods[name] = method
                 elif isinstance(inner, cst.Assign) and isinstance(inner.targets[0].target, cst.Name):
                     unit.attributes[inner.targets[0].target.value] = inner.value
                 elif isinstance(inner, cst.AnnAssign) and isinstance(inner.target, cst.Name):
@@ -316,12 +326,8 @@ class Functions(Methods):
         return found
 
     def is_concerned(self, unit: FunctionUnit) -> bool:
-        """Whether a function holds stream code, calls some, or changes an object whose other methods do."""
-        if unit.qualname in self.concerned or unit.qualname not in self.file.definitions:
-            return True
-        return unit.owner is not None and any(
-            f"{unit.owner.name}.{m}" in self.concerned for m in unit.owner.methods
-        )
+        """Whether a function holds stream code, calls some, or meets what other methods' stream code leaves."""
+        return unit.qualname in self.concerned or unit.qualname not in self.file.definitions
 
     def makes(self, unit: FunctionUnit) -> bool:
         """Whether a plain function is a short one that a library is called in: what it returns matters."""

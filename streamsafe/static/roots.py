@@ -54,7 +54,7 @@ class Roots:
         self.concern = concerned
         self.concerned = concerned.functions
         interpreter.is_stream_code = concerned.speaks
-        interpreter.concerned = concerned.followed
+        interpreter.concerned = concerned.followed | concerned.beside
         interpreter.one_stream = concerned.one_stream
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
@@ -407,7 +407,9 @@ class Roots:
             if merged is None or merged.same(start):
                 break
             alone = not merged.order.made or len(interpreter.carriers.known()) == carriers
-            if alone and interpreter.is_quiet(merged) and not self._news(self_name, start, merged):
+            if interpreter.is_quiet(merged) and (
+                self.concern.quiet or (alone and not self._news(self_name, start, merged))
+            ):
                 break  # no call leaves anything that another one could meet
             start = merged
         else:
@@ -489,7 +491,7 @@ class Roots:
         methods = [
             m for m in self._all_methods(unit) if m.name not in ("__init__", "__new__", "__del__", "__repr__")
         ]
-        shared = self._shared_attributes(unit)
+        shared = self.concern.shared_by(unit.name)
         concerned = [m for m in methods if m.qualname in self.concerned or self._touches(m, shared)]
         own: set[str] = set()
         for qualname, definitions in self.file.definitions.items():
@@ -515,22 +517,6 @@ class Roots:
             method.name in ("forward", "__call__", "__iter__", "__next__", "backward")
             and not method.is_property
         )
-
-    def _shared_attributes(self, unit: ClassUnit) -> set[str]:
-        """Attributes that stream code of a class assigns, waits for, fills or hands on."""
-        found: set[str] = set()
-        for method in unit.methods.values():
-            if method.qualname not in self.concerned:
-                continue
-            for definition in self.file.definitions.get(method.qualname, ()):
-                for node in ast.walk(definition.node):
-                    if (
-                        isinstance(node, ast.Attribute)
-                        and isinstance(node.value, ast.Name)
-                        and node.value.id == "self"
-                    ):
-                        found.add(node.attr)
-        return found - set(unit.methods)
 
     def _touches(self, method: FunctionUnit, shared: set[str]) -> bool:
         """Other public methods matter too: they read, write or rebind what stream code leaves on ``self``."""

@@ -54,9 +54,36 @@ class Slice:
     last: int
 
     @cached_property
+    def methods(self) -> dict[str, list[MethodSlice]]:
+        """Of a class: its methods that are parsed on demand, by name, in their order."""
+        found: dict[str, list[MethodSlice]] = defaultdict(list)
+        statement = self.file.starting_at.get(self.first)
+        for child in statement.body if isinstance(statement, ast.ClassDef) else ():
+            if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            body = child.body[0]
+            begin = _begin(body)
+            line = self.file.lines[begin - 1]
+            if begin > child.lineno and not line[: body.col_offset].strip():
+                found[child.name].append(
+                    MethodSlice(self.file, _begin(child), child.end_lineno or child.lineno, begin)
+                )
+        return found
+
+    @cached_property
     def text(self) -> str:
-        """Its source."""
-        return "".join(self.file.lines[self.first - 1 : self.last])
+        """Its source; of methods that are parsed on demand only the head, in the same lines."""
+        lines = self.file.lines[self.first - 1 : self.last]
+        for method in (m for methods in self.methods.values() for m in methods):
+            start, end = method.body - self.first, method.last - self.first
+            indentation = lines[start][: len(lines[start]) - len(lines[start].lstrip())]
+            lines[start : end + 1] = [f"{indentation}...\n", *["\n"] * (end - start)]
+        return "".join(lines)
+
+    @property
+    def base(self) -> int:
+        """How many lines of the file stand before its text."""
+        return self.first - 1
 
     @cached_property
     def module(self) -> cst.Module:
@@ -66,7 +93,7 @@ class Slice:
         try:
             return libcst.parse_module(self.text, self.file.parser_config)
         except libcst.ParserSyntaxError as error:
-            row = self.first - 1 + error.raw_line
+            row = self.base + error.raw_line
             raise SourceError(error.message, row, error.raw_column + 1) from error
         except RecursionError as error:
             raise SourceError("nested too deeply to be analysed", self.first) from error
@@ -86,26 +113,58 @@ class Slice:
         from streamsafe.order.hazard import Span
 
         row, column, end_row, end_column = self._positions.get(node, (1, 0, 1, 1))
-        base = self.first - 1
+        base = self.base
         return Span(self.file.filename, row + base, column + 1, end_row + base, end_column + 1)
 
     def rows(self, node: cst.CSTNode) -> tuple[int, int]:
         """First and last line of a node in the file."""
         row, _, end_row, _ = self._positions.get(node, (1, 0, 1, 1))
-        return row + self.first - 1, end_row + self.first - 1
+        return row + self.base, end_row + self.base
+
+
+@dataclass(eq=False)
+class MethodSlice(Slice):
+    """A method of a top-level class, parsed when it is interpreted."""
+
+    body: int  # the line in which its body begins
+
+    @cached_property
+    def text(self) -> str:
+        """Its source, in a class of its own: it keeps its indentation."""
+        return "class _:\n" + "".join(self.file.lines[self.first - 1 : self.last])
+
+    @property
+    def base(self) -> int:
+        """How many lines of the file stand before its text."""
+        return self.first - 2
+
+    @cached_property
+    def function(self) -> cst.FunctionDef:
+        """Its definition."""
+        return self.module.body[0].body.body[0]  # type: ignore[return-value,union-attr]
 
 
 @dataclass(eq=False)
 class FunctionUnit:
-    """A function as the interpreter calls it."""
+    """A function as the interpreter calls it.
+
+    Attributes:
+        head: its definition, without its body if that stands ``apart``, in a slice of its own.
+    """
 
     name: str
     qualname: str
-    node: cst.FunctionDef | cst.Lambda
+    head: cst.FunctionDef | cst.Lambda
     slice: Slice
     owner: ClassUnit | None = None
     generator: bool = False
     decorators: tuple[str, ...] = ()
+    apart: MethodSlice | None = None
+
+    @property
+    def node(self) -> cst.FunctionDef | cst.Lambda:
+        """Its definition."""
+        return self.apart.function if self.apart else self.head
 
     @property
     def is_contextmanager(self) -> bool:
@@ -134,7 +193,7 @@ class FunctionUnit:
 
     def takes(self, positional: int, keywords: Collection[str]) -> bool:
         """Whether a call of so many arguments and these keywords fits; the receiver is not counted."""
-        parameters = self.node.params
+        parameters = self.head.params
         named = [*parameters.posonly_params, *parameters.params]
         if self.owner is not None and not self.is_static:
             named = named[1:]
@@ -224,6 +283,11 @@ class SourceFile:
         return libcst.PartialParserConfig()
 
     @cached_property
+    def starting_at(self) -> dict[int, ast.stmt]:
+        """Top-level statements by the line in which they begin."""
+        return {_begin(statement): statement for statement in self.statements}
+
+    @cached_property
     def library(self) -> str:
         """The one library that it uses: ``cupy``, or ``torch`` where that is not all there is."""
         tops = {name.partition(".")[0] for name in self.imports.values()}
@@ -233,7 +297,7 @@ class SourceFile:
         """The slice of a top-level statement."""
         found = self._slices.get(statement)
         if found is None:
-            first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
+            first = _begin(statement)
             found = self._slices[statement] = Slice(self, first, statement.end_lineno or statement.lineno)
         return found
 
@@ -320,6 +384,12 @@ def _parse(text: str) -> ast.Module:
         raise SourceError("nested too deeply to be analysed") from error
     except ValueError as error:  # a null byte
         raise SourceError(str(error)) from error
+
+
+def _begin(statement: ast.stmt) -> int:
+    """The line in which a statement begins, with its decorators."""
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(d.lineno for d in decorators)])
 
 
 def _flat(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
