@@ -50,6 +50,22 @@ _NO_CUDA_EVENT = frozenset({"threading", "asyncio", "multiprocessing", "mp", "tr
 _POSITIONAL = frozenset({"to", "cuda", "copy_"})
 
 
+KINDS = frozenset(
+    {
+        ast.Name,
+        ast.Attribute,
+        ast.keyword,
+        ast.Call,
+        ast.arg,
+        ast.Dict,
+        ast.FunctionDef,
+        ast.AsyncFunctionDef,
+        ast.ClassDef,
+    }
+)
+"""The kinds of nodes that may say something."""
+
+
 @cache
 def of_word(word: str) -> int:
     """What an identifier says by itself."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import io
-import re
 import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from streamsafe.order.hazard import Span
 
 AstFunction = ast.FunctionDef | ast.AsyncFunctionDef
-_IMPORT = re.compile(r"\b(?:import|from)\s")
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
@@ -329,10 +327,6 @@ class SourceFile:
                 self.bindings[name].append(top)
         for top in self.statements:
             name = getattr(top, "name", "")
-            if isinstance(top, _SCOPES) and _IMPORT.search(self.segment(top)):
-                for node in ast.walk(top):
-                    if isinstance(node, (ast.Import, ast.ImportFrom)):
-                        self._import(node)
             self._define(top, "", name)
 
     def _import(self, statement: ast.Import | ast.ImportFrom) -> None:
@@ -353,7 +347,9 @@ class SourceFile:
         for inner in _flat([node]):
             if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 qualname = f"{prefix}{inner.name}"
-                calls, found, generator = _calls(inner)
+                calls, found, generator, imports = _calls(inner)
+                for statement in sorted(imports, key=lambda i: i.lineno):
+                    self._import(statement)
                 self.definitions[qualname].append(Definition(qualname, inner, calls, found, generator, top))
                 for child in inner.body:
                     self._define_inside(child, f"{qualname}.", top)
@@ -361,16 +357,15 @@ class SourceFile:
                 for child in inner.body:
                     self._define_inside(child, f"{prefix}{inner.name}.", top)
 
-    def _define_inside(self, node: ast.stmt, prefix: str, top: str) -> None:
+    def _define_inside(self, node: ast.AST, prefix: str, top: str) -> None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             self._define(node, prefix, top)
             return
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.stmt):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            self._import(node)
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            for child in getattr(node, block, ()):
                 self._define_inside(child, prefix, top)
-            elif isinstance(child, (ast.ExceptHandler, ast.match_case)):
-                for inner in child.body:
-                    self._define_inside(inner, prefix, top)
 
 
 def _parse(text: str) -> ast.Module:
@@ -403,21 +398,57 @@ def _flat(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _flat(handler.body)
 
 
-def _calls(function: AstFunction) -> tuple[frozenset[str], int, bool]:
-    """The last names of what a function calls or mentions as a callable, its needles, and whether it yields."""
+def _open(node: object, stack: list[object]) -> None:
+    """Put what a node holds on a stack: nodes, and a few strings and Nones, which hold nothing."""
+    kind = type(node)
+    fields = _FIELDS.get(kind)
+    if fields is None:
+        fields = _FIELDS[kind] = tuple(f for f in getattr(node, "_fields", ()) if f not in _LEAVES)
+    for name in fields:
+        value = getattr(node, name, None)
+        if type(value) is list:
+            stack += value
+        elif value is not None:
+            stack.append(value)
+
+
+_FIELDS: dict[type, tuple[str, ...]] = {ast.Constant: (), ast.Name: ()}
+_LEAVES = frozenset(
+    {"ctx", "op", "ops", "id", "attr", "arg", "name", "names", "kind", "type_comment", "conversion"}
+)
+
+
+def _calls(function: AstFunction) -> tuple[frozenset[str], int, bool, list[ast.Import | ast.ImportFrom]]:
+    """The last names of what a function calls or mentions, its needles, whether it yields, and what it imports."""
     names: set[str] = set()
     found = 0
     generator = False
-    stack: list[tuple[ast.AST, bool]] = [(node, True) for node in ast.iter_child_nodes(function)]
-    while stack:
-        node, own = stack.pop()
-        found |= needles.of_node(node)
-        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+    imports: list[ast.Import | ast.ImportFrom] = []
+    own = True
+    stack: list[object] = []
+    inner: list[object] = []  # scopes inside, whose yields are their own
+    _open(function, stack)
+    while stack or inner:
+        if not stack:
+            own = False
+            _open(inner.pop(), stack)
+            continue
+        node = stack.pop()
+        kind = type(node)
+        if kind in needles.KINDS:
+            found |= needles.of_node(node)  # type: ignore[arg-type]
+            if kind is ast.Name:
+                names.add(node.id)  # type: ignore[attr-defined]
+                continue
+            if kind is ast.Attribute:
+                names.add(node.attr)  # type: ignore[attr-defined]
+        elif kind is ast.Yield or kind is ast.YieldFrom:
             generator = generator or own
-        elif isinstance(node, ast.Name):
-            names.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            names.add(node.attr)
-        inner = own and not isinstance(node, _SCOPES)
-        stack.extend((child, inner) for child in ast.iter_child_nodes(node))
-    return frozenset(names), found, generator
+        elif kind is ast.Import or kind is ast.ImportFrom:
+            imports.append(node)  # type: ignore[arg-type]
+            continue
+        if kind in _SCOPES and own:
+            inner.append(node)
+        else:
+            _open(node, stack)
+    return frozenset(names), found, generator, imports
