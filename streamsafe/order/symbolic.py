@@ -29,6 +29,10 @@ class Guard(NamedTuple):
 
     def __and__(self, other: Guard) -> Guard:
         """Both hold; meaningful only when they do not contradict each other."""
+        if other is ALWAYS:
+            return self
+        if self is ALWAYS:
+            return other
         return Guard(self.true | other.true, self.false | other.false)
 
     def contradicts(self, other: Guard) -> bool:

@@ -13,6 +13,7 @@ from streamsafe.static.helps import Help
 from streamsafe.static.interpreter import Interpreter
 from streamsafe.static.roots import Roots
 from streamsafe.static.source import SourceError, SourceFile
+from streamsafe.static.values import Name
 
 if TYPE_CHECKING:
     from streamsafe.config import Models
@@ -51,14 +52,15 @@ def analyze(
     sys.setrecursionlimit(max(limit, _RECURSION))
     try:
         file = SourceFile(source, filename)
-        interpreter = Interpreter(file, models)
-        if explain is not None:
-            interpreter.explained = []
-        Roots(interpreter, models or ()).run()
-        analysis = Analysis(_conflicts(interpreter))
-        if explain is not None:
-            analysis.explanation = _explanation(interpreter, explain)
-        return analysis
+        with Name.kept():
+            interpreter = Interpreter(file, models)
+            if explain is not None:
+                interpreter.explained = []
+            Roots(interpreter, models or ()).run()
+            analysis = Analysis(_conflicts(interpreter))
+            if explain is not None:
+                analysis.explanation = _explanation(interpreter, explain)
+            return analysis
     finally:
         sys.setrecursionlimit(limit)
 

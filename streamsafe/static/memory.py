@@ -89,29 +89,45 @@ class Memory:
 
     # -- memory --------------------------------------------------------------------------------------------------
 
-    def tensors(self, st: State, value: Value, depth: int = 0) -> Iterator[tuple[Object, Guard]]:
+    def tensors(self, st: State, value: Value) -> list[tuple[Object, Guard]]:
         """The tensors a value stands for or holds, each with the guard it needs."""
-        for inner, guard in alternatives(value, st.path):
-            if isinstance(inner, Opaque) and self.is_plain(inner.name):
-                continue
-            replaced = self.replaced(st, inner) if depth < 4 and isinstance(inner, Tensor) else None
-            if replaced is not None:
-                yield from ((t, guard & g) for t, g in self.tensors(st, replaced, depth + 1))
-                continue
-            if isinstance(inner, (Tensor, Opaque)):
-                yield inner, guard
-                if isinstance(inner, Opaque) and depth == 0:
-                    rounds = parts.rounds(inner.part)
-                    yield from ((walks.met(t, rounds), guard) for t in self._held(st, inner))  # type: ignore[misc]
-            elif isinstance(inner, Tuple) and depth < 4:
-                for item in inner.items:
-                    yield from ((t, guard & g) for t, g in self.tensors(st, item, depth + 1))
-            elif isinstance(inner, (Container, Instance)) and depth < 3:
-                rounds = parts.rounds(inner.part)
-                for key, held in list(st.store.of(inner.name).items()):
-                    if not (isinstance(key, str) and key.startswith("@")):
-                        held = walks.met(held, rounds)
-                        yield from ((t, guard & g) for t, g in self.tensors(st, held, depth + 1))
+        found: list[tuple[Object, Guard]] = []
+        self._collect(st, value, ALWAYS, 0, found)
+        return found
+
+    def _collect(
+        self, st: State, value: Value, under: Guard, depth: int, found: list[tuple[Object, Guard]]
+    ) -> None:
+        kind = type(value)
+        if kind is Const:
+            return
+        if kind is Union:
+            path = st.path
+            for inner, guard in value.alternatives:  # type: ignore[attr-defined]
+                if not path.contradicts(guard):
+                    self._collect(st, inner, under & guard, depth, found)
+        elif kind is Tensor:
+            replaced = self.replaced(st, value) if depth < 4 else None
+            if replaced is not None:  # its memory was replaced
+                self._collect(st, replaced, under, depth + 1, found)
+            else:
+                found.append((value, under))  # type: ignore[arg-type]
+        elif kind is Opaque:
+            if not self.is_plain(value.name):  # type: ignore[attr-defined]
+                found.append((value, under))  # type: ignore[arg-type]
+                if depth == 0:
+                    rounds = parts.rounds(value.part)  # type: ignore[attr-defined]
+                    for held in self._held(st, value):  # type: ignore[arg-type]
+                        found.append((walks.met(held, rounds), under))  # type: ignore[arg-type]
+        elif kind is Tuple:
+            if depth < 4:
+                for item in value.items:  # type: ignore[attr-defined]
+                    self._collect(st, item, under, depth + 1, found)
+        elif (kind is Container or kind is Instance) and depth < 3:
+            rounds = parts.rounds(value.part)  # type: ignore[attr-defined]
+            for key, inner in st.store.of(value.name).items():  # type: ignore[attr-defined]
+                if type(key) is not str or key[:1] != "@":
+                    self._collect(st, walks.met(inner, rounds), under, depth + 1, found)
 
     @staticmethod
     def replaced(st: State, value: Value) -> Value | None:

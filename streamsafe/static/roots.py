@@ -69,7 +69,7 @@ class Roots:
                 self._function(name)
         classes = [n for n in self.file.classes if any(q.startswith(f"{n}.") for q in self.concerned)]
         # the share of a large file goes first to where most stream code is
-        classes.sort(key=lambda n: -self._weight(self.file.classes[n]))
+        classes.sort(key=lambda n: -self._weight(n))
         for name in classes:
             self._class(name, nobody=False)
         for name in classes:
@@ -81,10 +81,14 @@ class Roots:
                     self._function(name)
         self._hooks()
 
-    @staticmethod
-    def _weight(node: ast.ClassDef) -> int:
+    def _weight(self, name: str) -> int:
         """How much stream code a class holds."""
-        return sum(1 for n in ast.walk(node) if needles.of_node(n) & needles.STREAM)
+        prefix = f"{name}."
+        return sum(
+            1
+            for qualname, definitions in self.file.definitions.items()
+            if qualname.startswith(prefix) and any(d.needles & needles.STREAM for d in definitions)
+        )
 
     def _called(self) -> set[str]:
         """Top-level functions that a concerned function of the file, or the module, calls by name."""

@@ -12,6 +12,7 @@ import io
 import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -89,7 +90,8 @@ class Slice:
         import libcst
 
         try:
-            return libcst.parse_module(self.text, self.file.parser_config)
+            with _unchecked():
+                return libcst.parse_module(self.text, self.file.parser_config)
         except libcst.ParserSyntaxError as error:
             row = self.base + error.raw_line
             raise SourceError(error.message, row, error.raw_column + 1) from error
@@ -366,6 +368,19 @@ class SourceFile:
         for block in ("body", "orelse", "finalbody", "handlers", "cases"):
             for child in getattr(node, block, ()):
                 self._define_inside(child, prefix, top)
+
+
+@contextmanager
+def _unchecked() -> Iterator[None]:
+    """Nodes are not checked as they are made: the parser makes valid ones, and checking takes half as long again."""
+    from libcst import CSTNode as base
+
+    check = base.__post_init__
+    base.__post_init__ = lambda self: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        base.__post_init__ = check  # type: ignore[method-assign]
 
 
 def _parse(text: str) -> ast.Module:

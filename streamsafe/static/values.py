@@ -8,9 +8,9 @@ not seen made are named by their parent: ``x.grad`` and ``x.grad`` are one objec
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
-from weakref import WeakValueDictionary
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 
@@ -36,9 +36,9 @@ class Name:
         age: 0 for the newest object of the site, 1 for the one of the round before, 2 for all older ones.
     """
 
-    __slots__ = ("__weakref__", "_base", "_family", "age", "parent", "path", "site")
+    __slots__ = ("_base", "_family", "age", "parent", "path", "site")
 
-    _known: ClassVar[WeakValueDictionary[tuple[Hashable, ...], Name]] = WeakValueDictionary()
+    _known: ClassVar[dict[tuple[Hashable, ...], Name]] = {}
 
     site: Hashable
     path: tuple[Hashable, ...]
@@ -59,6 +59,17 @@ class Name:
             self._base = self._family = None
             cls._known[key] = self
         return self
+
+    @classmethod
+    @contextmanager
+    def kept(cls) -> Iterator[None]:
+        """While a file is analysed its names are kept; afterwards only those are that were there before."""
+        before = len(cls._known)
+        try:
+            yield
+        finally:
+            for key in list(cls._known)[before:]:
+                del cls._known[key]
 
     def __repr__(self) -> str:
         return f"Name({self.site!r}, {self.path!r}, {self.parent!r}, {self.age})"
