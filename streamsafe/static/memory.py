@@ -117,8 +117,8 @@ class Memory:
                 found.append((value, under))  # type: ignore[arg-type]
                 if depth == 0:
                     rounds = parts.rounds(value.part)  # type: ignore[attr-defined]
-                    for held in self._held(st, value):  # type: ignore[arg-type]
-                        found.append((walks.met(held, rounds), under))  # type: ignore[arg-type]
+                    reached = self._held(st, value)  # type: ignore[arg-type]
+                    found.extend((walks.met(held, rounds), under) for held in reached)  # type: ignore[misc]
         elif kind is Tuple:
             if depth < 4:
                 for item in value.items:  # type: ignore[attr-defined]
