@@ -86,6 +86,7 @@ class Calls(Unseen):
         self.total_steps = 0
         self.unrolling = 1
         self.host_waits = False  # a thread has waited for another one
+        self.waiting: set[FunctionUnit] = set()  # what threads run that wait for what others do
         self.followed = 0
         self.concerned: set[str] = set(file.definitions)  # by qualified name
         self.new_parameters = False  # each call of a method is taken to be given other objects

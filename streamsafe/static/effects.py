@@ -87,6 +87,7 @@ class Effects(Memory):
         self.tensorish: set[Name] = set()  # objects of unknown kind that are used as tensors somewhere
         self.late: dict[Name, set[str]] = {}  # attributes that are not there until some method assigns them
         self.explained: list[tuple[Site, str]] | None = None
+        self.beside = False  # the entry is a thread's that waits for what others hand over
         self.one_stream = False  # the file mentions no other stream than the current one
 
     # -- what the interpreter supplies ---------------------------------------------------------------------------
@@ -434,6 +435,8 @@ class Effects(Memory):
             extra = Assumed.NOTHING
             if detail.entry != self.entry:
                 extra |= Assumed.METHODS
+                if self.beside and timeline != HOST:
+                    extra |= Assumed.POSSIBLE  # what has been handed over by then is not known
             if self.may_be_one(made.timeline, timeline):
                 extra |= Assumed.POSSIBLE
             if UNNUMBERED in tags | detail.tags and self.are_defaults(made.timeline, timeline):

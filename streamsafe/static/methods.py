@@ -63,6 +63,7 @@ class Methods(Contexts):
     if TYPE_CHECKING:  # further down the chain
         entered: set[FunctionUnit]
         host_waits: bool
+        waiting: set[FunctionUnit]
 
         def call_api(self, name: str, call: Call, st: State) -> Value: ...
 
@@ -173,6 +174,8 @@ class Methods(Contexts):
             return PLAIN
         if isinstance(receiver, Function):
             return self.unmodelled(receiver, call, st)
+        if name in HOOK_REGISTRATIONS:  # of a node of the graph, say
+            return self.register_hooks(name, call, st)
         if type(receiver) is Value and name in ("wait", "synchronize"):
             self.host_learns_everything(st, call.site)  # of an object that is not known
             return UNKNOWN
@@ -595,6 +598,7 @@ class Methods(Contexts):
                 self.hand_to_host(st, items, call.site, "start()")
             if target is not None:
                 if self.would_wait(target, items, call, st):
+                    self.waiting.update(v.unit for v in iterate(target) if isinstance(v, Function))
                     st.store[(receiver.name, "@waiting")] = PLAIN
                     return NONE
                 waits = self.waits

@@ -401,6 +401,8 @@ class Roots:
         carriers = len(interpreter.carriers.known())
         for round_ in range(PROTOCOL_ROUNDS + bool(late)):
             # as with a loop, what the first calls start from is not mixed with what calls leave
+            # a thread that waits for work goes on between the calls that bring it some
+            methods += [m for m in unit.methods.values() if m in interpreter.waiting and m not in methods]
             merged: State | None = start.copy() if round_ or not methods else None
             for method in methods:
                 self.kept = [start] if merged is None else [start, merged]
@@ -461,11 +463,12 @@ class Roots:
             st.order.learn(HOOK, AMBIENT)
         before = st.order.copy()
         args: list[Value] = []
+        interpreter.beside = method in interpreter.waiting
         try:
             self._run(function, args, st, entry)
         finally:
             interpreter.rounds = []
-            interpreter.new_parameters = False
+            interpreter.new_parameters = interpreter.beside = False
         if st.dead:
             return None
         if method.name not in ("__enter__",):
