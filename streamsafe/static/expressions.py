@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import apis, walks
+from streamsafe.static import apis, sequences, walks
 from streamsafe.static.conditions import Conditions, Outcomes
 from streamsafe.static.facts import HOOK, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
@@ -269,6 +269,8 @@ class Expressions(Conditions):
             return self.mask(st, result) if masks else result
         if all(isinstance(v, Const) for v in operands):
             return PLAIN
+        if isinstance(left, Container) and isinstance(getattr(node, "operator", None), cst.Multiply):
+            return self.repeated(left, right, node, st)
         if any(isinstance(v, (Container, Tuple)) for v in operands):
             return left
         unknown = [v for v in operands if isinstance(v, Opaque) and not self.is_plain(v.name)]
@@ -279,6 +281,21 @@ class Expressions(Conditions):
         if unknown:
             return self.unsure_operation(st, [left, right], self.site(node), "arithmetic")
         return PLAIN if any(isinstance(v, Opaque) for v in operands) else UNKNOWN
+
+    def repeated(self, values: Container, times: Value, node: cst.CSTNode, st: State) -> Value:
+        """``[x] * n``: a list of the same elements, so many times."""
+        known = sequences.items(st, values)
+        if known is None:
+            return values
+        made = Container(self.fresh(node, st, "repeated"), values.kind)
+        self.closed.add(made.name)
+        count = times.value if isinstance(times, Const) and type(times.value) is int else None
+        if count is not None and len(known) * count <= sequences.LIMIT:
+            sequences.put(st, made, known * count)
+        else:
+            sequences.put(st, made, known)
+            sequences.blur(st, made)
+        return made
 
     def counts(self, value: Value) -> bool:
         """Whether a value is a number or a set rather than a tensor: an index, or by its name a count."""
