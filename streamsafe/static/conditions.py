@@ -66,7 +66,7 @@ class Conditions(Attributes):
     def contains(container: Container, key: Value, st: State) -> bool | None:
         """Whether a dict has a key; None where that is not known."""
         known, index = sequences.keys(st, container), walks.key_of(key)
-        if known is None or index is None:
+        if known is None or walks.is_unsure(index):
             return None
         if index in known:
             return True

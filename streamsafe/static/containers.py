@@ -150,7 +150,8 @@ class Containers(Captures):
         return [
             value
             for key, value in table.items()
-            if not (isinstance(key, str) and key.startswith("@")) and not walks.apart(key, index)
+            if not (isinstance(key, str) and key.startswith("@"))
+            and (key == "*" or not walks.apart(key, index))
         ]
 
     def any_element(self, value: Value, st: State) -> Value:
@@ -262,7 +263,7 @@ class Containers(Captures):
             found = self.held(base, st, index)
             if not found:
                 return UNKNOWN
-            name = walks.bare(index) if index is not None else ANY
+            name = ANY if walks.is_unsure(index) else walks.bare(index)
             return walks.met(self.element_view(base, name, union((v, ALWAYS) for v in found), st), rounds)
         if isinstance(base, Opaque):
             index = _index(key)
@@ -279,11 +280,16 @@ class Containers(Captures):
             if isinstance(inner, Container):
                 known = sequences.keys(st, inner)
                 if known is not None:
-                    certain = index is not None and base is inner
+                    certain = not walks.is_unsure(index) and base is inner
                     sequences.set_keys(st, inner, known | {index} if certain else None)
-                if index is not None:
+                if index is not None and not walks.is_unsure(index):
                     self.lose(st, st.store.get((inner.name, index), NONE))
                     st.store[(inner.name, index)] = value
+                elif index is not None:
+                    old = st.store.get((inner.name, index))
+                    st.store[(inner.name, index)] = union(
+                        [(v, ALWAYS) for v in (old, value) if v is not None]
+                    )
                 else:
                     sequences.blur(st, inner)
                     self.extend_container(st, inner, Tuple((value,)))
@@ -418,7 +424,7 @@ class Containers(Captures):
 def _index(key: Value) -> Hashable:
     """What an element of an object of unknown kind is called by its index."""
     index = walks.key_of(key)
-    return ANY if index is None else f"[{index!r}]" if isinstance(index, str) else index
+    return ANY if walks.is_unsure(index) else f"[{index!r}]" if isinstance(index, str) else index
 
 
 def _sliced(base: Value, key: Partial, st: State) -> Tuple | None:

@@ -34,6 +34,7 @@ from streamsafe.static.values import (
     Opaque,
     Stream,
     Tensor,
+    Text,
     Tuple,
     Value,
     iterate,
@@ -229,10 +230,16 @@ class Expressions(Conditions):
         return _constant(node)
 
     def _formatted(self, node: cst.FormattedString, st: State) -> Value:
+        parts: list[Value] = []
         for part in node.parts:
             if isinstance(part, cst.FormattedStringExpression):
-                self.read_on_host(st, self.eval(part.expression, st), self.site(part), "formatting")
-        return PLAIN
+                value = self.eval(part.expression, st)
+                self.read_on_host(st, value, self.site(part), "formatting")
+                parts.append(_shown(value, part))
+            elif isinstance(part, cst.FormattedStringText):
+                parts.append(Const(part.value))
+        known = [p.value for p in parts if isinstance(p, Const) and isinstance(p.value, str)]
+        return Const("".join(known)) if len(known) == len(parts) else Text(tuple(parts))
 
     def _concatenated(self, node: cst.ConcatenatedString, st: State) -> Value:
         self.eval(node.left, st)
@@ -309,7 +316,7 @@ class Expressions(Conditions):
         operator = type(getattr(node, "operator", None)).__name__
         for inner, other, side in ((left, right, "left"), (right, left, "right")):
             key = walks.bare(walks.key_of(other))
-            if isinstance(inner, Opaque) and key is not None:
+            if isinstance(inner, Opaque) and not walks.is_unsure(key):
                 name = inner.name.child((operator, side, key))
                 self.plain.add(name.base())
                 return Opaque(name)
@@ -449,6 +456,15 @@ class Expressions(Conditions):
         return Function(self.lambdas.setdefault(id(node), unit), frame)
 
     lambdas: dict[int, FunctionUnit]
+
+
+def _shown(value: Value, part: cst.FormattedStringExpression) -> Value:
+    """What of a value a formatted string shows: all of it, where that is known and nothing else is asked for."""
+    if part.format_spec is not None or part.conversion is not None or part.equal is not None:
+        return PLAIN
+    if isinstance(value, Const) and isinstance(value.value, (str, int)):
+        return Const(str(value.value))
+    return value if isinstance(value, Opaque) else PLAIN
 
 
 def _computed(operator: cst.BaseBinaryOp, left: Value, right: Value) -> Const | None:

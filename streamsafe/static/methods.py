@@ -409,7 +409,7 @@ class Methods(Contexts):
     def drop_element(self, container: Container, key: Value, st: State) -> None:
         """An element leaves a dict."""
         index = walks.key_of(key)
-        if index is not None:
+        if not walks.is_unsure(index):
             st.store.pop((container.name, index), None)
 
     def step_in_capture(self, st: State, receiver: Opaque, name: str, site: Site) -> None:

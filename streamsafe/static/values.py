@@ -200,6 +200,16 @@ PLAIN = Const(...)
 
 
 @dataclass(frozen=True, slots=True)
+class Text(Value):
+    """A string made of parts of which some are not known; the parts that are literals are constants."""
+
+    parts: tuple[Value, ...]
+
+    def rename(self, renaming: Renaming) -> Value:
+        return Text(tuple(part.rename(renaming) for part in self.parts))
+
+
+@dataclass(frozen=True, slots=True)
 class Device(Value):
     """A device: ``cuda``, ``cpu`` or not known."""
 

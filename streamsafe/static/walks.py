@@ -15,12 +15,14 @@ from streamsafe.static import apis, parts
 from streamsafe.static.values import (
     EACH,
     PAST,
+    Api,
     Const,
     Name,
     Opaque,
     Picks,
     Renaming,
     Span,
+    Text,
     Tuple,
     Union,
     Value,
@@ -30,6 +32,9 @@ from streamsafe.static.values import (
 
 if TYPE_CHECKING:
     from streamsafe.static.state import State
+
+UNSURE = "?"
+"""What a key begins with of which a part is not known."""
 
 ROUND = "round"
 """What stands for one round of a loop."""
@@ -48,16 +53,26 @@ def key_of(value: Value) -> Hashable | None:
         if len(names) < len(value.alternatives):
             return None
         return ("[]", names, rounds) if rounds else ("[]", names)
-    if isinstance(value, Tuple):
-        keys = tuple(key_of(v) for v in value.items)
-        return None if None in keys else keys
+    if isinstance(value, Api):
+        return ("api", value.name)
+    if isinstance(value, (Tuple, Text)):
+        keys = tuple(key_of(v) for v in (value.items if isinstance(value, Tuple) else value.parts))
+        if isinstance(value, Text):
+            keys = ("text", *keys)
+        return (UNSURE, *keys) if any(map(is_unsure, keys)) else keys
     return None
+
+
+def is_unsure(key: Hashable | None) -> bool:
+    """Whether a part of a key is not known: it may be equal to another that looks like it, and need not be."""
+    return key is None or (type(key) is tuple and key[:1] == (UNSURE,))
 
 
 def rounds_of(key: Value) -> Picks:
     """The rounds of loops that a key is of: what each round walks, or what tells that from what others walk."""
-    if isinstance(key, Tuple):
-        return tuple(dict(pick for v in key.items for pick in rounds_of(v)).items())
+    if isinstance(key, (Tuple, Text)):
+        parts_ = key.items if isinstance(key, Tuple) else key.parts
+        return tuple(dict(pick for v in parts_ for pick in rounds_of(v)).items())
     if isinstance(key, Union):
         found = [rounds_of(v) for v, _ in key.alternatives]
         return tuple(pick for pick in found[0] if all(pick in other for other in found))
@@ -90,7 +105,12 @@ def bare(key: Hashable) -> Hashable:
 
 
 def apart(first: Hashable, second: Hashable) -> bool:
-    """Whether two keys are of different rounds of one loop."""
+    """Whether two keys are of different rounds of one loop, or differ in what is known of both."""
+    first, second = _settled(first), _settled(second)
+    if isinstance(first, str) and isinstance(second, str):
+        return first != second
+    if _is_text(first) or _is_text(second):
+        return _begin_apart(first, second)
     if type(first) is not tuple or type(second) is not tuple or len(first) != len(second):
         return False
     if first[:1] == ("[]",) == second[:1]:
@@ -99,8 +119,28 @@ def apart(first: Hashable, second: Hashable) -> bool:
     return any(map(apart, first, second))
 
 
+def _settled(key: Hashable) -> Hashable:
+    """A key without the mark that a part of it is not known."""
+    return key[1:] if type(key) is tuple and key[:1] == (UNSURE,) else key
+
+
+def _is_text(key: Hashable) -> bool:
+    return type(key) is tuple and key[:1] == ("text",)
+
+
+def _begin_apart(first: Hashable, second: Hashable) -> bool:
+    """Whether two strings, of which parts are not known, begin differently."""
+    heads = [key[1] if _is_text(key) and len(key) > 1 else key for key in (first, second)]  # type: ignore[arg-type,index]
+    if not all(isinstance(head, str) for head in heads):
+        return False
+    length = min(map(len, heads))  # type: ignore[arg-type]
+    return bool(heads[0][:length] != heads[1][:length])  # type: ignore[index]
+
+
 def under(table: Mapping[Hashable, Value], key: Hashable) -> Value | None:
     """What is held under a key: put there in the same round, or outside the loop."""
+    if is_unsure(key):
+        return None
     found = table.get(key)
     return found if found is not None or type(key) is not tuple else table.get(bare(key))
 
