@@ -47,7 +47,7 @@ class Unseen(Functions):
         """
         called = name or _callable_text(function, call)
         text = f"{called}()"
-        values = call.everything()
+        values = [self.told_stream(value, st) for value in call.everything()]
         if spelled(_CURRENT, called):
             return (
                 self.do_current_cupy_stream(call, st)
@@ -173,6 +173,12 @@ class Unseen(Functions):
             self.mark_tensor(st, made)
             return made
         return self.answer(function, called, made, call, st)
+
+    def told_stream(self, value: Value, st: State) -> Value:
+        """Something of unknown kind that has been used as a stream is one."""
+        if isinstance(value, Opaque) and value.name in self.carriers and self.is_used_as_stream(value, st):
+            return self.as_stream(value, self.default_library)
+        return value
 
     def within_standing(self, value: Value, target: Object | None, st: State) -> bool:
         """Whether a tensor is reached through an object that lives on beside the call: ``self``, or a part of one.
