@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
-from streamsafe.static import sequences, walks
+from streamsafe.static import parts, sequences, syntax, walks
 from streamsafe.static.attributes import Attributes
 from streamsafe.static.state import Key, State
 from streamsafe.static.values import (
@@ -25,6 +25,7 @@ from streamsafe.static.values import (
     Name,
     Object,
     Opaque,
+    Span,
     Stream,
     Tensor,
     Tuple,
@@ -309,6 +310,18 @@ class Conditions(Attributes):
                 found.extend((o, guard) for o in (True, False))
         return found
 
+    def _grouped(self, asked: cst.BaseExpression, by: cst.BaseExpression, st: State) -> None:
+        """What a round of a loop inside picks by what the round outside has met is of that round, too."""
+        if not isinstance(by, cst.Name):
+            return
+        frame = self.stack[-1].frame
+        met = st.store.get((frame, by.value))
+        rounds = parts.rounds(met.part) if isinstance(met, Span) else ()
+        for name in syntax.names_in(asked) if rounds else ():
+            value = st.store.get((frame, name))
+            if isinstance(value, Span) and value is not met and walks.is_met(value):
+                st.store[(frame, name)] = walks.met(value, rounds)
+
     def narrow(self, node: cst.BaseExpression, st: State, outcome: bool) -> None:
         """What a test tells about the value that was tested."""
         if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
@@ -330,6 +343,12 @@ class Conditions(Attributes):
         if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
             operator, comparator = node.comparisons[0].operator, node.comparisons[0].comparator
             if not (isinstance(comparator, cst.Name) and comparator.value == "None"):
+                if (
+                    isinstance(operator, (cst.Equal, cst.NotEqual))
+                    and isinstance(operator, cst.Equal) is outcome
+                ):
+                    self._grouped(node.left, comparator, st)
+                    self._grouped(comparator, node.left, st)
                 return
             if not isinstance(operator, (cst.Is, cst.IsNot, cst.Equal, cst.NotEqual)):
                 return

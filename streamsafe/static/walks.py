@@ -84,6 +84,11 @@ def rounds_of(key: Value) -> Picks:
     return parts.rounds(key.part) if walked or first or apis.identifies(site) else ()
 
 
+def is_met(value: Span) -> bool:
+    """Whether a walk has met something."""
+    return bool(parts.rounds(value.part)) or any(name.site == EACH for name in value.name.chain())
+
+
 def met(value: Value, rounds: Picks) -> Value:
     """A value that those rounds of loops have met."""
     if not rounds:
