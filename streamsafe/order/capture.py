@@ -87,9 +87,10 @@ class Capture:
         self.program.stream(stream.key, device=stream.device, kind="non-blocking", name=stream.name)
 
     def add(self, use: Use, mode: Mode, operation: str, site: object, block: Block | None) -> None:
-        """An access the graph will make when launched."""
+        """An access the graph will make when launched. What it reads after it has written it, it has from itself."""
         region = use[0]
-        if region[1] < region[2]:
+        own = self._accesses.get(("writes", region)) if mode == "reads" else None
+        if region[1] < region[2] and (own is None or not own.use[3]):
             self._accesses[mode, region] = Captured(use, mode, operation, site, block)
 
     def unjoined(self) -> list[Timeline]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import concurrent.futures.thread as futures
 import itertools
 import queue
 import threading
+import time
 from collections.abc import Callable, Hashable
 from functools import partial, wraps
 from types import TracebackType
@@ -93,19 +95,48 @@ class TracedRLock(TracedLock):
         _received(self._carrier)
 
 
+def _heard() -> None:
+    """The host has heard from another thread."""
+    monitor = current.monitor
+    if monitor is not None:
+        monitor.answered()
+
+
+class HeardQueue(queue.SimpleQueue):  # type: ignore[type-arg]
+    """A queue whose items may be a host function's word."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        item = super().get(block, timeout)
+        _heard()
+        return item
+
+    def get_nowait(self) -> Any:
+        return self.get(False)
+
+
 def install_answers(patches: Patches) -> None:
     """With one clock for all threads: hearing from another thread may be hearing from a host function on a stream."""
 
     def answer(original: Callable[..., Any], *, always: bool) -> Callable[..., Any]:
         @wraps(original)
-        def heard(self: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(self, *args, **kwargs)
-            monitor = current.monitor
-            if monitor is not None and (always or result):
-                monitor.answered()
+        def heard(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if always or result:
+                _heard()
             return result
 
         return heard
+
+    def call_soon(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def call_soon_threadsafe(loop: Any, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            def run(*given: Any) -> Any:
+                _heard()
+                return callback(*given)
+
+            return original(loop, run, *args, **kwargs)
+
+        return call_soon_threadsafe
 
     for owner, name, always in (
         (threading.Event, "wait", False),
@@ -115,8 +146,11 @@ def install_answers(patches: Patches) -> None:
         (threading.Barrier, "wait", True),
         (queue.Queue, "get", True),
         (concurrent.futures.Future, "result", True),
+        (time, "sleep", True),  # between two looks at what a host function sets
     ):
         patches.wrap(owner, name, partial(answer, always=always))
+    patches.attribute(queue, "SimpleQueue", HeardQueue)
+    patches.wrap(asyncio.BaseEventLoop, "call_soon_threadsafe", call_soon)
 
 
 def install(patches: Patches, monitor: Monitor) -> None:

@@ -376,7 +376,8 @@ class Arrays(Interop):
 
     def do_raw_copy(self, call: Call, st: State) -> Value:
         """``runtime.memcpyAsync(dst, src, size, kind, stream)``; ``memcpy`` is a legacy action that blocks the host."""
-        pointers = [self.pointee(v) for v in call.args[:2]]
+        given = [call.get(0, "dst"), call.get(1, "src")]
+        pointers = [self.pointee(v) for v in given if v is not None]
         if len(pointers) < 2:
             return NONE
         name = call.text.rpartition(".")[2]
@@ -392,8 +393,9 @@ class Arrays(Interop):
         name = call.text.rpartition(".")[2]
         own = name.endswith("Async")
         stream = self.given_stream(call.get(3, "stream")) if own else Stream(AMBIENT, "cupy")
-        if call.args:
-            target = self.pointee(call.args[0])
+        pointer = call.get(0, "ptr")
+        if pointer is not None:
+            target = self.pointee(pointer)
             self.access(st, target, call.site, f"{name}()", writes=True, library="cupy", stream=stream)
         return NONE
 

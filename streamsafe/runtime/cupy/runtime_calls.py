@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -115,7 +116,7 @@ def _fill(monitor: Monitor, call: Call, pointer: int, size: int, handle: int, op
     return call()
 
 
-# -- one hook for each function --------------------------------------------------------------------------------------
+# -- one hook for each function; parameters are named as CuPy names them ----------------------------------------------
 
 
 def _memcpy(m: Monitor, call: Call, dst: int, src: int, size: int, kind: int) -> Any:
@@ -127,36 +128,36 @@ def _memcpy_async(m: Monitor, call: Call, dst: int, src: int, size: int, kind: i
 
 
 def _memcpy_peer(
-    m: Monitor, call: Call, dst: int, dst_device: int, src: int, src_device: int, size: int
+    m: Monitor, call: Call, dst: int, dstDevice: int, src: int, srcDevice: int, size: int
 ) -> Any:
     return copy(m, call, dst, src, size, private.memcpyDeviceToDevice, LEGACY, synchronous=True)
 
 
 def _memcpy_peer_async(
-    m: Monitor, call: Call, dst: int, dst_device: int, src: int, src_device: int, size: int, stream: int
+    m: Monitor, call: Call, dst: int, dstDevice: int, src: int, srcDevice: int, size: int, stream: int
 ) -> Any:
     return copy(m, call, dst, src, size, private.memcpyDeviceToDevice, stream, synchronous=False)
 
 
 def _memcpy_2d(
-    m: Monitor, call: Call, dst: int, dp: int, src: int, sp: int, width: int, height: int, kind: int
+    m: Monitor, call: Call, dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int
 ) -> Any:
-    return copy(m, call, dst, src, 0, kind, LEGACY, synchronous=True, rows=(sp, dp, width, height))
+    return copy(m, call, dst, src, 0, kind, LEGACY, synchronous=True, rows=(spitch, dpitch, width, height))
 
 
 def _memcpy_2d_async(
     m: Monitor,
     call: Call,
     dst: int,
-    dp: int,
+    dpitch: int,
     src: int,
-    sp: int,
+    spitch: int,
     width: int,
     height: int,
     kind: int,
     stream: int,
 ) -> Any:
-    return copy(m, call, dst, src, 0, kind, stream, synchronous=False, rows=(sp, dp, width, height))
+    return copy(m, call, dst, src, 0, kind, stream, synchronous=False, rows=(spitch, dpitch, width, height))
 
 
 def _memset(m: Monitor, call: Call, ptr: int, value: int, size: int) -> Any:
@@ -167,7 +168,7 @@ def _memset_async(m: Monitor, call: Call, ptr: int, value: int, size: int, strea
     return _fill(m, call, ptr, size, stream, "memsetAsync")
 
 
-def _malloc(m: Monitor, call: Call, size: int) -> Any:
+def _malloc(m: Monitor, call: Call, size: int, flags: int = 0) -> Any:
     pointer = call()
     if pointer:
         memory.remember(
@@ -183,7 +184,7 @@ def _malloc_async(m: Monitor, call: Call, size: int, stream: int) -> Any:
     return pointer
 
 
-def _free(m: Monitor, call: Call, ptr: int, *stream: int) -> Any:
+def _free(m: Monitor, call: Call, ptr: int, stream: int = 0) -> Any:
     memory.forget(m, ptr)
     return call()
 
@@ -211,7 +212,7 @@ def _stream_create(m: Monitor, call: Call) -> Any:
     return _new_stream(m, call(), 0)
 
 
-def _stream_create_with(m: Monitor, call: Call, flags: int, *priority: int) -> Any:
+def _stream_create_with(m: Monitor, call: Call, flags: int, priority: int = 0) -> Any:
     return _new_stream(m, call(), flags)
 
 
@@ -250,7 +251,7 @@ def _query(m: Monitor, verb: Hook, carrier: Any, call: Call, captured: bool) -> 
     return status
 
 
-def _stream_wait_event(m: Monitor, call: Call, stream: int, event: int, *flags: int) -> Any:
+def _stream_wait_event(m: Monitor, call: Call, stream: int, event: int, flags: int = 0) -> Any:
     m.order(m.checker.wait, timeline_of_handle(m, stream), event)
     return call()
 
@@ -261,9 +262,9 @@ def _event_create(m: Monitor, call: Call) -> Any:
     return event
 
 
-def _event_create_with(m: Monitor, call: Call, flag: int) -> Any:
+def _event_create_with(m: Monitor, call: Call, flags: int) -> Any:
     event = call()
-    streams.created(m, event, timed=not flag & private.eventDisableTiming)
+    streams.created(m, event, timed=not flags & private.eventDisableTiming)
     return event
 
 
@@ -314,8 +315,8 @@ def _instantiate(m: Monitor, call: Call, graph: int) -> Any:
     return executable
 
 
-def _graph_launch(m: Monitor, call: Call, graph: int, stream: int) -> Any:
-    graphs.launch(m, graph, timeline_of_handle(m, stream))
+def _graph_launch(m: Monitor, call: Call, graphExec: int, stream: int) -> Any:
+    graphs.launch(m, graphExec, timeline_of_handle(m, stream))
     return call()
 
 
@@ -390,13 +391,19 @@ def _callback_hook(original: Any) -> Any:
 def _hooked(hook: Hook) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         original = _plain(original)
+        parameters = inspect.signature(hook)
 
         @wraps(original)
         def called(*args: Any, **kwargs: Any) -> Any:
             monitor = state.monitor
-            if monitor is None or kwargs:
+            if monitor is None:
                 return original(*args, **kwargs)
-            return hook(monitor, lambda: original(*args), *args)
+            if kwargs:
+                try:
+                    parameters.bind(monitor, None, *args, **kwargs)
+                except TypeError:  # no call that CuPy takes either
+                    return original(*args, **kwargs)
+            return hook(monitor, lambda: original(*args, **kwargs), *args, **kwargs)
 
         setattr(called, _ORIGINAL, original)
         return called
