@@ -371,7 +371,7 @@ PREFIXES: dict[str, str] = {
     "math.": "plain",
     "logging.": "host_library",
     **dict.fromkeys(
-        """dataclasses.fields dataclasses.is_dataclass inspect. os. platform. re. socket. sys. typing. uuid. warnings.
+        """dataclasses.is_dataclass inspect. os. platform. re. socket. sys. typing. uuid. warnings.
         datetime. pathlib. shutil. glob. enum. traceback.""".split(),
         "plain",
     ),

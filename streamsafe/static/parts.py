@@ -139,7 +139,15 @@ def disjoint(first: Hashable | None, second: Hashable | None) -> bool:
 
 
 def _sorted(picked: Mapping[Hashable, Any]) -> tuple[tuple[Hashable, Picked], ...]:
-    return tuple(sorted(picked.items(), key=lambda pick: (not isinstance(pick[0], Name), str(pick[0]))))
+    return tuple(sorted(picked.items(), key=_place)) if len(picked) > 1 else tuple(picked.items())
+
+
+def _place(pick: tuple[Hashable, Any]) -> tuple[int, int, str]:
+    """Some order, the same wherever the same is picked: of names, each of which there is once, any will do."""
+    axis = pick[0]
+    if isinstance(axis, Name):
+        return (0, id(axis), "")
+    return (1, axis, "") if isinstance(axis, int) else (2, 0, str(axis))
 
 
 def _without_rounds(layer: Layer) -> Layer:

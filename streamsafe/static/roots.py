@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from functools import cached_property
 
 from streamsafe.order.symbolic import Made, Order
 from streamsafe.static import needles, sequences
@@ -59,6 +60,11 @@ class Roots:
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
         self.kept: list[State] = []  # states beside the one of the entry under way
+
+    @cached_property
+    def filled(self) -> set[str]:
+        """The attributes into whose containers some function of the file puts something."""
+        return filled_attributes(self.file)
 
     def run(self) -> None:
         """Interpret the module's own statements, then functions, then classes, then hooks."""
@@ -391,9 +397,9 @@ class Roots:
                 self._run(Function(prepare, None, instance), [], start, f"{name}.{name_}")
         if start.dead:
             start = self.state()
-        filled = filled_attributes(self.file)
         for key, value in list(start.store.of(self_name).items()):
-            if isinstance(value, Container) and sequences.length(start, value) == 0 and key not in filled:
+            empty = isinstance(value, Container) and sequences.length(start, value) == 0
+            if isinstance(value, Container) and empty and key not in self.filled:
                 sequences.blur(start, value)  # others put something into it
         late = late_attributes(self.file, interpreter.ancestry(unit), start.store.of(self_name))
         interpreter.late = {self_name: late} if late else {}

@@ -152,17 +152,22 @@ PAST = Name("a round of a loop that is over")
 
 def rename_picks(picked: Picks, renaming: Renaming) -> Picks:
     """What is picked along each axis, after the objects that hold the indices have aged."""
+    for _, what in picked:
+        if isinstance(what, Name) and renaming(what) is not what:
+            break
+    else:
+        return picked
     new = tuple((axis, renaming(what) if isinstance(what, Name) else what) for axis, what in picked)
-    return picked if new == picked else tuple(pick for pick in new if pick[1] is not PAST)
+    return tuple(pick for pick in new if pick[1] is not PAST)
 
 
 def rename_part(part: Hashable | None, renaming: Renaming) -> Hashable | None:
     """A part of a buffer after the objects that hold its indices have aged."""
     if type(part) is not tuple:
         return part
-    layers = tuple(layer._replace(picked=rename_picks(layer.picked, renaming)) for layer in part)
-    if layers == part:
+    if all(rename_picks(layer.picked, renaming) is layer.picked for layer in part):
         return part
+    layers = tuple(layer._replace(picked=rename_picks(layer.picked, renaming)) for layer in part)
     return layers if any(map(any, layers)) else None
 
 
