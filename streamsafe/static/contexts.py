@@ -11,7 +11,7 @@ import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import sequences, syntax, walks
-from streamsafe.static.facts import AMBIENT, Assumed, Site
+from streamsafe.static.facts import AMBIENT, LOADER, Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import TensorMethods
 from streamsafe.static.tensors import Call
@@ -346,10 +346,12 @@ class Contexts(TensorMethods):
 
     @staticmethod
     def is_loader(iterable: Value) -> bool:
-        """Whether something is a loader, by its name: one without a batch is no case that anybody runs."""
+        """Whether something is a loader, made as one or by its name: one without a batch is no case that anybody runs."""
         while isinstance(iterable, Partial) and iterable.args:
             iterable = iterable.args[0]
         site = iterable.name.site if isinstance(iterable, Opaque) else None
+        if isinstance(site, tuple):
+            return site[-1] == LOADER
         return isinstance(site, str) and "loader" in site.lower()
 
     def count_of(self, iterable: Value) -> Opaque | None:

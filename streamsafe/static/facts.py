@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 AMBIENT = Name("ambient")
 """The current stream at entry, taken to be the default stream."""
 
+LOADER = "loader"
+"""What a data loader that is made in what is analysed is called."""
+
 HOOK = Name("hook stream")
 """The stream on which autograd runs a hook: its node's (TA-06)."""
 

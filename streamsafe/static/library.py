@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import HOST
 from streamsafe.static import apis
-from streamsafe.static.facts import AMBIENT, GRADIENTS
+from streamsafe.static.facts import AMBIENT, GRADIENTS, LOADER
 from streamsafe.static.state import State
 from streamsafe.static.streams import Streams
 from streamsafe.static.tensors import COMMUNICATION, HOST_PLACES, Call
@@ -262,7 +262,7 @@ class Library(Streams):
 
     def do_make_loader(self, call: Call, st: State) -> Value:
         """A loader that pins memory has a thread of its own (TD-12)."""
-        name = self.fresh(call.node, st, "loader")
+        name = self.fresh(call.node, st, LOADER)
         if call.kwargs.get("pin_memory") == Const(True):
             st.store[(name, "@pins")] = Const(call.site)
         return Opaque(name)

@@ -511,6 +511,8 @@ class Loops(Calls):
 
 def _picks_slots(node: cst.CSTNode, iterable: Value) -> bool:
     """Whether a loop's number, or what is computed from it, is an index, as where slots are used in turn."""
+    if isinstance(node, cst.For) and syntax.takes_turns(node.body):
+        return True
     if not (
         isinstance(node, cst.For) and isinstance(iterable, Partial) and isinstance(iterable.function, Api)
     ):

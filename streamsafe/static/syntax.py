@@ -96,6 +96,26 @@ def indexed_by(node: cst.BaseSuite, number: str, most: int) -> bool:
 
 
 @lru_cache(maxsize=2048)
+def takes_turns(node: cst.BaseSuite) -> bool:
+    """Whether an index of a body is computed anew from itself alone, as in ``slot = 1 - slot``."""
+    turning = set()
+    for inner in walk(node):
+        if isinstance(inner, cst.Assign) and len(inner.targets) == 1:
+            target, value = inner.targets[0].target, inner.value
+            if isinstance(target, cst.Name) and names_in(value) == {target.value} and target is not value:
+                turning.add(target.value)
+        elif isinstance(inner, cst.AugAssign) and isinstance(inner.target, cst.Name):
+            if not names_in(inner.value) and isinstance(inner.operator, (cst.BitXorAssign, cst.ModuloAssign)):
+                turning.add(inner.target.value)
+    return bool(turning) and any(
+        not turning.isdisjoint(names_in(element))
+        for inner in walk(node)
+        if isinstance(inner, cst.Subscript)
+        for element in inner.slice
+    )
+
+
+@lru_cache(maxsize=2048)
 def fills_gap(node: cst.If) -> bool:
     """Whether a branch makes what is not there yet: ``if x is None: x = ...``."""
     test: cst.BaseExpression = node.test
