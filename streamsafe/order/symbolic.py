@@ -457,6 +457,15 @@ class Order:
             found |= table.summary[2]
         return found
 
+    def divide(self, guards: Sequence[Guard]) -> None:
+        """One of these guards holds: whatever has happened is told apart by which of them."""
+        known: dict[tuple[Way, ...], tuple[Way, ...]] = {}
+        for buffer, table in list(self.made.items()):
+            for ways in table.values():
+                if ways not in known:
+                    known[ways] = simplify(_under(ways, guards))
+            self.made[buffer] = Accesses((made, known[ways]) for made, ways in table.items() if known[ways])
+
     def forget(self, conditions: int) -> None:
         """Those conditions will not be asked again: guards stop mentioning them."""
         for buffer, table in list(self.made.items()):

@@ -346,12 +346,12 @@ class Contexts(TensorMethods):
 
     @staticmethod
     def is_loader(iterable: Value) -> bool:
-        """Whether something is a loader, made as one or by its name: one without a batch is no case that anybody runs."""
+        """Whether something is made as a loader or named like one: none without a batch is ever walked."""
         while isinstance(iterable, Partial) and iterable.args:
             iterable = iterable.args[0]
         site = iterable.name.site if isinstance(iterable, Opaque) else None
         if isinstance(site, tuple):
-            return site[-1] == LOADER
+            return bool(site[-1] == LOADER)
         return isinstance(site, str) and "loader" in site.lower()
 
     def count_of(self, iterable: Value) -> Opaque | None:

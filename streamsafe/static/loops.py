@@ -24,6 +24,7 @@ from streamsafe.static.values import (
     Function,
     Generator,
     Instance,
+    Name,
     Object,
     Opaque,
     Partial,
@@ -33,6 +34,7 @@ from streamsafe.static.values import (
     Union,
     Value,
     iterate,
+    union,
 )
 
 if TYPE_CHECKING:
@@ -196,9 +198,36 @@ class Loops(Calls):
                     self.flags[key] = bit
                     first = first.copy()
                     self._decide(first, key, before)
-        for key in self.flags:
+        for key, bit in self.flags.items():
             self._decide(end, key, before)
+            if first is not None and not (first.path.true | first.path.false) & bit:
+                first = first.copy()  # it may be newer than what the calls before have left
+                self._decide(first, key, before)
         return self.join_apart(first, end)
+
+    def tell_flags(self, st: State, owner: Name) -> None:
+        """Before what a call has asked is forgotten: a condition takes its place where it told whether an attribute is
+        None, false or empty.
+        """
+        for name, value in list(st.store.of(owner).items()):
+            if not isinstance(value, Union) or (isinstance(name, str) and name.startswith("@")):
+                continue
+            key = (owner, name)
+            empty, full = ([g for v, g in value.alternatives if _falsy(v) is w] for w in (True, False))
+            if not empty or not full or not all(a.contradicts(b) for a in empty for b in full):
+                continue
+            bit = self.flags.get(key)
+            if bit is None:
+                bit = self.new_condition(("falsy", key), ()) if len(self.flags) < MAX_FLAGS else None
+                if bit is None:
+                    continue
+                self.flags[key] = bit
+            elif any((g.true | g.false) & bit for g in (*empty, *full)):
+                continue  # it is told already
+            st.forget(bit)
+            told = [(v, g & (Guard(bit, 0) if _falsy(v) else Guard(0, bit))) for v, g in value.alternatives]
+            st.store[key] = union(told)
+            st.order.divide([g for _, g in told])
 
     def _decide(self, st: State, key: Key, before: State) -> None:
         """A state is told how the condition comes out that stands for an attribute; unchanged it stands as it did."""

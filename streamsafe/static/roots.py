@@ -484,6 +484,7 @@ class Roots:
         st.leave_capture()  # that it ends in another method is seen from who calls both
         # before anything is forgotten: that is not to be ordered
         self.ends.setdefault(entry, []).append((before, st.order.copy()))
+        interpreter.tell_flags(st, instance.name)
         interpreter.forget_plain(st)
         interpreter.age(st, made)
         return st

@@ -7,17 +7,18 @@ not seen made are named by their parent: ``x.grad`` and ``x.grad`` are one objec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.order.symbolic import ALWAYS, Guard, Way, simplify
 
 if TYPE_CHECKING:
     from streamsafe.static.source import ClassUnit, FunctionUnit
 
 MAX_ALTERNATIVES = 6
+MAX_GUARDS = 4
 
 EACH = "each element"
 """An element of a container that is walked from end to end: stands for all of them."""
@@ -449,12 +450,15 @@ def alternatives(value: Value, path: Guard = ALWAYS) -> list[tuple[Value, Guard]
 def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
     """One value that is any of these."""
     merged: dict[Value, Guard] = {}
+    constants: dict[Value, list[Way]] = {}
     for value, guard in choices:
         for inner, inner_guard in alternatives(value):
             if guard.contradicts(inner_guard):
                 continue
             both = guard & inner_guard
             merged[inner] = merged[inner].common(both) if inner in merged else both
+            if isinstance(inner, Const):
+                constants.setdefault(inner, []).append(Way(0, both))
     if len(merged) > MAX_ALTERNATIVES:
         rows = [v.items for v in merged if isinstance(v, Tuple)]
         if len(rows) == len(merged) and len({len(row) for row in rows}) == 1:
@@ -469,7 +473,19 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
         return UNKNOWN
     if len(merged) == 1:
         return next(iter(merged))
-    return Union(tuple(merged.items()))
+    return Union(
+        tuple(
+            (value, told)
+            for value, guard in merged.items()
+            for told in _told(constants.get(value, ()), guard)
+        )
+    )
+
+
+def _told(ways: Sequence[Way], common: Guard) -> Iterator[Guard]:
+    """The guards under which a constant is what a name means: a flag tells the paths apart that set it."""
+    guards = [way.guard for way in simplify(ways)] if len(ways) > 1 else []
+    yield from guards if 1 < len(guards) <= MAX_GUARDS else (common,)
 
 
 def under(value: Value, guard: Guard) -> Value:
