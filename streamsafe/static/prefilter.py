@@ -34,7 +34,7 @@ _NEEDLES: tuple[tuple[bytes, bytes | None], ...] = (
     (b"cuda.graph", rb"cuda\.graph\b"),
     (b"capture", rb"capture(?:_begin|(?<=begin_capture))"),
     (b"cuda import", rb"cuda\ import\b[^\n]*(?:\(|\b(?:graph|stream|Event)\b)"),
-    (b"async", rb"async(?:_op\s*=\s*True|(?<=device_async)|(?<=host_async))"),
+    (b"async", rb"async(?:_op\s*=(?!\s*False\b)|(?<=device_async)|(?<=host_async))"),
     (b"cpyAsync", None),
     (b"isend", rb"isend\b"),
     (b"irecv", rb"irecv\b"),

@@ -51,6 +51,7 @@ CONCERNED = [
     "import torch\na.elapsed_time(b)",
     "import cupy\ncupy.cuda.get_elapsed_time(a, b)",
     "import torch.distributed as dist\nw = dist.all_reduce(x, async_op=True)",
+    "import torch.distributed as dist\nw = dist.all_reduce(x, async_op=overlap)",
     "import time, torch\nt = time.perf_counter()\nx = y.cuda()",
     "from time import monotonic\nimport cupy",
     "from numba import cuda\ns = cuda.stream()",
@@ -68,6 +69,7 @@ NOT_CONCERNED = [
     "from torch.cuda import amp",
     "import torch\ncaptured = True  # a streaming answer",
     "import torch\nx.pin_memory()",
+    "import torch.distributed as dist\ndist.all_reduce(x, async_op=False)",
 ]
 
 

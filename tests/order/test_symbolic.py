@@ -271,3 +271,55 @@ def test_an_access_stands_in_a_bounded_number_of_ways() -> None:
     assert order.conflicts("x", None, False, "B")
     order.learn("B", "A")
     assert not order.conflicts("x", None, False, "B")
+
+
+def test_a_read_is_kept_once_until_somebody_learns_of_it() -> None:
+    """An access stands for later reads of its stream; one that others know of stands for none."""
+    order = Order(Carriers(), stands_for=lambda named, other: named == other)
+    reads = [Made(f"read {n}", "x", None, False, "A", "same") for n in range(3)]
+    order.add(reads[0])
+    order.add(reads[1])
+    assert list(order.accesses("x")) == reads[:1]
+    order.learn("B", "A")
+    order.add(reads[2])  # B knows of the first only
+    assert list(order.accesses("x")) == [reads[0], reads[2]]
+    assert [made for made, _ in order.conflicts("x", None, True, "B")] == [reads[2]]
+
+
+@pytest.mark.parametrize(
+    ("made", "guard", "alone"),
+    [
+        (Made("w", "x", None, True, "A", "same"), ALWAYS, True),
+        (Made("r", "x", None, False, "B", "same"), ALWAYS, True),
+        (Made("r", "x", None, False, "A", "other"), ALWAYS, True),
+        (Made("r", "x", None, False, "A", "same"), ALWAYS, False),
+    ],
+)
+def test_an_access_that_nothing_stands_for_is_kept(made: Made, guard: Guard, alone: bool) -> None:
+    """A write, a read of another stream, one that leans on less, one of several memories."""
+    order = Order(Carriers(), stands_for=lambda named, other: named == other)
+    order.add(Made("first", "x", None, False, "A", "same"))
+    order.add(made, guard, alone=alone)
+    assert made in order.accesses("x")
+
+
+def test_a_read_under_a_weaker_guard_is_kept() -> None:
+    order = Order(Carriers(), stands_for=lambda named, other: True)
+    order.add(Made("first", "x", None, False, "A"), Guard(1, 0))
+    order.add(Made("inside", "x", None, False, "A"), Guard(3, 0))
+    assert len(order.accesses("x")) == 1
+    order.add(Made("always", "x", None, False, "A"))
+    assert len(order.accesses("x")) == 2
+
+
+def test_what_is_summed_up_of_a_table() -> None:
+    """The sums by which tables are left alone say what going through the accesses says."""
+    order = Order(Carriers())
+    order.add(Made("first", "x", None, True, "A"), Guard(1, 0))
+    order.add(Made("second", "x", None, False, "B"), Guard(0, 6))
+    order.learn("C", "A")
+    ways = [way for ways in order.accesses("x").values() for way in ways]
+    some, every, conditions = order.accesses("x").summary
+    assert some == ways[0].carriers | ways[1].carriers
+    assert every == ways[0].carriers & ways[1].carriers
+    assert conditions == order.conditions() == 7
