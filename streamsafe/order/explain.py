@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from streamsafe.order.capture import Graph
 from streamsafe.order.clocks import Recorded, Timeline, Wait
@@ -18,6 +18,13 @@ Render = Callable[[object], tuple[Frame, ...]]
 def no_stack(_: object) -> tuple[Frame, ...]:
     """Sites are not rendered."""
     return ()
+
+
+class Missed(NamedTuple):
+    """A wait that was meant to cover an access and does not: what is to be said of it, and what may be asked later."""
+
+    notes: list[Note]
+    hindsight: Callable[[], bool] | None = None
 
 
 class Explainer:
@@ -73,11 +80,11 @@ class Explainer:
             if found.block is not None:
                 notes.append(self.note("the memory was allocated again here", found.block.site))
         else:
-            wait, missed = self._missed_wait(found.first, second, host, needs)
-            ineffective = wait is not None
-            notes.extend(missed)
-            if wait is not None and wait.record is None:
-                hindsight = partial(_meant_for_another, wait, source)
+            missed = self._missed_wait(found.first, second, host, needs)
+            if missed is not None:
+                ineffective = True
+                hindsight = missed.hindsight
+                notes.extend(missed.notes)
         if found.first.graph is not None:
             notes.extend(self._captured(found.first.graph, found.start, found.stop))
         if second.graph is not None:
@@ -166,11 +173,11 @@ class Explainer:
 
     def _missed_wait(
         self, first: Record, second: Record, host: Timeline, needs: Callable[[Timeline], bool]
-    ) -> tuple[Wait | None, list[Note]]:
-        """The wait that was meant to cover the first access and does not, and what is to be said of it."""
+    ) -> Missed | None:
+        """The wait that was meant to cover the first access and does not."""
         source, target = first.timeline, second.timeline
         if source.kind == "host":
-            return None, []
+            return None
 
         def covers(record: Recorded | None) -> bool:
             return record is not None and record.source is source and record.covered >= first.count
@@ -181,25 +188,27 @@ class Explainer:
             now = wait.event.record if wait.event is not None and wait.event.capture is None else None
             if now is not None and covers(now) and now.sequence > wait.sequence:
                 message = f"{who.name} waits for the event before it is recorded: this orders nothing"
-                return wait, [self.note(message, wait.site), self.note("recorded only here", now.site)]
+                return Missed([self.note(message, wait.site), self.note("recorded only here", now.site)])
             record = wait.record
             if record is None:
                 if _meant_for_another(wait, source):
                     continue
-                return wait, [self.note(f"{who.name} waits for an event that was never recorded", wait.site)]
+                message = f"{who.name} waits for an event that was never recorded"
+                return Missed([self.note(message, wait.site)], partial(_meant_for_another, wait, source))
             if record.source is source:
                 if not covers(record):
                     message = f"{who.name} waits for an event that was recorded before the first access"
                     early = self.note("recorded too early here", record.site)
-                    return wait, [self.note(message, wait.site), early]
+                    return Missed([self.note(message, wait.site), early])
                 continue
             if covers(wait.replaced):
                 message = f"{who.name} waits for an event that was recorded for {source.name} and then again"
-                return wait, [self.note(message, wait.site), self.note("recorded again here", record.site)]
+                return Missed([self.note(message, wait.site), self.note("recorded again here", record.site)])
             used = who.served.get(record.source.id, 0) > wait.sequence or needs(record.source)
             if record.idle_since < first.sequence and not used:
                 message = f"{who.name} waits for {wait.whom}, but the first access runs on {source.name}"
-                return wait, [self.note(message, wait.site), *self._recorded(wait)]
+                notes = [self.note(message, wait.site), *self._recorded(wait)]
+                return Missed(notes, partial(_used_later, who, wait))
         for wait in reversed(source.waits()):
             if wait.sequence < first.sequence:
                 break
@@ -208,13 +217,22 @@ class Explainer:
                 continue
             if source.last < wait.sequence or not record.idle_since:
                 message = f"{source.name} waits for {target.name} here: the wait is turned round"
-                return wait, [self.note(message, wait.site), *self._recorded(wait)]
-        return None, []
+                return Missed([self.note(message, wait.site), *self._recorded(wait)])
+        return None
 
     def _recorded(self, wait: Wait) -> list[Note]:
         if wait.event is None or wait.record is None:
             return []
         return [self.note("the event was recorded here", wait.record.site)]
+
+
+def _used_later(who: Timeline, wait: Wait) -> bool:
+    """Whether a wait for another timeline has since been needed: what was used first was not what it was for."""
+    record = wait.record
+    if record is None or who.served.get(record.source.id, 0) < wait.sequence:
+        return False
+    later = (other for other in who.waits() if other.sequence > wait.sequence)
+    return not any(other.covers_some_of(record.source) for other in later)
 
 
 def _meant_for_another(wait: Wait, source: Timeline) -> bool:

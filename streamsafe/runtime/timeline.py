@@ -36,7 +36,7 @@ from streamsafe.order.program import (
     Wait,
 )
 from streamsafe.runtime.replay import SUPPRESSED, places, steps
-from streamsafe.runtime.session import Session, coded
+from streamsafe.runtime.session import Session, coded, reconsider
 
 STEP_US = 10
 """One operation of the trace. The order is real; the durations are not."""
@@ -122,6 +122,7 @@ class Timeline:
         timeline = cls()
         session = Session("collect")
         silent: set[tuple[Any, ...]] = set()
+        taken: list[tuple[Conflict, Hazard]] = []
         for index, (operation, conflicts) in enumerate(steps(path)):
             if isinstance(operation, Mark) and operation.name == SUPPRESSED:
                 silent.add(operation.data)  # type: ignore[arg-type]
@@ -130,6 +131,9 @@ class Timeline:
                 hazard = coded(conflict)
                 if places(hazard) not in silent and session.take(hazard, suppressible=False) is not None:
                     timeline._mark(hazard, conflict)
+                    taken.append((conflict, hazard))
+        for conflict, hazard in taken:
+            reconsider(conflict, hazard)
         return timeline
 
     # -- laying out --------------------------------------------------------------------------------------------------

@@ -271,3 +271,20 @@ def test_what_a_wait_was_for_shows_later(recorded_by: str | None, meant_for_anot
     if recorded_by is not None:
         c.record("e", recorded_by)
     assert conflict.hindsight() is meant_for_another
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_a_wait_that_is_needed_after_the_hazard_was_for_that(used: bool) -> None:
+    other = Use(Region(0, 8192, 8256), "y")
+    c = checker()
+    c.stream("C", name="stream_c")
+    c.access("C", [], [other], operation="fill")
+    c.access("A", [], [X], operation="fill")
+    c.record("e", "C")
+    c.wait("B", "e")
+    conflict = only(c.access("B", [X], [], operation="sum"))
+    assert conflict.facts.ineffective_wait and conflict.hindsight is not None
+    assert not conflict.hindsight()
+    if used:
+        c.access("B", [other], [], operation="sum")
+    assert conflict.hindsight() is used
