@@ -179,7 +179,7 @@ class Containers(Captures):
         for names in self.rounds:
             names.add(name)
         if isinstance(iterable, Container) and iterable.kind == "dict":
-            return Opaque(self.fresh(node, st, "key"))
+            return self.key_met(iterable, st) or Opaque(self.fresh(node, st, "key"))
         if isinstance(iterable, Container):
             found = self.held(iterable, st)
             value = union((v, ALWAYS) for v in found) if found else UNKNOWN
@@ -193,6 +193,13 @@ class Containers(Captures):
         if held is None:
             held = self.typed_element(iterable, Opaque(name), st)
         return walks.met(held, parts.rounds(getattr(iterable, "part", None)))
+
+    def key_met(self, mapping: Container, st: State) -> Value | None:
+        """The tensors that a dict is keyed by; None where its keys are something else."""
+        keys = [k[1] for k in st.store.of(mapping.name) if type(k) is tuple and k[:1] == ("[]",)]
+        tensors = [Opaque(k) for k in keys if isinstance(k, Name)]
+        alike = len(tensors) == len(keys) > 0 and all(self.is_tensor(st, t) for t in tensors)
+        return union((t, ALWAYS) for t in tensors) if alike else None
 
     def of_round(self, value: Value, node: cst.CSTNode, st: State) -> Value:
         """What a loop meets in this round is another part of what there is than what it meets in another one."""

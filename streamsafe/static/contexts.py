@@ -302,7 +302,9 @@ class Contexts(TensorMethods):
         if name == "builtins.range":
             return Opaque(self.fresh(node, st, "index"))
         if name == "builtins.items":
-            return Tuple((Opaque(self.fresh(node, st, "key")), items[0] if items else UNKNOWN))
+            mapping = iterable.args[0] if iterable.args else UNKNOWN
+            key = self.key_met(mapping, st) if isinstance(mapping, Container) else None
+            return Tuple((key or Opaque(self.fresh(node, st, "key")), items[0] if items else UNKNOWN))
         if name == "builtins.map":
             result = self.next_item(iterable.args[1], st, node) if len(iterable.args) > 1 else UNKNOWN
             return self.call_value(iterable.args[0], Call(node, self.site(node), [result]), st)

@@ -470,6 +470,9 @@ class TensorMethods(Arrays):
         pinned = call.kwargs.get("pin_memory")
         device = call.kwargs.get("device")
         like = name.endswith("_like")
+        for value in iterate(call.args[0]) if like and call.args else ():
+            if isinstance(value, Opaque):
+                self.mark_tensor(st, value)
         if pinned is not None and any(
             not (isinstance(v, Const) and v.value is False) and v != NONE for v in iterate(pinned)
         ):
