@@ -292,12 +292,12 @@ class Expressions(Conditions):
     def repeated(self, values: Container, times: Value, node: cst.CSTNode, st: State) -> Value:
         """``[x] * n``: a list of the same elements, so many times."""
         known = sequences.items(st, values)
-        if known is None:
+        count = times.value if isinstance(times, Const) and type(times.value) is int else None
+        if known is None or count is None:
             return values
         made = Container(self.fresh(node, st, "repeated"), values.kind)
         self.closed.add(made.name)
-        count = times.value if isinstance(times, Const) and type(times.value) is int else None
-        if count is not None and len(known) * count <= sequences.LIMIT:
+        if len(known) * count <= sequences.LIMIT:
             sequences.put(st, made, known * count)
         else:
             sequences.put(st, made, known)
