@@ -96,6 +96,7 @@ class Expressions(Conditions):
         self.closures: dict[Name, Name] = {}
         self.closed.add(MODULE)
         self.rounds: list[set[Name]] = []
+        self.turns = 0  # how often a known number was brought down to one of a few
         self.conditions: dict[Hashable, int] = {}
         self.mentions: dict[int, tuple[Name, ...]] = {}
         self.units: dict[str, FunctionUnit | ClassUnit | None] = {}
@@ -251,6 +252,8 @@ class Expressions(Conditions):
     def _binary(self, node: cst.BinaryOperation, st: State) -> Value:
         left, right = self.eval(node.left, st), self.eval(node.right, st)
         number = _computed(node.operator, left, right)
+        if number is not None and isinstance(node.operator, (cst.Modulo, cst.BitAnd)):
+            self.turns += 1
         return number if number is not None else self.binary(left, right, node, st)
 
     def binary(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value:

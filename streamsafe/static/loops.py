@@ -69,6 +69,7 @@ class Loops(Calls):
         loops_with_streams: dict[int, bool]
         is_stream_code: Callable[[Set[str]], bool]
         numbering: bool
+        turns: int
 
         @staticmethod
         def settle(st: State, result: State | None) -> None: ...
@@ -401,9 +402,37 @@ class Loops(Calls):
         if (self.numbering or _picks_slots(node, iterable)) and self.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
             self._numbered(iterable, st, node, enter, body, at_least_once=at_least_once)
         else:
+            before, turns, findings = st.copy(), self.turns, dict(self.findings)
+            returns = len(self.activation.returns)
             self.loop(st, enter, round_, at_least_once=at_least_once, node=node)
+            if self.turns > turns and self._counts(before, st) and self.unrolling <= SLOT_ROUNDS:
+                self.findings = findings  # a number that is brought down to one of a few picks slots in turn
+                del self.activation.returns[returns:]
+                st.become(before.copy())
+                first = True
+                self._numbered(iterable, st, node, enter, body, at_least_once=at_least_once)
+                self._wrap(before, st)
+                self.turns = turns
         self.activation.held.pop()
         st.threads = st.threads - threads
+
+    def _counts(self, before: State, after: State) -> bool:
+        """Whether a loop has a number of its own that was known before it and has changed."""
+        table = after.store.of(self.activation.frame)
+        return any(
+            isinstance(value, Const) and type(value.value) is int and table.get(key) != value
+            for key, value in before.store.of(self.activation.frame).items()
+        )
+
+    def _wrap(self, before: State, after: State) -> None:
+        """After as many rounds as stand for all, a number that picks slots in turn picks the same as before."""
+        frame = self.activation.frame
+        for key, value in list(before.store.of(frame).items()):
+            found = after.store.get((frame, key))
+            counted = [v for v in iterate(found) if v != value] if found is not None else []
+            number = value.value if isinstance(value, Const) else None
+            if type(number) is int and counted == [Const(number + SLOT_ROUNDS)]:
+                after.store[(frame, key)] = value
 
     def _enumerated(
         self, iterable: Partial, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
