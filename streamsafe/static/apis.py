@@ -463,6 +463,12 @@ ARITHMETIC_METHODS = frozenset(
 CONTAINER_METHODS = frozenset("append appendleft extend insert setdefault popleft items keys update".split())
 """Methods that no tensor has: what is asked for one is none."""
 
+METADATA_NAME = re.compile(
+    r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|devices?|ranks?|strides?|names?|keys?|world_size)"
+    r"|(?:\w+_)?(?:numel|nbytes|batch_size|dtype|checker|predicate)"
+)
+"""A function that is not seen and by its name asks for metadata only."""
+
 METADATA_METHODS = frozenset(
     """size dim numel element_size stride is_contiguous data_ptr nelement storage_offset get_device is_pinned
     is_floating_point is_complex ndimension is_shared is_same_size register_hook nbytes __len__ names

@@ -171,7 +171,7 @@ class Memory:
             ]
         for table in tables:
             for key, held in list(table.items()):
-                if isinstance(key, str) and key.startswith("@"):
+                if key == "grad" or (isinstance(key, str) and key.startswith("@")):  # a gradient is asked for
                     continue
                 for inner in iterate(held):
                     if isinstance(inner, (Tensor, Opaque)) and inner.name not in seen:
@@ -184,7 +184,7 @@ class Memory:
                 and buffer != name
                 and buffer not in seen
             ):
-                if name in buffer.chain() and self.belongs(st, buffer):
+                if buffer.site != "grad" and name in buffer.chain() and self.belongs(st, buffer):
                     yield Opaque(buffer)
 
     def holds(self, name: Name) -> None:

@@ -13,6 +13,7 @@ from streamsafe.static import apis
 from streamsafe.static.arrays import Arrays
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.state import State
+from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     NONE,
@@ -81,7 +82,9 @@ class TensorMethods(Arrays):
             found = self.array_method(receiver, first, name, call, st)
             if found is not None:
                 return found
-        if name in apis.METADATA_METHODS:
+        if name in apis.METADATA_METHODS or (
+            name not in apis.TENSOR_METHODS and spelled(apis.METADATA_NAME, name)
+        ):
             return PLAIN
         if name in apis.CONTAINER_METHODS:
             return UNKNOWN

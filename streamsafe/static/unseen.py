@@ -286,12 +286,8 @@ _VIEWS = re.compile(r"_*(?:\w+_)?(?:view_(?:of|from|as)_\w+|as_view)")
 """A helper that gives a view of its argument, by its name: it touches no memory."""
 _STORES = re.compile(r"append|appendleft|extend|insert|add|setdefault|register(?:_\w+)?|__init__")
 """Methods that keep what they are given, whatever they belong to."""
-_METADATA = re.compile(
-    r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|devices?|ranks?|strides?|names?|keys?|world_size)"
-    r"|(?:\w+_)?(?:numel|nbytes|batch_size|dtype|checker|predicate)"
-)
 
 
 def _describes(name: str) -> bool:
     """Whether a function asks for metadata only, by its name."""
-    return spelled(_METADATA, name)
+    return spelled(apis.METADATA_NAME, name)
