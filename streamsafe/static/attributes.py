@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.order.symbolic import ALWAYS
+from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, parts, sequences, walks
 from streamsafe.static.containers import Containers
 from streamsafe.static.facts import GRADIENTS, IS_CUDA, Site
@@ -38,6 +38,7 @@ from streamsafe.static.values import (
     Tuple,
     Union,
     Value,
+    Work,
     alternatives,
     iterate,
     union,
@@ -47,11 +48,19 @@ if TYPE_CHECKING:
     from streamsafe.static.interpreter import Activation
 
 
+MOST_ROWS = 4
+"""Of how many rows it is told apart which of them is unpacked."""
+_ORDERING = (Stream, Event, Work)
+
+
 class Attributes(Containers):
     """Attributes, and assignment to names, attributes and elements."""
 
     if TYPE_CHECKING:  # further down the chain
         stack: list[Activation]
+        conditions: dict[Hashable, int]
+
+        def new_condition(self, key: Hashable, names: tuple[Name, ...]) -> int | None: ...
 
         def api_attribute(self, base: Api, name: str, st: State, node: cst.CSTNode) -> Value: ...
 
@@ -280,9 +289,33 @@ class Attributes(Containers):
             self.assign(target.value, UNKNOWN, st, node)
 
     def _unpack(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:
+        value = self._one_row(value, st, node)
         self.stack[-1].held.append(value)
         self._unpack_into(target, value, st, node)
         self.stack[-1].held.pop()
+
+    def _one_row(self, value: Value, st: State, node: cst.CSTNode) -> Value:
+        """Of several rows it is one: what is unpacked from it, data and the event beside it, stays together."""
+        choices = alternatives(value, st.path)
+        rows = [v for v, _ in choices if isinstance(v, Tuple)]
+        if not 2 <= len(rows) == len(choices) <= MOST_ROWS:
+            return value
+        if not any(isinstance(v, _ORDERING) for row in rows for item in row.items for v in iterate(item)):
+            return value
+        apart: list[tuple[Value, Guard]] = []
+        others = ALWAYS
+        for number, (row, guard) in enumerate(choices):
+            which = others
+            if number < len(choices) - 1:
+                key = ("row", id(node), number, self.stack[-1].path)
+                bit = self.conditions.get(key) or self.new_condition(key, ())
+                if bit is None:
+                    return value
+                st.forget(bit)  # it was another choice
+                which, others = others & Guard(bit, 0), others & Guard(0, bit)
+            if not guard.contradicts(which):
+                apart.append((row, guard & which))
+        return union(apart)
 
     def _unpack_into(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:
         for position, element in enumerate(target.elements):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from streamsafe.order.symbolic import ALWAYS
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static.facts import AMBIENT, Assumed, Site
 from streamsafe.static.python import Builtins
 from streamsafe.static.state import State
@@ -201,9 +204,29 @@ class Streams(Builtins):
         """``s.wait_event(e)`` (TS-09, CS-11)."""
         receiver = call.args[0]
         library = self.stream_library(receiver)
-        for event in self.event_of(call.get(1, "event")):
-            self.wait_for(st, event, self.as_stream(receiver, library), library, call.site)
+        stream = self.as_stream(receiver, library)
+        self.each_event(
+            call.get(1, "event"), st, lambda event, way: self.wait_for(way, event, stream, library, call.site)
+        )
         return NONE
+
+    def each_event(self, value: Value | None, st: State, action: Callable[[Event, State], object]) -> None:
+        """Do something with an event; of several that are told apart with each on the paths on which it is meant."""
+        choices = alternatives(value, st.path) if value is not None else []
+        if len(choices) < 2 or any(guard == ALWAYS for _, guard in choices):
+            for event in self.event_of(value):
+                action(event, st)
+            return
+
+        def on(choice: Value) -> Callable[[State], Value]:
+            def way(branch: State) -> Value:
+                for event in self.event_of(choice):
+                    action(event, branch)
+                return NONE
+
+            return way
+
+        self.each_way([(choice, guard, on(choice)) for choice, guard in choices if choice != NONE], st)
 
     def wait_for(self, st: State, event: Event, stream: Value | None, library: str, site: Site) -> None:
         """A wait; an event of which no record and no making is seen is taken to cover everything."""
@@ -232,6 +255,9 @@ class Streams(Builtins):
         return True
 
     own_events: set[Name]
+    if TYPE_CHECKING:  # further down the chain
+
+        def each_way(self, ways: list[tuple[Value, Guard, Callable[[State], Value]]], st: State) -> Value: ...
 
     def do_stream_record_event(self, call: Call, st: State) -> Value:
         """``s.record_event(e=None)`` gives the event."""
@@ -326,19 +352,23 @@ class Streams(Builtins):
     def do_event_wait(self, call: Call, st: State) -> Value:
         """``e.wait(stream=None)`` makes a stream wait, not the host."""
         stream = call.get(1, "stream")
-        for event in self.event_of(call.args[0]):
-            value = self.as_stream(stream, "torch") if stream is not None and stream != NONE else None
-            self.wait_for(st, event, value, "torch", call.site)
+        value = self.as_stream(stream, "torch") if stream is not None and stream != NONE else None
+        self.each_event(
+            call.args[0], st, lambda event, way: self.wait_for(way, event, value, "torch", call.site)
+        )
         return NONE
 
     def do_event_synchronize(self, call: Call, st: State) -> Value:
         """``e.synchronize()`` (TS-18)."""
         self.wait_in_capture(st, call.site, "synchronize()", [e.name for e in self.event_of(call.args[0])])
-        for event in self.event_of(call.args[0]):
-            if self.is_foreign(st, event):
-                self.host_learns_everything(st, call.site)
+
+        def synchronize(event: Event, way: State) -> None:
+            if self.is_foreign(way, event):
+                self.host_learns_everything(way, call.site)
             else:
-                self.synchronize_event(st, event, call.site)
+                self.synchronize_event(way, event, call.site)
+
+        self.each_event(call.args[0], st, synchronize)
         return NONE
 
     def do_event_query(self, call: Call, st: State) -> Value:
