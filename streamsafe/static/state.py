@@ -16,7 +16,7 @@ from streamsafe.static.values import Name, Opaque, Renaming, Union, Value, aging
 Key = tuple[Name, Hashable]
 
 MOST_ROUTES = 8
-"""How many ways to a point are told apart; of more, what they have in common is kept."""
+"""How many ways to a point are told apart; of more, those that only the oldest conditions tell apart are one."""
 
 MOST_GUARDS = 4
 """How many guards may tell the paths that arrive from one side from those that arrive from the other."""
@@ -320,7 +320,7 @@ class State:
         path = reduce(Guard.common, routes)
         added = path.without(self.path)
         self.path = path
-        self.routes = routes if len(routes) <= MOST_ROUTES else (path,)
+        self.routes = _few(routes)
         if added != ALWAYS or len(guards) > 1:
             told = routes if len(guards) > 1 else (added,)
             self.order.assume(*told)
@@ -457,7 +457,7 @@ class State:
         )
         joined = State(order=Order.join(first.order, ways[0], second.order, ways[1]), path=path)
         routes = _distinct((*first.routes, *second.routes))
-        joined.routes = routes if len(routes) <= MOST_ROUTES else (path,)
+        joined.routes = _few(routes)
         joined.store = Store.join(first.store, first_only, second.store, second_only, opaque)
         for library in {**first.current, **second.current}:
             one, other = first.current.get(library), second.current.get(library)
@@ -485,6 +485,16 @@ class State:
 def _distinct(routes: Iterable[Guard]) -> tuple[Guard, ...]:
     """The routes, without those that another one covers."""
     return tuple(way.guard for way in simplify(Way(0, route) for route in routes))
+
+
+def _few(routes: tuple[Guard, ...]) -> tuple[Guard, ...]:
+    """The routes; where they are too many, without the conditions that were met first: what is asked anew is newer."""
+    while len(routes) > MOST_ROUTES:
+        path = reduce(Guard.common, routes)
+        asked = reduce(int.__or__, (true | false for true, false in routes)) & ~(path.true | path.false)
+        oldest = asked & -asked
+        routes = _distinct(route.forget(oldest) for route in routes)
+    return routes
 
 
 def _telling(routes: tuple[Guard, ...], others: tuple[Guard, ...], only: Guard) -> tuple[Guard, ...]:
