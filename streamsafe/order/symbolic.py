@@ -21,6 +21,9 @@ from streamsafe.order.forks import Forked, meeting
 HOST = "host"
 
 
+_guard = tuple.__new__  # what the class does when it is called, without the call
+
+
 class Guard(NamedTuple):
     """A partial assignment of tracked conditions: bit n of ``true`` or ``false`` decides condition n."""
 
@@ -33,7 +36,7 @@ class Guard(NamedTuple):
             return self
         if self is ALWAYS:
             return other
-        return Guard(self.true | other.true, self.false | other.false)
+        return _guard(Guard, (self.true | other.true, self.false | other.false))
 
     def contradicts(self, other: Guard) -> bool:
         """Whether no assignment satisfies both."""
@@ -45,11 +48,11 @@ class Guard(NamedTuple):
 
     def without(self, other: Guard) -> Guard:
         """What this one decides and the other does not."""
-        return Guard(self.true & ~other.true, self.false & ~other.false)
+        return _guard(Guard, (self.true & ~other.true, self.false & ~other.false))
 
     def common(self, other: Guard) -> Guard:
         """What both decide, and decide alike."""
-        return Guard(self.true & other.true, self.false & other.false)
+        return _guard(Guard, (self.true & other.true, self.false & other.false))
 
     def forget(self, conditions: int) -> Guard:
         """The same, with those conditions undecided."""
@@ -504,7 +507,8 @@ class Order:
                     continue
                 met = known.get((one, other))
                 if met is None:
-                    ways = (*_under(one, first_only), *_under(other, second_only))
+                    both = frozenset(one).intersection(other)  # these stand whichever path was taken
+                    ways = [*both, *_under(one, first_only, both), *_under(other, second_only, both)]
                     met = known[(one, other)] = simplify(ways)
                 table[made] = met
             dict.__setitem__(joined.made, buffer, table)
@@ -514,10 +518,12 @@ class Order:
 _NONE = Accesses()
 
 
-def _under(ways: tuple[Way, ...], guards: Sequence[Guard]) -> Iterator[Way]:
-    """The ways, on the paths on which one of the guards holds."""
+def _under(
+    ways: tuple[Way, ...], guards: Sequence[Guard], but: frozenset[Way] = frozenset()
+) -> Iterator[Way]:
+    """The ways but some, on the paths on which one of the guards holds."""
     for way in ways:
-        for guard in guards:
+        for guard in guards if way not in but else ():
             if not way.guard.contradicts(guard):
                 yield Way(way.carriers, way.guard & guard)
 

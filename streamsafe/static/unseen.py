@@ -188,14 +188,18 @@ class Unseen(Functions):
         holders = [v for v in iterate(value) if isinstance(v, (Opaque, Instance)) and v != target]
         if not holders:
             return False
-        kept = {
-            inner for root in self.protocol_roots for v in st.store.of(root).values() for inner in iterate(v)
-        }
-        return any(
-            v in kept
-            or (isinstance(v, Instance) and (target is None or self.is_receiver(v)))
+        if any(
+            (isinstance(v, Instance) and (target is None or self.is_receiver(v)))
             or (isinstance(v, Opaque) and v.name.parent is not None and str(v.name.site).isidentifier())
             for v in holders
+        ):
+            return True
+        names = {v.name for v in holders}
+        return any(
+            isinstance(inner, Object) and inner.name in names and inner in holders
+            for root in self.protocol_roots
+            for v in st.store.of(root).values()
+            for inner in iterate(v)
         )
 
     def answer(self, function: Value, called: str, result: Object, call: Call, st: State) -> Object:

@@ -499,10 +499,6 @@ def same_kind(values: Iterable[Value]) -> type[Value] | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def iterate(value: Value) -> Iterator[Value]:
+def iterate(value: Value) -> tuple[Value, ...]:
     """The value itself, or each alternative of a union."""
-    if isinstance(value, Union):
-        for inner, _ in value.alternatives:
-            yield inner
-    else:
-        yield value
+    return tuple([inner for inner, _ in value.alternatives]) if type(value) is Union else (value,)
