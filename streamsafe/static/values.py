@@ -452,11 +452,18 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
     merged: dict[Value, Guard] = {}
     constants: dict[Value, list[Way]] = {}
     for value, guard in choices:
-        for inner, inner_guard in alternatives(value):
+        if type(value) is not Union:
+            known = merged.get(value)
+            merged[value] = guard if known is None else known.common(guard)
+            if type(value) is Const:
+                constants.setdefault(value, []).append(Way(0, guard))
+            continue
+        for inner, inner_guard in value.alternatives:
             if guard.contradicts(inner_guard):
                 continue
             both = guard & inner_guard
-            merged[inner] = merged[inner].common(both) if inner in merged else both
+            known = merged.get(inner)
+            merged[inner] = both if known is None else known.common(both)
             if isinstance(inner, Const):
                 constants.setdefault(inner, []).append(Way(0, both))
     if len(merged) > MAX_ALTERNATIVES:
