@@ -57,6 +57,16 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
         item.session.shouldstop = f"{limit:g} s are over"
 
 
-def pytest_sessionfinish() -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of pytest-xdist has ended: its reports came one by one, its counts come now."""
+    _counts.update(getattr(node, "workeroutput", {}).get("peer_counts", {}))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["peer_counts"] = dict(_counts)
+        return
     found = {"outcomes": _outcomes, "hazards": _hazards, "counts": dict(_counts)}
     Path(os.environ["PEER_OUT"]).write_text(json.dumps(found), encoding="utf-8")

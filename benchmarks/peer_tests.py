@@ -1,6 +1,7 @@
 """CuPy's own tests with and without the sanitizer: do outcomes change, are there hazards, and does a removed wait fire?
 
-python benchmarks/peer_tests.py CUPY [--jobs N] [--stop SECONDS] [--only FILE ...] [--mutants N] [--json FILE]
+python benchmarks/peer_tests.py CUPY [--jobs N] [--workers N] [--stop SECONDS] [--only FILE ...] [--mutants N]
+    [--json FILE]
 
 CUPY is a checkout of CuPy at the tag of the installed version. A mutant is a test file with one synchronize or wait
 removed; it fires when the sanitizer reports a hazard in a test of it. Prints Markdown tables.
@@ -96,8 +97,9 @@ def run(
     extra: tuple[str, ...] = (),
     seconds: int = 540,
     stop: int = 0,
+    workers: int = 0,
 ) -> dict[str, Any]:
-    """One file under pytest, in a process of its own; the outcomes are empty when it died."""
+    """One file under pytest, in a process of its own or several; the outcomes are empty when it died."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         path = os.pathsep.join([str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH", "")])
@@ -109,6 +111,8 @@ def run(
             command += ["-p", "streamsafe.runtime.plugin"]
         if mode is not None:
             command.append(f"--streamsafe={mode}")
+        if workers:
+            command += ["-n", str(workers)]
         try:
             ended = subprocess.run(
                 command, env=environment, cwd=root, capture_output=True, text=True, timeout=seconds
@@ -122,9 +126,11 @@ def run(
         return found
 
 
-def compare(root: Path, name: str, seconds: int, stop: int) -> dict[str, Any]:
+def compare(root: Path, name: str, seconds: int, stop: int, workers: int) -> dict[str, Any]:
     tests = root / "tests" / "cupy_tests" / name
-    plain, checked = (run(tests, root, mode=mode, seconds=seconds, stop=stop) for mode in (None, "collect"))
+    plain, checked = (
+        run(tests, root, mode=mode, seconds=seconds, stop=stop, workers=workers) for mode in (None, "collect")
+    )
     before, after = plain["outcomes"], checked["outcomes"]
     if stop:
         before = {test: outcome for test, outcome in before.items() if test in after}
@@ -190,6 +196,7 @@ def main() -> int:
     )
     parser.add_argument("cupy", type=Path)
     parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=0, help="processes for each file, by pytest-xdist")
     parser.add_argument(
         "--stop", type=int, default=0, help="end each run of a file after so long, compare those run"
     )
@@ -214,7 +221,10 @@ def main() -> int:
             "| file | tests | passed | accesses | edges | outcomes changed | hazards |\n|---|---|---|---|---|---|---|"
         )
         for done in as_completed(
-            [pool.submit(compare, root, name, options.seconds, options.stop) for name in names]
+            [
+                pool.submit(compare, root, name, options.seconds, options.stop, options.workers)
+                for name in names
+            ]
         ):
             row = done.result()
             figures["files"].append(row)
