@@ -268,6 +268,10 @@ class Expressions(Conditions):
                 return Tuple(left.items + right.items)
             if isinstance(left, Tuple) or isinstance(right, Tuple):
                 return left if isinstance(left, Tuple) else right  # joined with what is not known
+            if any(map(_is_list, (left, right))) and all(
+                isinstance(v, (Container, Opaque)) for v in operands
+            ):
+                return self.concatenated(left, right, node, st)  # nothing but a list is added to a list
         if isinstance(right, Opaque) and isinstance(getattr(node, "operator", None), _DIVIDING):
             st.store[(right.name, "@nonzero")] = PLAIN  # or this would have raised
         if any(isinstance(v, Tensor) for v in operands) or (
@@ -291,6 +295,13 @@ class Expressions(Conditions):
         if unknown:
             return self.unsure_operation(st, [left, right], self.site(node), "arithmetic")
         return PLAIN if any(isinstance(v, Opaque) for v in operands) else UNKNOWN
+
+    def concatenated(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value:
+        """``[x] + [y]``: a list of the elements of both."""
+        made = self.container(node, st, "list", [])
+        for part in (left, right):
+            self.extend_container(st, made, part)
+        return made
 
     def repeated(self, values: Container, times: Value, node: cst.CSTNode, st: State) -> Value:
         """``[x] * n``: a list of the same elements, so many times."""
@@ -553,6 +564,10 @@ def _compare(operator: cst.BaseCompOp, left: Any, right: Any) -> bool | None:
     except TypeError:
         return None
     return None
+
+
+def _is_list(value: Value) -> bool:
+    return isinstance(value, Container) and value.kind == "list"
 
 
 _CONSTANTS: dict[str, Value] = {

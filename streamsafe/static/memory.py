@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
-from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard
+from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard, Way, simplify
 from streamsafe.static import apis, parts, walks
 from streamsafe.static.facts import (
     Assumed,
@@ -327,7 +327,7 @@ class Memory:
         if library == "cupy":
             covered = set()
         made_at = self.sites_of.get(buffer.base())
-        for stream in iterate(allocated):
+        for stream, guard in alternatives(allocated, st.path):
             if not isinstance(stream, Stream):
                 continue
             notes: list[tuple[str, Site]] = []
@@ -342,8 +342,12 @@ class Memory:
                 if "kept alive" in made.detail.tags:  # type: ignore[attr-defined]
                     continue
                 pool = ("pool", stream.name)
-                pooled = made._replace(buffer=pool, part=release, writes=True)
-                st.order.made[pool] = Accesses({**st.order.accesses(pool), pooled: table[made]})
+                ways = [
+                    Way(w.carriers, w.guard & guard) for w in table[made] if not w.guard.contradicts(guard)
+                ]
+                if ways:  # it ran while the block was of this stream's pool
+                    pooled = made._replace(buffer=pool, part=release, writes=True)
+                    st.order.made[pool] = Accesses({**st.order.accesses(pool), pooled: simplify(ways)})
         st.order.drop(buffer)
 
     def prune(self, st: State, keep: Iterable[Value] = ()) -> None:

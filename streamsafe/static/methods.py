@@ -89,8 +89,9 @@ class Methods(Contexts):
             )
             keyed = name in ("get", "set", "copy", "pop", "setdefault") and self.default_library == "torch"
             keyed = keyed or name in apis.KEEPING_METHODS | apis.DISMANTLING_METHODS
+            optimizes = any(isinstance(v, Opaque) and _optimizes(v, st) for v, _ in choices)
             if (
-                (kinds <= {Tensor, Opaque} and not built and not keyed)
+                (kinds <= {Tensor, Opaque} and not built and not keyed and not optimizes)
                 or kinds <= {Stream}
                 or kinds <= {Event}
             ):
@@ -447,7 +448,7 @@ class Methods(Contexts):
         made = self.array_maker(receiver, name, call, st)
         if made is not None:
             return made
-        if (receiver.name, "@optimizer") in st.store or _optimizer(receiver.name):
+        if _optimizes(receiver, st):
             self.step_in_capture(st, receiver, name, call.site)
             if name == "step" or name in ("unscale_", "clip_grad_norm_"):
                 self.use_of_gradients(st, call.site, f"{name}()")
@@ -638,11 +639,13 @@ def _last_word(name: Name) -> str:
     return ""
 
 
-def _optimizer(name: Name) -> bool:
-    text = _last_word(name)
-    return (
-        "optim" in text or text in ("opt", "opts", "scaler", "scalers", "grad_scaler")
-    ) and "scheduler" not in text
+def _optimizes(value: Opaque, st: State) -> bool:
+    """Whether an object is an optimizer, or a scaler of gradients, as it was made or by its name."""
+    text = _last_word(value.name)
+    return (value.name, "@optimizer") in st.store or (
+        ("optim" in text or text in ("opt", "opts", "scaler", "scalers", "grad_scaler"))
+        and "scheduler" not in text
+    )
 
 
 def _event_like(name: Name) -> bool:
