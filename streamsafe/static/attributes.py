@@ -380,7 +380,7 @@ class Attributes(Containers):
             (v, g)
             for v, g in alternatives(base, st.path)
             if isinstance(v, Tensor)
-            or (isinstance(v, Opaque) and (self.is_tensor(st, v) or self.looks_like_tensor(keys)))
+            or (isinstance(v, Opaque) and (self.looks_like_tensor(keys) or self.is_indexed(st, v, base)))
         ]
         if tensors:
             views = union(

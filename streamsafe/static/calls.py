@@ -14,7 +14,7 @@ from streamsafe.static.facts import GRADIENTS, HOOK, Site
 from streamsafe.static.functions import _LIBRARY_METHODS, COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.state import State
-from streamsafe.static.tensors import Call
+from streamsafe.static.tensors import UNPLACED, Call
 from streamsafe.static.unseen import Unseen
 from streamsafe.static.values import (
     UNKNOWN,
@@ -106,22 +106,19 @@ class Calls(Unseen):
         else:
             function = self.eval(node.func, st)
         call = Call(node, self.site(node))
+        placed, unplaced = call.args, list[Value]()
         for argument in node.args:
             value = self.eval(argument.value, st)
             if argument.star == "*":
-                if isinstance(value, Tuple):
-                    call.args.extend(value.items)
-                elif rows := self.rows(value, st):
-                    call.starred = len({len(row.items) for row, _ in rows}) > 1 or call.starred
-                    for position in range(max(len(row.items) for row, _ in rows)):
-                        call.args.append(
-                            union((row.items[position], g) for row, g in rows if position < len(row.items))
-                        )
+                if rows := self.rows(value, st):
+                    for position in range(max(len(row) for row, _ in rows)):
+                        placed.append(union((row[position], g) for row, g in rows if position < len(row)))
+                    known = len({len(row) for row, _ in rows}) == 1
                 else:
-                    known = self.known_items(value, st)
-                    call.starred = known is None
-                    one = self.any_element(value, st) if isinstance(value, Container) else value
-                    call.args.extend([one] if known is None else known)
+                    placed.append(self.any_element(value, st) if isinstance(value, Container) else value)
+                    known = False
+                if not known:
+                    call.starred, placed = True, unplaced
             elif argument.star == "**":
                 call.starred = True
                 if isinstance(value, Container):
@@ -133,7 +130,9 @@ class Calls(Unseen):
             elif argument.keyword is not None:
                 call.kwargs[argument.keyword.value] = value
             else:
-                call.args.append(value)
+                placed.append(value)
+        if unplaced:
+            call.kwargs[UNPLACED] = Tuple(tuple(unplaced))
         self.stack[-1].temporaries.extend(call.everything())
         if receiver is not None:
             return self.call_method(receiver, name, call, st)
@@ -141,11 +140,10 @@ class Calls(Unseen):
             call.text = node.func.value
         return self.call_value(function, call, st)
 
-    @staticmethod
-    def rows(value: Value, st: State) -> list[tuple[Tuple, Guard]]:
-        """The tuples that a value may be, each with its guard; none where it may be something else."""
-        choices = alternatives(value, st.path)
-        rows = [(v, g) for v, g in choices if isinstance(v, Tuple)]
+    def rows(self, value: Value, st: State) -> list[tuple[list[Value], Guard]]:
+        """The elements of each sequence that a value may be, with its guard; none where some are not known."""
+        choices = [(self.known_items(v, st), g) for v, g in alternatives(value, st.path)]
+        rows = [(items, g) for items, g in choices if items is not None]
         return rows if len(rows) == len(choices) else []
 
     def call_value(self, function: Value, call: Call, st: State) -> Value:

@@ -362,7 +362,9 @@ class Containers(Captures):
             if own is not None:
                 key = keys[0] if len(keys) == 1 else Tuple(tuple(keys))
                 found.append((self.call_function(own, [key], {}, st, node), guard))
-            elif isinstance(inner, Tensor) or (isinstance(inner, Opaque) and self.is_tensor(st, inner)):
+            elif isinstance(inner, Tensor) or (
+                isinstance(inner, Opaque) and self.is_indexed(st, inner, base)
+            ):
                 found.append((self.view_of(inner, keys, st, node), guard))
             elif len(keys) == 1 and isinstance(keys[0], Partial):  # a slice of a sequence
                 sliced = _sliced(inner, keys[0], st)
@@ -382,6 +384,13 @@ class Containers(Captures):
             else:
                 found.append((UNKNOWN, guard))
         return union(found) if found else UNKNOWN
+
+    def is_indexed(self, st: State, value: Object, among: Value) -> bool:
+        """Whether what is subscripted is a tensor: what may as well be a list that is made here is another list.
+
+        ``x if isinstance(x, list) else [x]``: the ``x`` that is subscripted is not the one that a kernel was given.
+        """
+        return self.is_tensor(st, value) and not any(isinstance(v, Container) for v in iterate(among))
 
     def keys_of(self, node: cst.Subscript, st: State) -> list[Value]:
         """The indices between the brackets; one that is a tuple of slices (``numpy.s_``) stands for them."""

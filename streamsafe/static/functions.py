@@ -20,7 +20,7 @@ from streamsafe.static.methods import (
 from streamsafe.static.source import ClassUnit, FunctionUnit, MethodSlice, Slice
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import _TENSOR_METHODS, HOOK_REGISTRATIONS
-from streamsafe.static.tensors import Call
+from streamsafe.static.tensors import UNPLACED, Call
 from streamsafe.static.values import (
     NONE,
     UNKNOWN,
@@ -413,6 +413,11 @@ class Functions(Methods):
         if function.receiver is not None:
             given.insert(0, function.receiver)
         rest = dict(kwargs)
+        unplaced = rest.pop(UNPLACED, None)
+        last = [p for p in positional if p.name.value not in rest]
+        exact = not isinstance(parameters.star_arg, cst.Param) and all(p.default is None for p in last)
+        if isinstance(unplaced, Tuple) and exact:  # all are given, so that these are the last ones
+            rest |= {p.name.value: v for p, v in zip(reversed(last), reversed(unplaced.items), strict=False)}
         named = [*positional, *parameters.kwonly_params]
         for position, parameter in enumerate(named):
             name = parameter.name.value

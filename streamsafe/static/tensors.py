@@ -45,6 +45,10 @@ _TAKES_ANY = frozenset({"submit()", "put()", "put_nowait()", "send()", "start()"
 """Ways to hand a tensor to another thread, wherever it lies."""
 
 
+UNPLACED = "*"
+"""The keyword of the positional arguments that come after a star of unknown length, in a tuple."""
+
+
 @dataclass(slots=True)
 class Call:
     """A call with its arguments evaluated."""
