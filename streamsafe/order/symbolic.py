@@ -149,8 +149,8 @@ class Carriers:
         return carrier in self._bits
 
 
-class Accesses(dict[Made, "tuple[Way, ...]"]):
-    """What may have happened to one buffer, each access with the ways it may stand; shared, so never changed in place.
+class Summary(NamedTuple):
+    """What holds of all accesses to a buffer.
 
     Attributes:
         some: carriers that know of some access on some way.
@@ -158,26 +158,34 @@ class Accesses(dict[Made, "tuple[Way, ...]"]):
         conditions: those that a guard mentions.
     """
 
-    __slots__ = ("_summary",)
-    _summary: tuple[int, int, int]
+    some: int
+    every: int
+    conditions: int
 
-    def _summarize(self) -> tuple[int, int, int]:
+
+class Accesses(dict[Made, "tuple[Way, ...]"]):
+    """What may have happened to one buffer, with the ways each access may stand; shared, so never changed in place."""
+
+    __slots__ = ("_summary",)
+    _summary: Summary
+
+    @property
+    def summary(self) -> Summary:
+        """What holds of all of them, worked out when it is first asked for."""
+        try:
+            return self._summary
+        except AttributeError:
+            self._summary = self._summarize()
+            return self._summary
+
+    def _summarize(self) -> Summary:
         some, every, conditions = 0, -1, 0
         for ways in self.values():
             for carriers, (true, false) in ways:
                 some |= carriers
                 every &= carriers
                 conditions |= true | false
-        self._summary = some, every, conditions
-        return self._summary
-
-    @property
-    def summary(self) -> tuple[int, int, int]:
-        """``some``, ``every`` and ``conditions``."""
-        try:
-            return self._summary
-        except AttributeError:
-            return self._summarize()
+        return Summary(some, every, conditions)
 
 
 Disjoint = Callable[[Hashable | None, Hashable | None], bool]
@@ -268,7 +276,7 @@ class Order:
         self._rewrite(
             lambda carriers: None if learner == HOST else carriers | bit,
             guard,
-            lambda table: not table.summary[1] & bit,
+            lambda table: not table.summary.every & bit,
         )
 
     def _rewrite(
@@ -308,7 +316,7 @@ class Order:
         if not table:
             return []
         bit = 0 if timeline == HOST else self.carriers.bit(timeline)
-        if table.summary[1] & bit:
+        if table.summary.every & bit:
             return []  # all of it is known there
         found = []
         for made, ways in table.items():
@@ -393,7 +401,7 @@ class Order:
         for buffer, table in list(self.made.items()):
             changed = Accesses()
             dirty = False
-            touched = table.summary[0] & moved
+            touched = table.summary.some & moved
             for made, ways in table.items():
                 after = ways
                 if touched and any(way.carriers & moved for way in ways):
@@ -435,7 +443,7 @@ class Order:
             asked |= true | false
         known: dict[tuple[Way, ...], tuple[Way, ...]] = {}
         for buffer, table in list(self.made.items()):
-            if not table.summary[2] & asked:
+            if not table.summary.conditions & asked:
                 continue
             changed = Accesses()
             dirty = False
@@ -457,7 +465,7 @@ class Order:
         """The conditions that some guard mentions."""
         found = 0
         for table in self.made.values():
-            found |= table.summary[2]
+            found |= table.summary.conditions
         return found
 
     def divide(self, guards: Sequence[Guard]) -> None:
@@ -472,7 +480,7 @@ class Order:
     def forget(self, conditions: int) -> None:
         """Those conditions will not be asked again: guards stop mentioning them."""
         for buffer, table in list(self.made.items()):
-            if table.summary[2] & conditions:
+            if table.summary.conditions & conditions:
                 self.made[buffer] = Accesses(
                     (made, simplify(Way(way.carriers, way.guard.forget(conditions)) for way in ways))
                     for made, ways in table.items()
@@ -481,7 +489,7 @@ class Order:
     def flip(self, condition: int) -> None:
         """A condition is turned into its opposite."""
         for buffer, table in list(self.made.items()):
-            if table.summary[2] & condition:
+            if table.summary.conditions & condition:
                 self.made[buffer] = Accesses(
                     (made, simplify(Way(way.carriers, way.guard.flip(condition)) for way in ways))
                     for made, ways in table.items()

@@ -231,7 +231,7 @@ class Arrays(Interop):
         if position is not None and out is None and position < len(call.args):
             out = call.args[position]
             read.append(out)
-        return read, out if out is not None and any(True for _ in self.tensors(st, out)) else None
+        return read, out if out is not None and self.tensors(st, out) else None
 
     def array_factory(self, name: str, call: Call, st: State) -> Value:
         """A fresh array; the ``_like`` ones read only the shape of their argument."""

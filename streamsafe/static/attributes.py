@@ -289,12 +289,12 @@ class Attributes(Containers):
             self.assign(target.value, UNKNOWN, st, node)
 
     def _unpack(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:
-        value = self._one_row(value, st, node)
+        value = self._one_row(value, st, target)
         self.stack[-1].held.append(value)
         self._unpack_into(target, value, st, node)
         self.stack[-1].held.pop()
 
-    def _one_row(self, value: Value, st: State, node: cst.CSTNode) -> Value:
+    def _one_row(self, value: Value, st: State, target: cst.CSTNode) -> Value:
         """Of several rows it is one: what is unpacked from it, data and the event beside it, stays together."""
         choices = alternatives(value, st.path)
         rows = [v for v, _ in choices if isinstance(v, Tuple)]
@@ -302,17 +302,20 @@ class Attributes(Containers):
             return value
         if not any(isinstance(v, _ORDERING) for row in rows for item in row.items for v in iterate(item)):
             return value
+        bits = []
+        for number in range(len(choices) - 1):
+            key = ("row", id(target), number, self.stack[-1].path)
+            bit = self.conditions.get(key) or self.new_condition(key, ())
+            if bit is None:
+                return value
+            bits.append(bit)
+        st.forget(sum(bits))  # it was another choice
         apart: list[tuple[Value, Guard]] = []
         others = ALWAYS
-        for number, (row, guard) in enumerate(choices):
-            which = others
-            if number < len(choices) - 1:
-                key = ("row", id(node), number, self.stack[-1].path)
-                bit = self.conditions.get(key) or self.new_condition(key, ())
-                if bit is None:
-                    return value
-                st.forget(bit)  # it was another choice
-                which, others = others & Guard(bit, 0), others & Guard(0, bit)
+        for (row, guard), bit in zip(choices, [*bits, 0], strict=True):
+            which = others & Guard(bit, 0)
+            others &= Guard(0, bit)
+            guard = guard.forget(sum(bits))
             if not guard.contradicts(which):
                 apart.append((row, guard & which))
         return union(apart)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import io
+import threading
 import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from streamsafe.order.hazard import Span
 
 AstFunction = ast.FunctionDef | ast.AsyncFunctionDef
+_PARSING = threading.Lock()
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
@@ -372,15 +374,16 @@ class SourceFile:
 
 @contextmanager
 def _unchecked() -> Iterator[None]:
-    """Nodes are not checked as they are made: the parser makes valid ones, and checking takes half as long again."""
+    """Nodes are not checked as they are made: the parser makes valid ones, and checking takes a third as long again."""
     from libcst import CSTNode as base
 
-    check = base.__post_init__
-    base.__post_init__ = lambda self: None  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        base.__post_init__ = check  # type: ignore[method-assign]
+    with _PARSING:  # two threads that took turns could leave the checks switched off
+        check = base.__post_init__
+        base.__post_init__ = lambda self: None  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            base.__post_init__ = check  # type: ignore[method-assign]
 
 
 def _parse(text: str) -> ast.Module:

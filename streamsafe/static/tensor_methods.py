@@ -450,7 +450,7 @@ class TensorMethods(Arrays):
         if name.endswith("_") and call.args:
             self.in_place(st, call.args[0], call.args[1:], call.site, text)
             return call.args[0]
-        if not any(True for o in operands for _ in self.tensors(st, o)):
+        if not any(self.tensors(st, o) for o in operands):
             return UNKNOWN
         return self.operation(st, operands, call.site, text)
 

@@ -96,7 +96,7 @@ class Unseen(Functions):
             for t, _ in self.tensors(st, v)
             if t is v or not any(isinstance(inner, (Opaque, Instance)) and inner != t for inner in iterate(v))
         )
-        some = any(True for v in touched for _ in self.tensors(st, v))
+        some = any(self.tensors(st, v) for v in touched)
         assumed = Assumed.UNMODELLED
         tags: frozenset[str] = frozenset(() if name in ("", "forward", "__call__") else ("method",))
         setter = name.startswith("set_")  # keeps an object, and reads nothing that the object holds

@@ -60,7 +60,8 @@ class Interpreter:
         self.found: set[int] = set()
 
     def run(self, program: list[Any]) -> set[int]:
-        self.body(number(program), Order(self.carriers), ALWAYS)
+        # what is found is named by its second access, so that any access may stand for a later read
+        self.body(number(program), Order(self.carriers, stands_for=lambda *_: True), ALWAYS)
         return self.found
 
     def body(self, statements: list[Any], order: Order, path: Guard) -> Order:
@@ -323,3 +324,20 @@ def test_what_is_summed_up_of_a_table() -> None:
     assert some == ways[0].carriers | ways[1].carriers
     assert every == ways[0].carriers & ways[1].carriers
     assert conditions == order.conditions() == 7
+
+
+@pytest.mark.parametrize(
+    ("taken", "stays"),
+    [
+        ([Guard(0, 1)], False),
+        ([Guard(0, 1), Guard(0, 3)], False),
+        ([Guard(1, 0)], True),
+        ([Guard(2, 0)], True),
+        ([Guard(0, 1), Guard(1, 0)], True),
+    ],
+)
+def test_what_contradicts_a_branch_has_not_happened_there(taken: list[Guard], stays: bool) -> None:
+    order = Order(Carriers())
+    order.add(Made("write", "x", None, True, "A"), Guard(1, 0))
+    order.assume(*taken)
+    assert bool(order.accesses("x")) is stays

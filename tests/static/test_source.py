@@ -156,3 +156,15 @@ def test_a_file_that_does_not_parse_says_where() -> None:
     with pytest.raises(SourceError) as raised:
         SourceFile("class C:\n    def f(self):\n        return (\n", "f.py")
     assert raised.value.row == 3
+
+
+def test_nodes_are_checked_as_before_once_a_file_is_parsed() -> None:
+    """Also after one that does not parse."""
+    check = cst.CSTNode.__post_init__
+    broken = SourceFile("x = 1\n", "f.py").slice(ast.parse("x = 1").body[0])
+    broken.__dict__["text"] = "x = (\n"
+    with pytest.raises(SourceError):
+        _ = broken.module
+    assert cst.CSTNode.__post_init__ is check
+    with pytest.raises(cst.CSTValidationError):
+        cst.Name("")
