@@ -186,7 +186,7 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
     return Conflict(
         second=second,
         first=first,
-        memory=Memory(detail.memory or finding.memory),
+        memory=Memory(finding.memory or detail.memory),
         facts=Facts(
             host=host,
             gradient=gradient,  # type: ignore[arg-type]

@@ -455,7 +455,7 @@ class Effects(Memory):
                 timeline=self.timeline_text(timeline),
                 first=made,
                 first_timeline=self.timeline_text(made.timeline),
-                memory=detail.memory or self.describe(target),
+                memory=self.named_since(target, detail.memory),
                 assumed=assumed | detail.assumed | extra,
                 tags=tags
                 | {f"first:{t}" for t in detail.tags}

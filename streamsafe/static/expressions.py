@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from streamsafe.static.interpreter import Activation
 
 MODULE = Name("module")
+UNNAMED = "a tensor"
+"""What a tensor is called as long as nothing has been bound to it."""
 
 
 class Expressions(Conditions):
@@ -165,7 +167,11 @@ class Expressions(Conditions):
             return "the current stream" if kind else "ambient"
         if isinstance(name.site, str):
             return name.site
-        return "a stream" if kind else "a tensor"
+        return "a stream" if kind else UNNAMED
+
+    def named_since(self, value: Value, before: str) -> str:
+        """How a user would name what was described before it had a name."""
+        return before if before and before != UNNAMED else self.describe(value)
 
     def call_it(self, name: Name, text: str) -> None:
         """Remember how a user names an object: its first name wins."""

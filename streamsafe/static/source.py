@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import io
+import sys
 import threading
 import warnings
 from collections import defaultdict
@@ -392,7 +393,11 @@ def _parse(text: str) -> ast.Module:
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except SyntaxError as error:
-        raise SourceError(error.msg or "invalid syntax", error.lineno or 1, error.offset or 1) from error
+        # newer syntax than the interpreter knows is no mistake of the file's author
+        message = (
+            f"{error.msg or 'invalid syntax'} (parsed as Python {sys.version_info[0]}.{sys.version_info[1]})"
+        )
+        raise SourceError(message, error.lineno or 1, error.offset or 1) from error
     except (RecursionError, MemoryError) as error:
         raise SourceError("nested too deeply to be analysed") from error
     except ValueError as error:  # a null byte
