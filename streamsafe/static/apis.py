@@ -157,7 +157,6 @@ FUNCTIONS: dict[str, str] = {
     "torch.nn.utils.clip_grad_norm_": "use_gradients",
     "torch.nn.utils.clip_grad_value_": "use_gradients",
     "torch.nn.utils.get_total_norm": "use_gradients",
-    "torch.nn.utils.parameters_to_vector": "nothing",
     # host-blocking torch functions (TM-10)
     "torch.nonzero": "blocking_operation",
     "torch.masked_select": "blocking_operation",
@@ -175,6 +174,11 @@ FUNCTIONS: dict[str, str] = {
     "torch.numel": "plain",
     "torch.is_grad_enabled": "plain",
     "torch.save": "host_library",
+    "torch.utils._pytree.tree_map": "tree_map",
+    "torch.utils._pytree.tree_map_": "tree_map",
+    "torch.utils._pytree.tree_map_only": "tree_map_only",
+    "torch.utils._pytree.tree_map_only_": "tree_map_only",
+    "optree.tree_map": "tree_map",
     "torch.utils.data.DataLoader": "make_loader",
     # CuPy (CS)
     "cupy.cuda.Stream": "make_cupy_stream",
@@ -239,6 +243,7 @@ FUNCTIONS: dict[str, str] = {
     # numba
     "numba.cuda.stream": "make_cupy_stream",
     "numba.cuda.synchronize": "synchronize_device",
+    "logging.getLogger": "logger",
     # clocks
     "time.time": "clock",
     "time.perf_counter": "clock",
@@ -279,7 +284,7 @@ FUNCTIONS: dict[str, str] = {
     "builtins.tuple": "make_tuple",
     "builtins.set": "make_container",
     "builtins.dict": "make_mapping",
-    "builtins.sorted": "pass_through",
+    "builtins.sorted": "sort",
     "builtins.iter": "iterator",
     "builtins.next": "next_item",
     "builtins.reversed": "lazily",
@@ -310,6 +315,11 @@ FUNCTIONS: dict[str, str] = {
 
 PREFIXES: dict[str, str] = {
     # first match wins; the name is everything below
+    **dict.fromkeys(
+        """torch.Tensor. torch.nn.Module. torch.cuda.Stream. torch.cuda.Event. torch.cuda.CUDAGraph. cupy.ndarray.
+        cupy.cuda.Stream. cupy.cuda.Event.""".split(),
+        "unbound_method",
+    ),
     "torch.cuda.nvtx.": "plain_context",
     "torch.cuda.memory": "plain",
     "torch.cuda.max_memory": "plain",

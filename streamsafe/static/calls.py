@@ -11,7 +11,7 @@ import libcst as cst
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import apis
 from streamsafe.static.facts import GRADIENTS, HOOK, Site
-from streamsafe.static.functions import _LIBRARY_METHODS, COMMON_METHODS
+from streamsafe.static.functions import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.state import State
 from streamsafe.static.tensors import UNPLACED, Call
@@ -101,6 +101,8 @@ class Calls(Unseen):
         receiver: Value | None = None
         name = ""
         if isinstance(node.func, cst.Attribute):
+            if isinstance(node.func.value, cst.Comparison):
+                self.masking = node.func.value
             receiver = self.eval(node.func.value, st)
             name = node.func.attr.value
         else:
@@ -214,15 +216,11 @@ class Calls(Unseen):
                     return self.call_function(
                         bound, call.args, call.kwargs, st, call.node, starred=call.starred
                     )
-        if (
-            isinstance(function, Opaque)
-            and function.name.parent is not None
-            and function.name.site in _LIBRARY_METHODS
-        ):
-            return self._method(
-                Opaque(function.name.parent), str(function.name.site), call, st
-            )  # a bound method
-        return self.unmodelled(function, call, st)
+        if isinstance(function, Opaque) and function.name.parent is not None and self.is_bound(function, st):
+            return self._method(Opaque(function.name.parent), str(function.name.site), call, st)
+        result = self.unmodelled(function, call, st)
+        self.run_forward_hooks(function, call, result, st)
+        return result
 
     def call_api(self, name: str, call: Call, st: State) -> Value:
         """A library function."""

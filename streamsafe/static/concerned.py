@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Set
 
 from streamsafe.static import needles
@@ -37,15 +38,11 @@ class Concerned:
 
     def __init__(self, file: SourceFile, models: Iterable[str]) -> None:
         self.file = file
-        handles = {
-            name
-            for name, statements in file.bindings.items()
-            if any(
-                isinstance(s, (ast.Assign, ast.AnnAssign)) and needles.of_tree(s) & needles.HANDLE
-                for s in statements
-            )
-        }
-        self._words = handles | set(models)
+        bound: dict[str, int] = defaultdict(int)
+        for name, statements in file.bindings.items():
+            for s in statements:
+                bound[name] |= needles.of_tree(s) if isinstance(s, (ast.Assign, ast.AnnAssign)) else 0
+        self._words = {name for name, found in bound.items() if found & needles.HANDLE} | set(models)
         everything = 0
         for definitions in file.definitions.values():
             for definition in definitions:
@@ -56,6 +53,8 @@ class Concerned:
         beside = needles.PINNED | needles.REPLAY
         self._beside = beside if everything & (needles.STREAM | needles.COPY) else 0
         self.one_stream = not everything & (needles.STREAM | needles.OTHER) and not self._words
+        # functions and options of the module that copy without waiting: who names one does so too
+        self._words |= {name for name, found in bound.items() if found & needles.COPY}
         self._heirs = _heirs(file)
         self.quiet = self.one_stream and not everything & needles.PINNED
         self.functions: set[str] = set()

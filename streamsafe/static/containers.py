@@ -165,8 +165,6 @@ class Containers(Captures):
             return union((v, ALWAYS) for v in found) if found else UNKNOWN
         if isinstance(value, Opaque):
             return Opaque(value.name.child(EACH))
-        if isinstance(value, Partial):
-            return UNKNOWN
         return UNKNOWN
 
     def any_value(self, value: Value, st: State) -> Value:

@@ -330,6 +330,48 @@ class Contexts(TensorMethods):
         body(self.next_item(call.args[1], st, call.node), st)
         return result
 
+    def do_tree_map(self, call: Call, st: State) -> Value:
+        """``tree_map(f, tree)``: the function runs for each leaf; of what is not known it is taken to be a tree."""
+        if len(call.args) < 2:
+            return UNKNOWN
+        function, tree = call.args[:2]
+        if isinstance(tree, Opaque) and not self.is_tensor(st, tree):
+            return self.tree_of([self.any_element(tree, st)], function, call, st)
+        return self.mapped_tree(function, tree, call, st)
+
+    def do_tree_map_only(self, call: Call, st: State) -> Value:
+        """``tree_map_only(type, f, tree)``."""
+        return self.do_tree_map(Call(call.node, call.site, call.args[1:], call.kwargs, call.text), st)
+
+    def mapped_tree(self, function: Value, tree: Value, call: Call, st: State) -> Value:
+        """What a function makes of every leaf, in the same places."""
+        if isinstance(tree, Tuple):
+            return Tuple(tuple(self.mapped_tree(function, item, call, st) for item in tree.items))
+        if not isinstance(tree, Container):
+            return self.call_value(function, Call(call.node, call.site, [tree]), st)
+        items, keys = sequences.items(st, tree), sequences.keys(st, tree)
+        if items is not None:
+            result = Container(self.fresh(call.node, st, ("tree", tree.name)), "list")
+            sequences.put(st, result, [self.mapped_tree(function, item, call, st) for item in items])
+        elif keys is not None:
+            result = Container(self.fresh(call.node, st, ("tree", tree.name)), "dict")
+            for key, held in list(st.store.of(tree.name).items()):
+                if key in keys:
+                    st.store[(result.name, key)] = self.mapped_tree(function, held, call, st)
+            sequences.set_keys(st, result, keys)
+        else:
+            return self.tree_of([self.any_value(tree, st)], function, call, st)
+        self.closed.add(result.name)
+        return result
+
+    def tree_of(self, leaves: list[Value], function: Value, call: Call, st: State) -> Container:
+        """A tree of which the leaves are known, and not where they are."""
+        result = Container(self.fresh(call.node, st, "tree"), "list")
+        self.closed.add(result.name)
+        for leaf in leaves:
+            self.extend_container(st, result, Tuple((self.mapped_tree(function, leaf, call, st),)))
+        return result
+
     def never_empty(self, node: cst.BaseExpression, iterable: Value) -> bool:
         """Whether a loop surely has a round."""
         if isinstance(iterable, Partial) and iterable.function == Api("builtins.range"):

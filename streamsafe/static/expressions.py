@@ -57,6 +57,8 @@ class Expressions(Conditions):
     """
 
     stack: list[Activation]
+    masking: cst.CSTNode | None = None
+    """A comparison of which a method is called: its result is an array, and in a capture one of the device's."""
 
     if TYPE_CHECKING:  # further down the chain
 
@@ -80,6 +82,9 @@ class Expressions(Conditions):
 
         def read_operands(self, st: State, operands: list[Value], site: Site, text: str) -> None:
             """Operands are read."""
+
+        def mark_tensor(self, st: State, value: Object) -> None:
+            """This object has been used as a tensor."""
 
         def duration(self, st: State, left: Value, right: Value, site: Site) -> None:
             """Two readings of a clock are subtracted."""
@@ -369,6 +374,10 @@ class Expressions(Conditions):
             isinstance(c.operator, (cst.Is, cst.IsNot, cst.In, cst.NotIn)) for c in node.comparisons
         )
         flat = [v for o in operands for v in iterate(o)]
+        if node is self.masking and not identity and st.capture is not None:
+            first = next((v for v in flat if isinstance(v, Opaque) and not self.is_plain(v.name)), None)
+            if first is not None:
+                self.mark_tensor(st, first)
         if not identity and any(
             isinstance(v, Tensor) or (isinstance(v, Opaque) and self.is_tensor(st, v)) for v in flat
         ):

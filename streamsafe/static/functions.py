@@ -14,12 +14,10 @@ from streamsafe.static.ages import newest_alike
 from streamsafe.static.contexts import DEPTH
 from streamsafe.static.expressions import MODULE
 from streamsafe.static.facts import AMBIENT, COPIES
-from streamsafe.static.methods import (
-    Methods,
-)
+from streamsafe.static.methods import LIBRARY_METHODS, Methods
 from streamsafe.static.source import ClassUnit, FunctionUnit, MethodSlice, Slice
 from streamsafe.static.state import State
-from streamsafe.static.tensor_methods import _TENSOR_METHODS, HOOK_REGISTRATIONS
+from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
 from streamsafe.static.tensors import UNPLACED, Call
 from streamsafe.static.values import (
     NONE,
@@ -72,14 +70,6 @@ COMMON_METHODS = frozenset(
     values join load save read write send recv call apply backward train eval cuda cpu numpy item query record
     synchronize result submit flush size shape view reshape replay capture setup build init process execute next
     state_dict load_state_dict parameters zero_grad scale""".split()
-)
-
-_LIBRARY_METHODS = frozenset(
-    {*_TENSOR_METHODS, *apis.STREAM_METHODS, *apis.EVENT_METHODS, *apis.GRAPH_METHODS, *apis.VIEW_METHODS}
-    | apis.METADATA_METHODS
-    | apis.SCALAR_METHODS
-    | apis.BLOCKING_METHODS
-    | apis.ARITHMETIC_METHODS
 )
 
 
@@ -613,7 +603,7 @@ class Functions(Methods):
                         owners.setdefault(inner.name, []).append(class_name)
             self._owners = owners
             self._method_owners = {}
-        if name.startswith("__") or name in COMMON_METHODS or name in _LIBRARY_METHODS:
+        if name.startswith("__") or name in COMMON_METHODS or name in LIBRARY_METHODS:
             return None
         names = self._owners.get(name, [])
         if len(names) != 1 or f"{names[0]}.{name}" not in self.concerned:

@@ -198,7 +198,8 @@ class Library(Streams):
     def do_backward_function(self, call: Call, st: State) -> Value:
         """``torch.autograd.backward(tensors, grad_tensors=None)``."""
         gradients = call.get(1, "grad_tensors")
-        self.backward(st, self._gradients(gradients, st), call.site, "torch.autograd.backward()")
+        roots = self.tensor_results(st, call.get(0, "tensors") or UNKNOWN)
+        self.backward(st, roots, self._gradients(gradients, st), call.site, "torch.autograd.backward()")
         return NONE
 
     def do_grad_function(self, call: Call, st: State) -> Value:
@@ -213,6 +214,7 @@ class Library(Streams):
                 writes=False,
                 tags=frozenset({"consumes initial gradient"}),
             )
+        self.join_leaves(st, self.tensor_results(st, call.get(0, "outputs") or UNKNOWN))
         return self.new_tensor(
             st,
             call.site,
@@ -329,11 +331,11 @@ class Library(Streams):
         return self.read_clock(st, call.site)
 
     def do_host_library(self, call: Call, st: State) -> Value:
-        """A library that reads what it is given, on the host; of a device tensor after its stream (``print``)."""
+        """A library that reads what it is given, on the host; ``print`` and ``save`` of a device tensor wait for it."""
         name = call.text.rpartition(".")[2]
         for value in call.everything():
-            if name == "print":
-                self.read_on_host(st, value, call.site, "print()")
+            if name in ("print", "save"):
+                self.read_on_host(st, value, call.site, f"{name}()")
             else:
                 self.hand_to_host(st, [value], call.site, f"{name}()")
         return UNKNOWN

@@ -277,6 +277,24 @@ class Methods(Contexts):
                 return self.call_value(Function(method, None, receiver), call, st)
         return self.unmodelled(receiver, call, st, name)
 
+    def keep_forward_hook(self, module: Opaque, call: Call, st: State) -> Value:
+        """A function that runs whenever a module of unknown kind is called, or one that it is a part of."""
+        hook = call.get(0, "hook")
+        if isinstance(hook, (Function, Partial)):
+            for name in module.name.chain():
+                old = st.store.get((name, "@forward hooks"))
+                st.store[(name, "@forward hooks")] = union(
+                    [*([(old, ALWAYS)] if old is not None else []), (hook, ALWAYS)]
+                )
+        return UNKNOWN
+
+    def run_forward_hooks(self, module: Value, call: Call, result: Value, st: State) -> None:
+        """A module has been called: its hooks are given it, what it was given, and what it returns."""
+        hooks = st.store.get((module.name, "@forward hooks")) if isinstance(module, Opaque) else None
+        for hook in iterate(hooks) if hooks is not None else ():
+            given = [module, Tuple(tuple(call.args)), result]
+            self.call_value(hook, Call(call.node, call.site, given), st)
+
     def register_hooks(self, name: str, call: Call, st: State) -> Value:
         """Functions that autograd will call."""
         for value in call.everything():
@@ -451,15 +469,24 @@ class Methods(Contexts):
         if _optimizes(receiver, st):
             self.step_in_capture(st, receiver, name, call.site)
             if name == "step" or name in ("unscale_", "clip_grad_norm_"):
+                for closure in call.everything() if name == "step" else ():
+                    if isinstance(closure, (Function, Partial)):  # it does the backward pass
+                        self.call_value(closure, Call(call.node, call.site), st)
                 self.use_of_gradients(st, call.site, f"{name}()")
                 return UNKNOWN
-            if name in ("zero_grad", "update", "state_dict", "load_state_dict", "add_param_group"):
+            if name == "zero_grad":
+                return self.tensor_zero_grad(receiver, call, st)
+            if name in ("update", "state_dict", "load_state_dict", "add_param_group"):
                 return UNKNOWN
             if name == "scale":
                 return call.args[0] if call.args else UNKNOWN
         if (receiver.name, "@thread") in st.store:
             return self._thread_method(receiver, name, call, st)
-        if name == "submit" and call.args and isinstance(call.args[0], (Function, Partial, Method)):
+        if (
+            name == "submit"
+            and call.args
+            and (isinstance(call.args[0], (Function, Partial, Method)) or self.is_bound(call.args[0], st))
+        ):
             if not self.carries_event(call.args[1:]):
                 self.hand_to_host(st, call.args[1:], call.site, "submit()")
             return Partial(FUTURE, (self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st),), ())
@@ -477,7 +504,9 @@ class Methods(Contexts):
             return UNKNOWN
         if name in ("copy_from", "copy_to") and self.default_library == "cupy" and call.args:
             return self.texture_copy(receiver, name, call, st)
-        if name in HOOK_REGISTRATIONS or name.startswith("register_forward"):
+        if name.startswith("register_forward"):
+            return self.keep_forward_hook(receiver, call, st)
+        if name in HOOK_REGISTRATIONS:
             return self.register_hooks(name, call, st)
         held = st.store.get((receiver.name, name))
         if held is not None:
@@ -616,6 +645,14 @@ class Methods(Contexts):
             st.threads = frozenset(t for t in st.threads if not isinstance(t, Site))
         return NONE
 
+    @staticmethod
+    def is_bound(value: Value, st: State) -> bool:
+        """Whether an attribute of an object of unknown kind is a method, as its name or the object's tells."""
+        if not isinstance(value, Opaque) or value.name.parent is None:
+            return False
+        name = value.name.site
+        return name in LIBRARY_METHODS or (name == "step" and _optimizes(Opaque(value.name.parent), st))
+
     def would_wait(self, target: Value, arguments: list[Value], call: Call, st: State) -> bool:
         """Whether a thread that starts here waits for what others do: it goes on when it is joined."""
         before, self.host_waits = self.host_waits, False
@@ -627,6 +664,15 @@ class Methods(Contexts):
         waits, self.host_waits = self.host_waits, before
         return waits
 
+
+LIBRARY_METHODS = frozenset(
+    {*_TENSOR_METHODS, *apis.STREAM_METHODS, *apis.EVENT_METHODS, *apis.GRAPH_METHODS, *apis.VIEW_METHODS}
+    | apis.METADATA_METHODS
+    | apis.SCALAR_METHODS
+    | apis.BLOCKING_METHODS
+    | apis.ARITHMETIC_METHODS
+)
+"""Methods of streams, events, graphs and tensors."""
 
 _TEMPLATES = ("_{}_impl", "{}_impl", "_do_{}", "_{}")
 """How a class of the file names its own part of a method that an unseen base has."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import sequences
+from streamsafe.static import parts, sequences
 from streamsafe.static.source import ClassUnit
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call, Tensors
@@ -51,6 +51,8 @@ class Builtins(Tensors):
 
         def call_value(self, function: Value, call: Call, st: State) -> Value: ...
 
+        def call_method(self, receiver: Value, name: str, call: Call, st: State) -> Value: ...
+
     # -- plain things --------------------------------------------------------------------------------------------
 
     def do_nothing(self, call: Call, st: State) -> Value:
@@ -74,6 +76,32 @@ class Builtins(Tensors):
     def do_pass_through(self, call: Call, st: State) -> Value:
         """Gives back what it is given, or something that holds it."""
         return call.args[0] if call.args else UNKNOWN
+
+    def do_sort(self, call: Call, st: State) -> Value:
+        """``sorted(xs, key=f)``: what its elements are compared by is read."""
+        if not call.args:
+            return UNKNOWN
+        by = self.item_of(call.args[0], st, call.node)
+        key = call.kwargs.get("key")
+        if key is not None and key != NONE:
+            by = self.call_value(key, Call(call.node, call.site, [by]), st)
+        self.read_on_host(st, by, call.site, "sorted()")
+        return call.args[0]
+
+    def do_unbound_method(self, call: Call, st: State) -> Value:
+        """``torch.Tensor.copy_(x, y)`` is ``x.copy_(y)``."""
+        if not call.args:
+            return UNKNOWN
+        owner, _, name = call.text.rpartition(".")
+        for inner in iterate(call.args[0]) if owner.endswith(("Tensor", "ndarray")) else ():
+            if isinstance(inner, Opaque):
+                self.mark_tensor(st, inner)
+        bound = Call(call.node, call.site, call.args[1:], call.kwargs, name, call.starred)
+        return self.call_method(call.args[0], name, bound, st)
+
+    def do_logger(self, call: Call, st: State) -> Value:
+        """``logging.getLogger(name)``: what it is given it writes down, as the module's functions do."""
+        return Api("logging")
 
     def do_cast(self, call: Call, st: State) -> Value:
         """``typing.cast``."""
@@ -253,6 +281,8 @@ class Builtins(Tensors):
             known = list(value.items) if isinstance(value, Tuple) else None
             if isinstance(value, Container):
                 known = sequences.items(st, value)
+            if any(isinstance(v, Tensor) and v.numpy for v in iterate(value)):
+                self.read_on_host(st, value, call.site, f"{call.text.rpartition('.')[2]}()")
             if known is None:
                 self.extend_container(st, made, Tuple((self.item_of(value, st, call.node),)))
                 return made
@@ -266,6 +296,8 @@ class Builtins(Tensors):
         """Some element of any iterable."""
         if isinstance(value, Partial):
             return self.next_of_call(value, st, node)
+        if isinstance(value, Tensor):
+            return Tensor(value.name, numpy=value.numpy, part=parts.all_of(value.part))
         return self.any_element(value, st)
 
     def do_make_tuple(self, call: Call, st: State) -> Value:

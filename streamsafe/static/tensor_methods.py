@@ -12,6 +12,7 @@ from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis
 from streamsafe.static.arrays import Arrays
 from streamsafe.static.conditions import Outcomes
+from streamsafe.static.facts import GRADIENTS
 from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import Call
@@ -262,7 +263,7 @@ class TensorMethods(Arrays):
         outcomes = self.flag(flag, st, call.node)
         text = "to(non_blocking=True)" if any(o for o, _ in outcomes) else "to()"
         if self.moves_itself(receiver, call, st):
-            return self.move_module(receiver, outcomes, call, st, text)
+            return self.move_module(receiver, outcomes, call, st, text, down=kind == "cpu")
         if kind is None and not call.starred:
             if flag is not None:
                 return self.to_device(st, receiver, outcomes, call.site, text, "")
@@ -281,15 +282,18 @@ class TensorMethods(Arrays):
             isinstance(v, Opaque) and not self.is_tensor(st, v) for v in iterate(receiver)
         )
 
-    def move_module(self, module: Value, outcomes: Outcomes, call: Call, st: State, text: str) -> Value:
+    def move_module(
+        self, module: Value, outcomes: Outcomes, call: Call, st: State, text: str, *, down: bool = False
+    ) -> Value:
         """``module.to(...)``: its parameters are copied on the current stream into other memory, which it has then."""
+        tags = frozenset({"d2h"}) if down and any(outcome for outcome, _ in outcomes) else frozenset()
         for inner, guard in alternatives(module, st.path):
             if isinstance(inner, Opaque):
                 one = under(inner, guard)
                 st.store[(inner.name, "@moved")] = PLAIN
                 self.access(st, one, call.site, text, writes=False)
                 st.order.drop(inner.name)
-                self.access(st, one, call.site, text, writes=True)
+                self.access(st, one, call.site, text, writes=True, tags=tags)
         self.wait_where_blocking(st, outcomes, "torch", call.site)
         return module
 
@@ -321,8 +325,16 @@ class TensorMethods(Arrays):
                 st, [receiver], call.site, "copy()", library=self.library_of(st, [receiver])
             )
         outcomes = self.flag(call.get(1, "non_blocking"), st, call.node)
-        self.copy_into(st, receiver, source, outcomes, call.site, "copy_()")
+        target = self.behind_storage(receiver)
+        self.copy_into(st, target, self.behind_storage(source), outcomes, call.site, "copy_()")
         return receiver
+
+    def behind_storage(self, value: Value) -> Value:
+        """Of a storage the tensor whose memory it is."""
+        return union(
+            (Tensor(self.block_of(v.name)) if isinstance(v, Opaque) and v.name.site == "storage" else v, g)
+            for v, g in alternatives(value)
+        )
 
     def tensor_pin_memory(self, receiver: Value, call: Call, st: State) -> Value:
         """``x.pin_memory()``: a fresh pinned copy, made by the host.
@@ -364,7 +376,7 @@ class TensorMethods(Arrays):
         gradient = call.get(0, "gradient")
         if gradient is None:
             gradient = call.kwargs.get("grad_tensors")
-        self.backward(st, self._gradients(gradient, st), call.site, "backward()")
+        self.backward(st, [receiver], self._gradients(gradient, st), call.site, "backward()")
         return NONE
 
     def tensor_resize(self, receiver: Value, call: Call, st: State) -> Value:
@@ -389,7 +401,9 @@ class TensorMethods(Arrays):
         return self.operation(st, [receiver], call.site, "clone()")
 
     def tensor_zero_grad(self, receiver: Value, call: Call, st: State) -> Value:
-        """Gradients are given up or zeroed."""
+        """Gradients are given up, or zeroed where they are."""
+        if call.get(0, "set_to_none") == Const(False):
+            self.in_place(st, Tensor(GRADIENTS), [], call.site, "zero_grad()", frozenset({"gradient use"}))
         return NONE
 
     # -- library functions on tensors ----------------------------------------------------------------------------
@@ -410,6 +424,9 @@ class TensorMethods(Arrays):
         ):
             return PLAIN if name[:1].islower() else UNKNOWN
         self.check_generator(call, st)
+        if name == "_foreach_copy_" and len(call.args) > 1:
+            self.copy_each(call, st)
+            return NONE
         if name.startswith("_foreach_") and name.endswith("_"):
             for value in call.args[:1]:
                 self.in_place(
@@ -453,6 +470,14 @@ class TensorMethods(Arrays):
         if not any(self.tensors(st, o) for o in operands):
             return UNKNOWN
         return self.operation(st, operands, call.site, text)
+
+    def copy_each(self, call: Call, st: State) -> None:
+        """``torch._foreach_copy_(targets, sources, non_blocking=False)``: a copy for each pair."""
+        outcomes = self.flag(call.get(2, "non_blocking"), st, call.node)
+        columns = [self.known_items(value, st) for value in call.args[:2]]
+        pairs = list(zip(*columns, strict=False)) if None not in columns else []
+        for target, source in pairs or [[self.any_element(value, st) for value in call.args[:2]]]:
+            self.copy_into(st, target, source, outcomes, call.site, "_foreach_copy_()")
 
     def do_init_function(self, call: Call, st: State) -> Value:
         """``torch.nn.init``: fills in place."""

@@ -433,7 +433,9 @@ class Tensors(Expressions):
 
     # -- gradients -----------------------------------------------------------------------------------------------
 
-    def backward(self, st: State, gradients: list[Value], site: Site, text: str) -> None:
+    def backward(
+        self, st: State, roots: Iterable[Value], gradients: list[Value], site: Site, text: str
+    ) -> None:
         """A backward pass: roots wait for the caller's stream, the caller's stream for the leaves (TA-02, TA-04)."""
         for gradient in gradients:
             for target, guard in self.tensors(st, gradient):
@@ -447,8 +449,23 @@ class Tensors(Expressions):
                     writes=False,
                     tags=frozenset({"consumes initial gradient"}),
                 )
+        self.join_leaves(st, roots)
         self.access(st, Tensor(GRADIENTS), site, text, writes=True, tags=frozenset({"backward"}))
         self.launched(st, site, text, device=True)
+
+    def join_leaves(self, st: State, roots: Iterable[Value]) -> None:
+        """What a backward pass enqueues runs where the forward pass ran; the caller's stream waits for that (TA-02).
+
+        So it comes after all that was enqueued there before, an optimizer's step for one. Where the forward pass is
+        not seen it is taken to have run on the stream that was current at entry.
+        """
+        for root in roots:
+            for target, guard in self.tensors(st, root):
+                forward = {m.timeline for m in st.order.accesses(target.name) if m.writes} or {AMBIENT}
+                for s, stream_guard in self.streams(st, "torch"):
+                    for timeline in forward:
+                        if not guard.contradicts(stream_guard):
+                            st.order.learn(s.name, timeline, guard=guard & stream_guard)
 
     def use_of_gradients(self, st: State, site: Site, text: str) -> None:
         """Something that reads or changes ``.grad``."""

@@ -137,7 +137,10 @@ class Unseen(Functions):
                 moved = (target.name, "@moved") in st.store  # a module: calling it reads its parameters
                 if (target is value and not moved) or self.is_host(st, target):
                     continue
-                if target.name in st.order.made:
+                if moved and self.pending_copy(st, target):  # to the host: there it computes
+                    one = under(target, guard)
+                    self.host_access(st, one, call.site, text, writes=False, assumed=assumed)
+                elif target.name in st.order.made:
                     self.access(
                         st,
                         under(target, guard),
