@@ -8,6 +8,7 @@ scanned. Where the body does not decide (the pointer is handed on, copied, cast)
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -16,17 +17,31 @@ Direction = Literal["reads", "writes", "updates", "unknown", "value"]
 
 
 class Parameter(NamedTuple):
-    """One parameter of a kernel: its name, what the kernel does with the memory it stands for, and if it is const."""
+    """One parameter of a kernel: its name, what the kernel does with the memory it stands for, and if it is const.
+
+    Attributes:
+        fields: of a struct that is passed by value, when one of them is a pointer.
+    """
 
     name: str
     direction: Direction
     const: bool = True
+    fields: tuple[Parameter, ...] = ()
+
+
+class Variable(NamedTuple):
+    """A ``__constant__`` or ``__device__`` variable that a kernel uses: its name, what is done with it, its bytes."""
+
+    name: str
+    direction: Direction
+    size: int
 
 
 class Signature(NamedTuple):
-    """The parameters of a kernel, in order."""
+    """The parameters of a kernel, in order, and the variables of its module that it uses."""
 
     parameters: tuple[Parameter, ...]
+    variables: tuple[Variable, ...] = ()
 
 
 _KERNEL = re.compile(r"__global__\b")
@@ -62,13 +77,16 @@ def signature(source: str, name: str) -> Signature | None:
 def kernels(source: str) -> tuple[tuple[str, Signature], ...]:
     """The kernels that CUDA C++ ``source`` defines, by their own names."""
     text = _strip(source)
+    structs, variables = _structs(text), _variables(text)
+    helpers = _helpers(text) if variables else {}
     found = []
     for match in _KERNEL.finditer(text):
         declaration = _declaration(text, match.end())
         body = _body(text, declaration[2]) if declaration is not None else None
         if declaration is not None and body is not None:
-            parameters = tuple(_parameter(part, body) for part in _split(declaration[1]))
-            found.append((declaration[0], Signature(parameters)))
+            parameters = tuple(_parameter(part, body, structs) for part in _split(declaration[1]))
+            used = _used(variables, body, helpers) if variables else ()
+            found.append((declaration[0], Signature(parameters, used)))
     return tuple(found)
 
 
@@ -124,7 +142,86 @@ def _split(parameters: str) -> list[str]:
     return [" ".join(part.split()) for part in parts if part.strip() and part.strip() != "void"]
 
 
-def _parameter(text: str, body: str) -> Parameter:
+_STRUCT = re.compile(r"\bstruct\b(?:\s+__align__\s*\(\s*\d+\s*\))?\s*(\w*)\s*\{([^{}]*)\}\s*(\w*)")
+_VARIABLE = re.compile(
+    r"\b(__constant__|__device__|__managed__)\s+(?:(?:__\w+__|static|volatile|const)\s+)*"
+    r"((?:unsigned\s+|signed\s+|long\s+)*\w+)\s*(\**)\s*\b([A-Za-z_]\w*)\s*((?:\[[^\[\]]*\]\s*)*)(?:=(?!=)|;|\{)"
+)
+_BYTES = {"char": 1, "bool": 1, "short": 2, "int": 4, "unsigned": 4, "float": 4, "double": 8, "long": 8}
+
+
+def _structs(text: str) -> dict[str, tuple[tuple[str, str], ...]]:
+    """The structs with a pointer among their members: (type, member) pairs by the struct's name."""
+    found = {}
+    for before, inside, after in _STRUCT.findall(text):
+        members: list[tuple[str, str]] = []
+        for line in inside.split(";"):
+            first, *more = (" ".join(part.split()) for part in line.split(","))
+            match = re.fullmatch(r"(.*?[\w*&>\s])\b([A-Za-z_]\w*)\s*(?:\[[^\]]*\])?", first)
+            if match is None:
+                continue
+            kind = match.group(1)
+            members.append((kind, match.group(2)))
+            members += [(kind.rstrip(" *") + "*" * part.count("*"), part.strip(" *")) for part in more]
+        if any("*" in kind for kind, _ in members):
+            found.update({name: tuple(members) for name in (before, after) if name})
+    return found
+
+
+def _variables(text: str) -> dict[str, tuple[bool, int]]:
+    """Whether a variable of the module is constant, and its bytes (1 when they are not known), by its name."""
+    found = {}
+    for space, kind, pointer, name, extents in _VARIABLE.findall(text):
+        size = 8 if pointer else _BYTES.get(kind.split()[-1], 0)
+        for extent in re.findall(r"\[([^\]]*)\]", extents):
+            size *= int(extent) if extent.strip().isdigit() else 0
+        found[name] = space == "__constant__", max(size, 1)
+    return found
+
+
+def _helpers(text: str) -> dict[str, str]:
+    """The bodies of ``__device__`` functions, by name."""
+    found = {}
+    for match in re.finditer(r"__device__\b", text):
+        declaration = _declaration(text, match.end())
+        body = _body(text, declaration[2]) if declaration is not None else None
+        if declaration is not None and body is not None:
+            found[declaration[0]] = body
+    return found
+
+
+def _used(variables: dict[str, tuple[bool, int]], body: str, helpers: dict[str, str]) -> tuple[Variable, ...]:
+    """The variables that a body uses, itself or through functions that it calls."""
+    called = {name for name in helpers if re.search(rf"\b{name}\s*\(", body)}
+    while True:
+        more = {
+            name
+            for name, inside in helpers.items()
+            if name not in called and any(re.search(rf"\b{name}\s*\(", helpers[known]) for known in called)
+        }
+        if not more:
+            break
+        called |= more
+    whole = "\n".join([body, *(helpers[name] for name in sorted(called))])
+    found = []
+    for name, (constant, size) in variables.items():
+        word = rf"(?<![\w.]){re.escape(name)}\b"
+        if not re.search(word, whole):
+            continue
+        direction: Direction = "reads"
+        if not constant:
+            place = rf"{word}(?:\s*\[[^;]*?\])*(?:\s*\.\s*\w+)*"
+            if re.search(
+                rf"{place}{_ASSIGN}|(?:\+\+|--)\s*{word}|\batomic\w*\s*\(\s*&?\s*\(?\s*{word}", whole
+            ):
+                direction = "updates"
+            elif re.search(rf"(?<!&)&\s*{word}", whole):
+                direction = "unknown"
+        found.append(Variable(name, direction, size))
+    return tuple(found)
+
+
+def _parameter(text: str, body: str, structs: Mapping[str, tuple[tuple[str, str], ...]]) -> Parameter:
     text = _QUALIFIERS.sub(" ", text.split("=", 1)[0])
     match = re.search(r"([A-Za-z_]\w*)\s*(\[\s*\w*\s*\])?\s*$", text)
     name = match.group(1) if match else ""
@@ -136,10 +233,19 @@ def _parameter(text: str, body: str) -> Parameter:
     if "cudaSurfaceObject_t" in kind:
         return Parameter(name, "updates", const=False)
     if not pointer and not array:
-        return Parameter(name, "value")
+        members = structs.get(kind.split()[-1], ()) if kind else ()
+        return Parameter(name, "value", fields=tuple(_field(name, *member, body) for member in members))
     if re.search(r"\bconst\b", kind.split("*", 1)[0]):
         return Parameter(name, "reads")
     return Parameter(name, _scan(name, body), const=False)
+
+
+def _field(owner: str, kind: str, name: str, body: str) -> Parameter:
+    if "*" not in kind:
+        return Parameter(name, "value")
+    if re.search(r"\bconst\b", kind.split("*", 1)[0]):
+        return Parameter(name, "reads")
+    return Parameter(name, _scan(f"{owner}.{name}", body), const=False)
 
 
 def _scan(name: str, body: str) -> Direction:

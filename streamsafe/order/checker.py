@@ -400,6 +400,10 @@ class Checker(Engine):
         shadow = self._shadows[space]
         shadow.remove(shadow.inside(start, start + size))
 
+    def freed_blocks(self) -> list[Block]:
+        """What lies free in the pools, as far as it was handed out before. A question only."""
+        return [block for blocks in self._blocks.values() for block in blocks.freed()]
+
     # -- captures ----------------------------------------------------------------------------------------------------
 
     def capture_begin(

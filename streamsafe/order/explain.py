@@ -227,12 +227,16 @@ class Explainer:
 
 
 def _used_later(who: Timeline, wait: Wait) -> bool:
-    """Whether a wait for another timeline has since been needed: what was used first was not what it was for."""
+    """Whether a wait for another timeline has since been needed: what was used first was not what it was for.
+
+    In a loop one statement waits again and again: what any of its rounds is for, it is for.
+    """
     record = wait.record
-    if record is None or who.served.get(record.source.id, 0) < wait.sequence:
+    used = who.served.get(record.source.id, 0) if record is not None else 0
+    if record is None or used < wait.sequence:
         return False
-    later = (other for other in who.waits() if other.sequence > wait.sequence)
-    return not any(other.covers_some_of(record.source) for other in later)
+    between = [other for other in who.waits() if wait.sequence < other.sequence < used]
+    return all(other.site == wait.site for other in between if other.covers_some_of(record.source))
 
 
 def _meant_for_another(wait: Wait, source: Timeline) -> bool:

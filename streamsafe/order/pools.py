@@ -91,6 +91,10 @@ class Blocks:
                 return block, block.stop
         return None, self._starts[index] if index < len(self._starts) else 1 << 128
 
+    def freed(self) -> list[Block]:
+        """The blocks that went back and whose addresses nobody has been given since."""
+        return [block for block in self._blocks.values() if block.freed]
+
     def add(self, block: Block) -> None:
         """A block begins its life; whatever it overlaps has ended."""
         before = self._blocks.get(block.start)

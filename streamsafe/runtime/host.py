@@ -1,16 +1,17 @@
 """Host memory that copies use: a thin ndarray subclass whose reads and writes are the host's, and fingerprints.
 
-NumPy cannot be patched, so pinned arrays made while a session is open come back as :class:`PinnedArray`. What stays
-unseen: C code that takes the buffer or the address (``memoryview``, ``ctypes``, ``numpy.asarray`` and what follows it,
-``torch.from_numpy``, ``readinto``).
+NumPy cannot be patched, so pinned arrays made while a session is open come back as :class:`PinnedArray`; others become
+one when they meet CuPy (:mod:`streamsafe.runtime.adopt`). What stays unseen: C code that takes the address
+(``torch.from_numpy``), and before Python 3.12 C code that takes the buffer (``memoryview``, ``readinto``).
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import lru_cache, wraps
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy
 
@@ -59,7 +60,8 @@ def _tell(
             fingerprints.forget(start, stop)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A watched array as an ordinary one; anything else as it is."""
     return value.view(numpy.ndarray) if isinstance(value, PinnedArray) else value
 
 
@@ -143,6 +145,12 @@ _METADATA = frozenset(
 )
 
 
+_Array = TypeVar("_Array", bound="numpy.ndarray[Any, Any]")
+
+_WRITABLE = 1
+"""The buffer protocol's ``PyBUF_WRITABLE``."""
+
+
 def _single(index: Any) -> Any:
     """A basic index that keeps single elements as slices of one, so that indexing gives a view."""
     parts = index if isinstance(index, tuple) else (index,)
@@ -157,6 +165,45 @@ def _single(index: Any) -> Any:
     return tuple(kept)
 
 
+class _Spec(ctypes.Structure):
+    """CPython's ``PyType_Spec``."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("basicsize", ctypes.c_int),
+        ("itemsize", ctypes.c_int),
+        ("flags", ctypes.c_uint),
+        ("slots", ctypes.c_void_p),
+    )
+
+
+_HEAP, _COLLECTED = 1 << 9, 1 << 14
+_names: list[Any] = []
+
+
+def _like_its_base(cls: type[_Array]) -> type[_Array]:
+    """The same class with instances that are laid out as those of its base are, without a head for the collector.
+
+    The class statement gives every instance such a head. Without it an array that exists can become one of the class.
+    """
+    if sys.implementation.name != "cpython":
+        return cls
+    name = f"{cls.__module__}.{cls.__name__}".encode()
+    end = (ctypes.c_void_p * 2)(0, 0)
+    _names.append((name, end))  # a type may point to its name
+    spec = _Spec(name, 0, 0, _HEAP | 1 << 10 | 1 << 18, ctypes.cast(end, ctypes.c_void_p))
+    make = ctypes.pythonapi.PyType_FromSpecWithBases
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object)
+    made: type[_Array] = make(ctypes.addressof(spec), cls.__bases__)
+    if made.__flags__ & _COLLECTED or made.__basicsize__ != cls.__bases__[0].__basicsize__:
+        return cls
+    for each, value in vars(cls).items():
+        if each not in ("__slots__", "__module__", "__dict__", "__weakref__"):
+            setattr(made, each, value)
+    return made
+
+
+@_like_its_base
 class PinnedArray(numpy.ndarray):
     """A pinned array whose elements cannot be read or written behind the session's back. Views of it are too."""
 
@@ -174,7 +221,7 @@ class PinnedArray(numpy.ndarray):
         return found if isinstance(found, numpy.ndarray) else plain
 
     def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
+        found = numpy.ndarray.__getitem__(self, index)
         if type(found) is PinnedArray and (found.base is not None and numpy.may_share_memory(found, self)):
             return found
         _tell([self._element(index)], [], "index")
@@ -182,7 +229,7 @@ class PinnedArray(numpy.ndarray):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         _tell(_found(value), [self._element(index)], "assign")
-        super().__setitem__(index, _plain(value))
+        numpy.ndarray.__setitem__(self, index, plain(value))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         out = kwargs.get("out", ())
@@ -191,10 +238,10 @@ class PinnedArray(numpy.ndarray):
             written.append(inputs[0])
         _tell([a for value in inputs for a in _found(value)], written, ufunc.__name__)
         if out:
-            kwargs["out"] = tuple(_plain(a) for a in out) if isinstance(out, tuple) else _plain(out)
+            kwargs["out"] = tuple(plain(a) for a in out) if isinstance(out, tuple) else plain(out)
         if "where" in kwargs:
-            kwargs["where"] = _plain(kwargs["where"])
-        result = getattr(ufunc, method)(*(_plain(value) for value in inputs), **kwargs)
+            kwargs["where"] = plain(kwargs["where"])
+        result = getattr(ufunc, method)(*(plain(value) for value in inputs), **kwargs)
         if written and method != "at":
             if isinstance(result, tuple):
                 given = out if isinstance(out, tuple) else (out,)
@@ -205,7 +252,7 @@ class PinnedArray(numpy.ndarray):
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         name = function.__name__
         if name in _METADATA:
-            return super().__array_function__(function, types, args, kwargs)
+            return numpy.ndarray.__array_function__(self, function, types, args, kwargs)
         written = list(_found(kwargs.get("out")))
         if name in _WRITTEN:
             position, keyword = _WRITTEN[name]
@@ -230,6 +277,14 @@ class PinnedArray(numpy.ndarray):
     def __format__(self, spec: str) -> str:
         _tell([self], [], "format")
         return format(self.view(numpy.ndarray), spec)
+
+    if sys.version_info >= (3, 12):
+
+        def __buffer__(self, flags: int) -> memoryview:
+            """The memory, for C code: to write when it asks for memory that it can write, else to read."""
+            writes = flags & _WRITABLE
+            _tell([] if writes else [self], [self] if writes else [], "buffer")
+            return numpy.ndarray.__buffer__(self, flags)
 
     @property
     def data(self) -> memoryview:

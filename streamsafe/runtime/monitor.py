@@ -353,6 +353,14 @@ class Monitor:
             if not block.freed:
                 self.checker.free(block.space, block.start)
 
+    def returned(self, gone: Callable[[int], bool]) -> None:
+        """A pool gave free memory back to the driver; ``gone`` tells whether an address is no more."""
+        with self.lock:
+            self.drain()
+            for block in self.checker.freed_blocks():
+                if gone(block.start):
+                    self.checker.release_block(block.space, block.start, block.stop - block.start)
+
     # -- verdicts ----------------------------------------------------------------------------------------------------
 
     def report(self, conflicts: Sequence[Conflict], *, may_raise: bool = True) -> None:

@@ -570,8 +570,14 @@ class TensorMethods(Arrays):
         operands = [v for value in call.everything() for v in iterate(value) if isinstance(v, Tensor)]
         if any(self.place(st, v) == "device" and self.library_of(st, [v]) == "cupy" for v in operands):
             return self.do_cupy_function(call, st)
-        if name in ("frombuffer", "asarray", "ascontiguousarray", "reshape", "squeeze") and call.args:
-            shared = [v for v in iterate(call.args[0]) if isinstance(v, Tensor)]
+        if name == "ndarray":
+            laid_over = call.kwargs.get("buffer", call.args[2] if len(call.args) > 2 else NONE)
+        elif name in ("frombuffer", "asarray", "ascontiguousarray", "reshape", "squeeze") and call.args:
+            laid_over = call.args[0]
+        else:
+            laid_over = NONE
+        if laid_over != NONE:
+            shared = [v for v in iterate(laid_over) if isinstance(v, Tensor)]
             if shared:
                 return union((Tensor(v.name, numpy=True, part=v.part), ALWAYS) for v in shared)
         out = call.kwargs.get("out")

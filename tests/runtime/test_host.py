@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
-from collections.abc import Callable
+import sys
+import weakref
+import zlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import streamsafe
+from streamsafe.runtime import adopt, lifetime
+from streamsafe.runtime import host as host_module
 from tests.runtime.helpers import Program, codes
 
 np = pytest.importorskip("numpy")
@@ -172,12 +178,13 @@ def test_a_plain_array_over_pinned_memory_is_known_by_its_contents(program: Prog
     def upload(early: bool) -> None:
         memory = cp.cuda.alloc_pinned_memory(256)
         host = np.ndarray((64,), np.float32, buffer=memory)
-        host[:] = 1
+        view = host[:]  # made before the copy: it stays plain
+        view[:] = 1
         program.x[:64].set(host, stream=program.writer)
         if early:
-            host[:] = 2
+            view[:] = 2
         program.writer.synchronize()
-        host[:] = 3
+        view[:] = 3
 
     with streamsafe.sanitize() as racy:
         upload(early=True)
@@ -186,6 +193,119 @@ def test_a_plain_array_over_pinned_memory_is_known_by_its_contents(program: Prog
     assert codes(racy) == ["SS302"]
     assert racy.hazards[0].confidence == "likely"
     assert codes(ordered) == []
+
+
+class Holder:
+    """An object with a pinned array."""
+
+
+def _made(kind: str, cp: Any) -> tuple[Any, Any]:
+    """(what holds it, the array): pinned memory made with no session open."""
+    if kind == "empty_pinned":
+        host = pinned(64)
+        return host, host
+    if kind == "attribute":
+        holder: Any = Holder()
+        holder.host = pinned(64)
+        return holder, holder.host
+    memory = cp.cuda.alloc_pinned_memory(256)
+    if kind == "frombuffer":
+        host = np.frombuffer(memory, np.float32, 64)
+    else:
+        host = np.ndarray((64,), np.float32, memory)
+    return memory, host
+
+
+@pytest.fixture
+def unhooked(program: Program) -> Iterator[Program]:
+    """A program that runs with no hook in place until a session begins."""
+    lifetime.release()
+    yield program
+    lifetime.hold()
+
+
+KINDS = ("empty_pinned", "attribute", "frombuffer", "ndarray")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays_of_before_the_session(unhooked: Program, kind: str) -> None:
+    held, host = _made(kind, unhooked.cp)
+    with streamsafe.sanitize("collect") as racy:
+        with unhooked.writer:
+            unhooked.x[:64].get(out=host, blocking=False)
+        host.sum()
+        unhooked.settle()
+    assert codes(racy) == ["SS301"]
+    with streamsafe.sanitize("collect") as ordered:
+        with unhooked.writer:
+            unhooked.x[:64].get(out=host, blocking=False)
+        unhooked.writer.synchronize()
+        host.sum()
+    assert codes(ordered) == []
+    assert type(host) is np.ndarray
+    del held
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sources_of_before_the_session(unhooked: Program, kind: str) -> None:
+    held, host = _made(kind, unhooked.cp)
+    address = host.ctypes.data
+    with streamsafe.sanitize("collect") as racy:
+        unhooked.x.data.copy_from_host_async(address, 256, unhooked.writer)
+        host[:] = 2
+        unhooked.settle()
+    assert codes(racy) == ["SS302"]
+    del held
+
+
+def test_an_array_of_a_session_is_known_in_the_next(program: Program) -> None:
+    with streamsafe.sanitize("collect"):
+        host = pinned(64)
+    with streamsafe.sanitize("collect") as session:
+        with program.writer:
+            program.x[:64].get(out=host, blocking=False)
+        host.sum()
+        program.settle()
+    assert codes(session) == ["SS301"]
+
+
+def test_adopted_arrays_come_and_go(program: Program) -> None:
+    """Their type changes twice, and neither they nor the type are kept alive or lost."""
+    adopt.release()
+    kind = type(host_module.watched(np.zeros(1)))
+    before = sys.getrefcount(kind)
+    memory = program.cp.cuda.alloc_pinned_memory(256)
+    for kept in (False, True):
+        for _ in range(200):
+            array = np.ndarray((64,), np.float32, memory)
+            adopt.adopt(array)
+            assert type(array) is kind and float(array[:4].sum()) == float(np.asarray(array)[:4].sum())
+            if kept:
+                adopt.release()
+                assert type(array) is np.ndarray
+            gone = weakref.ref(array)
+            del array
+            assert gone() is None
+    assert sys.getrefcount(kind) == before
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="a class cannot hear of it before Python 3.12")
+@pytest.mark.parametrize("writes", [False, True], ids=["read", "write"])
+def test_buffers_taken_by_c_code(program: Program, writes: bool) -> None:
+    def use(host: Any) -> None:
+        if writes:
+            io.BytesIO(bytes(256)).readinto(host)
+        else:
+            zlib.crc32(memoryview(host))
+
+    with streamsafe.sanitize("collect") as racy:
+        use(download(program))
+        program.settle()
+    with streamsafe.sanitize("collect") as ordered:
+        host = download(program)
+        program.writer.synchronize()
+        use(host)
+    assert (codes(racy), codes(ordered)) == (["SS302" if writes else "SS301"], [])
 
 
 def test_host_accesses_can_be_left_out(program: Program) -> None:

@@ -66,3 +66,48 @@ def test_launch_bounds_templates_and_the_right_kernel() -> None:
 )
 def test_base_names(name: str, base: str) -> None:
     assert base_name(name) == base
+
+
+def test_structs_passed_by_value() -> None:
+    source = """
+    typedef struct { float *a, *b; const int* c; int n; double w[3]; } Args;
+    struct Plain { int n; };
+    extern "C" __global__ void k(Args p, Plain q, float* y) {
+        p.a[1] = p.b[2]; y[0] = p.c[0] + p.n + q.n;
+    }
+    """
+    found = signature(source, "k")
+    assert found is not None
+    fields = [(each.name, each.direction) for each in found.parameters[0].fields]
+    assert fields == [("a", "writes"), ("b", "reads"), ("c", "reads"), ("n", "value"), ("w", "value")]
+    assert found.parameters[1].fields == ()
+
+
+def test_variables_of_the_module() -> None:
+    source = """
+    __constant__ float weights[3][4];
+    __constant__ Params params;
+    __device__ unsigned long long counter;
+    __device__ float state[16] = {0};
+    static __device__ int flag;
+    __device__ double unused;
+    __device__ float inner(float x) { return x * weights[0][1]; }
+    __device__ float outer(float x) { return inner(x); }
+    extern "C" __global__ void k(float* y) {
+        y[0] = outer(y[1]); atomicAdd(&counter, 1ULL); if (flag == 2) state[3] += 1; q.unused = 1;
+    }
+    extern "C" __global__ void other(float* y) { y[0] = params.n + state[2]; hand_on(&flag); }
+    """
+    found, other = signature(source, "k"), signature(source, "other")
+    assert found is not None and other is not None
+    assert [tuple(each) for each in found.variables] == [
+        ("weights", "reads", 48),
+        ("counter", "updates", 8),
+        ("state", "updates", 64),
+        ("flag", "reads", 4),
+    ]
+    assert [tuple(each) for each in other.variables] == [
+        ("params", "reads", 1),
+        ("state", "reads", 64),
+        ("flag", "unknown", 4),
+    ]

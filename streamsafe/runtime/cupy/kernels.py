@@ -16,10 +16,11 @@ import cupy
 import cupy._core._cub_reduction as cub_reduction
 import cupy._core.raw as raw
 import cupy.cuda.compiler as compiler
+from cupy.cuda.device import get_device_id
 from cupy.cuda.function import Function, Module
 from cupy.cuda.memory import MemoryPointer
 
-from streamsafe.cuda import Signature, base_name, signature
+from streamsafe.cuda import Parameter, Signature, Variable, base_name, signature
 from streamsafe.order.memory import HOST
 from streamsafe.runtime.annotations import annotated, revision
 from streamsafe.runtime.cupy import uses
@@ -51,6 +52,10 @@ class TracedFunction(Function):
         self.generated = generated
         self.stamp = revision[0]
         self.directions = _directions(self.parameters, self.name, generated)
+        described = self.parameters.parameters if self.parameters is not None else ()
+        self.structs = {place: each.fields for place, each in enumerate(described) if each.fields}
+        self.symbols = module.symbols
+        self.variables = () if self.parameters is None else self.parameters.variables
         # In CuPy 13 a reduction's launch is a C function that prints and drops exceptions.
         self.silent = (
             MAJOR < 14
@@ -77,6 +82,8 @@ class TracedFunction(Function):
                     operand(monitor, argument)
                 touch = uses.of_array(argument, direction != "unknown")
             elif direction == "value":
+                if position in self.structs:
+                    _members(argument, self.structs[position], reads, writes)
                 continue
             elif isinstance(argument, MemoryPointer):
                 touch = uses.of_pointer(argument, certain=direction != "unknown")
@@ -89,6 +96,8 @@ class TracedFunction(Function):
                 reads.append(touch)
             if direction != "reads":
                 writes.append(touch)
+        if self.variables and self.symbols:
+            _module_memory(self.variables, self.symbols, reads, writes)
         if monitor.delay is not None:
             delayed(monitor, stream)
         queue = timeline(monitor, stream)
@@ -127,6 +136,7 @@ class TracedModule(Module):
         self.plain = plain
         self.source = source
         mapping = plain.mapping
+        self.symbols: dict[str, int] = {}
         self.lowered = {lowered: expression for expression, lowered in (mapping or {}).items()}
         if mapping is not None:
             self._set_mapping(mapping)
@@ -143,7 +153,10 @@ class TracedModule(Module):
         return TracedFunction(self, name.decode() if isinstance(name, bytes) else name)
 
     def get_global_var(self, name: str | bytes) -> Any:
-        return self.plain.get_global_var(name)
+        """The address of a variable; from now on others can touch it than the module's own kernels."""
+        address = self.plain.get_global_var(name)
+        self.symbols[base_name(name.decode() if isinstance(name, bytes) else name)] = int(address)
+        return address
 
 
 def _label(name: str) -> str:
@@ -192,6 +205,45 @@ def _of_other(argument: Any) -> uses.Touch | None:
         return uses.of_bytes(HOST, address, block + pinned.sizes[block] - address, certain=False)
     device, start, size = found
     return uses.of_bytes(device, address, start + size - address, certain=False)
+
+
+def _members(
+    argument: Any, fields: tuple[Parameter, ...], reads: list[uses.Touch], writes: list[uses.Touch]
+) -> None:
+    """The pointers in a struct that is passed by value: its members by name, or else by their order."""
+    names = getattr(getattr(argument, "dtype", None), "names", None)
+    if names is None or getattr(argument, "shape", ()) != ():
+        return
+    if len(names) != len(fields) and not {each.name for each in fields} <= set(names):
+        return
+    for name, field in zip(names, fields, strict=False):
+        if field.name in names:
+            name = field.name
+        touch = _of_other(argument[name]) if field.direction != "value" else None
+        if touch is None:
+            continue
+        if field.direction in ("reads", "updates"):
+            reads.append(touch)
+        if field.direction != "reads":
+            writes.append(touch)
+
+
+def _module_memory(
+    variables: tuple[Variable, ...],
+    symbols: dict[str, int],
+    reads: list[uses.Touch],
+    writes: list[uses.Touch],
+) -> None:
+    """The module's variables that the program has asked the address of."""
+    for name, direction, size in variables:
+        address = symbols.get(name)
+        if address is None:
+            continue
+        touch = uses.of_bytes(get_device_id(), address, size, direction != "unknown")
+        if direction in ("reads", "updates"):
+            reads.append(touch)
+        if direction != "reads":
+            writes.append(touch)
 
 
 def install(patches: Patches) -> None:

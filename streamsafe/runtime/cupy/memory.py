@@ -9,13 +9,14 @@ from __future__ import annotations
 import gc
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import cupy
 import cupy.cuda.memory as memory_module
 from cupy.cuda.memory import MemoryPointer, PooledMemory
-from cupy.cuda.pinned_memory import is_memory_pinned
+from cupy.cuda.pinned_memory import PinnedMemoryPool, is_memory_pinned
+from cupy_backends.cuda.api import runtime
 
 from streamsafe.order.memory import HOST
 from streamsafe.order.pools import Block
@@ -361,8 +362,32 @@ def _hand_out(monitor: Monitor, memory: Any, start: int, size: int) -> Owner | N
     return owner
 
 
+def _gone(address: int) -> bool:
+    """Whether the driver has nothing at an address any more."""
+    try:
+        return int(runtime.pointerGetAttributes(address).type) == 0
+    except runtime.CUDARuntimeError:
+        return False
+
+
+def _emptied(original: Callable[..., None]) -> Callable[..., None]:
+    """A pool's ``free_all_blocks``: what the driver took back is clean."""
+
+    @wraps(original)
+    def free_all_blocks(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        monitor = state.monitor
+        if monitor is not None:
+            monitor.returned(_gone)
+
+    return free_all_blocks
+
+
 def install(patches: Patches) -> None:
     """Wraps the allocators, current and future ones, and the pointers of arrays made before."""
+    for pool in (memory_module.MemoryPool, PinnedMemoryPool):
+        for name in ("free_all_blocks", "free_all_free"):
+            patches.wrap(pool, name, _emptied)
     wrapped = Allocator(plain_allocator())
     _set_current(wrapped)
     patches.call(lambda: _set_current(plain_allocator()))

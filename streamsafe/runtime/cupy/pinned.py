@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Hashable
+from functools import wraps
 from typing import Any
 
 import cupy
+import cupy._core as core
 import cupyx
 import numpy
-from cupy.cuda.pinned_memory import PinnedMemoryPointer
+import numpy.ctypeslib
+from cupy.cuda.pinned_memory import PinnedMemoryPointer, is_memory_pinned
 
 from streamsafe.order.memory import HOST
 from streamsafe.order.pools import Block
-from streamsafe.runtime import host
+from streamsafe.runtime import adopt, host
 from streamsafe.runtime.cupy import uses
 from streamsafe.runtime.cupy.state import called_here, state
 from streamsafe.runtime.monitor import Monitor
@@ -20,20 +25,32 @@ from streamsafe.runtime.patches import Patches
 
 
 class Owner:
-    """Dies with a pinned block."""
+    """Dies with a pinned block. Outlives the session in which the block was handed out: the next one knows it still.
 
-    __slots__ = ("__weakref__", "block", "freed")
+    Attributes:
+        block: as the engine knows it; None when no session was open then.
+    """
 
-    def __init__(self, monitor: Monitor, block: Block) -> None:
-        self.freed = monitor.freed
-        self.block = block
+    __slots__ = ("__weakref__", "block", "freed", "start")
+
+    def __init__(self, monitor: Monitor | None, start: int, size: int) -> None:
+        self.start = start
+        self.block: Block | None = None
+        if monitor is not None:
+            self.freed = monitor.freed
+            self.block = monitor.allocate(HOST, start, size, stream=None, owner="pinned")
+        uses.pinned_blocks.add(start, size)
 
     def __del__(self) -> None:
-        self.freed(self.block)
-        start = self.block.start
-        size = uses.pinned_blocks.sizes.get(start, 0)
-        uses.pinned_blocks.discard(start)
-        host.fingerprints.forget(start, start + size)
+        if self.block is not None:
+            self.freed(self.block)
+        _drop(self.start)
+
+
+def _drop(start: int) -> None:
+    size = uses.pinned_blocks.sizes.get(start, 0)
+    uses.pinned_blocks.discard(start)
+    host.fingerprints.forget(start, start + size)
 
 
 class TracedPinnedPointer(PinnedMemoryPointer):
@@ -106,23 +123,73 @@ def recorded_here(monitor: Monitor, queue: Hashable, event: int) -> None:
     _last_source = None
 
 
-def hand_out(monitor: Monitor, pointer: PinnedMemoryPointer, size: int) -> PinnedMemoryPointer:
+def hand_out(monitor: Monitor | None, pointer: PinnedMemoryPointer) -> PinnedMemoryPointer:
     """A pinned block goes to the user."""
-    start = pointer.ptr
+    start, size = pointer.ptr, pointer.size()
     if size == 0 or start == 0:
         return pointer
     traced = TracedPinnedPointer(pointer.mem, start - pointer.mem.ptr)
-    traced.owner = Owner(monitor, monitor.allocate(HOST, start, pointer.size(), stream=None, owner="pinned"))
-    uses.pinned_blocks.add(start, pointer.size())
+    traced.owner = Owner(monitor, start, size)
     return traced
 
 
 def begin() -> None:
-    """Nothing is known of pinned memory handed out before."""
-    uses.pinned_blocks.clear()
+    """Of memory that the program pinned itself nothing is known any more."""
+    for start in list(_pinned):
+        uses.pinned_blocks.discard(start)
     _pinned.clear()
     internal_events.clear()
     host.fingerprints.pending.clear()
+
+
+# -- arrays that were not made here ----------------------------------------------------------------------------------
+
+_roots: dict[int, int] = {}
+"""How many plain arrays of before the session lie over a block, by its address."""
+
+
+def _gone(start: int) -> None:
+    _roots[start] -= 1
+    if _roots[start] == 0:
+        del _roots[start]
+        _drop(start)
+
+
+def _known(array: Any, start: int, size: int) -> None:
+    """A block under an array of the user's: pinned for as long as the array is."""
+    held = adopt.root(array)
+    if start not in uses.pinned_blocks.sizes:
+        uses.pinned_blocks.add(start, size)
+        _roots[start] = 0
+    if start in _roots:
+        _roots[start] += 1
+        weakref.finalize(held, _gone, start).atexit = False
+
+
+def meet(array: Any) -> None:
+    """A plain array is about to be copied from or to: if its memory is pinned, the host's accesses to it count."""
+    if type(array) is not numpy.ndarray or array.size == 0:
+        return
+    address = array.ctypes.data
+    if uses.pinned_blocks.holding(address) is None:
+        if not is_memory_pinned(address):
+            return
+        held = adopt.root(array)
+        _known(array, held.ctypes.data, held.nbytes)
+    adopt.adopt(array)
+    if array.base is not None:
+        adopt.adopt(adopt.root(array))
+
+
+def _earlier() -> None:
+    """The arrays over pinned memory that exist already."""
+    if not any(type(each) is PinnedMemoryPointer for each in gc.get_objects()):
+        return
+    for array in adopt.arrays(lambda value: isinstance(adopt.buffer_of(value), PinnedMemoryPointer)):
+        pointer = adopt.buffer_of(array)
+        if array.base is not None and not isinstance(array.base, numpy.ndarray):
+            _known(array, pointer.ptr, pointer.size())
+        adopt.adopt(array)
 
 
 def install(patches: Patches) -> None:
@@ -133,9 +200,9 @@ def install(patches: Patches) -> None:
         def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
             pointer = original(size)
             monitor = state.monitor
-            if monitor is None or not monitor.host:
+            if monitor is not None and not monitor.host:
                 return pointer
-            return hand_out(monitor, pointer, size)
+            return hand_out(monitor, pointer)
 
         return alloc_pinned_memory
 
@@ -143,7 +210,7 @@ def install(patches: Patches) -> None:
         def make_pinned(*args: Any, **kwargs: Any) -> Any:
             array = original(*args, **kwargs)
             monitor = state.monitor
-            if monitor is None or not monitor.host:
+            if monitor is not None and not monitor.host:
                 return array
             return host.watched(array)
 
@@ -152,10 +219,36 @@ def install(patches: Patches) -> None:
         return make_pinned
 
     def frombuffer(buffer: Any, *args: Any, **kwargs: Any) -> Any:
-        array = plain_frombuffer(buffer, *args, **kwargs)
-        if isinstance(buffer, TracedPinnedPointer) and state.monitor is not None:
-            return host.watched(array)
-        return array
+        array = plain_frombuffer(host.plain(buffer), *args, **kwargs)
+        return host.watched(array) if watches(array) else array
+
+    def watches(array: Any) -> bool:
+        """Whether a new array lies over the user's pinned memory."""
+        monitor = state.monitor
+        if not uses.pinned_blocks.starts or (monitor is not None and not monitor.host):
+            return False
+        return uses.pinned_blocks.holding(array.ctypes.data) is not None
+
+    def as_array(original: Callable[..., Any]) -> Callable[..., Any]:
+        def as_array(*args: Any, **kwargs: Any) -> Any:
+            array = original(*args, **kwargs)
+            return host.watched(array) if watches(array) else array
+
+        return as_array
+
+    def copies(original: Callable[..., Any]) -> Callable[..., Any]:
+        """A method that copies from or to an array of the host's, its first or its ``out`` argument."""
+
+        @wraps(original)
+        def copy(*args: Any, **kwargs: Any) -> Any:
+            monitor = state.monitor
+            if monitor is not None and monitor.host:
+                for value in (*args[:4], *kwargs.values()):
+                    if type(value) is numpy.ndarray:
+                        meet(value)
+            return original(*args, **kwargs)
+
+        return copy
 
     for module in (cupy.cuda, cupy.cuda.pinned_memory):
         patches.wrap(module, "alloc_pinned_memory", allocate)
@@ -163,4 +256,11 @@ def install(patches: Patches) -> None:
         for module in (cupyx, cupyx._pinned_array):
             patches.wrap(module, name, watched)
     patches.attribute(numpy, "frombuffer", frombuffer)
+    patches.wrap(numpy.ctypeslib, "as_array", as_array)
+    for name in ("get", "set"):
+        patches.wrap(cupy.ndarray, name, copies)
+    for name in ("array", "ascontiguousarray", "asfortranarray"):
+        patches.wrap(core, name, copies)
     host.install(patches)
+    _earlier()
+    patches.call(adopt.release)
