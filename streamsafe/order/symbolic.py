@@ -11,6 +11,7 @@ before everything that follows: such a way is dropped, and the host's own access
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -109,23 +110,37 @@ def _simplified(ways: frozenset[Way]) -> tuple[Way, ...]:
     if len(ways) == 1:
         return tuple(ways)
     kept: list[Way] = []
-    by_exposure = sorted(ways, key=lambda w: (w.carriers.bit_count(), w.guard))
-    for way in by_exposure[: 4 * MOST_WAYS]:
-        carriers, guard = way
-        for other in kept:
-            if not other.carriers & ~carriers and guard.implies(other.guard):
-                break
-            # the same carriers whichever way one condition goes: it does not matter
-            if other.carriers == carriers:
-                difference = (other.guard.true ^ guard.true) | (other.guard.false ^ guard.false)
-                decided = (other.guard.true | other.guard.false) == (guard.true | guard.false)
-                if decided and difference.bit_count() == 1:
-                    kept.remove(other)
-                    kept = list(simplify((*kept, Way(carriers, guard.forget(difference)))))
-                    break
-        else:
-            kept.append(way)
+    for way in sorted(ways, key=_exposure)[: 4 * MOST_WAYS]:
+        kept = _placed(kept, way)
     return tuple(kept[:MOST_WAYS])
+
+
+def _exposure(way: Way) -> tuple[int, Guard, int]:
+    carriers, guard = way
+    return carriers.bit_count(), guard, carriers
+
+
+def _placed(kept: list[Way], way: Way) -> list[Way]:
+    """Ways none of which covers another, and one that is known to more, or as many, carriers."""
+    carriers, (true, false) = way
+    for position, (fewer, (asked, denied)) in enumerate(kept):
+        if fewer & ~carriers:
+            continue
+        if not (asked & ~true or denied & ~false):
+            return kept
+        # the same carriers whichever way one condition goes: it does not matter
+        if fewer == carriers and (asked | denied) == (true | false):
+            difference = (asked ^ true) | (denied ^ false)
+            if not difference & (difference - 1):
+                merged = Way(carriers, Guard(true & ~difference, false & ~difference))
+                rest = kept[:position] + kept[position + 1 :]
+                start = bisect_left(rest, _exposure(merged), key=_exposure)
+                kept = rest[:start]
+                for other in (merged, *rest[start:]):
+                    kept = _placed(kept, other)
+                return kept[:MOST_WAYS]
+    kept.append(way)
+    return kept
 
 
 class Carriers:

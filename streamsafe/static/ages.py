@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from streamsafe.static.state import State
-from streamsafe.static.values import Name, Renaming, Value
+from streamsafe.static.values import Name, Value, younger
 
 
 def newest_alike(
@@ -27,7 +27,7 @@ def newest_alike(
         if not kept or state.dead:
             yield state, value
             continue
-        renaming = _younger(kept)
+        renaming = younger(kept)
         bits = 0
         for bit, names in mentions.items():
             if any(renaming(name) is not name for name in names):
@@ -35,22 +35,3 @@ def newest_alike(
         state.forget(bits)
         state.rename(renaming, kept)
         yield state, value.rename(renaming)
-
-
-def _younger(names: set[Name]) -> Renaming:
-    """A renaming after which the objects of the round before are the newest."""
-    memo: dict[Name, Name] = {}
-
-    def rename(name: Name) -> Name:
-        found = memo.get(name)
-        if found is not None:
-            return found
-        parent = rename(name.parent) if name.parent is not None else None
-        younger = name.age == 1 and name.newest() in names
-        result = name
-        if younger or parent is not name.parent:
-            result = Name(name.site, name.path, parent, name.age - younger)
-        memo[name] = result
-        return result
-
-    return rename

@@ -367,8 +367,10 @@ class Memory:
 
     def is_own(self, name: Name) -> bool:
         """Whether an object is made in what is analysed."""
-        root = name.root().base()
-        return root in self.made_here or (root in self.closed and not isinstance(root.site, str))
+        root = name.root()
+        if root.age:  # an argument of a call that is over, or made in a round that is
+            return True
+        return root in self.made_here or (root.base() in self.closed and not isinstance(root.site, str))
 
     def reachable(self, st: State, keep: Iterable[Value] = ()) -> set[Name]:
         """Every object that some live name leads to."""
@@ -377,8 +379,8 @@ class Memory:
         children: dict[Name, list[Name]] = {}
         for owner, table in st.store.objects.items():
             held[owner] = [v for k, v in table.items() if not (isinstance(k, str) and k.startswith("@"))]
-            root = owner.root().base()
-            if root not in self.made_here and root not in self.closed:
+            root = owner.root()
+            if not root.age and root not in self.made_here and root.base() not in self.closed:
                 external.add(owner)  # somebody who is not seen holds it
             if owner.parent is not None:
                 children.setdefault(owner.parent, []).append(owner)

@@ -60,8 +60,8 @@ class Task:
     data: bytes | None = None
 
 
-COLLECT_AFTER = 100_000
-"""How many new objects call for a search for unreachable cycles."""
+COLLECT_AFTER = 1_000_000
+"""How many new objects call for a search for unreachable cycles: an analysis leaves few."""
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ def check(tasks: list[Task], jobs: int = 0) -> list[Checked]:
         jobs: at most so many processes; 0 for as many as there are processors.
     """
     jobs = min(jobs or _processors(), len(tasks))
-    # trees and tables are many and live long: looking through them for cycles is a tenth of the time
+    # trees and tables are many and live long: looking through them for cycles would be a tenth of the time
     thresholds = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER)
     try:

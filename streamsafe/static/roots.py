@@ -487,6 +487,7 @@ class Roots:
         interpreter.tell_flags(st, instance.name)
         interpreter.forget_plain(st)
         interpreter.age(st, made)
+        interpreter.prune(st)  # the next call meets only what this one leaves on the object, or elsewhere
         return st
 
     def _protocol_methods(self, unit: ClassUnit, *, nobody: bool) -> list[FunctionUnit]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import NamedTuple, overload
 
 from streamsafe.order.forks import Forked, meeting
 from streamsafe.order.symbolic import ALWAYS, Guard, Made, Order, Way, simplify
 from streamsafe.static import walks
-from streamsafe.static.values import Name, Opaque, Renaming, Union, Value, aging, rename_part, union
+from streamsafe.static.values import Const, Name, Opaque, Renaming, Union, Value, aging, rename_part, union
 
 Key = tuple[Name, Hashable]
 
@@ -41,8 +41,10 @@ class Table(dict[Hashable, Value]):
                 return name
 
             for key, value in self.items():
-                value.rename(note)
-                names.update(name.newest() for name in walks.mentioned(key))
+                if type(value) is not Const:
+                    value.rename(note)
+                if type(key) is tuple:
+                    names.update(name.newest() for name in walks.mentioned(key))
             self._mentioned = frozenset(names)
             return self._mentioned
 
@@ -484,6 +486,12 @@ class State:
 
 def _distinct(routes: Iterable[Guard]) -> tuple[Guard, ...]:
     """The routes, without those that another one covers."""
+    found = frozenset(routes)
+    return tuple(found) if len(found) < 2 else _uncovered(found)
+
+
+@lru_cache(maxsize=1 << 12)
+def _uncovered(routes: frozenset[Guard]) -> tuple[Guard, ...]:
     return tuple(way.guard for way in simplify(Way(0, route) for route in routes))
 
 
@@ -497,6 +505,7 @@ def _few(routes: tuple[Guard, ...]) -> tuple[Guard, ...]:
     return routes
 
 
+@lru_cache(maxsize=1 << 12)
 def _telling(routes: tuple[Guard, ...], others: tuple[Guard, ...], only: Guard) -> tuple[Guard, ...]:
     """What tells some routes from others: as few conditions as do, beside ``only``, which all of them have."""
     if len(routes) == len(others) == 1:
@@ -533,15 +542,15 @@ def _joined(
     opaque: bool,
 ) -> Table:
     """What one object may hold when either path was taken."""
-    if left == right:
-        return left
     known = "@materialized" in left or "@materialized" in right
+    alike = len(left) == len(right)
     table = Table()
     for key in {**left, **right}:
         one, other = left.get(key), right.get(key)
         if one is other or one == other:
             table[key] = one  # type: ignore[assignment]
             continue
+        alike = False
         if one is None or other is None:
             if key in ("@length", "@keys", "@nonzero"):
                 continue  # not known on both paths
@@ -555,7 +564,7 @@ def _joined(
         elif key in ("@length", "@keys"):
             continue
         table[key] = union([(one, left_only), (other, right_only)])
-    return table
+    return left if alike else table
 
 
 def _join_captures(

@@ -70,7 +70,8 @@ class Name:
             yield
         finally:
             for key in list(cls._known)[before:]:
-                del cls._known[key]
+                name = cls._known.pop(key)
+                name._base = name._family = None  # they may be of itself
 
     def __repr__(self) -> str:
         return f"Name({self.site!r}, {self.path!r}, {self.parent!r}, {self.age})"
@@ -126,23 +127,36 @@ class Name:
 Renaming = Callable[[Name], Name]
 
 
-def aging(names: set[Name]) -> Renaming:
-    """A renaming after which the newest objects of these names are those of the round before."""
-    memo: dict[Name, Name] = {}
+class _Renamed(dict[Name, Name]):
+    """What names become, worked out when it is first asked for."""
 
-    def rename(name: Name) -> Name:
-        found = memo.get(name)
-        if found is not None:
-            return found
-        parent = rename(name.parent) if name.parent is not None else None
-        older = name.age < 2 and name.newest() in names
+    __slots__ = ("_ages", "_names")
+
+    def __init__(self, names: set[Name], ages: tuple[int, int, int]) -> None:
+        self._names = names
+        self._ages = ages
+
+    def __missing__(self, name: Name) -> Name:
+        parent, age = name.parent, name.age
+        if parent is not None:
+            parent = self[parent]
+        if self._ages[age] != age and name.newest() in self._names:
+            age = self._ages[age]
         result = name
-        if older or parent is not name.parent:
-            result = Name(name.site, name.path, parent, name.age + older)
-        memo[name] = result
+        if age != name.age or parent is not name.parent:
+            result = Name(name.site, name.path, parent, age)
+        self[name] = result
         return result
 
-    return rename
+
+def aging(names: set[Name]) -> Renaming:
+    """A renaming after which the newest objects of these names are those of the round before."""
+    return _Renamed(names, (1, 2, 2)).__getitem__
+
+
+def younger(names: set[Name]) -> Renaming:
+    """A renaming after which the objects of the round before are the newest of these names."""
+    return _Renamed(names, (0, 0, 2)).__getitem__
 
 
 Picks = tuple[tuple[Hashable, Hashable], ...]
