@@ -85,6 +85,8 @@ def _conflicts(interpreter: Interpreter) -> list[Conflict]:
         if f.kind == "pair" and _INITIAL in f.tags and f.first
     }
     for finding in interpreter.findings.values():
+        if interpreter.is_no_tensor(finding.buffer, finding.assumed):
+            continue
         if finding.kind == "reuse" and _INITIAL in finding.tags and finding.second.node in unordered:
             continue
         groups[(finding.second.node, finding.kind, finding.streams)].append(finding)

@@ -131,6 +131,10 @@ FUNCTIONS: dict[str, str] = {
     "torch.cuda.resolves_data_dependency": "no",  # what an accelerator object says where it is CUDA
     "torch.cuda.handles_memory_backpressure": "no",
     "torch.cuda.is_synchronized_device": "no",
+    "torch.compiler.is_compiling": "no",  # while it is traced nothing runs
+    "torch.compiler.is_dynamo_compiling": "no",
+    "torch.distributed._functional_collectives.is_torchdynamo_compiling": "no",
+    "torch.jit.is_scripting": "no",
     "torch.cuda.is_current_stream_capturing": "is_capturing",
     "torch.cuda.graph": "capture_context",
     "torch.cuda.CUDAGraph": "make_graph",
@@ -393,6 +397,14 @@ FACTORIES = frozenset(
     full_like zeros_like ones_like empty_like rand_like randn_like randint_like""".split()
 )
 """Make a fresh tensor; the ``_like`` ones read only the shape of their argument."""
+
+TRACED = re.compile(r"_*is_(?:torch)?_?(?:dynamo_?)?(?:compiling|scripting)")
+"""A function that is not seen and by its name asks whether the code is being traced: what runs is not."""
+
+HANDS_OUT = re.compile(
+    r"_*get_(?:\w+_)?(?:buffer|workspace|handle|manager|pool|group|mesh|module|layer|optimizer|chunk|region)s?"
+)
+"""A function that is not seen and by its name hands out what there is: it fills no memory and reads none."""
 
 LIKE_FACTORIES = frozenset(name for name in FACTORIES if name.endswith("_like"))
 """Whoever has a function of that name means it as torch does."""

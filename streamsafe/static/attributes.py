@@ -382,8 +382,10 @@ class Attributes(Containers):
         tensors = [
             (v, g)
             for v, g in alternatives(base, st.path)
-            if isinstance(v, Tensor)
-            or (isinstance(v, Opaque) and (self.looks_like_tensor(keys) or self.is_indexed(st, v, base)))
+            if (isinstance(v, Tensor) and (v.numpy or not self.is_named(keys)))
+            or (
+                isinstance(v, Opaque) and (self.looks_like_tensor(keys) or self.is_indexed(st, v, base, keys))
+            )
         ]
         if tensors:
             views = union(

@@ -413,7 +413,9 @@ class Captures(Effects):
             gone = lost & used
             if st.store.get((graph, "@entry")) != Const(self.entry):
                 # a method that sets up what is captured later is not called again without another capture
-                gone = set() if any(name.base() in made_again for name in gone) else gone
+                # and one that lets go of it leaves nothing that the replaying method could fill
+                again = value == NONE or any(name.base() in made_again for name in gone)
+                gone = set() if again else gone
             if gone:
                 st.rebound |= {Rebound(key, site, graph)}
 
@@ -434,7 +436,9 @@ class Captures(Effects):
         for inner, _ in alternatives(graph, st.path):
             if not isinstance(inner, (Graph, Opaque)):
                 continue
-            for rebound in [r for r in st.rebound if r.graph == inner.name]:
+            for rebound in [
+                r for r in st.rebound if r.graph == inner.name and not st.path.contradicts(r.guard)
+            ]:
                 st.rebound -= {rebound}
                 name = rebound.key[1]
                 self.violation(

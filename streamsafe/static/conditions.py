@@ -235,11 +235,14 @@ class Conditions(Attributes):
                 else:
                     found.append((not wanted, guard))
             return self.apart("none", wanted, found, tested, st, track)
-        if isinstance(operator, (cst.Equal, cst.NotEqual)):
+        constant = _is_constant(comparator)
+        if isinstance(operator, (cst.Equal, cst.NotEqual)) or (
+            constant and isinstance(operator, (cst.Is, cst.IsNot))
+        ):
             left, right = self.eval(node.left, st), self.eval(comparator, st)
             if isinstance(left, Const) and not isinstance(right, Const):
                 left, right = right, left
-            wanted = isinstance(operator, cst.Equal)
+            wanted = isinstance(operator, (cst.Equal, cst.Is))
             if isinstance(left, Const) and isinstance(right, Const):
                 if left.value is ... or right.value is ...:
                     return self.truth(self.unknown_flag(node, st), st, node, track=track)
@@ -254,6 +257,9 @@ class Conditions(Attributes):
                 return self._equals(left, right.value, wanted, st, track)
             if isinstance(left, Opaque) and isinstance(right, Api):  # a constant of a library
                 return self._equals(left, right, wanted, st, track)
+            if constant and isinstance(left, Opaque) and isinstance(right, Opaque):
+                if not self.is_tensor(st, left):
+                    return self._equals(left, right, wanted, st, track)
             if (
                 isinstance(left, Device)
                 and isinstance(right, Const)
@@ -278,7 +284,17 @@ class Conditions(Attributes):
         """Whether an object equals a constant; a number that equals zero is one that is false."""
         zero = type(constant) is int and constant == 0
         key = ("truth", left.name) if zero else ("==", left.name, repr(constant))
+        decided = (st.path.true | st.path.false) & self.conditions.get(key, 0)
+        if not zero and not decided and self._equals_another(left, st):
+            return [(not wanted, ALWAYS)]
         return [(o is (wanted is not zero), g) for o, g in self.condition(key, (left.name,), st, track)]
+
+    def _equals_another(self, left: Opaque, st: State) -> bool:
+        """Whether an object is known to equal another constant here."""
+        return any(
+            bit & st.path.true and type(key) is tuple and key[:2] == ("==", left.name)
+            for key, bit in self.conditions.items()
+        )
 
     def truth(self, value: Value, st: State, node: cst.CSTNode, *, track: bool = True) -> Outcomes:
         """How the truth of a value may come out; of a tensor it is a read by the host."""
@@ -405,6 +421,11 @@ class Conditions(Attributes):
                 if isinstance(base, Object):
                     return (base.name, node.attr.value)
         return None
+
+
+def _is_constant(node: cst.BaseExpression) -> bool:
+    """Whether an expression is by its name a constant: the member of an enumeration."""
+    return isinstance(node, cst.Attribute) and node.attr.value.isupper()
 
 
 def _count_test(operator: cst.BaseCompOp, number: int) -> tuple[int, bool] | None:

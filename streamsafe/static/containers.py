@@ -361,7 +361,7 @@ class Containers(Captures):
                 key = keys[0] if len(keys) == 1 else Tuple(tuple(keys))
                 found.append((self.call_function(own, [key], {}, st, node), guard))
             elif isinstance(inner, Tensor) or (
-                isinstance(inner, Opaque) and self.is_indexed(st, inner, base)
+                isinstance(inner, Opaque) and self.is_indexed(st, inner, base, keys)
             ):
                 found.append((self.view_of(inner, keys, st, node), guard))
             elif len(keys) == 1 and isinstance(keys[0], Partial):  # a slice of a sequence
@@ -383,12 +383,22 @@ class Containers(Captures):
                 found.append((UNKNOWN, guard))
         return union(found) if found else UNKNOWN
 
-    def is_indexed(self, st: State, value: Object, among: Value) -> bool:
+    def is_indexed(self, st: State, value: Object, among: Value, keys: list[Value]) -> bool:
         """Whether what is subscripted is a tensor: what may as well be a list that is made here is another list.
 
         ``x if isinstance(x, list) else [x]``: the ``x`` that is subscripted is not the one that a kernel was given.
+        No tensor takes a string: that is a mapping.
         """
-        return self.is_tensor(st, value) and not any(isinstance(v, Container) for v in iterate(among))
+        return (
+            not self.is_named(keys)
+            and self.is_tensor(st, value)
+            and not any(isinstance(v, Container) for v in iterate(among))
+        )
+
+    @staticmethod
+    def is_named(keys: list[Value]) -> bool:
+        """Whether a subscript is a string."""
+        return len(keys) == 1 and isinstance(keys[0], Const) and isinstance(keys[0].value, str)
 
     def keys_of(self, node: cst.Subscript, st: State) -> list[Value]:
         """The indices between the brackets; one that is a tuple of slices (``numpy.s_``) stands for them."""

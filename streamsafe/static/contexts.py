@@ -23,6 +23,7 @@ from streamsafe.static.values import (
     Const,
     Container,
     Context,
+    Event,
     Function,
     Generator,
     Instance,
@@ -35,6 +36,7 @@ from streamsafe.static.values import (
     Tuple,
     Union,
     Value,
+    Work,
     alternatives,
     iterate,
     under,
@@ -58,6 +60,9 @@ class Contexts(TensorMethods):
 
     if TYPE_CHECKING:  # further down the chain
         paused: list[list[Activation]]
+
+        def parts_of(self, st: State, value: Value, depth: int = 0) -> Iterator[Value]: ...
+
         followed: int
         unrolling: int
         protocol_roots: list[Name]
@@ -127,6 +132,8 @@ class Contexts(TensorMethods):
 
     def consumed(self, st: State, value: Value, site: Site) -> None:
         """What is yielded to a consumer who is not seen is read on the stream that is current there."""
+        if any(isinstance(part, (Event, Work)) for part in self.parts_of(st, value)):
+            return  # what to wait for is handed over along with it
         saved = st.current
         st.current = {}
         if isinstance(value, Tuple):
@@ -142,6 +149,7 @@ class Contexts(TensorMethods):
                     writes=False,
                     library=library,
                     assumed=Assumed.UNMODELLED,
+                    tags=frozenset({"method"}),
                 )
         st.current = saved
 

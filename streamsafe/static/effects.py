@@ -85,6 +85,10 @@ class Effects(Memory):
         )  # objects of unknown kind that are used as CUDA devices somewhere
         self.plain: set[Name] = set()  # objects that are known to be no tensors
         self.tensorish: set[Name] = set()  # objects of unknown kind that are used as tensors somewhere
+        self.presumed: set[Name] = (
+            set()
+        )  # those of them that are only what a call of unknown kind has made of one
+        self.asked_otherwise: set[Name] = set()  # objects that are asked for a method which no tensor has
         self.late: dict[Name, set[str]] = {}  # attributes that are not there until some method assigns them
         self.explained: list[tuple[Site, str]] | None = None
         self.beside = False  # the entry is a thread's that waits for what others hand over
@@ -349,6 +353,7 @@ class Effects(Memory):
         buffer, part = target.name, target.part if isinstance(target, Span) else None
         if isinstance(target, Tensor):
             self.tensorish.add(buffer.base())
+            self.presumed.discard(buffer.base())
         if buffer.parent is not None:
             self.holds(buffer)
         if self.one_stream and stream.name is AMBIENT and not tags & COPIES and self.explained is None:
@@ -433,6 +438,8 @@ class Effects(Memory):
         for made, way in by_stream.values():
             detail: Detail = made.detail  # type: ignore[assignment]
             extra = Assumed.NOTHING
+            if self.is_no_tensor(buffer, assumed | detail.assumed):
+                continue
             if detail.entry != self.entry:
                 extra |= Assumed.METHODS
                 if self.beside and timeline != HOST:
@@ -470,6 +477,16 @@ class Effects(Memory):
             self.report(st, finding, way)
             # one missing edge, one finding: go on as if the second timeline had waited
             st.order.obey([Edge(timeline, made.timeline)], guard & way)
+
+    def is_no_tensor(self, buffer: Name | None, assumed: Assumed) -> bool:
+        """Whether a call of unknown kind is all that is said to touch an object, and no tensor has the methods it has.
+
+        A handle, a manager, a state: whoever is handed one does something else with it than read its memory.
+        """
+        if buffer is None or not assumed & Assumed.UNMODELLED:
+            return False
+        base = buffer.base()
+        return base in self.asked_otherwise and (base not in self.tensorish or base in self.presumed)
 
     def may_be_one(self, first: Carrier, second: Carrier) -> bool:
         """Whether two streams may be ordered by what they are: one parameter of two calls, CuPy's default flavour.

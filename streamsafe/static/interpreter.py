@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import syntax
+from streamsafe.static import apis, syntax
 from streamsafe.static.facts import EFFORT, FILE_EFFORT, Site
 from streamsafe.static.loops import (
     Loop,
@@ -207,6 +207,9 @@ class Interpreter(Loops):
 
     def _assign(self, node: cst.Assign, st: State) -> None:
         value = self.eval(node.value, st)
+        for inner in iterate(value) if isinstance(node.value, cst.Attribute) else ():
+            if isinstance(inner, Opaque) and inner.name.parent and inner.name.site in apis.VIEW_METHODS:
+                self.asked_otherwise.add(inner.name.parent.base())  # whose functions get names is a module
         for target in node.targets:
             self.assign(target.target, value, st, node)
 

@@ -13,6 +13,7 @@ from streamsafe.static.contexts import Contexts
 from streamsafe.static.facts import Assumed, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit
 from streamsafe.static.state import State
+from streamsafe.static.syntax import spelled
 from streamsafe.static.tensor_methods import _TENSOR_METHODS, HOOK_REGISTRATIONS
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
@@ -555,7 +556,26 @@ class Methods(Contexts):
                 or receiver.name in st.order.made
             ):
                 self.mark_tensor(st, receiver)
-        if self.is_tensor(st, receiver) or (
+        foreign = self.is_function(name, call, st) or not (
+            name in apis.TENSOR_METHODS
+            or name.endswith("_")
+            or spelled(apis.METADATA_NAME, name)
+            or self.default_library == "cupy"
+        )
+        if not foreign and call.args and name in apis.VIEW_METHODS:
+            base = receiver.name.base()
+            foreign = base in self.asked_otherwise and base not in self.tensorish
+        if foreign:
+            self.asked_otherwise.add(receiver.name.base())
+        if name in ("wait", "wait_for"):
+            self.host_waits = True
+        if name == "barrier" and self.is_tensor(st, receiver):
+            return UNKNOWN  # of a handle of memory that several devices share: among these
+        if name in apis.ORDERING_METHODS and not _text_method(receiver.name, name):
+            self.host_learns_everything(st, call.site)
+            return Opaque(self.fresh(call.node, st, name))
+        shown = not foreign or receiver.name.base() not in self.presumed
+        if (shown and self.is_tensor(st, receiver)) or (
             receiver.name in st.order.made
             and receiver.name.base() in self.results
             and name in apis.TENSOR_METHODS
@@ -567,7 +587,7 @@ class Methods(Contexts):
             asked = Opaque(receiver.name.child(f"{name}()"))  # not known, but the same each time
             self.plain.add(asked.name.base())
             return asked
-        if name in apis.VIEW_METHODS and name not in ("split", "view", "select", "storage"):
+        if name in apis.VIEW_METHODS and not foreign and name not in ("split", "view", "select", "storage"):
             return self.view(st, receiver)
         if name.endswith("_") and not name.startswith("_") and len(name) > 2:
             self.mark_tensor(st, receiver)
@@ -584,12 +604,20 @@ class Methods(Contexts):
         if name in ("pop", "popleft", "get", "get_nowait", "recv"):
             held = st.store.get((receiver.name, "*"))
             return held if held is not None else Opaque(self.fresh(call.node, st, name))
-        if name in ("wait", "wait_for"):
-            self.host_waits = True
-        if name in apis.ORDERING_METHODS and not _text_method(receiver.name, name):
-            self.host_learns_everything(st, call.site)
-            return Opaque(self.fresh(call.node, st, name))
         return self.unmodelled(receiver, call, st, name)
+
+    def is_function(self, name: str, call: Call, st: State) -> bool:
+        """Whether what is called like a view of a tensor is a function of a module: it is given tensors."""
+        return (
+            name in apis.VIEW_METHODS
+            and not name.endswith("_as")
+            and any(
+                isinstance(t, Tensor) or self.is_tensor(st, t)
+                for a in call.args
+                if not isinstance(a, Const)
+                for t, _ in self.tensors(st, a)
+            )
+        )
 
     def _walked_or_kept(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
         """What a mapping holds, or something that a list or a set of unknown making keeps."""

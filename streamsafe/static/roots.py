@@ -68,6 +68,8 @@ class Roots:
 
     def run(self) -> None:
         """Interpret the module's own statements, then functions, then classes, then hooks."""
+        if self.file.is_foreign:
+            return
         self._module()
         met = set(self.interpreter.entered)  # the module itself calls these: once, and with these arguments
         for name in list(self.file.functions):

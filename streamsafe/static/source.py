@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 AstFunction = ast.FunctionDef | ast.AsyncFunctionDef
 _PARSING = threading.Lock()
+_OTHER_LIBRARIES = frozenset("mxnet paddle mindspore oneflow tensorflow keras jax flax".split())
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
@@ -295,6 +296,17 @@ class SourceFile:
         """The one library that it uses: ``cupy``, or ``torch`` where that is not all there is."""
         tops = {name.partition(".")[0] for name in self.imports.values()}
         return "cupy" if "cupy" in tops and "torch" not in tops else "torch"
+
+    @cached_property
+    def is_foreign(self) -> bool:
+        """Whether it is written for another library, whose arrays and gradients are not torch's or CuPy's."""
+        tops = {name.partition(".")[0] for name in self.imports.values()}
+        return not tops.isdisjoint(_OTHER_LIBRARIES) and not any(
+            f"{keyword} {library}" in line
+            for line in self.lines
+            for keyword in ("import", "from")
+            for library in ("torch", "cupy")
+        )
 
     def slice(self, statement: ast.stmt) -> Slice:
         """The slice of a top-level statement."""

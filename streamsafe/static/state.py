@@ -220,6 +220,7 @@ class Rebound(NamedTuple):
     key: Key
     site: Hashable
     graph: Name
+    guard: Guard = ALWAYS
 
 
 class Waited(NamedTuple):
@@ -328,6 +329,8 @@ class State:
             self.order.assume(*told)
             if self.eager is not None:
                 self.eager.assume(*told)
+            if self.rebound:
+                self.rebound = frozenset(r for r in self.rebound if not self.path.contradicts(r.guard))
             if self.capture is not None and self.path.contradicts(self.capture.guard):
                 self.leave_capture()
 
@@ -340,6 +343,7 @@ class State:
                 order.flip(condition)
         if self.capture is not None:
             self.capture = replace(self.capture, guard=self.capture.guard.flip(condition))
+        self.rebound = frozenset(r._replace(guard=r.guard.flip(condition)) for r in self.rebound)
         for key, value in self.store.items():
             if isinstance(value, Union) and any(
                 (g.true | g.false) & condition for _, g in value.alternatives
@@ -364,6 +368,7 @@ class State:
                 found |= order.conditions()
         if self.capture is not None:
             guards.append(self.capture.guard)
+        guards.extend(r.guard for r in self.rebound)
         for true, false in guards:
             found |= true | false
         return found
@@ -379,6 +384,7 @@ class State:
             self.eager.forget(conditions)
         if self.capture is not None:
             self.capture = replace(self.capture, guard=self.capture.guard.forget(conditions))
+        self.rebound = frozenset(r._replace(guard=r.guard.forget(conditions)) for r in self.rebound)
         for key, value in self.store.items():
             if isinstance(value, Union) and any(
                 (g.true | g.false) & conditions for _, g in value.alternatives
@@ -416,7 +422,7 @@ class State:
             )
         self.graphs = {renaming(g): frozenset(map(renaming, inputs)) for g, inputs in self.graphs.items()}
         self.rebound = frozenset(
-            Rebound((renaming(r.key[0]), r.key[1]), r.site, renaming(r.graph)) for r in self.rebound
+            r._replace(key=(renaming(r.key[0]), r.key[1]), graph=renaming(r.graph)) for r in self.rebound
         )
 
     @staticmethod
@@ -477,7 +483,7 @@ class State:
             g: first.graphs.get(g, frozenset()) | second.graphs.get(g, frozenset())
             for g in {**first.graphs, **second.graphs}
         }
-        joined.rebound = first.rebound | second.rebound
+        joined.rebound = _joined_rebound(first.rebound, first_only, second.rebound, second_only)
         joined.clocks = first.clocks | second.clocks
         joined.threads = first.threads | second.threads
         joined.waits = first.waits | second.waits
@@ -565,6 +571,19 @@ def _joined(
             continue
         table[key] = union([(one, left_only), (other, right_only)])
     return left if alike else table
+
+
+def _joined_rebound(
+    first: frozenset[Rebound], first_only: Guard, second: frozenset[Rebound], second_only: Guard
+) -> frozenset[Rebound]:
+    """What was rebound on either path; on one of them only, under that path's guard."""
+    if first == second:
+        return first
+    return (
+        (first & second)
+        | {r._replace(guard=r.guard & first_only) for r in first - second}
+        | {r._replace(guard=r.guard & second_only) for r in second - first}
+    )
 
 
 def _join_captures(

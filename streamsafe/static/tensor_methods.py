@@ -20,6 +20,7 @@ from streamsafe.static.values import (
     NONE,
     PLAIN,
     UNKNOWN,
+    Api,
     Const,
     Container,
     Context,
@@ -79,6 +80,9 @@ class TensorMethods(Arrays):
             return self.register_hooks(name, call, st)
         if name == "__dlpack__":
             return self.exported(receiver, call, st)
+        if name in apis.ORDERING_METHODS:  # a promise of one
+            self.host_learns_everything(st, call.site)
+            return receiver
         if self.is_array(st, first):
             found = self.array_method(receiver, first, name, call, st)
             if found is not None:
@@ -121,7 +125,14 @@ class TensorMethods(Arrays):
             self.in_place(st, receiver, call.everything(), call.site, f"{name}()")
             return receiver
         if name.startswith("new_"):
-            return self.new_tensor(st, call.site, f"{name}()", library=library, place=self.place(st, first))
+            return self.new_tensor(
+                st,
+                call.site,
+                f"{name}()",
+                library=library,
+                place=self.place(st, first),
+                written=name != "new_empty",
+            )
         if isinstance(first, Tensor) and first.numpy:
             self.host_access(st, receiver, call.site, f"{name}()", writes=False)
             return Tensor(self.host_result(call, st), numpy=True)
@@ -412,6 +423,8 @@ class TensorMethods(Arrays):
         """A function of torch: a factory, or an operation on its arguments."""
         name = call.text.rpartition(".")[2]
         parts = call.text.split(".")
+        if parts[1] == "_C":  # not all that is in there gives tensors
+            return self.unmodelled(Api(call.text), call, st)
         if name in apis.FACTORIES and len(parts) == 2:
             return self.factory(name, call, st)
         if name[:1].isupper() or name in (

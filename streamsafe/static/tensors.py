@@ -241,6 +241,14 @@ class Tensors(Expressions):
     def mark_tensor(self, st: State, value: Object) -> None:
         """This object has been used as a tensor."""
         self.tensorish.add(value.name.base())
+        self.presumed.discard(value.name.base())
+
+    def presume_tensor(self, st: State, value: Object) -> None:
+        """Nothing but what a call was given tells that its result is a tensor."""
+        base = value.name.base()
+        if base not in self.tensorish:
+            self.tensorish.add(base)
+            self.presumed.add(base)
 
     def fill(self, st: State, target: Value, site: Site, text: str) -> None:
         """An in-place write that does not read its target."""

@@ -81,6 +81,10 @@ class Unseen(Functions):
             return made_object
         if _describes(called):
             return PLAIN
+        if spelled(apis.TRACED, called):
+            return Const(False)
+        if spelled(apis.HANDS_OUT, called):
+            return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
         if spelled(_FLAG, called):
             return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
         if spelled(_VIEWS, called) and call.args:
@@ -173,7 +177,7 @@ class Unseen(Functions):
             st, call.site, text, library=library, place=place, assumed=assumed, opaque=True, tags=tags
         )
         if sure:
-            self.mark_tensor(st, made)
+            self.presume_tensor(st, made)
             return made
         return self.answer(function, called, made, call, st)
 
