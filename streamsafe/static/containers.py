@@ -228,6 +228,9 @@ class Containers(Captures):
             first = value.alternatives[0][0]
             name = container.name.child(key)
             if isinstance(first, Stream):
+                known = sequences.items(st, container) if isinstance(container, Container) else None
+                if key == ANY and known and len(known) <= sequences.FEW:
+                    return value  # one of a few that are all seen
                 if first.name in self.table.blocking:
                     self.table.blocking.add(name)
                 return Stream(name, first.library)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 LIMIT = 12
 """A longer list is known by its summary alone."""
 
+FEW = 4
+"""So many streams of which one is picked are told apart by which it is."""
+
 
 def length(st: State, container: Container) -> int | None:
     """How many elements there are; None where that is not known."""
