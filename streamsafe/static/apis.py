@@ -412,6 +412,9 @@ LIKE_FACTORIES = frozenset(name for name in FACTORIES if name.endswith("_like"))
 RECORDING_HELPER = re.compile(r"(?:\w+_)?record_(?!event)(?:\w+_)?streams?")
 """A function that is not seen and by its name records what it is given on a stream: it touches no memory."""
 
+PARAMETER_NAME = re.compile(r"(?:\w+_)?(?:weights?|bias(?:es)?|kernel|embedding|gamma|beta)|w\d")
+"""An attribute of a module that is not seen made, which by its name is one of its parameters."""
+
 HOST_HELPER = re.compile(r"(?:\w+_)?to_(?:cpu|host)")
 """A function that is not seen and by its name brings what it is given to the host: the result is not device memory."""
 

@@ -14,8 +14,12 @@ from streamsafe.static.containers import Containers
 from streamsafe.static.facts import GRADIENTS, IS_CUDA, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice
 from streamsafe.static.state import State
+from streamsafe.static.syntax import spelled
 from streamsafe.static.values import (
+    EACH,
+    MET,
     NONE,
+    PARAMETERS,
     PLAIN,
     POINTER,
     UNKNOWN,
@@ -59,6 +63,7 @@ class Attributes(Containers):
     if TYPE_CHECKING:  # further down the chain
         stack: list[Activation]
         conditions: dict[Hashable, int]
+        moved_parameters: bool
 
         def new_condition(self, key: Hashable, names: tuple[Name, ...]) -> int | None: ...
 
@@ -131,6 +136,10 @@ class Attributes(Containers):
                 st.store.pop((base.name, "@uncapturable"), None)
             if name in apis.VIEW_ATTRIBUTES and (self.is_tensor(st, base) or name in ("data", "mT")):
                 return self.view(st, base)
+            if spelled(apis.PARAMETER_NAME, name):
+                walked = self.parameter_of(base.name, st)
+                if walked is not None:
+                    return walked
             if name == "device":
                 return Device(
                     {"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(self.place(st, base), "")
@@ -183,6 +192,10 @@ class Attributes(Containers):
     def instance_attribute(self, base: Instance, name: str, st: State, node: cst.CSTNode) -> Value:
         """An attribute of an instance: assigned, or found in its class."""
         held = st.store.get((base.name, name))
+        if self.moved_parameters and (held is None or self.is_parameter(held, st)):
+            walked = self.parameter_of(base.name, st) if held or spelled(apis.PARAMETER_NAME, name) else None
+            if walked is not None:
+                return walked
         if held is not None:
             return held
         found = self.find_method(base.unit, name)
@@ -217,6 +230,52 @@ class Attributes(Containers):
         Of two parameters of one walk over the same list it is not the same memory; another walk meets them again.
         """
         return Tensor(GRADIENTS, part=parts.of_object(owner.name, "gradient"))
+
+    # -- parameters of modules -----------------------------------------------------------------------------------
+
+    def walk_parameters(self, module: Name) -> Opaque:
+        """A parameter that a walk over all of a module's has come to."""
+        self.moved_parameters = True
+        return Opaque(module.child(PARAMETERS).child(EACH))
+
+    @staticmethod
+    def is_parameter(value: Value, st: State) -> bool:
+        """Whether a tensor was made a parameter."""
+        return any(isinstance(v, Object) and (v.name, "@parameter") in st.store for v in iterate(value))
+
+    def parameter_of(self, module: Name, st: State) -> Value | None:
+        """A parameter of a module as walks over all of them have left it; None where none has changed them."""
+        if not self.moved_parameters:
+            return None
+        for kept, touched in self.modules_around(module, st):
+            data = st.store.get((kept.child(PARAMETERS).child(MET), "data"))
+            if data is not None:
+                return data
+            element = touched.child(PARAMETERS).child(EACH)
+            if element in st.order.made:
+                return Opaque(element)
+        return None
+
+    @staticmethod
+    def modules_around(module: Name, st: State) -> Iterator[tuple[Name, Name]]:
+        """A module and those it is a part of, and the elements of walks over their parts.
+
+        Yields:
+            Each by the name under which is kept what is known of it, and that of its memory.
+        """
+        seen: set[Name] = set()
+        stack = [module]
+        while stack:
+            for name in stack.pop().chain():
+                if name in seen:
+                    continue
+                seen.add(name)
+                yield name, name
+                for parts_ in ("modules()", "children()"):
+                    yield name.child(parts_).child(MET), name.child(parts_).child(EACH)
+                holder = st.store.get((name, "@part of"))
+                if isinstance(holder, Object):
+                    stack.append(holder.name)
 
     def typed_attribute(self, base: Instance, name: str, st: State) -> Value:
         """An attribute that is not seen assigned: its annotation in the class may tell what it is."""
@@ -365,6 +424,12 @@ class Attributes(Containers):
                 value_here = value
             st.store[key] = value_here
             self.holds(owner)
+            if (
+                isinstance(inner, Instance)
+                and isinstance(value, (Instance, Opaque))
+                and not value.name.parent
+            ):
+                st.store[(value.name, "@part of")] = inner
 
     @staticmethod
     def _target_text(target: cst.BaseExpression) -> str:

@@ -17,6 +17,7 @@ from streamsafe.static.values import (
     ANY,
     EACH,
     NONE,
+    PARAMETERS,
     PLAIN,
     UNKNOWN,
     Api,
@@ -47,6 +48,7 @@ class Containers(Captures):
     if TYPE_CHECKING:  # further down the chain
         rounds: list[set[Name]]
         counting: int
+        moved_parameters: bool
 
         def eval(self, node: cst.BaseExpression, st: State) -> Value: ...
 
@@ -173,9 +175,16 @@ class Containers(Captures):
 
     def each(self, iterable: Object, st: State, node: cst.CSTNode) -> Value:
         """The element of this round of a walk over the whole."""
+        listed = str(iterable.name.site)
+        if isinstance(iterable, Opaque) and listed.startswith("named_") and iterable.name.parent is not None:
+            whole = Opaque(iterable.name.parent.child(listed.removeprefix("named_")))
+            return Tuple((Opaque(self.fresh(node, st, "key")), self.each(whole, st, node)))
+        if listed == PARAMETERS:
+            self.moved_parameters = True
         name = iterable.name.child(EACH)
-        for names in self.rounds:
-            names.add(name)
+        if self.rounds:
+            self.rounds[-1].add(name)
+        st.store.meet(name)
         if isinstance(iterable, Container) and iterable.kind == "dict":
             return self.key_met(iterable, st) or Opaque(self.fresh(node, st, "key"))
         if isinstance(iterable, Container):

@@ -17,6 +17,7 @@ from streamsafe.static.tensor_methods import TensorMethods
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     EACH,
+    MET,
     NONE,
     UNKNOWN,
     Api,
@@ -233,11 +234,24 @@ class Contexts(TensorMethods):
                 self.release_unreachable(st, self.site(clause), self.suspended())
                 self.age(st, made)
                 body(self.of_round(self.next_item(iterable, st, clause), clause, st), st)
-            self.rounds.pop()
-            walks.leave(st, made)
-            if self.rounds:
-                self.rounds[-1] |= made
+            self.leave_rounds(st)
         return False
+
+    def leave_rounds(self, st: State, *, again: bool = True) -> None:
+        """A loop is over; what its rounds have made is made by the round that it stands in.
+
+        Args:
+            st: what is known after it; changed in place.
+            again: another walk meets what this one has met; not where each round has a number.
+        """
+        made = self.rounds.pop()
+        walked = {name for name in made if name.site == EACH} if again else set()
+        if walked:
+            for value in st.store.gather(walked):
+                self.lose(st, value)
+        walks.leave(st, made, walked)
+        if self.rounds:
+            self.rounds[-1] |= made - walked
 
     def literal_items(self, iterable: Value, st: State) -> list[Value] | None:
         """The elements of something short whose length is known."""
@@ -380,8 +394,8 @@ class Contexts(TensorMethods):
             self.extend_container(st, result, Tuple((self.mapped_tree(function, leaf, call, st),)))
         return result
 
-    def never_empty(self, node: cst.BaseExpression, iterable: Value) -> bool:
-        """Whether a loop surely has a round."""
+    def never_empty(self, node: cst.BaseExpression, iterable: Value, st: State) -> bool:
+        """Whether a loop surely has a round, or one that walked the same before must have had one, too."""
         if isinstance(iterable, Partial) and iterable.function == Api("builtins.range"):
             bounds = [a.value if isinstance(a, Const) else None for a in iterable.args]
             if len(bounds) == 1 and isinstance(bounds[0], int):
@@ -392,9 +406,17 @@ class Contexts(TensorMethods):
             return False
         if all(isinstance(v, Container) and v.kind != "queue" for v in iterate(iterable)):
             return True  # what was put into it is there
-        if self.is_loader(iterable):
+        if self.is_loader(iterable) or self.is_walked(iterable, st):
             return True
         return isinstance(node, (cst.List, cst.Tuple)) and bool(node.elements)
+
+    @staticmethod
+    def is_walked(iterable: Value, st: State) -> bool:
+        """Whether something is known of the elements: then there are some."""
+        walked = iterable.args if isinstance(iterable, Partial) else (iterable,)
+        elements = [v.name.child(EACH) for v in walked if isinstance(v, Opaque)]
+        known = [e for e in elements if st.store.of(e) or e in st.order.made]
+        return bool(known) or any(st.store.of(e.parent.child(MET)) for e in elements if e.parent)
 
     @staticmethod
     def is_loader(iterable: Value) -> bool:

@@ -34,6 +34,7 @@ from streamsafe.static.values import (
     ANY,
     EACH,
     NONE,
+    PARAMETERS,
     PLAIN,
     Const,
     Event,
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 class Effects(Memory):
     """The verbs. The interpreter inherits them."""
+
+    rounds: list[set[Name]]
 
     def __init__(self) -> None:
         self.carriers = Carriers()
@@ -360,7 +363,8 @@ class Effects(Memory):
             return  # what one stream does to memory of the device is ordered
         self.effort += 1
         self.total_effort += 1
-        if buffer.is_older() or buffer.is_unknown_element():
+        one_of_many = buffer.is_older() or buffer.is_unknown_element() or self.is_some_element(buffer)
+        if one_of_many:
             assumed |= Assumed.OLDER
         if stream.name.is_older() or stream.name.is_unknown_element():
             assumed |= Assumed.CHOICE
@@ -375,13 +379,21 @@ class Effects(Memory):
         memory = self.describe(target)
         detail = Detail(operation, memory, assumed, tags, self.entry)
         # a replay repeats every access of a capture, also those that a later one stands for
-        alone = st.capture is None and not buffer.is_older() and not buffer.is_unknown_element()
+        alone = st.capture is None and not one_of_many
         covers = alone and part is None and not isinstance(target, Opaque)
         st.order.add(Made(site, buffer, part, writes, stream.name, detail), guard, covers=covers, alone=alone)
         self.capture_access(st, target, stream.name, site, operation, writes)
         self.explain(
             st, site, f"{operation} {'writes' if writes else 'reads'} {memory} on {self.describe(stream)}"
         )
+
+    def is_some_element(self, buffer: Name) -> bool:
+        """Whether it is one of the elements of a walk that is over, no one knows which; a module needs all it has."""
+        for name in buffer.chain():
+            if name.site == EACH and name.parent is not None and name.parent.site != PARAMETERS:
+                if not any(name in names for names in self.rounds):
+                    return True
+        return False
 
     def host_access(
         self,

@@ -110,6 +110,7 @@ class Expressions(Conditions):
         self.globals_under_way: set[str] = set()
         self.texts: dict[Name, str] = {}
         self.exhausted = 0
+        self.moved_parameters = False  # whether a walk over all of a module's has been met
         self.lazily = 0  # branches under way that make what is not there yet
         self.counting = (
             0  # loops under way whose count is not known, and of which a few rounds are interpreted

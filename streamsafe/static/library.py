@@ -260,6 +260,9 @@ class Library(Streams):
 
     def do_make_parameter(self, call: Call, st: State) -> Value:
         """``nn.Parameter(x)`` is x."""
+        for value in iterate(call.args[0]) if call.args else ():
+            if isinstance(value, Object):
+                st.store[(value.name, "@parameter")] = PLAIN
         return call.args[0] if call.args else UNKNOWN
 
     def do_make_loader(self, call: Call, st: State) -> Value:

@@ -139,14 +139,11 @@ class Loops(Calls):
             last = head.copy()
             left.append(enter(last))
         self.fixpoints -= 1
-        made = self.rounds.pop()
-        if self.rounds:
-            self.rounds[-1] |= made
         before, result = st.copy(), None
         for state in (*leaves, *left):
             result = self.join_rounds(result, state, before)
         self.settle(st, result)
-        walks.leave(st, made)
+        self.leave_rounds(st)
 
     def join_rounds(self, first: State | None, end: State | None, before: State) -> State | None:
         """Join ways out of a loop: an attribute that a round assigns first tells whether there was one, as a call's."""
@@ -253,10 +250,8 @@ class Loops(Calls):
         left: list[State | None] = []
         self.rounds.append(set())
         end = self._round(st.copy(), enter, body, left)
-        made = self.rounds.pop()
-        if self.rounds:
-            self.rounds[-1] |= made
         self.settle(st, self.joined([*(left[1:] if at_least_once else left), end]))
+        self.leave_rounds(st)
 
     def holds_stream_code(self, node: cst.CSTNode) -> bool:
         """Whether a loop mentions streams, copies or clocks, or a function of the file that does."""
@@ -344,7 +339,8 @@ class Loops(Calls):
             self.assign(node.target, item, current, node)
             self.suite(node.body, current)
 
-        runs = self.never_empty(node.iter, iterable) or (self.holds_stream_code(node) and walks_devices(node))
+        runs = self.never_empty(node.iter, iterable, st)
+        runs = runs or (self.holds_stream_code(node) and walks_devices(node))
         self.iterate_over(iterable, st, node, body, at_least_once=runs)
         if node.orelse is not None and not st.dead:
             self.suite(node.orelse.body, st)
@@ -544,12 +540,9 @@ class Loops(Calls):
                 break
             self.age(st, {round_, *(name for name in self.rounds[-1] if name.site == EACH)})
         self.counting -= 1
-        made = self.rounds.pop()
-        if self.rounds:
-            self.rounds[-1] |= made
         self.activation.loops.pop()
         self.settle(st, self.joined([st, *loop.breaks, None if at_least_once else skipped]))
-        walks.leave(st, made)
+        self.leave_rounds(st, again=False)
 
     def _unrolled(
         self, items: Sequence[Value], st: State, node: cst.CSTNode, body: Callable[[Value, State], object]

@@ -261,7 +261,7 @@ class Methods(Contexts):
         stream = self.stream_of(receiver)
         if stream is not None:
             return self._method(stream, name, call, st)
-        if name in ("parameters", "named_parameters", "buffers", "modules", "children"):
+        if name in _PARTS:
             return Opaque(receiver.name.child(f"{name}()"))
         if name == "register_buffer" and len(call.args) >= 2 and isinstance(call.args[0], Const):
             self.set_attribute(receiver, str(call.args[0].value), call.args[1], st, call.node)
@@ -271,6 +271,12 @@ class Methods(Contexts):
                 for target, _ in self.tensors(st, receiver):
                     if self.place(st, target) == "pageable":
                         self.set_place(st, target, "device")
+                units = self.ancestry(receiver.unit)
+                if call.node is self.alone and any(
+                    base.endswith("Module") for u in units for base in u.bases
+                ):
+                    outcomes = self.flag(call.kwargs.get("non_blocking"), st, call.node)
+                    self.move_module(receiver, outcomes, call, st, f"{name}()")
             return receiver
         for pattern in _TEMPLATES:  # the method of a base that is not seen calls what its children supply
             method = self.find_method(receiver.unit, pattern.format(name))

@@ -11,7 +11,20 @@ from typing import NamedTuple, overload
 from streamsafe.order.forks import Forked, meeting
 from streamsafe.order.symbolic import ALWAYS, Guard, Made, Order, Way, simplify
 from streamsafe.static import walks
-from streamsafe.static.values import Const, Name, Opaque, Renaming, Union, Value, aging, rename_part, union
+from streamsafe.static.values import (
+    EACH,
+    MET,
+    Const,
+    Name,
+    Opaque,
+    Renaming,
+    Union,
+    Value,
+    aging,
+    iterate,
+    rename_part,
+    union,
+)
 
 Key = tuple[Name, Hashable]
 
@@ -114,6 +127,53 @@ class Store:
                     )
                 table = merged
             self.objects[owner] = table
+
+    def gather(self, walked: set[Name]) -> list[Value]:
+        """A walk is over: what it leaves on the elements it has met is what is known of every element.
+
+        Notes about their memory stay with the elements.
+
+        Returns:
+            What was known of every element before and no longer is.
+        """
+        found: dict[Name, dict[Hashable, list[Value]]] = {}
+        for owner, table in list(self.objects.items()):
+            element = next((n for n in owner.chain() if n.site == EACH and n.newest() in walked), None)
+            if element is None or element.parent is None:
+                continue
+            kept = walks.transplanted(owner, element, element.parent.child(MET))
+            assert kept is not None
+            before = self.objects.get(kept, _NOTHING)
+            notes = Table()
+            for key, value in table.items():
+                if isinstance(key, str) and key.startswith("@"):
+                    notes[key] = value
+                    continue
+                unset = Opaque(owner.child(key))  # where it was known before, there was no such round
+                told = [v for v in iterate(value) if v != unset or key not in before]
+                found.setdefault(kept, {}).setdefault(key, []).extend(told or [before[key]])
+            self.drop(owner)
+            if notes:
+                self.objects[owner] = notes
+        replaced = []
+        for kept, keys in found.items():
+            for key, values in keys.items():
+                known = self.get((kept, key))
+                self[(kept, key)] = value = union((v, ALWAYS) for v in values)
+                if known is not None and known != value:
+                    replaced.append(known)
+        return replaced
+
+    def meet(self, element: Name) -> None:
+        """A walk comes to an element: of it is known what is known of every element."""
+        if element.parent is None:
+            return
+        known = element.parent.child(MET)
+        for owner, table in list(self.objects.items()):
+            own = walks.transplanted(owner, known, element)
+            if own is not None:
+                self.objects[own] = Table({**table, **self.of(own)})
+                self._own.add(own)
 
     @staticmethod
     def join(

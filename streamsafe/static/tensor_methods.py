@@ -25,6 +25,7 @@ from streamsafe.static.values import (
     Container,
     Context,
     Graph,
+    Instance,
     Name,
     Object,
     Opaque,
@@ -299,11 +300,11 @@ class TensorMethods(Arrays):
         """``module.to(...)``: its parameters are copied on the current stream into other memory, which it has then."""
         tags = frozenset({"d2h"}) if down and any(outcome for outcome, _ in outcomes) else frozenset()
         for inner, guard in alternatives(module, st.path):
-            if isinstance(inner, Opaque):
-                one = under(inner, guard)
-                st.store[(inner.name, "@moved")] = PLAIN
+            if isinstance(inner, (Opaque, Instance)):
+                weights = self.walk_parameters(inner.name)
+                one = under(weights, guard)
                 self.access(st, one, call.site, text, writes=False)
-                st.order.drop(inner.name)
+                st.order.drop(weights.name)
                 self.access(st, one, call.site, text, writes=True, tags=tags)
         self.wait_where_blocking(st, outcomes, "torch", call.site)
         return module

@@ -138,13 +138,9 @@ class Unseen(Functions):
             if name and self.within_standing(value, None, st):
                 continue
             for target, guard in self.tensors(st, value):
-                moved = (target.name, "@moved") in st.store  # a module: calling it reads its parameters
-                if (target is value and not moved) or self.is_host(st, target):
+                if target is value or self.is_host(st, target) or self.pending_copy(st, target):
                     continue
-                if moved and self.pending_copy(st, target):  # to the host: there it computes
-                    one = under(target, guard)
-                    self.host_access(st, one, call.site, text, writes=False, assumed=assumed)
-                elif target.name in st.order.made:
+                if target.name in st.order.made:
                     self.access(
                         st,
                         under(target, guard),
@@ -155,6 +151,15 @@ class Unseen(Functions):
                         assumed=assumed,
                         tags=tags,
                     )
+        weights = (
+            self.parameter_of(held[0].name, st) if held and name in ("", "forward", "__call__") else None
+        )
+        for target, guard in self.tensors(st, weights) if weights is not None else ():
+            one = under(target, guard)
+            if self.pending_copy(st, target):  # to the host: there it computes
+                self.host_access(st, one, call.site, text, writes=False, assumed=assumed)
+            elif target.name in st.order.made and not self.is_host(st, target):
+                self.access(st, one, call.site, text, writes=False, library=library, assumed=assumed)
         for v in streams:
             if isinstance(v, (Stream, Event)):  # what it did with them is ordered, too
                 for s, guard in self.streams(st, "torch"):

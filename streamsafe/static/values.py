@@ -23,6 +23,12 @@ MAX_GUARDS = 4
 EACH = "each element"
 """An element of a container that is walked from end to end: stands for all of them."""
 
+MET = "each element met before"
+"""What is known of every element since the last walk over all of them."""
+
+PARAMETERS = "parameters()"
+"""The list of a module's parameters."""
+
 ANY = "[?]"
 """An element at an index that is not known: may be any of them."""
 

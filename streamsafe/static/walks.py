@@ -172,13 +172,41 @@ def mentioned(key: Hashable) -> Iterator[Name]:
             yield from (what for _, what in key[2])
 
 
-def leave(st: State, made: set[Name]) -> None:
-    """A loop is over: what its rounds have met is told apart no more.
+def leave(st: State, made: set[Name], walked: set[Name]) -> None:
+    """A loop is over: what its rounds have met is told apart no more, and another walk meets it again.
 
     Args:
         st: what is known after it; changed in place.
         made: the objects that its rounds have made.
+        walked: the elements of what it has walked.
     """
     over = {name for name in made if type(name.site) is tuple and name.site[-1] == ROUND}
-    if over:
-        st.rename(lambda name: PAST if name.base() in over else name, over)
+    if over or walked:
+        again = _again(walked)
+        st.rename(lambda name: PAST if name.base() in over else again(name), over | walked)
+
+
+def _again(walked: set[Name]) -> Renaming:
+    """A renaming after which what the rounds of a walk have met is what another walk over the same meets."""
+    memo: dict[Name, Name] = {}
+
+    def rename(name: Name) -> Name:
+        found = memo.get(name)
+        if found is None:
+            parent = rename(name.parent) if name.parent is not None else None
+            age = 0 if name.age and name.newest() in walked else name.age
+            changed = age != name.age or parent is not name.parent
+            found = memo[name] = Name(name.site, name.path, parent, age) if changed else name
+        return found
+
+    return rename
+
+
+def transplanted(name: Name, old: Name, new: Name) -> Name | None:
+    """A part of one object as the same part of another; None for what is no part of it."""
+    if name is old:
+        return new
+    if name.parent is None:
+        return None
+    parent = transplanted(name.parent, old, new)
+    return Name(name.site, name.path, parent, name.age) if parent is not None else None
