@@ -73,7 +73,10 @@ def serve(model, loader):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{block(conflict)} is replaced, but the captured graph goes on using its old memory at each replay"
+        what = f"{block(conflict)} is {conflict.second.operation}"
+        return f"{what}, but the captured graph goes on using its old memory at each replay"
 
     def help(self, conflict: Conflict) -> str:
-        return super().help(conflict) or "fill the captured tensor in place: copy_(...)"
+        keep = "keep it for as long as the graph is replayed"
+        fill = "fill the captured tensor in place: copy_(...)"
+        return super().help(conflict) or (keep if conflict.second.operation == "released" else fill)

@@ -86,6 +86,14 @@ def names_host(attribute: object) -> bool:
     return isinstance(attribute, str) and _HOST_MEMORY.fullmatch(attribute) is not None
 
 
+_HOST_GROUP = re.compile(r"\w*(?:cpu|gloo)\w*", re.IGNORECASE)
+
+
+def names_host_group(name: object) -> bool:
+    """Whether a process group, by its name, is of processes that talk from host to host."""
+    return isinstance(name, str) and _HOST_GROUP.fullmatch(name) is not None
+
+
 KEEPING_METHODS = frozenset(
     "save_for_backward mark_dirty mark_non_differentiable restore_from_saved restore_from_func_ctx".split()
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -361,6 +362,9 @@ class Attributes(Containers):
             return value
         if not any(isinstance(v, _ORDERING) for row in rows for item in row.items for v in iterate(item)):
             return value
+        data = [{t.name for t, _ in self.tensors(st, row)} for row in rows]
+        if any(one & other for one, other in itertools.combinations(data, 2)):
+            return value  # a buffer that goes round is in one row at a time: which one is not known
         bits = []
         for number in range(len(choices) - 1):
             key = ("row", id(target), number, self.stack[-1].path)

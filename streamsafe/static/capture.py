@@ -401,6 +401,7 @@ class Captures(Effects):
             return
         st.store[key] = value
         alive = self.reachable(st, self.callers_hold())
+        alive -= {name for name in lost if self.held_by_a_former_caller(st, name)}
         if before is None:
             del st.store[key]
         else:
@@ -411,13 +412,33 @@ class Captures(Effects):
         made_again = {target.name.base() for target, _ in self.tensors(st, value)}
         for graph, used in st.graphs.items():
             gone = lost & used
-            if st.store.get((graph, "@entry")) != Const(self.entry):
-                # a method that sets up what is captured later is not called again without another capture
-                # and one that lets go of it leaves nothing that the replaying method could fill
-                again = value == NONE or any(name.base() in made_again for name in gone)
-                gone = set() if again else gone
             if gone:
-                st.rebound |= {Rebound(key, site, graph)}
+                # a method that sets up what is captured later is not called again without another capture
+                again = st.store.get((graph, "@entry")) != Const(self.entry)
+                # and one that lets go of it leaves nothing that the replaying method could fill
+                again = again and (value == NONE or any(name.base() in made_again for name in gone))
+                st.rebound |= {Rebound(str(key[1]), site, graph, frozenset(gone), passing=again)}
+
+    def held_by_a_former_caller(self, st: State, name: Name) -> bool:
+        """Whether a tensor is an argument of a call that is over, which nothing that is seen holds any more."""
+        if name.parent is not None or not isinstance(name.site, str) or not name.path:
+            return False
+        return not any(frame.path == name.path for frame in self.frames()) and not any(
+            isinstance(inner, Object) and inner.name == name
+            for table in st.store.objects.values()
+            for key, value in table.items()
+            if not (isinstance(key, str) and key.startswith("@"))
+            for inner in iterate(value)
+        )
+
+    def lost_input(self, st: State, name: Name, site: Site, alive: set[Name]) -> None:
+        """The last name of a static input is gone: every graph that lives on goes on using its memory (GC-06)."""
+        made_at = self.sites_of.get(name.base(), site)
+        for graph, used in st.graphs.items():
+            told = any(name in rebound.inputs for rebound in st.rebound if rebound.graph == graph)
+            if name in used and graph in alive and not told:
+                what = self.describe(Tensor(name))
+                st.rebound |= {Rebound(what, made_at, graph, frozenset({name}), released=site)}
 
     def known_missing(self, st: State, value: Value) -> bool:
         """Whether an object of unknown kind was found to be None, or false, on this path."""
@@ -440,14 +461,16 @@ class Captures(Effects):
                 r for r in st.rebound if r.graph == inner.name and not st.path.contradicts(r.guard)
             ]:
                 st.rebound -= {rebound}
-                name = rebound.key[1]
                 self.violation(
                     st,
                     "rebound-static-input",
                     rebound.site,  # type: ignore[arg-type]
-                    "rebinds a static input",
-                    [("the replay still reads the tensor that was captured", site)],
-                    memory=str(name),
+                    "replaced" if rebound.released is None else "released",
+                    [
+                        *([("released here", rebound.released)] if rebound.released else []),  # type: ignore[list-item]
+                        ("the replay still reads the tensor that was captured", site),
+                    ],
+                    memory=rebound.memory,
                 )
 
     def graph_of(self, st: State, value: Value) -> Value:

@@ -446,6 +446,9 @@ class Containers(Captures):
         if gathered and not numpy and any(self.is_mask(st, key) for key in keys):
             return self.masked(st, [base, *keys], node)
         if gathered and not numpy:
+            indices = [v for key in keys for v in iterate(key) if isinstance(v, Object)]
+            if self.place(st, base) == "device" and any(self.place(st, v) == "pageable" for v in indices):
+                self.sync_in_capture(st, self.site(node), "indexing from pageable memory")
             return self.operation(st, [base, *keys], self.site(node), "indexing")
         whole = self.view(st, base)
         return union(

@@ -66,7 +66,8 @@ class Effects(Memory):
         self.effort = 0  # accesses of this entry so far
         self.total_effort = 0  # and of all entries of the file
         self.findings: dict[tuple[Hashable, ...], Finding] = {}
-        self.candidates: list[Name] = []
+        self.candidates: list[Name] = []  # what may have lost its last name
+        self.ended: set[Name] = set()  # of these, what a call that ended had among its own names
         self.entry = ""
         self.silent = 0
         self.ending = False

@@ -144,6 +144,7 @@ class Expressions(Conditions):
         st.forget(bits)
         renaming = st.age(names)
         self.candidates = [renaming(name) for name in self.candidates]
+        self.ended = {renaming(name) for name in self.ended}
         for name in list(names):
             st.store.pop((name, "@made"), None)
 
@@ -289,6 +290,10 @@ class Expressions(Conditions):
         if any(isinstance(v, Tensor) for v in operands) or (
             any(isinstance(v, Opaque) and self.is_tensor(st, v) for v in operands)
         ):
+            if isinstance(getattr(node, "operator", None), (cst.MatrixMultiply, cst.MatrixMultiplyAssign)):
+                for matrix in operands:
+                    if isinstance(matrix, Opaque):
+                        self.mark_tensor(st, matrix)
             result = self.operation(st, [left, right], self.site(node), "arithmetic")
             both = isinstance(getattr(node, "operator", None), (cst.BitAnd, cst.BitOr, cst.BitXor))
             masks = both and self.is_mask(st, left) and self.is_mask(st, right)

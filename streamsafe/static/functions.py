@@ -383,6 +383,8 @@ class Functions(Methods):
         if frame not in self.captured_frames:
             for value in list(st.store.of(frame).values()):
                 self.lose(st, value)
+                if st.graphs:
+                    self.ended.update(v.name for v in iterate(value) if isinstance(v, Tensor))
             st.store.drop(frame)
         return result
 

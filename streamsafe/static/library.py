@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import HOST
 from streamsafe.static import apis
-from streamsafe.static.facts import AMBIENT, GRADIENTS, LOADER
+from streamsafe.static.facts import AMBIENT, GRADIENTS, LOADER, Assumed
 from streamsafe.static.state import State
 from streamsafe.static.streams import Streams
 from streamsafe.static.tensors import COMMUNICATION, HOST_PLACES, Call
@@ -278,6 +278,10 @@ class Library(Streams):
         """A collective: on the current stream, or with ``async_op=True`` on a stream of its own."""
         name = call.text.rpartition(".")[2]
         if name in ("barrier", "monitored_barrier"):
+            group = call.kwargs.get("group", call.args[0] if call.args else NONE)
+            hosts = (isinstance(v, Object) and apis.names_host_group(v.name.site) for v in iterate(group))
+            if not any(hosts):
+                self.sync_in_capture(st, call.site, call.text, Assumed.UNMODELLED)
             self.host_learns_everything(st, call.site)
             return NONE
         if name.startswith(

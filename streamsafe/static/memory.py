@@ -60,6 +60,7 @@ class Memory:
         libraries: dict[Name, str]
         sites_of: dict[Name, Site]
         candidates: list[Name]
+        ended: set[Name]
         table: Any
         entry: str
         evidence: set[tuple[Hashable, ...]]
@@ -88,6 +89,8 @@ class Memory:
         def are_defaults(self, first: Carrier, second: Carrier) -> bool: ...
 
         def frames(self) -> Iterator[Name]: ...
+
+        def lost_input(self, st: State, name: Name, site: Site, alive: set[Name]) -> None: ...
 
     # -- memory --------------------------------------------------------------------------------------------------
 
@@ -294,10 +297,16 @@ class Memory:
         if not self.candidates:
             return
         candidates, self.candidates = self.candidates, []
+        inputs = {name for name in self.ended if any(name in used for used in st.graphs.values())}
+        self.ended = set()
         concerned = []
         for name in dict.fromkeys(candidates):
             allocated = st.store.get((name, "@allocated"))
-            if allocated is None or name not in st.order.made:
+            if allocated is None:
+                continue
+            if name in inputs:
+                concerned.append(name)
+            if name not in st.order.made:
                 continue
             own = {s.name for s in iterate(allocated) if isinstance(s, Stream)}
             if any(made.timeline not in own for made in st.order.made[name]):
@@ -305,8 +314,9 @@ class Memory:
         if not concerned:
             return
         alive = self.reachable(st, keep)
-        for name in concerned:
+        for name in dict.fromkeys(concerned):
             if name not in alive:
+                self.lost_input(st, name, site, alive)
                 self.release(st, name, site)
 
     def release(self, st: State, buffer: Name, site: Site) -> None:

@@ -187,6 +187,7 @@ class Roots:
         interpreter.crowded = 0
         interpreter.forget_conditions(st, *self.kept, *(state for _, state, _ in interpreter.hooks))
         interpreter.candidates.clear()
+        interpreter.ended.clear()
         earlier = st.waits
         unit = function.unit
         interpreter.stack = [Activation(Name(f"caller of {unit.qualname}"), None, unit.slice)]
@@ -199,6 +200,7 @@ class Roots:
                 self._left_behind(st, entry, earlier)
                 for graph in st.graphs:  # another call is another matter
                     st.store[(graph, "@entry")] = UNKNOWN
+                st.rebound = frozenset(rebound for rebound in st.rebound if not rebound.passing)
                 interpreter.ending = True
                 interpreter.release_unreachable(st, interpreter.site(unit.node), [result])
                 interpreter.ending = False

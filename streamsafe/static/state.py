@@ -275,12 +275,25 @@ class Capture:
 
 
 class Rebound(NamedTuple):
-    """A static input that no longer is what the graph reads."""
+    """A static input that no longer is what the graph reads.
 
-    key: Key
+    Attributes:
+        memory: its name.
+        site: where its name is given another tensor, or where it is made if nothing keeps it.
+        graph: whose input it is.
+        inputs: the tensors that were captured.
+        guard: on which paths.
+        released: where it lost its last name.
+        passing: whether this counts for a replay of the same call only.
+    """
+
+    memory: str
     site: Hashable
     graph: Name
+    inputs: frozenset[Name]
     guard: Guard = ALWAYS
+    released: Hashable | None = None
+    passing: bool = False
 
 
 class Waited(NamedTuple):
@@ -482,7 +495,8 @@ class State:
             )
         self.graphs = {renaming(g): frozenset(map(renaming, inputs)) for g, inputs in self.graphs.items()}
         self.rebound = frozenset(
-            r._replace(key=(renaming(r.key[0]), r.key[1]), graph=renaming(r.graph)) for r in self.rebound
+            r._replace(graph=renaming(r.graph), inputs=frozenset(map(renaming, r.inputs)))
+            for r in self.rebound
         )
 
     @staticmethod
