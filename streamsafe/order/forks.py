@@ -41,7 +41,7 @@ class Forked(dict[K, V]):
 
     def fork(self) -> Forked[K, V]:
         """An independent copy."""
-        twin: Forked[K, V] = Forked()
+        twin: Forked[K, V] = Forked.__new__(Forked)  # it gets its epoch below
         dict.update(twin, self)
         epoch = self.epoch
         if epoch.changed or epoch.parent is None:
@@ -84,7 +84,7 @@ def meeting(first: Forked[K, V], second: Forked[K, V]) -> tuple[Forked[K, V], It
         The first one's content, as a fork of where the two parted; its keys that may differ are to be set anew.
     """
     changed, epoch = _since(first, second)
-    met: Forked[K, V] = Forked()
+    met: Forked[K, V] = Forked.__new__(Forked)
     dict.update(met, first)
     if epoch is None:
         changed = dict.fromkeys((*first, *second))

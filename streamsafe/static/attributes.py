@@ -112,13 +112,15 @@ class Attributes(Containers):
 
     def attribute(self, base: Value, name: str, st: State, node: cst.CSTNode) -> Value:
         """``base.name``."""
-        found = []
-        for inner, guard in alternatives(base, st.path):
-            value = self._attribute_of(inner, name, st, node)
-            found.append(
-                (walks.met(value, parts.rounds(inner.part)) if isinstance(inner, Span) else value, guard)
-            )
+        choices = alternatives(base, st.path)
+        found = [(self._attribute_met(inner, name, st, node), guard) for inner, guard in choices]
+        if len(found) == 1 and (type(found[0][0]) is not Union or found[0][1] is ALWAYS):
+            return found[0][0]
         return union(found) if found else UNKNOWN
+
+    def _attribute_met(self, base: Value, name: str, st: State, node: cst.CSTNode) -> Value:
+        value = self._attribute_of(base, name, st, node)
+        return walks.met(value, parts.rounds(base.part)) if isinstance(base, Span) else value
 
     def _attribute_of(self, base: Value, name: str, st: State, node: cst.CSTNode) -> Value:
         if isinstance(base, Api):

@@ -100,7 +100,7 @@ class Concerned:
                 if self.one_stream:
                     pieces = _moving(definition.node)
                 for piece in pieces:
-                    found |= {inner.attr for inner in ast.walk(piece) if _is_own(inner)}  # type: ignore[attr-defined]
+                    found |= {inner.attr for inner in needles.walk(piece) if _is_own(inner)}  # type: ignore[attr-defined]
         return found - methods
 
     def _beside_stream_code(self) -> set[str]:
@@ -175,7 +175,10 @@ class Concerned:
     @staticmethod
     def _decorators(node: ast.AST) -> set[str]:
         return {
-            n.id for d in getattr(node, "decorator_list", ()) for n in ast.walk(d) if isinstance(n, ast.Name)
+            n.id
+            for d in getattr(node, "decorator_list", ())
+            for n in needles.walk(d)
+            if isinstance(n, ast.Name)
         }
 
     def _speaks_of(self, qualname: str, definition: Definition, common: dict[str, set[str]]) -> bool:
@@ -203,7 +206,7 @@ def _heirs(file: SourceFile) -> dict[str, set[str]]:
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return {n.id for n in needles.walk(node) if isinstance(n, ast.Name)}
 
 
 def _is_own(node: ast.AST) -> bool:
@@ -213,7 +216,7 @@ def _is_own(node: ast.AST) -> bool:
 
 def _moving(function: ast.AST) -> Iterator[ast.AST]:
     """The pieces of a function that copy without waiting, take pinned memory or read a clock, and what it assigns."""
-    for node in ast.walk(function):
+    for node in needles.walk(function):
         if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
             yield node
         elif isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.withitem)):

@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     pass
 
 
+_LEADING = frozenset({Union, Tensor, Opaque, Tuple, Container, Instance})
+"""Values that stand for tensors, or hold some."""
+
+
 class Release(NamedTuple):
     """Where a block was allocated and released: the part of a pooled access."""
 
@@ -97,7 +101,8 @@ class Memory:
     def tensors(self, st: State, value: Value) -> list[tuple[Object, Guard]]:
         """The tensors a value stands for or holds, each with the guard it needs."""
         found: list[tuple[Object, Guard]] = []
-        self._collect(st, value, ALWAYS, 0, found)
+        if type(value) in _LEADING:
+            self._collect(st, value, ALWAYS, 0, found)
         return found
 
     def _collect(
@@ -120,7 +125,7 @@ class Memory:
         elif kind is Opaque:
             if not self.is_plain(value.name):  # type: ignore[attr-defined]
                 found.append((value, under))  # type: ignore[arg-type]
-                if depth == 0:
+                if depth == 0 and (value.name in st.store.objects or value.name.base() in self.holders):  # type: ignore[attr-defined]
                     rounds = parts.rounds(value.part)  # type: ignore[attr-defined]
                     reached = self._held(st, value)  # type: ignore[arg-type]
                     found.extend((walks.met(held, rounds), under) for held in reached)  # type: ignore[misc]
@@ -131,7 +136,7 @@ class Memory:
         elif (kind is Container or kind is Instance) and depth < 3:
             rounds = parts.rounds(value.part)  # type: ignore[attr-defined]
             for key, inner in st.store.of(value.name).items():  # type: ignore[attr-defined]
-                if type(key) is not str or key[:1] != "@":
+                if type(inner) in _LEADING and (type(key) is not str or key[:1] != "@"):
                     self._collect(st, walks.met(inner, rounds), under, depth + 1, found)
 
     @staticmethod

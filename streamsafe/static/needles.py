@@ -7,6 +7,7 @@ call.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import cache
 
 STREAM = 1
@@ -105,11 +106,42 @@ def of_node(node: ast.AST) -> int:
     return 0
 
 
+def inside(node: object, stack: list[object]) -> None:
+    """Put what a node holds on a stack: nodes, and a few strings and Nones, which hold nothing."""
+    kind = type(node)
+    fields = _FIELDS.get(kind)
+    if fields is None:
+        fields = _FIELDS[kind] = tuple(f for f in getattr(node, "_fields", ()) if f not in _LEAVES)
+    for name in fields:
+        value = getattr(node, name, None)
+        if type(value) is list:
+            stack += value
+        elif value is not None:
+            stack.append(value)
+
+
+_FIELDS: dict[type, tuple[str, ...]] = {ast.Constant: (), ast.Name: ()}
+_LEAVES = frozenset(
+    {"ctx", "op", "ops", "id", "attr", "arg", "name", "names", "kind", "type_comment", "conversion"}
+)
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and all that it holds, but for contexts, operators and the names of what is imported."""
+    stack: list[object] = [node]
+    while stack:
+        found = stack.pop()
+        if isinstance(found, ast.AST):
+            yield found
+            inside(found, stack)
+
+
 def of_tree(node: ast.AST) -> int:
     """What a piece of syntax says."""
     found = 0
-    for inner in ast.walk(node):
-        found |= of_node(inner)
+    for inner in walk(node):
+        if type(inner) in KINDS:
+            found |= of_node(inner)
     return found
 
 

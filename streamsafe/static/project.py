@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from streamsafe.static.discovery import File
 
-PARALLEL_FROM = 1_000_000
+PARALLEL_FROM = 200_000
 """Bytes of source to analyse from which processes are worth starting."""
 
 

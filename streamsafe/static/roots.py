@@ -120,7 +120,8 @@ class Roots:
         relevant = [
             s
             for s in statements
-            if self.concern.holds(s) or any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(s))
+            if self.concern.holds(s)
+            or any(isinstance(n, ast.Name) and n.id in names for n in needles.walk(s))
         ]
         # plain assignments alone are interpreted when they are asked for
         if not any(not isinstance(s, (ast.Assign, ast.AnnAssign)) for s in relevant):

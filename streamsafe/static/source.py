@@ -334,7 +334,7 @@ class SourceFile:
             names = (
                 {
                     node.id
-                    for node in ast.walk(top)
+                    for node in needles.walk(top)
                     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
                 }
                 if not isinstance(top, _SCOPES)
@@ -433,26 +433,6 @@ def _flat(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _flat(handler.body)
 
 
-def _open(node: object, stack: list[object]) -> None:
-    """Put what a node holds on a stack: nodes, and a few strings and Nones, which hold nothing."""
-    kind = type(node)
-    fields = _FIELDS.get(kind)
-    if fields is None:
-        fields = _FIELDS[kind] = tuple(f for f in getattr(node, "_fields", ()) if f not in _LEAVES)
-    for name in fields:
-        value = getattr(node, name, None)
-        if type(value) is list:
-            stack += value
-        elif value is not None:
-            stack.append(value)
-
-
-_FIELDS: dict[type, tuple[str, ...]] = {ast.Constant: (), ast.Name: ()}
-_LEAVES = frozenset(
-    {"ctx", "op", "ops", "id", "attr", "arg", "name", "names", "kind", "type_comment", "conversion"}
-)
-
-
 def _calls(function: AstFunction) -> tuple[frozenset[str], int, bool, list[ast.Import | ast.ImportFrom]]:
     """The last names of what a function calls or mentions, its needles, whether it yields, and what it imports."""
     names: set[str] = set()
@@ -462,11 +442,11 @@ def _calls(function: AstFunction) -> tuple[frozenset[str], int, bool, list[ast.I
     own = True
     stack: list[object] = []
     inner: list[object] = []  # scopes inside, whose yields are their own
-    _open(function, stack)
+    needles.inside(function, stack)
     while stack or inner:
         if not stack:
             own = False
-            _open(inner.pop(), stack)
+            needles.inside(inner.pop(), stack)
             continue
         node = stack.pop()
         kind = type(node)
@@ -485,5 +465,5 @@ def _calls(function: AstFunction) -> tuple[frozenset[str], int, bool, list[ast.I
         if kind in _SCOPES and own:
             inner.append(node)
         else:
-            _open(node, stack)
+            needles.inside(node, stack)
     return frozenset(names), found, generator, imports

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable
 
+from streamsafe.static import needles
 from streamsafe.static.source import ClassUnit, SourceFile
 
 _HARMLESS = frozenset("object ABC Generic Protocol".split())
@@ -50,7 +51,7 @@ def late_attributes(file: SourceFile, classes: Iterable[ClassUnit], there: Colle
 
 
 def _assigned(function: ast.AST) -> Iterable[str]:
-    for node in ast.walk(function):
+    for node in needles.walk(function):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             if isinstance(node.value, ast.Name) and node.value.id == "self":
                 yield node.attr
@@ -66,7 +67,7 @@ def filled_attributes(file: SourceFile) -> set[str]:
     found: set[str] = set()
     for definitions in file.definitions.values():
         for definition in definitions:
-            for node in ast.walk(definition.node):
+            for node in needles.walk(definition.node):
                 target: ast.AST | None = None
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                     target = node.func.value if node.func.attr in _FILLING else None

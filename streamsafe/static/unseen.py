@@ -30,6 +30,7 @@ from streamsafe.static.values import (
     Stream,
     Tensor,
     Tuple,
+    Union,
     Value,
     iterate,
     under,
@@ -94,18 +95,19 @@ class Unseen(Functions):
         touched = [v for v in values if not isinstance(v, Const)]
         held = [receiver] if isinstance(receiver, (Opaque, Instance)) else []
         # of an object that holds tensors among other things the result may be anything
+        reached = [(v, self.tensors(st, v)) for v in touched]
         sure = any(
             isinstance(t, Tensor) or (isinstance(t, Opaque) and self.is_tensor(st, t))
-            for v in touched
-            for t, _ in self.tensors(st, v)
+            for v, tensors in reached
+            for t, _ in tensors
             if t is v or not any(isinstance(inner, (Opaque, Instance)) and inner != t for inner in iterate(v))
         )
-        some = any(self.tensors(st, v) for v in touched)
+        some = any(tensors for _, tensors in reached)
         assumed = Assumed.UNMODELLED
         tags: frozenset[str] = frozenset(() if name in ("", "forward", "__call__") else ("method",))
         setter = name.startswith("set_")  # keeps an object, and reads nothing that the object holds
-        for value in touched:
-            for target, guard in self.tensors(st, value):
+        for value, tensors in reached:
+            for target, guard in tensors:
                 one = under(target, guard)
                 if setter and target not in iterate(value):
                     continue
@@ -207,12 +209,12 @@ class Unseen(Functions):
         ):
             return True
         names = {v.name for v in holders}
-        return any(
-            isinstance(inner, Object) and inner.name in names and inner in holders
-            for root in self.protocol_roots
-            for v in st.store.of(root).values()
-            for inner in iterate(v)
-        )
+        for root in self.protocol_roots:
+            for value in st.store.of(root).values():
+                for inner in iterate(value) if type(value) is Union else (value,):
+                    if isinstance(inner, Object) and inner.name in names and inner in holders:
+                        return True
+        return False
 
     def answer(self, function: Value, called: str, result: Object, call: Call, st: State) -> Object:
         """What a call that asks something gives: asked again with the same arguments it comes out alike.
