@@ -160,6 +160,11 @@ def aging(names: set[Name]) -> Renaming:
     return _Renamed(names, (1, 2, 2)).__getitem__
 
 
+def met_again(names: set[Name]) -> Renaming:
+    """A renaming after which all objects of these names are the newest."""
+    return _Renamed(names, (0, 0, 0)).__getitem__
+
+
 def younger(names: set[Name]) -> Renaming:
     """A renaming after which the objects of the round before are the newest of these names."""
     return _Renamed(names, (0, 0, 2)).__getitem__

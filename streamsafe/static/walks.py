@@ -26,6 +26,7 @@ from streamsafe.static.values import (
     Tuple,
     Union,
     Value,
+    met_again,
     rename_picks,
     union,
 )
@@ -182,24 +183,8 @@ def leave(st: State, made: set[Name], walked: set[Name]) -> None:
     """
     over = {name for name in made if type(name.site) is tuple and name.site[-1] == ROUND}
     if over or walked:
-        again = _again(walked)
+        again = met_again(walked)
         st.rename(lambda name: PAST if name.base() in over else again(name), over | walked)
-
-
-def _again(walked: set[Name]) -> Renaming:
-    """A renaming after which what the rounds of a walk have met is what another walk over the same meets."""
-    memo: dict[Name, Name] = {}
-
-    def rename(name: Name) -> Name:
-        found = memo.get(name)
-        if found is None:
-            parent = rename(name.parent) if name.parent is not None else None
-            age = 0 if name.age and name.newest() in walked else name.age
-            changed = age != name.age or parent is not name.parent
-            found = memo[name] = Name(name.site, name.path, parent, age) if changed else name
-        return found
-
-    return rename
 
 
 def transplanted(name: Name, old: Name, new: Name) -> Name | None:
