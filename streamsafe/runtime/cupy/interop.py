@@ -13,7 +13,7 @@ import numpy
 from cupy import _util
 from cupy.cuda.device import get_device_id
 
-from streamsafe.runtime.cupy import memory, uses
+from streamsafe.runtime.cupy import memory, pinned, uses
 from streamsafe.runtime.cupy.state import state, timeline, timeline_of_handle
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
@@ -73,6 +73,9 @@ def operand(monitor: Monitor, array: Any) -> None:
 def _from_interface(original: Wrapped) -> Wrapped:
     @wraps(original)
     def convert(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(obj) is numpy.ndarray:
+            pinned.meet(obj)
+            return original(obj, *args, **kwargs)
         monitor = state.monitor
         if (
             monitor is not None

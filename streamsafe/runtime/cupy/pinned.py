@@ -9,7 +9,6 @@ from functools import wraps
 from typing import Any
 
 import cupy
-import cupy._core as core
 import cupyx
 import numpy
 import numpy.ctypeslib
@@ -103,7 +102,8 @@ def source(queue: Hashable, address: int, size: int) -> None:
     """A pinned block of the user's is the source of an asynchronous copy."""
     global _last_source
     _last_source = (queue, address)
-    host.fingerprints.watch(queue, address, size)
+    if uses.pinned_blocks.holding(address) in uses.pinned_blocks.open:
+        host.fingerprints.watch(queue, address, size)
 
 
 def recorded_here(monitor: Monitor, queue: Hashable, event: int) -> None:
@@ -155,11 +155,11 @@ def _gone(start: int) -> None:
         _drop(start)
 
 
-def _known(array: Any, start: int, size: int) -> None:
+def _known(array: Any, start: int, size: int, *, closed: bool = False) -> None:
     """A block under an array of the user's: pinned for as long as the array is."""
     held = adopt.root(array)
     if start not in uses.pinned_blocks.sizes:
-        uses.pinned_blocks.add(start, size)
+        uses.pinned_blocks.add(start, size, closed=closed)
         _roots[start] = 0
     if start in _roots:
         _roots[start] += 1
@@ -168,7 +168,8 @@ def _known(array: Any, start: int, size: int) -> None:
 
 def meet(array: Any) -> None:
     """A plain array is about to be copied from or to: if its memory is pinned, the host's accesses to it count."""
-    if type(array) is not numpy.ndarray or array.size == 0:
+    monitor = state.monitor
+    if monitor is None or not monitor.host or array.size == 0:
         return
     address = array.ctypes.data
     if uses.pinned_blocks.holding(address) is None:
@@ -188,7 +189,7 @@ def _earlier() -> None:
     for array in adopt.arrays(lambda value: isinstance(adopt.buffer_of(value), PinnedMemoryPointer)):
         pointer = adopt.buffer_of(array)
         if array.base is not None and not isinstance(array.base, numpy.ndarray):
-            _known(array, pointer.ptr, pointer.size())
+            _known(array, pointer.ptr, pointer.size(), closed=True)
         adopt.adopt(array)
 
 
@@ -212,6 +213,7 @@ def install(patches: Patches) -> None:
             monitor = state.monitor
             if monitor is not None and not monitor.host:
                 return array
+            uses.pinned_blocks.open.discard(array.ctypes.data)
             return host.watched(array)
 
         make_pinned.__name__ = original.__name__
@@ -236,19 +238,25 @@ def install(patches: Patches) -> None:
 
         return as_array
 
-    def copies(original: Callable[..., Any]) -> Callable[..., Any]:
-        """A method that copies from or to an array of the host's, its first or its ``out`` argument."""
-
+    def set_(original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
-        def copy(*args: Any, **kwargs: Any) -> Any:
-            monitor = state.monitor
-            if monitor is not None and monitor.host:
-                for value in (*args[:4], *kwargs.values()):
-                    if type(value) is numpy.ndarray:
-                        meet(value)
-            return original(*args, **kwargs)
+        def set(self: Any, arr: Any, *args: Any, **kwargs: Any) -> Any:
+            if type(arr) is numpy.ndarray:
+                meet(arr)
+            return original(self, arr, *args, **kwargs)
 
-        return copy
+        return set
+
+    def get_(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def get(
+            self: Any, stream: Any = None, order: str = "C", out: Any = None, *args: Any, **kwargs: Any
+        ) -> Any:
+            if type(out) is numpy.ndarray:
+                meet(out)
+            return original(self, stream, order, out, *args, **kwargs)
+
+        return get
 
     for module in (cupy.cuda, cupy.cuda.pinned_memory):
         patches.wrap(module, "alloc_pinned_memory", allocate)
@@ -257,10 +265,8 @@ def install(patches: Patches) -> None:
             patches.wrap(module, name, watched)
     patches.attribute(numpy, "frombuffer", frombuffer)
     patches.wrap(numpy.ctypeslib, "as_array", as_array)
-    for name in ("get", "set"):
-        patches.wrap(cupy.ndarray, name, copies)
-    for name in ("array", "ascontiguousarray", "asfortranarray"):
-        patches.wrap(core, name, copies)
+    patches.wrap(cupy.ndarray, "set", set_)
+    patches.wrap(cupy.ndarray, "get", get_)
     host.install(patches)
     _earlier()
     patches.call(adopt.release)
