@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 COUNTED = ("access", "host_access", "replay", "order")
@@ -17,6 +21,40 @@ _outcomes: dict[str, str] = {}
 _hazards: dict[str, list[str]] = {}
 _counts: Counter[str] = Counter()
 _started = time.monotonic()
+
+
+_streams: list[Any] = []
+SPIN_MS = 5
+
+
+_moved: Counter[str] = Counter()
+
+
+@contextmanager
+def side(line: int) -> Iterator[None]:
+    """A statement of a mutated test: on a stream that nothing waits for; with PEER_SPIN it comes late."""
+    import cupy
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    _streams.append(stream)
+    if os.environ.get("PEER_SPIN"):
+        clock = cupy.cuda.Device().attributes["ClockRate"]
+        _spin()((1,), (1,), (numpy.int64(clock * SPIN_MS),), stream=stream)
+    before = _counts["access"]
+    with stream:
+        try:
+            yield
+        finally:
+            _moved[str(line)] += _counts["access"] - before
+
+
+@functools.cache
+def _spin() -> Any:
+    import cupy
+
+    code = """extern "C" __global__ void spin(long long cycles) {
+        long long start = clock64(); while (clock64() - start < cycles) {} }"""
+    return cupy.RawKernel(code, "spin")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -68,5 +106,5 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if output is not None:
         output["peer_counts"] = dict(_counts)
         return
-    found = {"outcomes": _outcomes, "hazards": _hazards, "counts": dict(_counts)}
+    found = {"outcomes": _outcomes, "hazards": _hazards, "counts": dict(_counts), "moved": _moved}
     Path(os.environ["PEER_OUT"]).write_text(json.dumps(found), encoding="utf-8")

@@ -98,12 +98,14 @@ def run(
     seconds: int = 540,
     stop: int = 0,
     workers: int = 0,
+    environment: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """One file under pytest, in a process of its own or several; the outcomes are empty when it died."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         path = os.pathsep.join([str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH", "")])
-        environment = {**os.environ, "PYTHONPATH": path, "PEER_OUT": str(out), "PEER_STOP": str(stop)}
+        variables = {**os.environ, "PYTHONPATH": path, "PEER_OUT": str(out), "PEER_STOP": str(stop)}
+        variables.update(environment or {})
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "peer_plugin"]
         command += ["-c", str(root / "pyproject.toml"), "-m", "not slow", "-W", "ignore", str(tests), *extra]
         entries = importlib.metadata.entry_points(group="pytest11")
@@ -115,7 +117,7 @@ def run(
             command += ["-n", str(workers)]
         try:
             ended = subprocess.run(
-                command, env=environment, cwd=root, capture_output=True, text=True, timeout=seconds
+                command, env=variables, cwd=root, capture_output=True, text=True, timeout=seconds
             )
             tail = ended.stdout[-1500:] + ended.stderr[-500:]
         except subprocess.TimeoutExpired:

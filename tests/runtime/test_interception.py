@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import queue
 import re
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -393,3 +395,55 @@ def test_solver_functions_that_compute(backend: Any, name: str, computes: bool) 
     from streamsafe.runtime.cupy import library_table
 
     assert bool(re.match(library_table.CUSOLVER_COMPUTES, name)) is computes
+
+
+TENSORS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "contraction": lambda ct, x, y: ct.contraction(1.0, x, None, x, None, 0.0, y, None),
+    "reduction": lambda ct, x, y: ct.reduction(1.0, x, None, beta=0.0, C=y, mode_C=None),
+    "elementwise_binary": lambda ct, x, y: ct.elementwise_binary(1.0, x, None, 1.0, x, None, out=y),
+    "elementwise_trinary": lambda ct, x, y: ct.elementwise_trinary(
+        1.0, x, None, 1.0, x, None, 1.0, x, None, y
+    ),
+    "_try_reduction_routine": lambda ct, x, y: ct._try_reduction_routine(x, None, None, y, False, 0, 1, 0),
+    "_try_elementwise_binary_routine": lambda ct, x, y: ct._try_elementwise_binary_routine(
+        x, x, None, y, 0, 1, 1
+    ),
+}
+
+
+@pytest.fixture
+def cutensor(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A stand-in for CuPy's module, which needs a library that is rarely installed, with the hooks around it."""
+    module = ModuleType("cupyx.cutensor")
+    for name in TENSORS:
+        setattr(module, name, lambda *args, **kwargs: None)
+    lifetime.release()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, module.__name__, module)
+        lifetime.hold()
+        yield module
+        lifetime.release()
+    lifetime.hold()
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_cutensor(program: Program, cutensor: Any, name: str) -> None:
+    call = TENSORS[name]
+    with streamsafe.sanitize("collect") as raw:
+        program.write()
+        with program.reader:
+            call(cutensor, program.x, program.y)
+        program.settle()
+    with streamsafe.sanitize("collect") as waw:
+        with program.writer:
+            program.y.fill(1)
+        with program.reader:
+            call(cutensor, program.x, program.y)
+        program.settle()
+    with streamsafe.sanitize("collect") as ordered:
+        program.write()
+        program.reader.wait_event(program.writer.record())
+        with program.reader:
+            call(cutensor, program.x, program.y)
+        program.settle()
+    assert (codes(raw), codes(waw), codes(ordered)) == (["SS101"], ["SS102"], [])

@@ -297,6 +297,40 @@ def _array_function(name: str, *, method: bool = False) -> Callable[[Wrapped], W
     return make
 
 
+def _patch_tensors(patches: Patches, module: ModuleType) -> None:
+    for name, (parameters, written, factor) in table.CUTENSOR.items():
+        patches.wrap(module, name, _tensor_function(name, parameters.split(), written, factor))
+
+
+def _tensor_function(
+    name: str, parameters: list[str], written: str, factor: str
+) -> Callable[[Wrapped], Wrapped]:
+    label = f"cuTENSOR {name.removeprefix('_try_').removesuffix('_routine')}"
+
+    def make(original: Wrapped) -> Wrapped:
+        @wraps(original)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            monitor = state.monitor
+            if monitor is None:
+                return original(*args, **kwargs)
+            values = {**dict(zip(parameters, args, strict=False)), **kwargs}
+            out = _arrays(values.get(written))
+            read = factor and not (isinstance(values.get(factor), (int, float)) and values[factor] == 0)
+            reads = [a for key in parameters if key != written or read for a in _arrays(values.get(key))]
+            queue = timeline(monitor)
+            monitor.access(queue, [uses.of_array(a) for a in reads], [uses.of_array(a) for a in out], label)
+            result = original(*args, **kwargs)
+            if not out:
+                fresh = [uses.of_array(a) for a in _arrays(result)]
+                if fresh:
+                    monitor.access(queue, (), fresh, label, may_raise=False)
+            return result
+
+        return called
+
+    return make
+
+
 def _patch_arrays(patches: Patches, module: ModuleType, pattern: str) -> None:
     package, _, last = module.__name__.rpartition(".")
     homes = (
@@ -414,6 +448,7 @@ _MODULES: dict[str, Patch] = {
     "cupy.cuda.texture": _patch_textures,
     "cupy.cuda.thrust": _patch_sorts,
     **{name: _functions(pattern) for name, pattern in table.ARRAY_FUNCTIONS.items()},
+    "cupyx.cutensor": _patch_tensors,
     "cupy.random._generator_api": _patch_generators,
 }
 

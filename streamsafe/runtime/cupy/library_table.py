@@ -139,7 +139,19 @@ ARRAY_FUNCTIONS: dict[str, str] = {
     "cupy.cuda.cub": "cub_reduction|cub_scan|cub_histogram|device_\\w+",
     "cupyx.cusparse": "(?!create|destroy|check|get|set|is)[a-z]\\w+",
     "cupyx.cusolver": "gesvdj|gesvda|syevj|csrlsvqr|gesv|gels|_gesvdj_batched|_geqrf_orgqr_batched",
-    "cupyx.cutensor": "(?!create|get|_)[a-z]\\w+",
+}
+
+# cuTENSOR, on arrays: parameters, what is written, and the factor that tells whether that is read before. CuPy comes by
+# the functions that begin with `_try` where the accelerator is on.
+CUTENSOR: dict[str, tuple[str, str, str]] = {
+    "contraction": ("alpha A mode_A B mode_B beta C mode_C", "C", "beta"),
+    "reduction": ("alpha A mode_A beta C mode_C", "C", "beta"),
+    "elementwise_binary": ("alpha A mode_A gamma C mode_C out", "out", ""),
+    "elementwise_trinary": ("alpha A mode_A beta B mode_B gamma C mode_C out", "out", ""),
+    "_try_reduction_routine": ("x axis dtype out keepdims reduce_op alpha beta", "out", "beta"),
+    "_try_elementwise_binary_routine": ("a c dtype out op alpha gamma", "out", ""),
+    "copyMg": ("dst mode_Dst src mode_Src", "dst", ""),
+    "contractionMg": ("alpha A modeA B modeB beta C modeC", "C", "beta"),
 }
 
 # cuRAND's device generators, in cupy.random._generator_api: methods on arrays, by class.
