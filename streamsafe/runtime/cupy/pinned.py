@@ -102,8 +102,7 @@ def source(queue: Hashable, address: int, size: int) -> None:
     """A pinned block of the user's is the source of an asynchronous copy."""
     global _last_source
     _last_source = (queue, address)
-    if uses.pinned_blocks.holding(address) in uses.pinned_blocks.open:
-        host.fingerprints.watch(queue, address, size)
+    host.fingerprints.watch(queue, address, size)
 
 
 def recorded_here(monitor: Monitor, queue: Hashable, event: int) -> None:
@@ -155,11 +154,11 @@ def _gone(start: int) -> None:
         _drop(start)
 
 
-def _known(array: Any, start: int, size: int, *, closed: bool = False) -> None:
+def _known(array: Any, start: int, size: int) -> None:
     """A block under an array of the user's: pinned for as long as the array is."""
     held = adopt.root(array)
     if start not in uses.pinned_blocks.sizes:
-        uses.pinned_blocks.add(start, size, closed=closed)
+        uses.pinned_blocks.add(start, size)
         _roots[start] = 0
     if start in _roots:
         _roots[start] += 1
@@ -189,7 +188,7 @@ def _earlier() -> None:
     for array in adopt.arrays(lambda value: isinstance(adopt.buffer_of(value), PinnedMemoryPointer)):
         pointer = adopt.buffer_of(array)
         if array.base is not None and not isinstance(array.base, numpy.ndarray):
-            _known(array, pointer.ptr, pointer.size(), closed=True)
+            _known(array, pointer.ptr, pointer.size())
         adopt.adopt(array)
 
 
@@ -213,7 +212,6 @@ def install(patches: Patches) -> None:
             monitor = state.monitor
             if monitor is not None and not monitor.host:
                 return array
-            uses.pinned_blocks.open.discard(array.ctypes.data)
             return host.watched(array)
 
         make_pinned.__name__ = original.__name__

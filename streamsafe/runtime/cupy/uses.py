@@ -18,29 +18,21 @@ array_type: Any = cupy.ndarray.__mro__[1]
 
 
 class PinnedBlocks:
-    """The user's pinned blocks, by address: host memory, also where a kernel is given the address.
-
-    Attributes:
-        open: blocks over which an array may lie that is not watched.
-    """
+    """The user's pinned blocks, by address: host memory, also where a kernel is given the address."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.sizes: dict[int, int] = {}
-        self.open: set[int] = set()
 
-    def add(self, start: int, size: int, *, closed: bool = False) -> None:
+    def add(self, start: int, size: int) -> None:
         if start not in self.sizes:
             insort(self.starts, start)
         self.sizes[start] = size
-        if not closed:
-            self.open.add(start)
         _forget()
 
     def discard(self, start: int) -> None:
         if self.sizes.pop(start, None) is not None:
             self.starts.remove(start)
-            self.open.discard(start)
             _forget()
 
     def holding(self, address: int) -> int | None:
