@@ -14,7 +14,7 @@ from streamsafe.static.facts import GRADIENTS, HOOK, Site
 from streamsafe.static.functions import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.state import State
-from streamsafe.static.tensors import UNPLACED, Call
+from streamsafe.static.tensors import UNNAMED_REST, UNPLACED, Call
 from streamsafe.static.unseen import Unseen
 from streamsafe.static.values import (
     UNKNOWN,
@@ -128,7 +128,7 @@ class Calls(Unseen):
                         if isinstance(key, str) and not key.startswith(("@", "*")):
                             call.kwargs[key] = held
                 elif value != UNKNOWN and not isinstance(value, Const):
-                    call.args.append(value)
+                    call.kwargs[UNNAMED_REST] = value
             elif argument.keyword is not None:
                 call.kwargs[argument.keyword.value] = value
             else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from streamsafe.order.symbolic import Guard
+from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, sequences, walks
 from streamsafe.static.conditions import Conditions, Outcomes
 from streamsafe.static.facts import HOOK, Site
@@ -37,6 +37,7 @@ from streamsafe.static.values import (
     Text,
     Tuple,
     Value,
+    alternatives,
     iterate,
     union,
 )
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from streamsafe.static.interpreter import Activation
 
 MODULE = Name("module")
+FAILING = 2
+"""In how many ways a conjunction may fail before one condition says whether it does."""
+
 UNNAMED = "a tensor"
 """What a tensor is called as long as nothing has been bound to it."""
 
@@ -407,7 +411,31 @@ class Expressions(Conditions):
         found: list[tuple[Value, Guard]] = []
         for outcome, guard in outcomes:
             found.append((left, guard) if outcome is keeps_left else (right, guard))
-        return union(found) if found else UNKNOWN
+        if not found:
+            return UNKNOWN
+        if not keeps_left and all(isinstance(v, (Const, Opaque)) for v in iterate(right)):
+            return self.one_flag(found, right, node, st)
+        return union(found)
+
+    def one_flag(
+        self, found: list[tuple[Value, Guard]], right: Value, node: cst.BooleanOperation, st: State
+    ) -> Value:
+        """What a conjunction comes to; where it fails in more ways than are told apart, one condition says whether."""
+        outcomes = self.truth(union(found), st, node)
+        if sum(1 for outcome, _ in outcomes if not outcome) <= FAILING:
+            return union(found)
+        flag = self.unknown_flag(node, st)
+        told = dict(self.condition(("truth", flag.name), (flag.name,), st, True))
+        if ALWAYS in told.values():
+            return union(found)
+        holds = [
+            (v, guard & g & told[True])
+            for value, guard in found
+            if value is right
+            for v, g in alternatives(value)
+            if v != Const(False) and not guard.contradicts(g)
+        ]
+        return union([*holds, (Const(False), told[False])])
 
     def _conditional(self, node: cst.IfExp, st: State) -> Value:
         outcomes = self.test(node.test, st)

@@ -18,7 +18,7 @@ from streamsafe.static.methods import LIBRARY_METHODS, Methods
 from streamsafe.static.source import ClassUnit, FunctionUnit, MethodSlice, Slice
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
-from streamsafe.static.tensors import UNPLACED, Call
+from streamsafe.static.tensors import UNNAMED_REST, UNPLACED, Call
 from streamsafe.static.values import (
     NONE,
     UNKNOWN,
@@ -405,7 +405,7 @@ class Functions(Methods):
         if function.receiver is not None:
             given.insert(0, function.receiver)
         rest = dict(kwargs)
-        unplaced = rest.pop(UNPLACED, None)
+        unplaced, unnamed = rest.pop(UNPLACED, None), rest.pop(UNNAMED_REST, None)
         last = [p for p in positional if p.name.value not in rest]
         exact = not isinstance(parameters.star_arg, cst.Param) and all(p.default is None for p in last)
         if isinstance(unplaced, Tuple) and exact:  # all are given, so that these are the last ones
@@ -420,6 +420,8 @@ class Functions(Methods):
             elif parameter.default is not None and not starred:
                 with self.scope(unit.slice, function.frame or Name("module"), None):
                     value = self.eval(parameter.default, st)
+            elif unnamed is not None and position >= len(parameters.posonly_params):
+                value = self.element(unnamed, Const(name), st)
             else:
                 value = self.parameter(function, parameter, st)
             if isinstance(value, Opaque):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import NamedTuple, overload
 
 from streamsafe.order.forks import Forked, meeting
-from streamsafe.order.symbolic import ALWAYS, Guard, Made, Order, Way, simplify
+from streamsafe.order.symbolic import ALWAYS, MOST_WAYS, Guard, Made, Order, Way, simplify
 from streamsafe.static import walks
 from streamsafe.static.values import (
     EACH,
@@ -572,16 +572,26 @@ def _distinct(routes: Iterable[Guard]) -> tuple[Guard, ...]:
 
 @lru_cache(maxsize=1 << 12)
 def _uncovered(routes: frozenset[Guard]) -> tuple[Guard, ...]:
-    return tuple(way.guard for way in simplify(Way(0, route) for route in routes))
+    kept = simplify(Way(0, route) for route in routes)
+    while (
+        len(routes) > MOST_WAYS <= len(kept)
+    ):  # some may have been dropped: a path that is there must not be
+        routes = _vaguer(routes)
+        kept = simplify(Way(0, route) for route in routes)
+    return tuple(way.guard for way in kept)
+
+
+def _vaguer(routes: Collection[Guard]) -> frozenset[Guard]:
+    """Routes without the condition that was met first: what is asked anew is newer."""
+    path = reduce(Guard.common, routes)
+    asked = reduce(int.__or__, (true | false for true, false in routes)) & ~(path.true | path.false)
+    return frozenset(route.forget(asked & -asked) for route in routes)
 
 
 def _few(routes: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """The routes; where they are too many, without the conditions that were met first: what is asked anew is newer."""
+    """The routes; where they are too many, without the conditions that were met first."""
     while len(routes) > MOST_ROUTES:
-        path = reduce(Guard.common, routes)
-        asked = reduce(int.__or__, (true | false for true, false in routes)) & ~(path.true | path.false)
-        oldest = asked & -asked
-        routes = _distinct(route.forget(oldest) for route in routes)
+        routes = _distinct(_vaguer(routes))
     return routes
 
 

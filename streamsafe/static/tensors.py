@@ -45,6 +45,9 @@ _TAKES_ANY = frozenset({"submit()", "put()", "put_nowait()", "send()", "start()"
 """Ways to hand a tensor to another thread, wherever it lies."""
 
 
+UNNAMED_REST = "**"
+"""The keyword of a mapping of unknown keys that is given as keyword arguments."""
+
 UNPLACED = "*"
 """The keyword of the positional arguments that come after a star of unknown length, in a tuple."""
 
