@@ -75,7 +75,7 @@ class Conditions(Attributes):
         told_apart = isinstance(key, Const) or (isinstance(key, Opaque) and key.name.site == "identity")
         return False if told_apart else None
 
-    def unknown_flag(self, node: cst.CSTNode, st: State) -> Value:
+    def unknown_flag(self, node: cst.CSTNode, st: State) -> Opaque:
         """A truth that is not known, but is one value: tested twice it comes out alike."""
         name = self.fresh(node, st, "flag")
         self.plain.add(name.base())
