@@ -230,6 +230,17 @@ class Containers(Captures):
         alike = len({v.name.base() for v in found}) == 1
         return min(found, key=lambda v: v.name.age) if alike else value
 
+    def duplicate(self, container: Container, node: cst.CSTNode, st: State) -> Container:
+        """Another container with the same elements."""
+        made = Container(self.fresh(node, st, "copy"), container.kind)
+        for key, value in list(st.store.of(container.name).items()):
+            st.store[(made.name, key)] = value
+        if container.name in self.closed:
+            self.closed.add(made.name)
+        if container.name.base() in self.members:
+            self.members[made.name.base()] = set(self.members[container.name.base()])
+        return made
+
     def element_view(self, container: Object, key: Hashable, value: Value, st: State) -> Value:
         """An element of which only the container's summary is known: streams and events get a name by their key."""
         kinds = {type(v) for v in iterate(value)}

@@ -400,15 +400,7 @@ class Methods(Contexts):
         if name == "values":
             return replace(receiver, kind="list")
         if name == "copy":
-            made = Container(self.fresh(call.node, st, "copy"), receiver.kind)
-            for key, value in list(st.store.of(receiver.name).items()):
-                st.store[(made.name, key)] = value
-            for known in (self.closed, self.holders):
-                if receiver.name in known:
-                    known.add(made.name)
-            if receiver.name.base() in self.members:
-                self.members[made.name.base()] = set(self.members[receiver.name.base()])
-            return made
+            return self.duplicate(receiver, call.node, st)
         if name == "keys":
             return Opaque(receiver.name.child("keys()"))
         if name in ("get", "setdefault") and call.args:
