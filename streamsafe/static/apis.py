@@ -26,6 +26,7 @@ _RENAMED = {
     "torch.cuda.graphs.CUDAGraph": "torch.cuda.CUDAGraph",
     "torch.cuda.graphs.graph": "torch.cuda.graph",
     "torch.cuda.graphs.make_graphed_callables": "torch.cuda.make_graphed_callables",
+    "torch.cuda.graphs.graph_pool_handle": "torch.cuda.graph_pool_handle",
     "torch.cuda.graphs.is_current_stream_capturing": "torch.cuda.is_current_stream_capturing",
     "torch.cuda.set_stream_by_id": "torch.cuda.set_stream",
     "torch.get_device_module": "torch.get_device_module",
@@ -146,6 +147,7 @@ FUNCTIONS: dict[str, str] = {
     "torch.cuda.is_current_stream_capturing": "is_capturing",
     "torch.cuda.graph": "capture_context",
     "torch.cuda.CUDAGraph": "make_graph",
+    "torch.cuda.graph_pool_handle": "make_pool",
     "torch.cuda.make_graphed_callables": "graphed_callables",
     "torch.cuda.get_rng_state": "read_rng_state",
     "torch.cuda.set_rng_state": "read_rng_state",
@@ -340,7 +342,6 @@ PREFIXES: dict[str, str] = {
     "torch.cuda.device_count": "plain",
     "torch.cuda.current_device": "plain",
     "torch.cuda.set_device": "plain",
-    "torch.cuda.graph_pool_handle": "plain",
     "torch.profiler.": "plain_context",
     "torch.autograd.profiler.": "plain_context",
     "torch.autograd.graph.": "plain_context",
@@ -377,6 +378,8 @@ PREFIXES: dict[str, str] = {
     "cupy.get_default_pinned_memory_pool": "plain",
     "cupyx.": "cupy_function",
     "cupy.": "cupy_function",
+    "numpy.random.": "host_random",
+    "random.": "host_random",
     "numpy.": "numpy_function",
     "PIL.": "host_library",
     "json.": "host_library",
@@ -523,6 +526,13 @@ OTHER_TENSOR_METHODS = frozenset(
 )
 """More of them, that other objects may have as well."""
 
+HOST_RANDOM = frozenset(
+    """random rand randn randint randrange random_sample uniform normal normalvariate gauss expovariate betavariate
+    choice choices sample shuffle permutation standard_normal getrandbits triangular exponential poisson
+    binomial""".split()
+)
+"""Functions of ``random`` and ``numpy.random`` that draw."""
+
 SCALAR_METHODS = frozenset("item tolist __float__ __int__ __bool__ is_nonzero".split())
 """Give Python values: block the host on the current stream (TM-08, CS-26)."""
 
@@ -599,7 +609,7 @@ GRAPH_METHODS: dict[str, str] = {
     "launch": "graph_replay",
     "upload": "plain_method",
     "reset": "graph_reset",
-    "pool": "plain_method",
+    "pool": "graph_pool",
     "register_generator_state": "graph_register_generator",
     "enable_debug_mode": "plain_method",
     "debug_dump": "plain_method",

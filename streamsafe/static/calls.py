@@ -17,6 +17,7 @@ from streamsafe.static.state import State
 from streamsafe.static.tensors import UNNAMED_REST, UNPLACED, Call
 from streamsafe.static.unseen import Unseen
 from streamsafe.static.values import (
+    GRAPHED,
     UNKNOWN,
     Api,
     Class,
@@ -109,8 +110,11 @@ class Calls(Unseen):
             function = self.eval(node.func, st)
         call = Call(node, self.site(node))
         placed, unplaced = call.args, list[Value]()
+        given: list[tuple[Value, int]] = []
         for argument in node.args:
             value = self.eval(argument.value, st)
+            if st.graphs:
+                given.append((value, self.replays))
             if argument.star == "*":
                 if rows := self.rows(value, st):
                     for position in range(max(len(row) for row, _ in rows)):
@@ -135,6 +139,8 @@ class Calls(Unseen):
                 placed.append(value)
         if unplaced:
             call.kwargs[UNPLACED] = Tuple(tuple(unplaced))
+        if len(given) > 1:
+            self.computed_twice(st, given, call.site)
         self.stack[-1].temporaries.extend(call.everything())
         if receiver is not None:
             return self.call_method(receiver, name, call, st)
@@ -189,7 +195,15 @@ class Calls(Unseen):
                 return self.launch_compiled(function.unit, compiled, call, st)
             call.kwargs.pop("@grid", None)
             return self.call_function(function, call.args, call.kwargs, st, call.node, starred=call.starred)
+        if isinstance(function, (Opaque, Instance)):
+            captured = st.store.get((function.name, "@graphed"))
+            if captured is not None and st.capture is None:
+                return self.call_graphed(captured, call, st)
+            if isinstance(function, Opaque):
+                self.module_called(st, function, call.site, rounds=self.rounds_around())
         if isinstance(function, Partial):
+            if function.function == GRAPHED:
+                return self.call_graphed(function.args[0], call, st)
             if function.kwargs[:1] and function.kwargs[0][0] == "@grid":
                 call.kwargs["@grid"] = function.kwargs[0][1]
                 return self._call_one(function.function, call, st)
@@ -221,6 +235,18 @@ class Calls(Unseen):
         result = self.unmodelled(function, call, st)
         self.run_forward_hooks(function, call, result, st)
         return result
+
+    def rounds_around(self) -> int | None:
+        """How often what is interpreted runs in the loops that it stands in; None where that is not known."""
+        known, count = 0, 1
+        for activation in self.stack:
+            for held in activation.held:
+                if isinstance(held, Partial) and held.function == Api("builtins.range"):
+                    items = [a.value for a in held.args if isinstance(a, Const) and type(a.value) is int]
+                    if len(items) < len(held.args):
+                        return None
+                    known, count = known + 1, count * len(range(*items))
+        return count if known + 1 >= len(self.rounds) else None
 
     def call_api(self, name: str, call: Call, st: State) -> Value:
         """A library function."""

@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamsafe.order import edges
-from streamsafe.order.symbolic import ALWAYS, HOST, Guard, Made
-from streamsafe.static.effects import Effects
+from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard, Made
 from streamsafe.static.facts import AMBIENT, COPIES, GRADIENTS, Assumed, Detail, Finding, Site
+from streamsafe.static.replays import Replays
 from streamsafe.static.state import Capture, Rebound, State
 from streamsafe.static.values import (
     EACH,
     NONE,
     PLAIN,
     Const,
+    Event,
     Graph,
     Name,
     Object,
@@ -30,7 +31,7 @@ from streamsafe.static.values import (
 )
 
 
-class Captures(Effects):
+class Captures(Replays):
     """What capturing adds to the verbs."""
 
     waits = 0
@@ -115,9 +116,20 @@ class Captures(Effects):
             st.graphs[capture.graph] = self.inputs(st)
             st.store[(capture.graph, "@entry")] = Const(self.entry)
             st.store[(capture.graph, "@uses")] = self.uses(st)
+            if capture.external:
+                st.store[(capture.graph, "@records")] = Tuple(
+                    tuple(map(Event, sorted(capture.external, key=str)))
+                )
             self.freed_in_capture(st, capture)
+            self.join_pool(st, capture.graph)
         st.leave_capture()
         self.explain(st, site, "the capture ends")
+
+    def open_branches(self, st: State) -> dict[Hashable, Accesses]:
+        """What stands for the forked streams: that one of them was not waited for somewhere makes it no less forked."""
+        if st.capture is None:
+            return {}
+        return {b: t for b, t in st.order.made.items() if isinstance(b, tuple) and b[:1] == ("captured",)}
 
     def uses(self, st: State) -> Tuple:
         """What a replay of the capture under way will read and write, each once, with what the access assumed."""
@@ -205,13 +217,14 @@ class Captures(Effects):
     def graph_reset(self, st: State, graph: Name) -> None:
         """The graph holds nothing any more, or something else."""
         st.graphs.pop(graph, None)
-        for key in ("@uses", "@freed", "@taken"):
+        for key in ("@uses", "@freed", "@taken", "@records"):
             st.store.pop((graph, key), None)
         st.rebound = frozenset(r for r in st.rebound if r.graph != graph)
 
     def replay(self, st: State, graph: Value, stream: Value | None, library: str, site: Site) -> None:
         """One operation on the launching stream, after the same graph's last one, of all it captured (GC-08, GC-13)."""
         self.graph_replayed(st, graph, site)
+        self.replays += 1
         for inner, way in alternatives(graph, st.path):
             if not isinstance(inner, Object):
                 continue
@@ -220,9 +233,13 @@ class Captures(Effects):
                 if guard.contradicts(way) or st.path.contradicts(guard & way):
                     continue
                 st.order.obey(edges.replay(inner.name, s.name, HOST, self.table), guard & way)
+                self.share_pool(st, inner.name, s, guard & way, site)
                 for use in iterate(st.store.get((inner.name, "@uses"), NONE)):
                     self._repeat(st, use, s, guard & way, site)
                 st.order.obey(edges.replayed(inner.name, s.name), guard & way)
+            for record in iterate(st.store.get((inner.name, "@records"), NONE)):
+                for event in record.items if isinstance(record, Tuple) else ():
+                    self.record(st, event, stream, library, site)  # type: ignore[arg-type]
         self.explain(st, site, f"a graph is launched on {self._streams_text(st, library, stream)}")
 
     def _repeat(self, st: State, uses: Value, stream: Stream, guard: Guard, site: Site) -> None:
@@ -232,8 +249,10 @@ class Captures(Effects):
             target, writes, assumed, tags = use.items
             if target.name.base() not in self.tensorish:
                 target = Opaque(target.name)
-            if writes.value and (target.name, "@kept") in st.store:
-                st.store[(target.name, "@replayed over")] = PLAIN
+            if writes.value and (target.name, "@captured") in st.store:
+                self.output_replayed(st, target.name)
+                if (target.name, "@kept") in st.store:
+                    st.store[(target.name, "@replayed over")] = PLAIN
             tags = tags.value | {"replay"}
             self._touch(st, target, site, "replay()", writes.value, stream, guard, assumed.value, tags)
 
@@ -248,7 +267,7 @@ class Captures(Effects):
             if not isinstance(inner, Object) or (inner.name, "@captured") not in st.store:
                 continue
             if inner.name in names and (inner.name, "@replayed over") in st.store:
-                self.violation(st, "stale-replay-output", site, "keeps it", memory=self.describe(inner))
+                self.stale_output(st, inner, site)
             st.store[(inner.name, "@kept")] = PLAIN
 
     def capture_access(
@@ -282,8 +301,15 @@ class Captures(Effects):
     def capture_record(self, st: State, event: Name, stream: Name) -> None:
         """An event recorded on a capturing stream takes part; re-recorded elsewhere it no longer does."""
         if st.capture is None:
+            st.store.pop((event, "@captured in"), None)
             return
         members = st.capture.members
+        if (event, "@external") in st.store:  # each replay records it, for whoever waits outside (GC-21)
+            if stream in members:
+                st.capture = replace(st.capture, external=st.capture.external | {event})
+            return
+        if stream in members:
+            st.store[(event, "@captured in")] = Const(self.entry)
         if stream in members:
             st.capture = replace(st.capture, members=members | {event})
         elif event in members:
@@ -293,9 +319,13 @@ class Captures(Effects):
         """A wait inside a capture forks, joins, or leans on work that is not captured (GM-wait_outside)."""
         capture = st.capture
         if capture is None:
+            if not is_stream:
+                self.captured_event(st, [source], site, "waits")
             return
         if self.takes_part(capture, source):
             st.capture = replace(capture, members=capture.members | {stream})
+            return
+        if not is_stream and (source, "@external") in st.store:
             return
         if stream not in capture.members or source == stream:
             return
@@ -312,6 +342,18 @@ class Captures(Effects):
             [("capturing since here", capture.site)],  # type: ignore[list-item]
             tags=frozenset({"isolation"}),
         )
+
+    def captured_event(self, st: State, events: Iterable[Name], site: Site, what: str) -> None:
+        """Outside its capture an ordinary event that was recorded in it is none (GC-20)."""
+        for event in events:
+            if st.store.pop((event, "@captured in"), None) == Const(self.entry):
+                self.violation(
+                    st,
+                    "unjoined-capture-stream",
+                    site,
+                    f"{what} for an event that was recorded in a capture",
+                    tags=frozenset({"event"}),
+                )
 
     @staticmethod
     def takes_part(capture: Capture, carrier: Name) -> bool:
@@ -356,6 +398,8 @@ class Captures(Effects):
         """
         capture = st.capture
         self.waits += capture is None
+        if capture is None:
+            self.captured_event(st, names, site, "asks" if operation == "query()" else "waits")
         lenient = capture is not None and capture.mode in ("relaxed", "unknown")
         if capture is None or (lenient and capture.members.isdisjoint(names)):
             return

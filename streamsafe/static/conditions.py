@@ -50,6 +50,9 @@ MAX_DECIDED = 6
 class Conditions(Attributes):
     """Conditions: what holds on a path, and what a test says of values."""
 
+    identified: cst.CSTNode | None = None
+    """What is asked whether it is None, not what it holds."""
+
     if TYPE_CHECKING:  # further down the chain
         conditions: dict[Hashable, int]
         mentions: dict[int, tuple[Name, ...]]
@@ -222,6 +225,7 @@ class Conditions(Attributes):
         if is_none and isinstance(operator, (cst.Is, cst.IsNot, cst.Equal, cst.NotEqual)):
             wanted = isinstance(operator, (cst.Is, cst.Equal))
             found: Outcomes = []
+            self.identified = node.left
             tested = self.exclusive(st, self.eval(node.left, st))
             for value, guard in alternatives(tested, st.path):
                 if value == NONE:

@@ -108,12 +108,17 @@ class Containers(Captures):
     def _list(self, node: cst.List | cst.Set, st: State) -> Value:
         items = []
         exact = True
+        given: list[tuple[Value, int]] = []
         for element in node.elements:
             value = self.eval(element.value, st)
+            if st.graphs:
+                given.append((value, self.replays))
             if isinstance(element, cst.StarredElement):
                 exact = False
                 value = self.any_element(value, st)
             items.append(value)
+        if len(given) > 1:
+            self.computed_twice(st, given, self.site(node))
         return self.container(node, st, "list", items, exact=exact)
 
     def _dict(self, node: cst.Dict, st: State) -> Value:

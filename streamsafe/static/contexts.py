@@ -177,7 +177,10 @@ class Contexts(TensorMethods):
                 if isinstance(key, Opaque) and key.name.site == EACH:
                     self.extend_container(state, result, Tuple((value,)))
             else:
-                self.extend_container(state, result, Tuple((self.eval(node.elt, state),)))
+                value = self.eval(node.elt, state)
+                if state.graphs:
+                    self.keep_output(state, result, self.held(result, state), value, self.site(node))
+                self.extend_container(state, result, Tuple((value,)))
 
         frame = self.stack[-1].frame
         outside = {bound: st.store.get((frame, bound)) for bound in syntax.targets(node.for_in)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
-from streamsafe.order.symbolic import ALWAYS, HOST, Carriers, Guard, Made, Order
+from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Carriers, Guard, Made, Order
 from streamsafe.static.facts import (
     AMBIENT,
     COPIES,
@@ -364,6 +364,10 @@ class Effects(Memory):
             return  # what one stream does to memory of the device is ordered
         self.effort += 1
         self.total_effort += 1
+        if self.pooled and not writes:
+            self.wants_overlaid(st, buffer, site)
+        if st.capture is not None and tags & {"h2d", "h2d?"}:
+            self.copies_filled(st, buffer, site)
         one_of_many = buffer.is_older() or buffer.is_unknown_element() or self.is_some_element(buffer)
         if one_of_many:
             assumed |= Assumed.OLDER
@@ -416,6 +420,10 @@ class Effects(Memory):
             return
         for target, guard in self.tensors(st, value):
             part = target.part if isinstance(target, Span) else None
+            if writes and st.capture is not None:
+                self.fills_in_capture(st, target, site)
+            elif self.pooled and not writes:
+                self.wants_overlaid(st, target.name, site)
             self._check(st, target.name, part, writes, HOST, site, operation, guard, assumed, tags, target)
             self.explain(
                 st, site, f"the host {'writes' if writes else 'reads'} {self.describe(target)} ({operation})"
@@ -489,7 +497,9 @@ class Effects(Memory):
             finding.ineffective = self._ineffective(st, made, timeline)
             self.report(st, finding, way)
             # one missing edge, one finding: go on as if the second timeline had waited
+            joins = self.open_branches(st)
             st.order.obey([Edge(timeline, made.timeline)], guard & way)
+            st.order.made.update(joins)
 
     def is_no_tensor(self, buffer: Name | None, assumed: Assumed) -> bool:
         """Whether a call of unknown kind is all that is said to touch an object, and no tensor has the methods it has.
@@ -576,7 +586,22 @@ class Effects(Memory):
                 if all(made.timeline == AMBIENT for made in st.order.made[buffer]):
                     del st.order.made[buffer]
 
-    # -- captures: see capture.py ---------------------------------------------------------------------------------
+    # -- captures: see capture.py and replays.py ------------------------------------------------------------------
+
+    pooled = False
+
+    def open_branches(self, st: State) -> dict[Hashable, Accesses]:
+        """What stands for branches of a capture that have to be joined."""
+        return {}
+
+    def wants_overlaid(self, st: State, buffer: Name, site: Site) -> None:
+        """An output is needed that a replay may have overwritten."""
+
+    def fills_in_capture(self, st: State, target: Object, site: Site) -> None:
+        """The host writes memory inside a capture."""
+
+    def copies_filled(self, st: State, buffer: Name, site: Site) -> None:
+        """A copy is captured of memory that the host may have written in the capture."""
 
     def capture_access(
         self, st: State, target: Object, stream: Name, site: Site, operation: str, writes: bool

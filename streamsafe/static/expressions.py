@@ -242,6 +242,8 @@ class Expressions(Conditions):
     def _name(self, node: cst.Name, st: State) -> Value:
         if node.value in _CONSTANTS:
             return _CONSTANTS[node.value]
+        if self.renamed and st.graphs and node is not self.identified:
+            self.reads_name(st, (self.stack[-1].frame, node.value), self.site(node))
         return self.lookup(node.value, st)
 
     def _literal(self, node: cst.BaseExpression, _: State) -> Value:
@@ -267,7 +269,11 @@ class Expressions(Conditions):
     # -- operators -----------------------------------------------------------------------------------------------
 
     def _binary(self, node: cst.BinaryOperation, st: State) -> Value:
-        left, right = self.eval(node.left, st), self.eval(node.right, st)
+        left = self.eval(node.left, st)
+        replays = self.replays
+        right = self.eval(node.right, st)
+        if replays != self.replays:
+            self.computed_twice(st, [(left, replays), (right, self.replays)], self.site(node))
         number = _computed(node.operator, left, right)
         if number is not None and isinstance(node.operator, (cst.Modulo, cst.BitAnd)):
             self.turns += 1

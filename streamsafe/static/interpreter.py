@@ -242,6 +242,9 @@ class Interpreter(Loops):
 
     def _return(self, node: cst.Return, st: State) -> None:
         value = self.eval(node.value, st) if node.value is not None else NONE
+        if self.pooled:
+            for target, _ in self.tensors(st, value):
+                self.wants_overlaid(st, target.name, self.site(node))
         self.activation.returns.append((st.copy(), value))
         st.dead = True
 
@@ -431,6 +434,8 @@ class Interpreter(Loops):
             frame = self.owner_of(name, st) or MODULE
         key = (frame, name)
         self.rebinding(st, key, value)
+        if st.graphs:
+            self.name_output(st, key, value)
         st.store[key] = value
 
     def owner_of(self, name: str, st: State) -> Name | None:

@@ -22,6 +22,7 @@ from streamsafe.static.values import (
     Event,
     Function,
     Graph,
+    Name,
     Object,
     Opaque,
     Stream,
@@ -46,6 +47,8 @@ class Library(Streams):
     if TYPE_CHECKING:  # further down the chain
 
         def do_map_call(self, call: Call, st: State) -> Value: ...
+
+        def do_numpy_function(self, call: Call, st: State) -> Value: ...
 
     def verb(self, name: str, call: Call, st: State) -> Value:
         """Do what a row of a table says."""
@@ -74,6 +77,7 @@ class Library(Streams):
         stream = call.get(2, "stream") or NONE
         mode = call.get(3, "capture_error_mode")
         options = (("mode", mode),) if mode is not None else ()
+        self.choose_pool(st, self.graph_of(st, graph), call.get(1, "pool"))
         return Context("capture", (self.graph_of(st, graph), stream), options)
 
     def do_is_capturing(self, call: Call, st: State) -> Value:
@@ -100,6 +104,7 @@ class Library(Streams):
     def do_graph_capture_begin(self, call: Call, st: State) -> Value:
         """``g.capture_begin(pool=None, capture_error_mode="global")``: not on the default stream (GC-01)."""
         mode = self.capture_mode(call.get(2, "capture_error_mode"))
+        self.choose_pool(st, self.graph_of(st, call.args[0]), call.get(1, "pool"))
         self.capture_begin(st, self.graph_of(st, call.args[0]), None, mode, "torch", call.site)
         managed = any(a.unit and (a.unit.name == "__enter__" or a.unit.is_contextmanager) for a in self.stack)
         if st.capture is not None and not st.capture.nested and AMBIENT in st.capture.origin and not managed:
@@ -122,6 +127,32 @@ class Library(Streams):
         self.replay(st, graph, target, library, call.site)
         self.launched(st, call.site, "replay()", device=True, library=library, stream=target)
         return NONE
+
+    def do_graph_pool(self, call: Call, st: State) -> Value:
+        """``g.pool()``: what other graphs may be captured into."""
+        graph = call.args[0]
+        return (
+            self.do_make_pool(call, st)
+            if not isinstance(graph, Object)
+            else self.pool_named(graph.name.child("pool()"))
+        )
+
+    def do_make_pool(self, call: Call, st: State) -> Value:
+        """``torch.cuda.graph_pool_handle()``."""
+        return self.pool_named(self.fresh(call.node, st, "pool"))
+
+    def pool_named(self, name: Name) -> Opaque:
+        """A pool is no tensor."""
+        self.plain.add(name.base())
+        return Opaque(name)
+
+    def do_host_random(self, call: Call, st: State) -> Value:
+        """A number drawn on the host: a replay does not draw it again (GC-03)."""
+        name = call.text.rpartition(".")[2]
+        if st.capture is not None and name in apis.HOST_RANDOM:
+            notes = [("capturing since here", st.capture.site)]
+            self.violation(st, "host-work-in-capture", call.site, f"{call.text}()", notes)  # type: ignore[arg-type]
+        return self.do_numpy_function(call, st) if call.text.startswith("numpy.") else UNKNOWN
 
     def do_graph_reset(self, call: Call, st: State) -> Value:
         """``g.reset()``."""
@@ -253,6 +284,10 @@ class Library(Streams):
     def do_make_module(self, call: Call, st: State) -> Value:
         """A module: an object whose parts are not followed."""
         name = self.fresh(call.node, st, "module")
+        if call.text.startswith("torch.nn.") and call.text.rpartition(".")[2][:1].isupper():
+            st.store[(name, "@module")] = Const(self.entry)
+            if call.text.endswith(".DistributedDataParallel"):
+                st.store[(name, "@ddp")] = PLAIN
         for position, value in enumerate(call.everything()):
             if isinstance(value, Object):
                 st.store[(name, f"part {position}")] = value

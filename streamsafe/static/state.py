@@ -260,6 +260,8 @@ class Capture:
         nested: how many captures were begun inside it and have not ended.
         waits: the waits that were remembered when it began.
         on_default: it was begun on what is taken to be the default stream.
+        external: events that each replay will record for the world outside.
+        cold: what of it has not been warmed up, and where that is called.
     """
 
     site: Hashable
@@ -272,6 +274,8 @@ class Capture:
     nested: int = 0
     waits: frozenset[Waited] = frozenset()
     on_default: bool = False
+    external: frozenset[Name] = frozenset()
+    cold: tuple[str, Hashable] | None = None
 
 
 class Rebound(NamedTuple):
@@ -492,6 +496,7 @@ class State:
                 origin=frozenset(map(renaming, self.capture.origin)),
                 members=frozenset(map(renaming, self.capture.members)),
                 graph=renaming(self.capture.graph) if self.capture.graph else None,
+                external=frozenset(map(renaming, self.capture.external)),
             )
         self.graphs = {renaming(g): frozenset(map(renaming, inputs)) for g, inputs in self.graphs.items()}
         self.rebound = frozenset(

@@ -323,6 +323,8 @@ class Streams(Builtins):
         name = self.fresh(call.node, st, "event")
         self.own_events.add(name)
         self.event_sites[name] = call.site
+        if call.get(3, "external") == Const(True):
+            st.store[(name, "@external")] = PLAIN
         return Event(name, False if timing is None else known)
 
     def do_share_event(self, call: Call, st: State) -> Value:

@@ -17,6 +17,7 @@ from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
+    GRAPHED,
     NONE,
     PLAIN,
     UNKNOWN,
@@ -29,6 +30,7 @@ from streamsafe.static.values import (
     Name,
     Object,
     Opaque,
+    Partial,
     Tensor,
     Tuple,
     Value,
@@ -169,6 +171,8 @@ class TensorMethods(Arrays):
         """Fresh host memory."""
         name = self.fresh(call.node, st, "host result")
         st.store[(name, "@place")] = Const("pageable")
+        if st.capture is not None:
+            st.store[(name, "@captured")] = Const(st.capture.site)
         return name
 
     def check_generator(self, call: Call, st: State) -> None:
@@ -231,16 +235,41 @@ class TensorMethods(Arrays):
         """``make_graphed_callables(callables, sample_args)``: each is captured, on a stream of its own (GC-25)."""
         callables, samples = call.get(0, "callables") or UNKNOWN, call.get(1, "sample_args") or UNKNOWN
         several = isinstance(callables, (Tuple, Container))
+        made: list[Value] = []
         for position, function in enumerate(self.tensor_results(st, callables) if several else [callables]):
             given = self.element(samples, Const(position), st) if several else samples
             arguments = self.tensor_results(st, given) if isinstance(given, (Tuple, Container)) else [given]
-            context = Context("capture", (Graph(self.fresh(call.node, st, "graph")), NONE))
+            graph = Graph(self.fresh(call.node, st, ("graph", position)))
+            context = Context("capture", (graph, NONE))
+            outputs: list[Value] = []
 
-            def body(_: Value, state: State, f: Value = function, args: list[Value] = arguments) -> None:
-                self.call_value(f, Call(call.node, call.site, args), state)
+            def body(
+                _: Value,
+                state: State,
+                f: Value = function,
+                args: list[Value] = arguments,
+                found: list[Value] = outputs,
+            ) -> None:
+                found.append(self.call_value(f, Call(call.node, call.site, args), state))
 
             self._within_capture(context, st, call.node, body)
-        return callables
+            captured = Tuple((graph, union((v, ALWAYS) for v in outputs)))
+            if isinstance(function, Object):  # a module's own forward is replaced
+                st.store[(function.name, "@graphed")] = captured
+                made.append(function)
+            else:
+                made.append(Partial(GRAPHED, (captured,), ()))
+        return Tuple(tuple(made)) if several else made[0]
+
+    def call_graphed(self, captured: Value, call: Call, st: State) -> Value:
+        """A graphed callable copies what it is given into its inputs, replays, and gives its outputs (GC-25)."""
+        if not isinstance(captured, Tuple):
+            return UNKNOWN
+        graph, outputs = captured.items
+        self.read_operands(st, call.everything(), call.site, "the graphed callable")
+        self.replay(st, graph, None, "torch", call.site)
+        self.launched(st, call.site, "the graphed callable", device=True)
+        return outputs
 
     def do_blocking_operation(self, call: Call, st: State) -> Value:
         """A function that blocks the host."""
@@ -274,7 +303,7 @@ class TensorMethods(Arrays):
             flag = call.args[1]
         outcomes = self.flag(flag, st, call.node)
         text = "to(non_blocking=True)" if any(o for o, _ in outcomes) else "to()"
-        if self.moves_itself(receiver, call, st):
+        if self.moves_itself(receiver, call, st) or self.is_module(receiver, st):
             return self.move_module(receiver, outcomes, call, st, text, down=kind == "cpu")
         if kind is None and not call.starred:
             if flag is not None:
@@ -294,6 +323,11 @@ class TensorMethods(Arrays):
             isinstance(v, Opaque) and not self.is_tensor(st, v) for v in iterate(receiver)
         )
 
+    @staticmethod
+    def is_module(receiver: Value, st: State) -> bool:
+        """Whether this is a module of torch's that is made here."""
+        return all(isinstance(v, Opaque) and (v.name, "@module") in st.store for v in iterate(receiver))
+
     def move_module(
         self, module: Value, outcomes: Outcomes, call: Call, st: State, text: str, *, down: bool = False
     ) -> Value:
@@ -312,7 +346,7 @@ class TensorMethods(Arrays):
     def tensor_cuda(self, receiver: Value, call: Call, st: State) -> Value:
         """``x.cuda(device=None, non_blocking=False)``."""
         outcomes = self.flag(call.get(1, "non_blocking"), st, call.node)
-        if self.moves_itself(receiver, call, st):
+        if self.moves_itself(receiver, call, st) or self.is_module(receiver, st):
             return self.move_module(receiver, outcomes, call, st, "cuda()")
         opaque = all(isinstance(v, Opaque) and not self.is_tensor(st, v) for v in iterate(receiver))
         return self.to_device(st, receiver, outcomes, call.site, "cuda()", "cuda", opaque=opaque)
@@ -520,6 +554,8 @@ class TensorMethods(Arrays):
         ):
             result = self.fresh(call.node, st, "pinned")
             st.store[(result, "@place")] = Const("pinned")
+            if st.capture is not None:
+                st.store[(result, "@captured")] = Const(st.capture.site)
             if name == "tensor":
                 self.hand_to_host(st, call.args, call.site, text)
             return Tensor(result)

@@ -462,6 +462,7 @@ class Tensors(Expressions):
                 )
         self.join_leaves(st, roots)
         self.access(st, Tensor(GRADIENTS), site, text, writes=True, tags=frozenset({"backward"}))
+        self.pass_done(st, site)
         self.launched(st, site, text, device=True)
 
     def join_leaves(self, st: State, roots: Iterable[Value]) -> None:

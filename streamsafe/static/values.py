@@ -258,6 +258,8 @@ POINTER = Api("pointer")
 """``Partial(POINTER, (array,), ())`` is the address of an array's memory."""
 CAPSULE = Api("capsule")
 """``Partial(CAPSULE, (array,), ...)`` is an array exported by DLPack."""
+GRAPHED = Api("graphed callable")
+"""``Partial(GRAPHED, (Tuple((graph, outputs)),), ())`` is a function that replays a graph."""
 FUTURE = Api("future")
 """``Partial(FUTURE, (value,), ())`` is what an executor gives for a call."""
 

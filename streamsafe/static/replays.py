@@ -1,0 +1,238 @@
+"""What replays do to each other and to what was kept of them, what they do not repeat, and what they need before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from streamsafe.order.symbolic import ALWAYS, Guard, Made
+from streamsafe.static.effects import Effects
+from streamsafe.static.facts import GRADIENTS, Assumed, Detail, Site, constants
+from streamsafe.static.state import State
+from streamsafe.static.values import (
+    NONE,
+    PLAIN,
+    Const,
+    Name,
+    Object,
+    Opaque,
+    Stream,
+    Tensor,
+    Tuple,
+    Value,
+    iterate,
+    union,
+)
+
+DDP_RUNS = 11
+"""Eager iterations that DistributedDataParallel needs before a capture."""
+
+
+_Names = frozenset[tuple[Name, str]]
+
+
+class Replays(Effects):
+    """What comes of replaying graphs one after the other."""
+
+    replays = 0
+    """How many replays were met."""
+    pooled = False
+    """Whether some graphs share a pool."""
+    renamed = False
+    """Whether an output of a replay had a name when the next one came."""
+
+    # -- pools ---------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def choose_pool(st: State, graph: Value, pool: Value | None) -> None:
+        """A graph's memory comes from a pool of its own, or from the one that is named."""
+        for inner in iterate(graph):
+            if not isinstance(inner, Object):
+                continue
+            owner = inner.name.child("pool()")
+            if isinstance(pool, Opaque):
+                owner = pool.name
+                if (
+                    owner.site == "pool()" and owner.parent is not None
+                ):  # another graph's, or the one it shares
+                    chosen = st.store.get((owner.parent, "@pool"))
+                    owner = chosen.value if isinstance(chosen, Const) else owner
+            st.store[(inner.name, "@pool")] = Const(owner)
+
+    def join_pool(self, st: State, graph: Name) -> None:
+        """A graph has been captured: of those of its pool it is the last."""
+        pool = st.store.get((graph, "@pool"))
+        if not isinstance(pool, Const) or graph.is_older() or graph.is_unknown_element():
+            return
+        before = [g for g in self._pool_mates(st, pool.value) if g != graph]
+        self.pooled = self.pooled or bool(before)
+        st.store[(pool.value, "@captures")] = Const((*before, graph))
+
+    @staticmethod
+    def _pool_mates(st: State, pool: Name) -> Sequence[Name]:
+        found = st.store.get((pool, "@captures"))
+        return found.value if isinstance(found, Const) else ()
+
+    def share_pool(self, st: State, graph: Name, stream: Stream, guard: Guard, site: Site) -> None:
+        """Graphs of one pool overlay each other's temporaries: they replay in the order of capture, one at a time."""
+        pool = st.store.get((graph, "@pool"))
+        mates = self._pool_mates(st, pool.value) if isinstance(pool, Const) else ()
+        if graph not in mates or len(mates) < 2:
+            return
+        memory = ("graph pool", pool.value)  # type: ignore[union-attr]
+        own = str(graph)
+        for made, _ in st.order.conflicts(memory, None, True, stream.name, st.path & guard):
+            if made.detail.memory != own:  # type: ignore[attr-defined]
+                self.violation(
+                    st,
+                    "shared-pool-replay-order",
+                    site,
+                    "replay()",
+                    [("a graph that shares its pool may still run since here", made.site)],  # type: ignore[list-item]
+                    tags=frozenset({"at once"}),
+                )
+                break
+        detail = Detail("replay()", own, Assumed.NOTHING, frozenset(), self.entry)
+        st.order.add(Made(site, memory, None, True, stream.name, detail), guard, covers=False)
+        for later in mates[mates.index(graph) + 1 :]:
+            if st.store.get((later, "@live")) == Const(self.entry):
+                for output in self._outputs(st, later):
+                    st.store[(output, "@overlaid")] = Const(site)
+        st.store[(graph, "@live")] = Const(self.entry)
+        for output in self._outputs(st, graph):
+            st.store.pop((output, "@overlaid"), None)
+
+    @staticmethod
+    def _outputs(st: State, graph: Name) -> list[Name]:
+        uses = [
+            u for v in iterate(st.store.get((graph, "@uses"), NONE)) if isinstance(v, Tuple) for u in v.items
+        ]
+        rows = [u.items for u in uses if isinstance(u, Tuple)]
+        return [
+            target.name
+            for target, writes, *_ in rows
+            if isinstance(target, Object) and writes == Const(True) and (target.name, "@captured") in st.store
+        ]
+
+    def wants_overlaid(self, st: State, buffer: Name, site: Site) -> None:
+        """An output is needed that a replay out of order may have overwritten (GC-07)."""
+        for place in constants(st.store.pop((buffer, "@overlaid"), None)):
+            self.violation(
+                st,
+                "shared-pool-replay-order",
+                place,
+                "replay()",
+                [("what it may have overwritten is needed here", site)],
+            )
+
+    # -- outputs under several names -------------------------------------------------------------------------------
+
+    @staticmethod
+    def _names_of(st: State, buffer: Name) -> list[tuple[_Names, _Names]]:
+        """The names of a graph's output since its last replay, and those from before it, on each way here."""
+        return constants(st.store.get((buffer, "@names"))) or [(frozenset(), frozenset())]
+
+    @staticmethod
+    def _keep_names(st: State, buffer: Name, ways: Iterable[tuple[_Names, _Names]]) -> None:
+        st.store[(buffer, "@names")] = union((Const(way), ALWAYS) for way in ways)
+
+    def name_output(self, st: State, key: tuple[Name, str], value: Value) -> None:
+        """A name means what a graph has computed in its last replay."""
+        if st.capture is not None:
+            return
+        before = st.store.get(key)
+        for inner in iterate(before) if before is not None else ():
+            if isinstance(inner, Object) and (inner.name, "@names") in st.store:
+                ways = self._names_of(st, inner.name)
+                self._keep_names(st, inner.name, ((named - {key}, old - {key}) for named, old in ways))
+        for inner in iterate(value):
+            if isinstance(inner, (Tensor, Opaque)) and (inner.name, "@replayed") in st.store:
+                ways = self._names_of(st, inner.name)
+                self._keep_names(st, inner.name, ((named | {key}, old - {key}) for named, old in ways))
+
+    def output_replayed(self, st: State, buffer: Name) -> None:
+        """A replay writes an output anew: what was named before still means it."""
+        st.store[(buffer, "@replayed")] = PLAIN
+        if (buffer, "@names") in st.store:
+            self.renamed = True
+            ways = self._names_of(st, buffer)
+            self._keep_names(st, buffer, ((frozenset(), named | old) for named, old in ways))
+
+    def reads_name(self, st: State, key: tuple[Name, str], site: Site) -> None:
+        """A name of an earlier replay's output is read where a later one has another name (GC-05)."""
+        value = st.store.get(key)
+        for inner in iterate(value) if value is not None else ():
+            if isinstance(inner, Object) and (inner.name, "@names") in st.store:
+                ways = self._names_of(st, inner.name)
+                if any(key in old and any(frame == key[0] for frame, _ in named) for named, old in ways):
+                    self.stale_output(st, inner, site)
+
+    def stale_output(self, st: State, output: Object, site: Site) -> None:
+        """What a replay computed is used after the next one has overwritten it."""
+        self.violation(st, "stale-replay-output", site, "keeps it", memory=self.describe(output))
+
+    def computed_twice(self, st: State, values: Iterable[tuple[Value, int]], site: Site) -> None:
+        """One output stands for two replays in one expression; each value comes with the replays before it."""
+        seen: dict[Name, int] = {}
+        for value, count in values:
+            for inner in iterate(value):
+                if isinstance(inner, (Tensor, Opaque)) and (inner.name, "@replayed") in st.store:
+                    if seen.setdefault(inner.name, count) != count:
+                        self.stale_output(st, inner, site)
+                        return
+
+    # -- what is not repeated --------------------------------------------------------------------------------------
+
+    def fills_in_capture(self, st: State, target: Object, site: Site) -> None:
+        """The host writes memory from before the capture: it does so once (GC-03)."""
+        if st.capture is not None and (target.name, "@captured") not in st.store:
+            st.store[(target.name, "@filled")] = Const((st.capture.site, site))
+
+    def copies_filled(self, st: State, buffer: Name, site: Site) -> None:
+        """The graph copies at each replay what the host has written at its capture (GC-19)."""
+        assert st.capture is not None
+        for captured, place in constants(st.store.get((buffer, "@filled"))):
+            if captured is st.capture.site:
+                self.violation(
+                    st,
+                    "host-work-in-capture",
+                    place,
+                    "the host's write",
+                    [("each replay copies what was written at the capture", site)],
+                )
+
+    # -- warm-ups --------------------------------------------------------------------------------------------------
+
+    def module_called(self, st: State, module: Opaque, site: Site, *, rounds: int | None) -> None:
+        """A module that is made in what is analysed runs, in as many rounds: before it is captured it should have."""
+        made = st.store.get((module.name, "@module"))
+        if made is None:
+            return
+        runs = frozenset().union(*constants(st.store.get((module.name, "@runs"))))
+        if st.capture is None:
+            st.store[(module.name, "@runs")] = Const(runs | {(site, DDP_RUNS if rounds is None else rounds)})
+            return
+        needed = DDP_RUNS if (module.name, "@ddp") in st.store else 1
+        if made == Const(self.entry) and sum(count for _, count in runs) < needed and not st.capture.cold:
+            what = f"after fewer than {DDP_RUNS} runs" if needed > 1 and runs else "what never ran before"
+            st.capture = replace(st.capture, cold=(f"captures {what}", site))
+
+    def pass_done(self, st: State, site: Site) -> None:
+        """A backward pass: captured, all it needs should have run before, and not on the default stream alone."""
+        key = (GRADIENTS, "@passes")
+        capture = st.capture
+        if capture is None:
+            if not all(self.table.is_legacy(s.name) for s, _ in self.streams(st, "torch")):
+                st.store[key] = NONE
+            elif key not in st.store:
+                st.store[key] = Const((self.entry, site))
+            return
+        cold = capture.cold
+        passes = constants(st.store.get(key))
+        if cold is None and passes and all(p is not None and p[0] == self.entry for p in passes):
+            cold = ("captures a pass that has run on the default stream only", passes[0][1])
+        if cold is not None:
+            st.store[key] = NONE
+            st.capture = replace(capture, cold=None)
+            notes = [("this is what should be warmed up on a side stream", cold[1])]
+            self.violation(st, "missing-capture-warmup", capture.site, cold[0], notes)  # type: ignore[arg-type]
