@@ -308,7 +308,7 @@ class Captures(Replays):
             if stream in members:
                 st.capture = replace(st.capture, external=st.capture.external | {event})
             return
-        if stream in members:
+        if stream in members and (event, "@may be external") not in st.store:
             st.store[(event, "@captured in")] = Const(self.entry)
         if stream in members:
             st.capture = replace(st.capture, members=members | {event})

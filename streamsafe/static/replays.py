@@ -225,11 +225,11 @@ class Replays(Effects):
             if not all(self.table.is_legacy(s.name) for s, _ in self.streams(st, "torch")):
                 st.store[key] = NONE
             elif key not in st.store:
-                st.store[key] = Const((self.entry, site))
+                st.store[key] = Const((self.entry, site, st.path))
             return
         cold = capture.cold
         passes = constants(st.store.get(key))
-        if cold is None and passes and all(p is not None and p[0] == self.entry for p in passes):
+        if cold is None and passes and all(p and p[0] == self.entry and p[2] == ALWAYS for p in passes):
             cold = ("captures a pass that has run on the default stream only", passes[0][1])
         if cold is not None:
             st.store[key] = NONE

@@ -325,6 +325,8 @@ class Streams(Builtins):
         self.event_sites[name] = call.site
         if call.get(3, "external") == Const(True):
             st.store[(name, "@external")] = PLAIN
+        elif call.starred:
+            st.store[(name, "@may be external")] = PLAIN
         return Event(name, False if timing is None else known)
 
     def do_share_event(self, call: Call, st: State) -> Value:
