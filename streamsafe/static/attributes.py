@@ -332,7 +332,7 @@ class Attributes(Containers):
 
     def assign(self, target: cst.BaseExpression, value: Value, st: State, node: cst.CSTNode) -> None:
         """``target = value``."""
-        if isinstance(target, cst.Name):
+        if type(target) is cst.Name:
             if isinstance(value, Object):
                 self.call_it(value.name, target.value)
             elif isinstance(value, Union):
@@ -343,11 +343,11 @@ class Attributes(Containers):
             self.bind(target.value, value, st)
         elif isinstance(target, (cst.Tuple, cst.List)):
             self._unpack(target, value, st, node)
-        elif isinstance(target, cst.Attribute):
+        elif type(target) is cst.Attribute:
             self.assign_attribute(target, value, st, node)
-        elif isinstance(target, cst.Subscript):
+        elif type(target) is cst.Subscript:
             self._assign_subscript(target, value, st)
-        elif isinstance(target, cst.StarredElement):
+        elif type(target) is cst.StarredElement:
             self.assign(target.value, UNKNOWN, st, node)
 
     def _unpack(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:

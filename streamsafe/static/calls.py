@@ -101,8 +101,8 @@ class Calls(Unseen):
     def _call(self, node: cst.Call, st: State) -> Value:
         receiver: Value | None = None
         name = ""
-        if isinstance(node.func, cst.Attribute):
-            if isinstance(node.func.value, cst.Comparison):
+        if type(node.func) is cst.Attribute:
+            if type(node.func.value) is cst.Comparison:
                 self.masking = node.func.value
             receiver = self.eval(node.func.value, st)
             name = node.func.attr.value
@@ -144,7 +144,7 @@ class Calls(Unseen):
         self.stack[-1].temporaries.extend(call.everything())
         if receiver is not None:
             return self.call_method(receiver, name, call, st)
-        if isinstance(node.func, cst.Name):
+        if type(node.func) is cst.Name:
             call.text = node.func.value
         return self.call_value(function, call, st)
 

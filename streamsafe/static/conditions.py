@@ -186,18 +186,18 @@ class Conditions(Attributes):
 
     def test(self, node: cst.BaseExpression, st: State, *, track: bool = True) -> Outcomes:
         """Evaluate a condition: how it may come out, and under which guards."""
-        if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
+        if type(node) is cst.UnaryOperation and type(node.operator) is cst.Not:
             return [(not outcome, guard) for outcome, guard in self.test(node.expression, st, track=track)]
-        if isinstance(node, cst.BooleanOperation):
+        if type(node) is cst.BooleanOperation:
             return self._test_boolean(node, st, track)
-        if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
+        if type(node) is cst.Comparison and len(node.comparisons) == 1:
             found = self._test_comparison(node, st, track)
             if found is not None:
                 return found
         return self.truth(self.eval(node, st), st, node, track=track)
 
     def _test_boolean(self, node: cst.BooleanOperation, st: State, track: bool) -> Outcomes:
-        stops = isinstance(node.operator, cst.Or)
+        stops = type(node.operator) is cst.Or
         found: Outcomes = []
         left = self.test(node.left, st, track=track)
         right: Outcomes | None = None
@@ -221,7 +221,7 @@ class Conditions(Attributes):
 
     def _test_comparison(self, node: cst.Comparison, st: State, track: bool) -> Outcomes | None:
         operator, comparator = node.comparisons[0].operator, node.comparisons[0].comparator
-        is_none = isinstance(comparator, cst.Name) and comparator.value == "None"
+        is_none = type(comparator) is cst.Name and comparator.value == "None"
         if is_none and isinstance(operator, (cst.Is, cst.IsNot, cst.Equal, cst.NotEqual)):
             wanted = isinstance(operator, (cst.Is, cst.Equal))
             found: Outcomes = []
@@ -344,11 +344,11 @@ class Conditions(Attributes):
 
     def narrow(self, node: cst.BaseExpression, st: State, outcome: bool) -> None:
         """What a test tells about the value that was tested."""
-        if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
+        if type(node) is cst.UnaryOperation and type(node.operator) is cst.Not:
             self.narrow(node.expression, st, not outcome)
             return
-        if isinstance(node, cst.BooleanOperation):
-            if isinstance(node.operator, cst.And) is outcome:
+        if type(node) is cst.BooleanOperation:
+            if (type(node.operator) is cst.And) is outcome:
                 self.narrow(node.left, st, outcome)
                 self.narrow(node.right, st, outcome)
                 return
@@ -360,12 +360,12 @@ class Conditions(Attributes):
             return
         keeps: Callable[[Value], bool]
         none = False
-        if isinstance(node, cst.Comparison) and len(node.comparisons) == 1:
+        if type(node) is cst.Comparison and len(node.comparisons) == 1:
             operator, comparator = node.comparisons[0].operator, node.comparisons[0].comparator
-            if not (isinstance(comparator, cst.Name) and comparator.value == "None"):
+            if not (type(comparator) is cst.Name and comparator.value == "None"):
                 if (
                     isinstance(operator, (cst.Equal, cst.NotEqual))
-                    and isinstance(operator, cst.Equal) is outcome
+                    and (type(operator) is cst.Equal) is outcome
                 ):
                     self._grouped(node.left, comparator, st)
                     self._grouped(comparator, node.left, st)

@@ -407,7 +407,7 @@ class Functions(Methods):
         rest = dict(kwargs)
         unplaced, unnamed = rest.pop(UNPLACED, None), rest.pop(UNNAMED_REST, None)
         last = [p for p in positional if p.name.value not in rest]
-        exact = not isinstance(parameters.star_arg, cst.Param) and all(p.default is None for p in last)
+        exact = type(parameters.star_arg) is not cst.Param and all(p.default is None for p in last)
         if isinstance(unplaced, Tuple) and exact:  # all are given, so that these are the last ones
             rest |= {p.name.value: v for p, v in zip(reversed(last), reversed(unplaced.items), strict=False)}
         named = [*positional, *parameters.kwonly_params]
@@ -428,7 +428,7 @@ class Functions(Methods):
                 value = self.annotated(value, parameter.annotation, st)
             st.store[(frame, name)] = value
         star = parameters.star_arg
-        if isinstance(star, cst.Param):
+        if type(star) is cst.Param:
             extra = tuple(given[len(positional) :])
             st.store[(frame, star.name.value)] = (
                 Tuple(extra) if not starred else Opaque(Name(star.name.value, (id(unit.node),)))

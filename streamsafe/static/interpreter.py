@@ -131,7 +131,7 @@ class Interpreter(Loops):
         """Statements one after another; ``guarded`` by a handler, which may start after each of them."""
         handlers = self.activation.handlers if guarded else None
         for statement in statements:
-            for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else (statement,):
+            for small in statement.body if type(statement) is cst.SimpleStatementLine else (statement,):
                 if st.dead:
                     return
                 self.statement(small, st)

@@ -616,11 +616,11 @@ def walks_devices(node: cst.For) -> bool:
     """Whether a loop takes what it walks as devices: where streams matter there is at least one."""
     walked = syntax.names_in(node.target)
     for call in syntax.walk(node.body):
-        if not isinstance(call, cst.Call):
+        if type(call) is not cst.Call:
             continue
-        taker = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
-        if isinstance(taker, cst.Name) and taker.value in apis.DEVICE_TAKERS:
-            if any(isinstance(a.value, cst.Name) and a.value.value in walked for a in call.args[:1]):
+        taker = call.func.attr if type(call.func) is cst.Attribute else call.func
+        if type(taker) is cst.Name and taker.value in apis.DEVICE_TAKERS:
+            if any(type(a.value) is cst.Name and a.value.value in walked for a in call.args[:1]):
                 return True
     return False
 

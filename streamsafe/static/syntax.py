@@ -100,17 +100,17 @@ def takes_turns(node: cst.BaseSuite) -> bool:
     """Whether an index of a body is computed anew from itself alone, as in ``slot = 1 - slot``."""
     turning = set()
     for inner in walk(node):
-        if isinstance(inner, cst.Assign) and len(inner.targets) == 1:
+        if type(inner) is cst.Assign and len(inner.targets) == 1:
             target, value = inner.targets[0].target, inner.value
-            if isinstance(target, cst.Name) and names_in(value) == {target.value} and target is not value:
+            if type(target) is cst.Name and names_in(value) == {target.value} and target is not value:
                 turning.add(target.value)
-        elif isinstance(inner, cst.AugAssign) and isinstance(inner.target, cst.Name):
+        elif type(inner) is cst.AugAssign and type(inner.target) is cst.Name:
             if not names_in(inner.value) and isinstance(inner.operator, (cst.BitXorAssign, cst.ModuloAssign)):
                 turning.add(inner.target.value)
     return bool(turning) and any(
         not turning.isdisjoint(names_in(element))
         for inner in walk(node)
-        if isinstance(inner, cst.Subscript)
+        if type(inner) is cst.Subscript
         for element in inner.slice
     )
 
