@@ -407,6 +407,11 @@ class Expressions(Conditions):
             operator = node.comparisons[0].operator
             if contained is not None and isinstance(operator, (cst.In, cst.NotIn)):
                 return Const(contained is isinstance(operator, cst.In))
+        if len(operands) == 2 and all(map(_is_simple, (node.left, node.comparisons[0].comparator))):
+            outcomes = self._test_comparison(node, st, True) or []
+            # what is kept in a name is what the same test says elsewhere
+            if outcomes and (len(outcomes) == 1 or all(g != ALWAYS for _, g in outcomes)):
+                return union((Const(outcome), guard) for outcome, guard in outcomes)
         return self.unknown_flag(node, st)
 
     def _boolean(self, node: cst.BooleanOperation, st: State) -> Value:
@@ -525,6 +530,13 @@ class Expressions(Conditions):
         return Function(self.lambdas.setdefault(id(node), unit), frame)
 
     lambdas: dict[int, FunctionUnit]
+
+
+def _is_simple(node: cst.BaseExpression) -> bool:
+    """Whether an expression is a name, an attribute of one, or a constant: evaluated twice it does nothing twice."""
+    while isinstance(node, cst.Attribute):
+        node = node.value
+    return isinstance(node, (cst.Name, cst.SimpleString, cst.BaseNumber))
 
 
 def _shown(value: Value, part: cst.FormattedStringExpression) -> Value:
