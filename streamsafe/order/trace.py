@@ -132,7 +132,10 @@ def read(lines: Iterable[str]) -> tuple[dict[str, Any], Iterator[Operation]]:
     """
     numbered = enumerate(lines, 1)
     _, first = next(numbered, (1, ""))
-    header = _object(first, 1)
+    try:
+        header = _object(first, 1)
+    except TraceError:
+        header = {}
     if header.get("streamsafe") != "trace":
         raise TraceError("line 1: this is not a streamsafe trace")
     version = header.get("version")

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from streamsafe.runtime.simulate import Simulation
 
 
+NO_DRIVER = (
+    "streamsafe: no CUDA driver here: `streamsafe run --simulate` checks the order of the work without one"
+)
+
+
 class LaunchError(Exception):
     """The program cannot be run as asked; the message says why."""
 
@@ -212,6 +217,12 @@ class _Program:
             while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
                 trace = trace.tb_next
             traceback.print_exception(type(error), error, trace)
+            if (
+                type(error).__name__ == "CUDARuntimeError"
+                and "Driver" in str(error)
+                and not self._what.simulate
+            ):
+                print(NO_DRIVER, file=sys.stderr)
 
 
 def _status(code: object) -> int:

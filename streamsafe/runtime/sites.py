@@ -116,24 +116,69 @@ _assigned: dict[tuple[int, int], tuple[CodeType, str]] = {}
 _LIMIT = 4096
 
 
+_IDLE = frozenset(["CACHE", "NOP", "KW_NAMES", "EXTENDED_ARG", "RESUME"])
+_CALLS = frozenset(["PUSH_NULL", "LOAD_ATTR", "LOAD_METHOD", "PRECALL", "CALL", "CALL_KW"]) | {
+    f"CALL_{kind}" for kind in ("FUNCTION", "FUNCTION_KW", "METHOD")
+}
+
+
 def assigned(code: CodeType, offset: int) -> str:
-    """The name to which the result of a call instruction is bound at once (``x``, ``self.stream``), or nothing."""
-    instructions = [
-        each for each in dis.get_instructions(code) if each.opname not in ("CACHE", "NOP", "COPY")
-    ]
-    following = iter(each for each in instructions if each.offset > offset)
+    """The name to which the result of a call instruction is bound at once, or nothing.
+
+    ``x``, ``self.stream``, and in ``up, down = Stream(), Stream()`` the name that it is unpacked to: the result is
+    followed on the interpreter's stack, past whatever else the statement makes.
+    """
+    above = 0  # how many values lie on the result
+    unpacked = False
     owner = ""
-    for instruction in following:
-        name = instruction.opname
-        if name.startswith("STORE_") and name not in ("STORE_SUBSCR", "STORE_SLICE", "STORE_ATTR"):
-            value = instruction.argval
-            return value if isinstance(value, str) and not owner else ""
-        if name == "STORE_ATTR" and owner:
-            return f"{owner}.{instruction.argval}"
-        if name.startswith("LOAD_FAST") and not owner and isinstance(instruction.argval, str):
-            owner = instruction.argval
+    for each in dis.get_instructions(code):
+        name, argument = each.opname, each.arg or 0
+        if each.offset <= offset or name in _IDLE:
             continue
-        return ""
+        if unpacked and name != "UNPACK_SEQUENCE":
+            return ""
+        owner, last = "", owner
+        if name == "STORE_ATTR":
+            if above == 1:
+                return f"{last}.{each.argval}" if last else ""
+            above -= 2
+        elif name.startswith("STORE_") and name != "STORE_SUBSCR" and name != "STORE_SLICE":
+            value = each.argval
+            if name == "STORE_FAST_STORE_FAST":  # since Python 3.13
+                if above < 2:
+                    return str(value[above])
+                above -= 2
+            elif name == "STORE_FAST_LOAD_FAST":
+                return str(value[0]) if above == 0 else ""
+            elif above == 0:
+                return value if isinstance(value, str) else ""
+            else:
+                above -= 1
+        elif name == "SWAP":
+            above = argument - 1 if above == 0 else 0 if above == argument - 1 else above
+        elif name in ("ROT_TWO", "ROT_THREE", "ROT_FOUR"):  # until Python 3.10
+            count = ("ROT_TWO", "ROT_THREE", "ROT_FOUR").index(name) + 2
+            above = (above - 1) % count if above < count else above
+        elif name in ("BUILD_TUPLE", "BUILD_LIST"):
+            if above < argument:
+                above, unpacked = argument - 1 - above, True
+            else:
+                above -= argument - 1
+        elif name == "UNPACK_SEQUENCE" and unpacked:
+            unpacked = False
+        elif name.startswith("LOAD_") and name not in ("LOAD_ATTR", "LOAD_METHOD"):
+            if name.startswith("LOAD_FAST") and isinstance(each.argval, str):
+                owner = each.argval
+            above += dis.stack_effect(each.opcode, each.arg)
+        elif name in ("COPY", "DUP_TOP"):
+            above += above > 0  # of the result itself, the copy is as good
+        elif name in _CALLS:
+            effect = dis.stack_effect(each.opcode, each.arg)
+            if above + effect < (name != "PUSH_NULL"):
+                return ""  # the result is the call's own argument or function
+            above += effect
+        else:
+            return ""
     return ""
 
 

@@ -7,12 +7,12 @@ import pickle
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import streamsafe
-from streamsafe.runtime import policy
+from streamsafe.runtime import policy, sites
 from tests.runtime.helpers import Program, codes
 
 
@@ -316,3 +316,35 @@ def test_a_thread_is_raised_in_itself(program: Program) -> None:
         thread.join()
         program.settle()
     assert len(caught) == 1
+
+
+class Maker:
+    """Remembers what each of its instances is called where it is made."""
+
+    names: ClassVar[list[str]] = []
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.names.append(sites.name_of(sites.capture(2)))
+
+
+def test_names_of_what_a_line_makes() -> None:
+    Maker.names.clear()
+    holder: Any = type("Holder", (), {"make": Maker})
+    x = Maker()
+    up, down = Maker(), holder.make(k=1)
+    a, b, c = Maker(), Maker(1), Maker(a=x)
+    d, e, f, g = Maker(), Maker(), holder.make(), Maker(a, k=2)
+    holder.up, holder.down = Maker(), Maker()
+    holder.one = Maker()
+    (h, i) = [Maker(), Maker()]
+    j, k = 3, Maker()
+    z = y = Maker()
+    assert Maker.names == ("x up down a b c d e f g holder.up holder.down holder.one h i k z".split())
+    Maker.names.clear()
+    inside = id(Maker())
+    both, other = id(Maker()), Maker()
+    several = [Maker(), Maker()]
+    part = Maker().names
+    outer = holder.make(a, Maker())
+    assert Maker.names == ["", "", "other", "", "", "", "", "outer"]
+    del up, down, b, c, d, e, f, g, h, i, j, k, z, y, inside, both, other, several, part, outer
