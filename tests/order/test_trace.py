@@ -128,9 +128,11 @@ HEADER = json.dumps({"streamsafe": "trace", "version": 1, "threads": False})
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([], "line 1: not JSON"),
+        ([], "line 1: this is not a streamsafe trace"),
+        (["import cupy"], "line 1: this is not a streamsafe trace"),
         (["{}"], "line 1: this is not a streamsafe trace"),
-        (["[1]"], "line 1: not a JSON object"),
+        (["[1]"], "line 1: this is not a streamsafe trace"),
+        ([HEADER, "[1]"], "line 2: not a JSON object"),
         ([json.dumps({"streamsafe": "trace", "version": 99})], "line 1: trace version 99"),
         ([HEADER, "{"], "line 2: not JSON"),
         ([HEADER, '{"do":"fly"}'], "line 2: unknown operation 'fly'"),
