@@ -268,7 +268,8 @@ class Tensors(Expressions):
                 self.host_access(st, one, site, text, writes=False, assumed=assumed)
             elif isinstance(target, Tensor) or self.place(st, target) == "device":
                 self.blocking_read(st, one, site, text)
-            elif self.is_tensor(st, target):  # of a capture's inputs hardly any lies on the host
+            elif self.is_tensor(st, target) or (target.name, "@computed") in st.store:
+                # of a capture's inputs and results hardly any lies on the host
                 self.sync_in_capture(st, site, text, Assumed.PLACE)
 
     def blocking_read(self, st: State, value: Value, site: Site, text: str) -> None:

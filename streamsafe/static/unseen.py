@@ -186,6 +186,8 @@ class Unseen(Functions):
         if sure:
             self.presume_tensor(st, made)
             return made
+        if st.capture is not None and isinstance(function, Opaque) and not tags:
+            st.store[(made.name, "@computed")] = PLAIN  # what is called inside a capture computes there
         return self.answer(function, called, made, call, st)
 
     def told_stream(self, value: Value, st: State) -> Value:
