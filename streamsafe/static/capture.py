@@ -456,12 +456,17 @@ class Captures(Replays):
         made_again = {target.name.base() for target, _ in self.tensors(st, value)}
         for graph, used in st.graphs.items():
             gone = lost & used
-            if gone:
-                # a method that sets up what is captured later is not called again without another capture
-                again = st.store.get((graph, "@entry")) != Const(self.entry)
+            again = [name for name in gone if name.base() in made_again]
+            if st.store.get((graph, "@entry")) == Const(self.entry):
+                again = []
+            elif value == NONE or not all(isinstance(name.root().site, str) for name in again):
+                # a method that sets up what is captured later is not called again without another capture,
                 # and one that lets go of it leaves nothing that the replaying method could fill
-                again = again and (value == NONE or any(name.base() in made_again for name in gone))
-                st.rebound |= {Rebound(str(key[1]), site, graph, frozenset(gone), passing=again)}
+                continue
+            for name in gone:
+                st.store[(name, "@rebound")] = PLAIN
+            if gone:  # what a method is given each time is set up for the replay of the same call at most
+                st.rebound |= {Rebound(str(key[1]), site, graph, passing=bool(again))}
 
     def held_by_a_former_caller(self, st: State, name: Name) -> bool:
         """Whether a tensor is an argument of a call that is over, which nothing that is seen holds any more."""
@@ -479,10 +484,8 @@ class Captures(Replays):
         """The last name of a static input is gone: every graph that lives on goes on using its memory (GC-06)."""
         made_at = self.sites_of.get(name.base(), site)
         for graph, used in st.graphs.items():
-            told = any(name in rebound.inputs for rebound in st.rebound if rebound.graph == graph)
-            if name in used and graph in alive and not told:
-                what = self.describe(Tensor(name))
-                st.rebound |= {Rebound(what, made_at, graph, frozenset({name}), released=site)}
+            if name in used and graph in alive and (name, "@rebound") not in st.store:
+                st.rebound |= {Rebound(self.describe(Tensor(name)), made_at, graph, released=site)}
 
     def known_missing(self, st: State, value: Value) -> bool:
         """Whether an object of unknown kind was found to be None, or false, on this path."""

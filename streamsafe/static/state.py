@@ -285,7 +285,6 @@ class Rebound(NamedTuple):
         memory: its name.
         site: where its name is given another tensor, or where it is made if nothing keeps it.
         graph: whose input it is.
-        inputs: the tensors that were captured.
         guard: on which paths.
         released: where it lost its last name.
         passing: whether this counts for a replay of the same call only.
@@ -294,7 +293,6 @@ class Rebound(NamedTuple):
     memory: str
     site: Hashable
     graph: Name
-    inputs: frozenset[Name]
     guard: Guard = ALWAYS
     released: Hashable | None = None
     passing: bool = False
@@ -499,10 +497,7 @@ class State:
                 external=frozenset(map(renaming, self.capture.external)),
             )
         self.graphs = {renaming(g): frozenset(map(renaming, inputs)) for g, inputs in self.graphs.items()}
-        self.rebound = frozenset(
-            r._replace(graph=renaming(r.graph), inputs=frozenset(map(renaming, r.inputs)))
-            for r in self.rebound
-        )
+        self.rebound = frozenset(r._replace(graph=renaming(r.graph)) for r in self.rebound)
 
     @staticmethod
     def _rename_order(order: Order, renaming: Renaming) -> None:
