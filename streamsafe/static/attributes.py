@@ -333,6 +333,7 @@ class Attributes(Containers):
     def assign(self, target: cst.BaseExpression, value: Value, st: State, node: cst.CSTNode) -> None:
         """``target = value``."""
         if type(target) is cst.Name:
+            value = self._one_row(value, st, target, Instance)
             if isinstance(value, Object):
                 self.call_it(value.name, target.value)
             elif isinstance(value, Union):
@@ -351,22 +352,30 @@ class Attributes(Containers):
             self.assign(target.value, UNKNOWN, st, node)
 
     def _unpack(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:
-        value = self._one_row(value, st, target)
+        value = self._one_row(value, st, target, Tuple)
         self.stack[-1].held.append(value)
         self._unpack_into(target, value, st, node)
         self.stack[-1].held.pop()
 
-    def _one_row(self, value: Value, st: State, target: cst.CSTNode) -> Value:
-        """Of several rows it is one: what is unpacked from it, data and the event beside it, stays together."""
+    def _one_row(
+        self, value: Value, st: State, target: cst.CSTNode, kind: type[Tuple] | type[Instance]
+    ) -> Value:
+        """Of several rows it is one: what is taken from it, data and the event beside it, stays together."""
+        if not isinstance(value, Union):
+            return value
         choices = alternatives(value, st.path)
-        rows = [v for v, _ in choices if isinstance(v, Tuple)]
-        if not 2 <= len(rows) == len(choices) <= MOST_ROWS:
+        if not 2 <= len(choices) <= MOST_ROWS or not all(isinstance(v, kind) for v, _ in choices):
             return value
-        if not any(isinstance(v, _ORDERING) for row in rows for item in row.items for v in iterate(item)):
+        held = [v.items if isinstance(v, Tuple) else list(st.store.of(v.name).values()) for v, _ in choices]  # type: ignore[attr-defined]
+        if not any(isinstance(v, _ORDERING) for row in held for item in row for v in iterate(item)):
             return value
-        data = [{t.name for t, _ in self.tensors(st, row)} for row in rows]
+        data = [{t.name for t, _ in self.tensors(st, row)} for row, _ in choices]
         if any(one & other for one, other in itertools.combinations(data, 2)):
             return value  # a buffer that goes round is in one row at a time: which one is not known
+        if kind is Instance and all(
+            a.contradicts(b) for n, (_, a) in enumerate(choices) for _, b in choices[:n]
+        ):
+            return value  # it is told already
         bits = []
         for number in range(len(choices) - 1):
             key = ("row", id(target), number, self.stack[-1].path)

@@ -388,6 +388,9 @@ class Conditions(Attributes):
                 return outcome or not isinstance(v, (Stream, Event, Tensor, Function, Instance))
 
             target = node
+        if isinstance(target, cst.Subscript):
+            self._narrow_rows(target, st, keeps)
+            return
         if not isinstance(target, (cst.Name, cst.Attribute)):
             return
         key = self._key_of(target, st)
@@ -398,6 +401,25 @@ class Conditions(Attributes):
         kept = [(v, g) for v, g in alternatives(st.store[key], st.path) if keeps(v)]
         if none and any(v == NONE for v, _ in kept):
             kept = [(NONE, ALWAYS)]  # whatever else it might have been, here it is None
+        if kept:
+            st.store[key] = union(kept)
+
+    def _narrow_rows(self, target: cst.Subscript, st: State, keeps: Callable[[Value], bool]) -> None:
+        """What a test of ``row[1]`` tells about which of several rows it is."""
+        key = self._key_of(target.value, st)
+        rows = st.store.get(key) if key is not None else None
+        index = target.slice[0].slice
+        if key is None or not isinstance(rows, Union) or not isinstance(index, cst.Index):
+            return
+        if len(target.slice) != 1 or not isinstance(index.value, cst.Integer):
+            return
+        number = int(index.value.value, 0)
+        kept = [
+            (row, guard)
+            for row, guard in alternatives(rows, st.path)
+            if not isinstance(row, Tuple)
+            or (number < len(row.items) and any(map(keeps, iterate(row.items[number]))))
+        ]
         if kept:
             st.store[key] = union(kept)
 

@@ -400,7 +400,7 @@ class Containers(Captures):
                 found.append((inner if isinstance(inner, (Container, Opaque)) else UNKNOWN, guard))
             elif len(keys) == 1:
                 factory = st.store.get((inner.name, "@factory")) if isinstance(inner, Container) else None
-                held = self._element(inner, keys[0], st)
+                held = union((self._element(inner, key, st), told) for key, told in _one_of_few(keys[0], st))
                 if held == UNKNOWN and factory is not None:
                     held = self.make_default(factory, node, st)
                     self.store_element(inner, keys[0], held, st)
@@ -474,6 +474,14 @@ class Containers(Captures):
 
     def read_index(self, st: State, key: Value, base: Value, node: cst.CSTNode) -> None:
         """An index that is itself a tensor is read."""
+
+
+def _one_of_few(key: Value, st: State) -> list[tuple[Value, Guard]]:
+    """An index, or each of the numbers that it may be."""
+    choices = alternatives(key, st.path)
+    if all(isinstance(v, Const) and type(v.value) in (int, bool) for v, _ in choices):
+        return choices
+    return [(key, ALWAYS)]
 
 
 def _index(key: Value) -> Hashable:

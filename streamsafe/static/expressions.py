@@ -274,10 +274,26 @@ class Expressions(Conditions):
         right = self.eval(node.right, st)
         if replays != self.replays:
             self.computed_twice(st, [(left, replays), (right, self.replays)], self.site(node))
-        number = _computed(node.operator, left, right)
-        if number is not None and isinstance(node.operator, (cst.Modulo, cst.BitAnd)):
-            self.turns += 1
+        number = self.computed(node.operator, left, right, st)
         return number if number is not None else self.binary(left, right, node, st)
+
+    def computed(
+        self, operator: cst.BaseBinaryOp | cst.BaseAugOp, left: Value, right: Value, st: State
+    ) -> Value | None:
+        """A whole number, or one of a few; None where that is not known."""
+        found: list[tuple[Value, Guard]] = []
+        for one, first in alternatives(left, st.path):
+            for other, second in alternatives(right, st.path):
+                number = _computed(operator, one, other)
+                if number is None or len(found) == MOST_NUMBERS:
+                    return None
+                if not first.contradicts(second):
+                    found.append((number, first & second))
+        if not found:
+            return None
+        if isinstance(operator, _TURNING) or (isinstance(operator, cst.Subtract) and left == Const(1)):
+            self.turns += 1
+        return union(found)
 
     def binary(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value:
         """Arithmetic: on tensors an operation, on clocks a duration."""
@@ -548,7 +564,7 @@ def _shown(value: Value, part: cst.FormattedStringExpression) -> Value:
     return value if isinstance(value, Opaque) else PLAIN
 
 
-def _computed(operator: cst.BaseBinaryOp, left: Value, right: Value) -> Const | None:
+def _computed(operator: cst.BaseBinaryOp | cst.BaseAugOp, left: Value, right: Value) -> Const | None:
     """Whole numbers are computed: they index lists and bound slices."""
     if not (isinstance(left, Const) and isinstance(right, Const)):
         return None
@@ -561,6 +577,12 @@ def _computed(operator: cst.BaseBinaryOp, left: Value, right: Value) -> Const | 
         return None
     return Const(result) if isinstance(result, int) and abs(result) < 1 << 62 else None
 
+
+MOST_NUMBERS = 4
+"""Of how many numbers it is computed which of them a result is."""
+
+_TURNING = (cst.Modulo, cst.BitAnd, cst.BitXor, cst.ModuloAssign, cst.BitAndAssign, cst.BitXorAssign)
+"""Operators that bring a number down to one of a few."""
 
 _DIVIDING = (
     cst.Divide,
@@ -607,6 +629,10 @@ _INTEGER_OPERATORS: dict[type[cst.CSTNode], Callable[[int, int], int]] = {
     cst.LeftShift: lambda a, b: a << b if 0 <= b < 62 else 0,
     cst.BitXor: lambda a, b: a ^ b,
     cst.BitAnd: lambda a, b: a & b,
+    # a number that is only counted up would never come to an end
+    cst.ModuloAssign: lambda a, b: a % b,
+    cst.BitXorAssign: lambda a, b: a ^ b,
+    cst.BitAndAssign: lambda a, b: a & b,
 }
 
 

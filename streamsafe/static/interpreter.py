@@ -238,7 +238,8 @@ class Interpreter(Loops):
         if any(isinstance(v, Container) for v in iterate(target)):
             self.extend_container(st, target, value)
             return
-        self.assign(node.target, self.binary(target, value, node, st), st, node)
+        number = self.computed(node.operator, target, value, st)
+        self.assign(node.target, number or self.binary(target, value, node, st), st, node)
 
     def _return(self, node: cst.Return, st: State) -> None:
         value = self.eval(node.value, st) if node.value is not None else NONE

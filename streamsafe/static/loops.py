@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -230,6 +230,9 @@ class Loops(Calls):
     def _decide(self, st: State, key: Key, before: State) -> None:
         """A state is told how the condition comes out that stands for an attribute; unchanged it stands as it did."""
         value, bit = st.store.get(key), self.flags[key]
+        if isinstance(value, Union) and _says(value, bit, turned=True):
+            st.flip(bit)
+            return
         if value is None or (
             isinstance(value, Union) and (value == before.store.get(key) or _says(value, bit))
         ):
@@ -401,7 +404,7 @@ class Loops(Calls):
             before, turns, findings = st.copy(), self.turns, dict(self.findings)
             returns = len(self.activation.returns)
             self.loop(st, enter, round_, at_least_once=at_least_once, node=node)
-            if self.turns > turns and self._counts(before, st) and self.unrolling <= SLOT_ROUNDS:
+            if self.turns > turns and any(self._turned(before, st)) and self.unrolling <= SLOT_ROUNDS:
                 self.findings = findings  # a number that is brought down to one of a few picks slots in turn
                 del self.activation.returns[returns:]
                 st.become(before.copy())
@@ -412,13 +415,18 @@ class Loops(Calls):
         self.activation.held.pop()
         st.threads = st.threads - threads
 
-    def _counts(self, before: State, after: State) -> bool:
-        """Whether a loop has a number of its own that was known before it and has changed."""
-        table = after.store.of(self.activation.frame)
-        return any(
-            isinstance(value, Const) and type(value.value) is int and table.get(key) != value
-            for key, value in before.store.of(self.activation.frame).items()
-        )
+    @staticmethod
+    def _turned(before: State, after: State) -> Iterator[Name]:
+        """The objects and scopes of which a number that was known before is another one now."""
+        for owner in differing(before.store.objects, after.store.objects):
+            table = after.store.of(owner)
+            if any(
+                all(isinstance(v, Const) and type(v.value) is int for v in iterate(value))
+                and table.get(key) != value
+                for key, value in before.store.of(owner).items()
+                if not (isinstance(key, str) and key.startswith("@"))
+            ):
+                yield owner
 
     def _wrap(self, before: State, after: State) -> None:
         """After as many rounds as stand for all, a number that picks slots in turn picks the same as before."""
@@ -579,21 +587,27 @@ def _picks_slots(node: cst.CSTNode, iterable: Value) -> bool:
 
 
 def _index_matters(node: cst.CSTNode, iterable: Value) -> bool:
-    """Whether the rounds of a count differ: its number is used."""
+    """Whether the rounds of a count differ: its number is used, or each adds to a list what it makes."""
     if not (isinstance(node, cst.For) and isinstance(node.target, cst.Name)):
         return True
     if not (isinstance(iterable, Partial) and iterable.function == Api("builtins.range")):
         return True
-    return node.target.value in syntax.names_in(node.body)
+    return not syntax.names_in(node.body).isdisjoint({node.target.value, "append", "appendleft"})
 
 
 def _falsy(value: Value) -> bool:
     return isinstance(value, Const) and value.value is not ... and not value.value
 
 
-def _says(value: Union, bit: int) -> bool:
-    """Whether the guards of a value's alternatives already say by a condition which of them is false."""
-    return all((g.true if _falsy(v) else g.false) & bit for v, g in value.alternatives)
+def _says(value: Union, bit: int, *, turned: bool = False) -> bool:
+    """Whether the guards of a value's alternatives already say by a condition which of them is false.
+
+    Args:
+        value: what an attribute may be.
+        bit: the condition.
+        turned: it says which of them is not.
+    """
+    return all((g.true if _falsy(v) is not turned else g.false) & bit for v, g in value.alternatives)
 
 
 def _told_apart(first: State, second: State) -> list[Key]:

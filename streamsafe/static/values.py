@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamsafe.order.symbolic import ALWAYS, Guard, Way, simplify
@@ -494,11 +495,17 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
             if isinstance(inner, Const):
                 constants.setdefault(inner, []).append(Way(0, both))
     if len(merged) > MAX_ALTERNATIVES:
-        rows = [v.items for v in merged if isinstance(v, Tuple)]
-        if len(rows) == len(merged) and len({len(row) for row in rows}) == 1:
-            return Tuple(
-                tuple(union((item, ALWAYS) for item in column) for column in zip(*rows, strict=True))
-            )
+        rows: dict[int, list[tuple[Tuple, Guard]]] = {}
+        for value, guard in merged.items():
+            if isinstance(value, Tuple):
+                rows.setdefault(len(value.items), []).append((value, guard))
+        if rows:
+            merged = {v: g for v, g in merged.items() if not isinstance(v, Tuple)}
+            for alike in rows.values():  # of many rows it is known what stands in each place
+                columns = zip(*(row.items for row, _ in alike), strict=True)
+                row = Tuple(tuple(union((item, ALWAYS) for item in column) for column in columns))
+                merged[row] = reduce(Guard.common, (guard for _, guard in alike))
+    if len(merged) > MAX_ALTERNATIVES:
         kept: dict[Value, Guard] = {v: g for v, g in merged.items() if isinstance(v, (Stream, Event, Tensor))}
         if not kept or len(kept) > 3 * MAX_ALTERNATIVES:
             return UNKNOWN
