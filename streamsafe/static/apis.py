@@ -111,9 +111,9 @@ def identifies(attribute: object) -> bool:
 
 
 BUILTINS = frozenset(
-    """abs all any bool bytes callable dict enumerate filter float format frozenset getattr hasattr hash id input int
-    isinstance issubclass iter len list map max min next object open ord pow print property range repr reversed round
-    set setattr slice sorted staticmethod str sum super tuple type vars zip""".split()
+    """abs all any bool bytearray bytes callable dict enumerate filter float format frozenset getattr hasattr hash id
+    input int isinstance issubclass iter len list map max memoryview min next object open ord pow print property range
+    repr reversed round set setattr slice sorted staticmethod str sum super tuple type vars zip""".split()
 )
 
 FUNCTIONS: dict[str, str] = {
@@ -286,6 +286,9 @@ FUNCTIONS: dict[str, str] = {
     "builtins.print": "host_library",
     "builtins.str": "host_scalar",
     "builtins.repr": "host_scalar",
+    "builtins.bytes": "host_library",
+    "builtins.bytearray": "host_library",
+    "builtins.memoryview": "share_host",
     "builtins.float": "host_scalar",
     "builtins.int": "host_scalar",
     "builtins.bool": "host_scalar",
@@ -422,6 +425,14 @@ LIKE_FACTORIES = frozenset(name for name in FACTORIES if name.endswith("_like"))
 
 RECORDING_HELPER = re.compile(r"(?:\w+_)?record_(?!event)(?:\w+_)?streams?")
 """A function that is not seen and by its name records what it is given on a stream: it touches no memory."""
+
+HANDING_METHODS = frozenset(
+    """put put_nowait send send_bytes sendall sendto send_multipart send_pyobj dump dumps write writelines""".split()
+)
+"""Of a queue, a pipe, a socket or a file that is not seen made: they hand over what they are given on the host."""
+
+RESULT_FIELDS = frozenset("values indices".split())
+"""What ``topk``, ``sort`` and their like name the tensors they return; of a sparse tensor these are methods."""
 
 PARAMETER_NAME = re.compile(r"(?:\w+_)?(?:weights?|bias(?:es)?|kernel|embedding|gamma|beta)|w\d")
 """An attribute of a module that is not seen made, which by its name is one of its parameters."""

@@ -181,6 +181,8 @@ class Attributes(Containers):
             return self.gradient(base)
         if name in apis.VIEW_ATTRIBUTES:
             return self.view(st, base)
+        if name in apis.RESULT_FIELDS:
+            return base
         if name == "device":
             place = self.place(st, base)
             return Device({"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(place, ""))

@@ -171,7 +171,9 @@ class Methods(Contexts):
         if isinstance(receiver, Device):
             return self.do_synchronize_device(call, st) if name == "synchronize" else PLAIN
         if isinstance(receiver, Const):
-            for value in call.everything() if name in ("format", "join", "write") else ():
+            if name in apis.HANDING_METHODS:  # of a file or a socket
+                self.hand_over(name, call, st)
+            for value in call.everything() if name in ("format", "join") else ():
                 self.read_on_host(st, value, call.site, f"{name}()")
             return PLAIN
         if isinstance(receiver, Function):
@@ -182,6 +184,12 @@ class Methods(Contexts):
             self.host_learns_everything(st, call.site)  # of an object that is not known
             return UNKNOWN
         return self.unmodelled(receiver, call, st, name)
+
+    def hand_over(self, name: str, call: Call, st: State) -> Value:
+        """Somebody on the host is given something; with the event to wait for he may wait."""
+        if not self.carries_event(call.args):
+            self.hand_to_host(st, call.args, call.site, f"{name}()")
+        return UNKNOWN
 
     def _work_method(self, work: Work, name: str, call: Call, st: State) -> Value:
         if name == "wait":
@@ -505,10 +513,8 @@ class Methods(Contexts):
             if not self.carries_event(call.args[1:]):
                 self.hand_to_host(st, call.args[1:], call.site, "submit()")
             return UNKNOWN
-        if name in ("put", "put_nowait", "send", "send_bytes", "dump", "dumps", "write") and call.args:
-            if not self.carries_event(call.args):
-                self.hand_to_host(st, call.args, call.site, f"{name}()")
-            return UNKNOWN
+        if name in apis.HANDING_METHODS and call.args:
+            return self.hand_over(name, call, st)
         if name in ("copy_from", "copy_to") and self.default_library == "cupy" and call.args:
             return self.texture_copy(receiver, name, call, st)
         if name.startswith("register_forward"):
