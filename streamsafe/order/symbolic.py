@@ -148,6 +148,7 @@ class Carriers:
 
     def __init__(self) -> None:
         self._bits: dict[Carrier, int] = {}
+        self.work = 0  # how many ways edges have been tried on: what an analysis costs
 
     def bit(self, carrier: Carrier) -> int:
         """The bit of a carrier, given out on first use."""
@@ -307,6 +308,7 @@ class Order:
                 new = known.get(ways)
                 if new is None:
                     new = known[ways] = _stepped(ways, step, guard)
+                    self.carriers.work += len(ways)
                 dirty = dirty or new is not ways
                 if new:
                     changed[made] = new

@@ -20,6 +20,7 @@ from streamsafe.static.facts import (
     HANDED_OUT,
     HOOK,
     UNNUMBERED,
+    WAYS_AN_ACCESS,
     Assumed,
     Detail,
     Finding,
@@ -362,8 +363,9 @@ class Effects(Memory):
             self.holds(buffer)
         if self.one_stream and stream.name is AMBIENT and not tags & COPIES and self.explained is None:
             return  # what one stream does to memory of the device is ordered
-        self.effort += 1
-        self.total_effort += 1
+        spent, self.carriers.work = divmod(self.carriers.work, WAYS_AN_ACCESS)
+        self.effort += 1 + spent
+        self.total_effort += 1 + spent
         if self.pooled and not writes:
             self.wants_overlaid(st, buffer, site)
         if st.capture is not None and tags & {"h2d", "h2d?"}:

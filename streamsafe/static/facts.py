@@ -47,6 +47,8 @@ EFFORT = 8_000
 """After how many accesses an entry is left as it stands."""
 FILE_EFFORT = 60_000
 """After how many accesses of a file no further entry is looked at."""
+WAYS_AN_ACCESS = 100
+"""Edges that are tried on so many ways count as much as an access: few accesses may stand in very many."""
 COPIES = frozenset({"d2h", "d2h?", "h2d", "h2d?", "host function"})
 """Accesses of a stream to memory that the host may touch too."""
 

@@ -691,6 +691,8 @@ class Methods(Contexts):
         if not isinstance(value, Opaque) or value.name.parent is None:
             return False
         name = value.name.site
+        if (value.name.parent, name) in st.store:
+            return False  # something has been assigned to it
         return name in LIBRARY_METHODS or (name == "step" and _optimizes(Opaque(value.name.parent), st))
 
     def would_wait(self, target: Value, arguments: list[Value], call: Call, st: State) -> bool:
