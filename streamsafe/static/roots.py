@@ -409,6 +409,12 @@ class Roots:
         late = late_attributes(self.file, interpreter.ancestry(unit), start.store.of(self_name))
         interpreter.late = {self_name: late} if late else {}
         reached: set[FunctionUnit] = set()
+        tests = [method for method in methods if _is_test(method, unit)]
+        methods = [method for method in methods if method not in tests]
+        for test in tests:  # each runs on an object of its own: nothing is left for another
+            self.kept = [start]
+            if self._method(test, instance, start) is not None:
+                reached.add(test)
         carriers = len(interpreter.carriers.known())
         for round_ in range(PROTOCOL_ROUNDS + bool(late)):
             # as with a loop, what the first calls start from is not mixed with what calls leave
@@ -438,7 +444,7 @@ class Roots:
                     self._method(method, instance, start)
         if late:  # who assigns what the others need was not seen
             interpreter.late = {}
-            for method in methods:
+            for method in (*tests, *methods):
                 if method not in reached:
                     self._method(method, instance, start)
         self.kept = []
@@ -601,6 +607,12 @@ class Roots:
                 interpreter.allocate(st, Name("the next gradient"), "torch", site, Stream(HOOK))
                 interpreter.stack = []
             interpreter.protocol_roots = []
+
+
+def _is_test(method: FunctionUnit, unit: ClassUnit) -> bool:
+    """Whether unittest or pytest call a method, each on a new object."""
+    named = unit.name.startswith("Test") or any("Test" in base for base in unit.bases)
+    return named and method.name.startswith("test")
 
 
 def _is_met(name: Name) -> bool:
