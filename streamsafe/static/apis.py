@@ -648,7 +648,7 @@ DEVICE_MODULE_METHODS: dict[str, str] = {
 ``current_platform``): an object of unknown kind that is asked for one of these is one."""
 
 ORDERING_METHODS = frozenset(
-    "synchronize wait sync join flush result wait_all barrier wait_until_finished".split()
+    "synchronize synchronize_all wait sync sync_all join flush result wait_all barrier wait_until_finished".split()
 )
 """On an object that is not modelled: taken to order everything on the host."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from functools import cached_property
 
@@ -37,6 +38,7 @@ from streamsafe.static.values import (
 )
 
 PROTOCOL_ROUNDS = 3
+_INITIALIZES = re.compile(r"_(?:init|initialize)_\w+")
 SET_UP = ("setUp", "asyncSetUp", "setup_method")
 
 
@@ -400,6 +402,10 @@ class Roots:
             prepare = interpreter.find_method(unit, name_)
             if prepare is not None and not start.dead:  # a test case: this comes before each test
                 self._run(Function(prepare, None, instance), [], start, f"{name}.{name_}")
+        for method in [method for method in methods if _INITIALIZES.fullmatch(method.name)]:
+            methods.remove(method)  # whoever makes an object calls this, a base that is not seen: once
+            if not start.dead:
+                self._run(Function(method, None, instance), [], start, method.qualname)
         if start.dead:
             start = self.state()
         for key, value in list(start.store.of(self_name).items()):
