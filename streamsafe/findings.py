@@ -14,7 +14,7 @@ from streamsafe.rule import Rule
 from streamsafe.static import baseline, suppress
 from streamsafe.static.discovery import File, matches
 from streamsafe.static.project import Checked, violation
-from streamsafe.static.reading import Text, UnreadableSource, read
+from streamsafe.static.reading import SourceError, Text, read
 
 Layer = tuple[Sequence[str] | None, Sequence[str], Sequence[str]]
 """select, extend-select, ignore."""
@@ -91,7 +91,7 @@ class Texts:
         if text is None:
             try:
                 text = read(self._bytes(path), path)
-            except (OSError, UnreadableSource):
+            except (OSError, SourceError):
                 text = Text(path, "")
             self._known[path] = text
         return text

@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy
 
-from streamsafe.runtime.host import PinnedArray
+from streamsafe.runtime.host import COLLECTED, HEAP, PinnedArray
 
 _POINTER = ctypes.sizeof(ctypes.c_void_p)
 _TYPE = object.__basicsize__ - _POINTER
 """Where an object's head has its type."""
-_HEAP, _COLLECTED = 1 << 9, 1 << 14
 
 _adopted: dict[int, weakref.ref[Any]] = {}
 
@@ -37,9 +36,9 @@ def _possible() -> bool:
     return (
         sys.implementation.name == "cpython"
         and PinnedArray.__basicsize__ == numpy.ndarray.__basicsize__
-        and not (numpy.ndarray.__flags__ | PinnedArray.__flags__) & _COLLECTED
-        and not numpy.ndarray.__flags__ & _HEAP
-        and bool(PinnedArray.__flags__ & _HEAP)
+        and not (numpy.ndarray.__flags__ | PinnedArray.__flags__) & COLLECTED
+        and not numpy.ndarray.__flags__ & HEAP
+        and bool(PinnedArray.__flags__ & HEAP)
         and _slot(probe).value == id(numpy.ndarray)
     )
 

@@ -177,7 +177,8 @@ class _Spec(ctypes.Structure):
     )
 
 
-_HEAP, _COLLECTED = 1 << 9, 1 << 14
+HEAP, BASE, COLLECTED, DEFAULT = 1 << 9, 1 << 10, 1 << 14, 1 << 18
+"""CPython's ``Py_TPFLAGS``: HEAPTYPE, BASETYPE, HAVE_GC and (HAVE_VERSION_TAG, all there is of) DEFAULT."""
 _names: list[Any] = []
 
 
@@ -191,11 +192,11 @@ def _like_its_base(cls: type[_Array]) -> type[_Array]:
     name = f"{cls.__module__}.{cls.__name__}".encode()
     end = (ctypes.c_void_p * 2)(0, 0)
     _names.append((name, end))  # a type may point to its name
-    spec = _Spec(name, 0, 0, _HEAP | 1 << 10 | 1 << 18, ctypes.cast(end, ctypes.c_void_p))
+    spec = _Spec(name, 0, 0, HEAP | BASE | DEFAULT, ctypes.cast(end, ctypes.c_void_p))
     make = ctypes.pythonapi.PyType_FromSpecWithBases
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object)
     made: type[_Array] = make(ctypes.addressof(spec), cls.__bases__)
-    if made.__flags__ & _COLLECTED or made.__basicsize__ != cls.__bases__[0].__basicsize__:
+    if made.__flags__ & COLLECTED or made.__basicsize__ != cls.__bases__[0].__basicsize__:
         return cls
     for each, value in vars(cls).items():
         if each not in ("__slots__", "__module__", "__dict__", "__weakref__"):

@@ -12,7 +12,7 @@ from streamsafe.static.facts import Assumed, Detail, Finding, Site
 from streamsafe.static.helps import Help
 from streamsafe.static.interpreter import Interpreter
 from streamsafe.static.roots import Roots
-from streamsafe.static.source import ClassUnit, SourceError, SourceFile
+from streamsafe.static.source import ClassUnit, SourceFile
 from streamsafe.static.values import Name
 
 if TYPE_CHECKING:
@@ -246,6 +246,3 @@ def _explanation(interpreter: Interpreter, line: int) -> list[str]:
         if first <= line <= last:
             lines[text] = None
     return list(lines)
-
-
-__all__ = ["Analysis", "SourceError", "analyze"]

@@ -90,9 +90,8 @@ class Effects(Memory):
         )  # objects of unknown kind that are used as CUDA devices somewhere
         self.plain: set[Name] = set()  # objects that are known to be no tensors
         self.tensorish: set[Name] = set()  # objects of unknown kind that are used as tensors somewhere
-        self.presumed: set[Name] = (
-            set()
-        )  # those of them that are only what a call of unknown kind has made of one
+        # those of them that are only what a call of unknown kind has made of one
+        self.presumed: set[Name] = set()
         self.asked_otherwise: set[Name] = set()  # objects that are asked for a method which no tensor has
         self.late: dict[Name, set[str]] = {}  # attributes that are not there until some method assigns them
         self.explained: list[tuple[Site, str]] | None = None

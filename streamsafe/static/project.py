@@ -156,8 +156,7 @@ def check_one(task: Task, explain: int | None = None) -> Checked:
 
 
 def _check_into(checked: Checked, task: Task, explain: int | None) -> None:
-    from streamsafe.static.reading import UnreadableSource, parses, read
-    from streamsafe.static.source import SourceError
+    from streamsafe.static.reading import NESTED, SourceError, parse, read
 
     try:
         data = task.data
@@ -172,11 +171,11 @@ def _check_into(checked: Checked, task: Task, explain: int | None) -> None:
             checked.conflicts = list(analysis.conflicts)
             checked.explanation = list(analysis.explanation)
         else:
-            parses(text)
-    except (UnreadableSource, SourceError) as error:
+            parse(text.text)
+    except SourceError as error:
         problem = syntax_error(task.path, error.message, error.row, error.column)
     except (RecursionError, MemoryError):
-        problem = syntax_error(task.path, "nested too deeply to be analysed")
+        problem = syntax_error(task.path, NESTED)
     except OSError as error:
         problem = syntax_error(task.path, f"cannot be read: {error.strerror or error}")
     else:

@@ -6,6 +6,7 @@ import ast
 import bisect
 import codecs
 import re
+import sys
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +15,17 @@ LIMIT = 10_000_000
 """Bytes; larger files are generated, and are not parsed."""
 
 
-class UnreadableSource(Exception):
-    """Bytes that are no Python source; the row and column are from 1."""
+NESTED = "nested too deeply to be analysed"
+
+
+class SourceError(Exception):
+    """A file that is no Python source, or is more than can be parsed.
+
+    Args:
+        message: why, in one sentence.
+        row: line, from 1.
+        column: character, from 1.
+    """
 
     def __init__(self, message: str, row: int = 1, column: int = 1) -> None:
         super().__init__(message)
@@ -54,10 +64,10 @@ def read(data: bytes, filename: str) -> Text:
     """Decode a file.
 
     Raises:
-        UnreadableSource: it is too large, cannot be decoded, or is a notebook that makes no sense.
+        SourceError: it is too large, cannot be decoded, or is a notebook that makes no sense.
     """
     if len(data) > LIMIT:
-        raise UnreadableSource(f"not checked: larger than {LIMIT // 1_000_000} MB")
+        raise SourceError(f"not checked: larger than {LIMIT // 1_000_000} MB")
     if filename.endswith(".ipynb"):
         return _notebook(data, filename)
     return Text(filename, _decode(data))
@@ -73,12 +83,12 @@ def _decode(data: bytes) -> str:
         text = data.decode(encoding)
     except (LookupError, ValueError) as error:
         if not isinstance(error, UnicodeDecodeError):
-            raise UnreadableSource(f"unknown encoding {encoding!r} is declared") from error
+            raise SourceError(f"unknown encoding {encoding!r} is declared") from error
         before = data[: error.start].decode(encoding, "replace")
         row = before.count("\n") + 1
         column = len(before) - before.rfind("\n")
         message = f"not valid {encoding.upper()}: byte 0x{data[error.start]:02x}"
-        raise UnreadableSource(message, row, column) from error
+        raise SourceError(message, row, column) from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -106,7 +116,7 @@ def _notebook(data: bytes, filename: str) -> Text:
             if cell["cell_type"] == "code"
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UnreadableSource("not a Jupyter notebook") from error
+        raise SourceError("not a Jupyter notebook") from error
     parts: list[str] = []
     places: list[tuple[int, int]] = []
     row = 1
@@ -143,29 +153,30 @@ def _without_magics(source: str) -> str:
     return "\n".join(rows)
 
 
-def parses(text: Text) -> None:
-    """Parse a text and throw the result away.
+def parse(text: str) -> ast.Module:
+    """The syntax tree of a text.
 
     Raises:
-        UnreadableSource: it does not parse.
+        SourceError: it does not parse; newer syntax than the interpreter's own is no mistake of its author, so the
+            message says by which version it was read.
     """
     try:
-        _parse(text.text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
     except SyntaxError as error:
-        raise UnreadableSource(error.msg, error.lineno or 1, max(1, error.offset or 1)) from error
+        version = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
+        message = f"{error.msg or 'invalid syntax'} (parsed as {version})"
+        raise SourceError(message, error.lineno or 1, max(1, error.offset or 1)) from error
+    except (RecursionError, MemoryError) as error:
+        raise SourceError(NESTED) from error
     except ValueError as error:  # a null byte, before Python 3.12
-        raise UnreadableSource(str(error)) from error
-
-
-def _parse(source: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ast.parse(source)
+        raise SourceError(str(error)) from error
 
 
 def _parses(source: str) -> bool:
     try:
-        _parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        parse(source)
+    except SourceError:
         return False
     return True

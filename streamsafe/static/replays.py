@@ -52,9 +52,8 @@ class Replays(Effects):
             owner = inner.name.child("pool()")
             if isinstance(pool, Opaque):
                 owner = pool.name
-                if (
-                    owner.site == "pool()" and owner.parent is not None
-                ):  # another graph's, or the one it shares
+                if owner.site == "pool()" and owner.parent is not None:
+                    # another graph's, or the one that graph shares
                     chosen = st.store.get((owner.parent, "@pool"))
                     owner = chosen.value if isinstance(chosen, Const) else owner
             st.store[(inner.name, "@pool")] = Const(owner)

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import ast
 import io
-import sys
 import threading
-import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from streamsafe.static import needles
+from streamsafe.static.reading import NESTED, SourceError, parse
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -30,22 +29,6 @@ AstFunction = ast.FunctionDef | ast.AsyncFunctionDef
 _PARSING = threading.Lock()
 _OTHER_LIBRARIES = frozenset("mxnet paddle mindspore oneflow tensorflow keras jax flax".split())
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-
-
-class SourceError(Exception):
-    """A file that does not parse.
-
-    Args:
-        message: why, in one sentence.
-        row: line, from 1.
-        column: character, from 1.
-    """
-
-    def __init__(self, message: str, row: int = 1, column: int = 1) -> None:
-        super().__init__(message)
-        self.message = message
-        self.row = row
-        self.column = column
 
 
 @dataclass(eq=False)
@@ -100,7 +83,7 @@ class Slice:
             row = self.base + error.raw_line
             raise SourceError(error.message, row, error.raw_column + 1) from error
         except RecursionError as error:
-            raise SourceError("nested too deeply to be analysed", self.first) from error
+            raise SourceError(NESTED, self.first) from error
 
     @cached_property
     def _positions(self) -> dict[cst.CSTNode, tuple[int, int, int, int]]:
@@ -269,7 +252,7 @@ class SourceFile:
         self.lines = list(io.StringIO(text))  # str.splitlines would also end lines at form feeds
         if self.lines and not self.lines[-1].endswith("\n"):
             self.lines[-1] += "\n"
-        self.tree = _parse(text)
+        self.tree = parse(text)
         self.imports: dict[str, str] = {}
         self.statements: list[ast.stmt] = list(self.tree.body)
         self.functions: dict[str, ast.stmt] = {}
@@ -397,23 +380,6 @@ def _unchecked() -> Iterator[None]:
             yield
         finally:
             base.__post_init__ = check  # type: ignore[method-assign]
-
-
-def _parse(text: str) -> ast.Module:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(text)
-    except SyntaxError as error:
-        # newer syntax than the interpreter knows is no mistake of the file's author
-        message = (
-            f"{error.msg or 'invalid syntax'} (parsed as Python {sys.version_info[0]}.{sys.version_info[1]})"
-        )
-        raise SourceError(message, error.lineno or 1, error.offset or 1) from error
-    except (RecursionError, MemoryError) as error:
-        raise SourceError("nested too deeply to be analysed") from error
-    except ValueError as error:  # a null byte
-        raise SourceError(str(error)) from error
 
 
 def _begin(statement: ast.stmt) -> int:

@@ -93,6 +93,7 @@ def test_a_file_without_stream_code_is_parsed_only_when_named(cli: Cli, project:
         result = cli("check", "template.py", option, "--output-format", "concise")
         assert result.exit_code == 1
         assert result.stdout.startswith("template.py:1:1: SS900 ")
+        assert f"(parsed as Python {sys.version_info[0]}.{sys.version_info[1]})" in result.stdout
 
 
 def test_missing_path(cli: Cli, project: Path) -> None:

@@ -28,4 +28,7 @@ def test_example(name: str) -> None:
         main, ["check", str(EXAMPLES / name), "--isolated", "--output-format", "json"]
     )
     assert result.exit_code == 1
-    assert {finding["code"] for finding in json.loads(result.stdout)} == EXPECTED[name]
+    findings = json.loads(result.stdout)
+    assert {finding["code"] for finding in findings} == EXPECTED[name]
+    unnamed = [finding["message"] for finding in findings if "a tensor" in finding["message"]]
+    assert not unnamed, "every tensor of the examples has a name where its hazard is met"

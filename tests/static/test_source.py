@@ -10,7 +10,8 @@ import libcst as cst
 import pytest
 
 from streamsafe.static.analyze import analyze
-from streamsafe.static.source import SourceError, SourceFile
+from streamsafe.static.reading import SourceError
+from streamsafe.static.source import SourceFile
 
 CLASSES = {
     "plain": """

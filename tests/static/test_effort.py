@@ -1,0 +1,54 @@
+"""What an analysis may cost: accesses count, and so do edges that are tried on very many ways of standing."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamsafe.static import effects, facts
+from streamsafe.static.interpreter import Interpreter
+from streamsafe.static.roots import Roots
+from streamsafe.static.source import SourceFile
+from streamsafe.static.values import Name
+
+# a stream of its own for the device of each layer, made on first use: accesses may stand in many ways
+SOURCE = """
+import torch
+
+
+class Layers:
+    def forward(self, x):
+        for i, layer in enumerate(self.layers):
+            if i in self.placed:
+                before = torch.cuda.current_stream()
+                device = self.placed[i]
+                if device not in self.streams:
+                    self.streams[device] = torch.cuda.Stream(device)
+                self.streams[device].wait_stream(before)
+                torch.cuda.set_stream(self.streams[device])
+                x = x.to(device, non_blocking=True)
+            x = layer.norm(layer.mix(x))
+        return x
+"""
+
+
+def interpreted() -> Interpreter:
+    with Name.kept():
+        interpreter = Interpreter(SourceFile(SOURCE, "layers.py"), None)
+        Roots(interpreter, ()).run()
+    return interpreter
+
+
+def test_edges_on_many_ways_count_as_accesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effects, "WAYS_AN_ACCESS", 1 << 60)
+    accesses = interpreted().total_effort
+    monkeypatch.undo()
+    assert interpreted().total_effort > accesses + 10
+
+
+def test_an_entry_that_costs_too_much_is_left_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = interpreted()
+    assert whole.findings
+    monkeypatch.setattr(effects, "WAYS_AN_ACCESS", 1)  # the first edges use up what there is
+    left = interpreted()
+    assert left.total_effort > facts.EFFORT
+    assert left.total_steps < whole.total_steps
