@@ -409,6 +409,13 @@ class Order:
         if merged:
             self.made[target] = merged
 
+    def repeat(self, buffer: Hashable, target: Hashable) -> None:
+        """The accesses of one buffer are those of another, too, and are all that other one has."""
+        self.made.discard(target)
+        table = self.made.get(buffer)
+        if table is not None:
+            self.made[target] = Accesses((made._replace(buffer=target), ways) for made, ways in table.items())
+
     def rewrite(self, renaming: Callable[[Made], Made], moves: list[tuple[int, int]]) -> None:
         """Objects age: accesses are renamed, and for each pair of bits the first's knowledge becomes the second's."""
         aged: list[tuple[Made, tuple[Way, ...]]] = []

@@ -131,6 +131,7 @@ FUNCTIONS: dict[str, str] = {
     "torch.cuda.set_device": "cuda_device",
     "torch.cuda.device_of": "plain_context",
     "torch.cuda.is_available": "yes",
+    "torch.cuda.is_initialized": "yes",
     "torch.get_device_module": "device_module",
     "get_accelerator": "device_module",
     "torch.cuda.empty_cache": "nothing",

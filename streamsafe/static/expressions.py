@@ -226,11 +226,14 @@ class Expressions(Conditions):
                     self.globals_under_way.discard(name)
                 found = st.store.get((MODULE, name))
                 if found is not None:
+                    if isinstance(found, Opaque) and name.isupper():
+                        self.plain.add(found.name.base())  # a constant, as PEP 8 writes them
                     return found
             return Opaque(Name(name))
         if name in apis.BUILTINS:
             return Api(f"builtins.{name}")
-        return Opaque(Name(name))
+        starred = self.file.imports.get("*") if not bindings else None  # nothing else can have bound it
+        return Api(apis.canonical(f"{starred[:-1]}{name}")) if starred else Opaque(Name(name))
 
     # -- evaluation ----------------------------------------------------------------------------------------------
 

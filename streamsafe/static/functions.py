@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from streamsafe.order.symbolic import HOST
 from streamsafe.static import apis
 from streamsafe.static.ages import newest_alike
 from streamsafe.static.contexts import DEPTH
@@ -286,7 +287,10 @@ class Functions(Methods):
     ) -> Value:
         """Follow a call, or take it for a careful one where it does not matter, or leads too deep."""
         unit = function.unit
-        deep = len(self.stack) > DEPTH or self.is_exhausted()
+        if self.is_exhausted():  # what is not followed any more may well order everything there is
+            st.order.learn_everything(HOST)
+            return UNKNOWN
+        deep = len(self.stack) > DEPTH
         given = function.frame is not None or self.hands_over(function, [*args, *kwargs.values()], st)
         plain = not given and not self.threads and not self.is_concerned(unit) and not self.makes(unit)
         if not deep and plain and self.is_quiet(st):

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import NamedTuple, overload
 
-from streamsafe.order.forks import Forked, meeting
+from streamsafe.order.forks import Forked, differing, meeting
 from streamsafe.order.symbolic import ALWAYS, MOST_WAYS, Guard, Made, Order, Way, simplify
 from streamsafe.static import walks
 from streamsafe.static.values import (
     EACH,
     MET,
+    Clock,
     Const,
     Name,
     Opaque,
@@ -333,7 +334,7 @@ class State:
     eager: Order | None = None
     graphs: dict[Name, frozenset[Name]] = field(default_factory=dict)
     rebound: frozenset[Rebound] = frozenset()
-    clocks: frozenset[Hashable] = frozenset()
+    clocks: frozenset[Clock] = frozenset()
     threads: frozenset[Hashable] = frozenset()
     waits: frozenset[Waited] = frozenset()
     dead: bool = False
@@ -531,6 +532,7 @@ class State:
             return first
         if first is second:
             return first
+        first, second = _readings_meet(first, second)
         path = first.path.common(second.path)
         first_only, second_only = first.path.without(path), second.path.without(path)
         ways = (
@@ -562,6 +564,43 @@ class State:
         joined.threads = first.threads | second.threads
         joined.waits = first.waits | second.waits
         return joined
+
+
+def _readings_meet(first: State, second: State) -> tuple[State, State]:
+    """Where a variable holds one reading of a clock on one path and another on the other, it holds one that is either.
+
+    What was launched since that one is on each path what was launched since the reading which was made there, so that
+    no path's launches are laid to the other's reading.
+    """
+    met: dict[Clock, tuple[Clock, Clock]] = {}
+    held: list[tuple[Key, Clock]] = []
+    if first.clocks and second.clocks:
+        for owner in differing(first.store.objects, second.store.objects):
+            others = second.store.of(owner)
+            for key, one in first.store.of(owner).items():
+                other = others.get(key)
+                if isinstance(one, Clock) and isinstance(other, Clock) and one != other:
+                    either = Clock(one.readings | other.readings)
+                    met[either] = (one, other)
+                    held.append(((owner, key), either))
+    if not met:
+        return first, second
+    sides = (first.copy(), second.copy())
+    for at, side in enumerate(sides):
+        for either, readings in met.items():
+            side.order.repeat(("since", readings[at]), ("since", either))
+        for end in side.clocks:
+            for either, readings in met.items():
+                pending = side.store.get((Name(end), ("since", readings[at])))
+                if pending is not None:
+                    side.store[(Name(end), ("since", either))] = pending
+        for either, readings in met.items():
+            for key, pending in list(side.store.of(Name(readings[at])).items()):
+                side.store[(Name(either), key)] = pending
+        for key, either in held:
+            side.store[key] = either
+        side.clocks |= met.keys()
+    return sides
 
 
 def _distinct(routes: Iterable[Guard]) -> tuple[Guard, ...]:

@@ -547,13 +547,14 @@ class Tensors(Expressions):
     def read_clock(self, st: State, site: Site) -> Value:
         """A host clock is read: what was launched since each earlier reading and is not waited for."""
         key = (id(site.node), self.stack[-1].path[-4:])
+        clock = Clock(frozenset((key,)))
         for other in st.clocks:
             pending = tuple(made for made in st.order.accesses(("since", other)))
-            st.store[(Name(("clock", key)), ("since", other))] = Const(pending) if pending else NONE
-        st.order.drop(("since", key))
-        st.clocks |= {key}
+            st.store[(Name(clock), ("since", other))] = Const(pending) if pending else NONE
+        st.order.drop(("since", clock))
+        st.clocks |= {clock}
         self.clock_sites[key] = site
-        return Clock(key)
+        return clock
 
     clock_sites: dict[object, Site]
 
@@ -563,7 +564,7 @@ class Tensors(Expressions):
             for start in iterate(right):
                 if not (isinstance(end, Clock) and isinstance(start, Clock)):
                     continue
-                pending = st.store.get((Name(("clock", end.site)), ("since", start.site)))
+                pending = st.store.get((Name(end), ("since", start)))
                 if not isinstance(pending, Const) or not pending.value:
                     for inner in iterate(pending) if pending is not None else ():
                         if isinstance(inner, Const) and inner.value:
@@ -576,7 +577,10 @@ class Tensors(Expressions):
                 self.violation(
                     st,
                     "unsynchronized-timing",
-                    self.clock_sites.get(end.site, site),
+                    min(
+                        (self.clock_sites[key] for key in end.readings),
+                        key=lambda read: read.slice.rows(read.node),
+                    ),
                     "reads the clock",
                     [(f"{detail.operation} may still be running", made.site)],
                     assumed=detail.assumed,

@@ -450,9 +450,9 @@ class Container(Span):
 
 @dataclass(frozen=True, slots=True)
 class Clock(Value):
-    """A reading of a host clock."""
+    """A reading of a host clock; where paths have met it may be one of several."""
 
-    site: Hashable
+    readings: frozenset[Hashable]
 
 
 @dataclass(frozen=True, slots=True)
