@@ -96,6 +96,15 @@ class Made(NamedTuple):
     detail: Hashable = None
 
 
+def retold(guard: Guard, told: Sequence[tuple[Guard, Guard]], asked: int) -> Iterator[Guard]:
+    """A guard without those conditions, and with the second of each pair of which the first may hold with it."""
+    for old, new in told:
+        if not guard.contradicts(old):
+            rest = (guard & old).forget(asked)
+            if not rest.contradicts(new):
+                yield rest & new
+
+
 MOST_WAYS = 24
 """In how many ways an access may stand: of more, those that the fewest carriers know are kept."""
 
@@ -500,6 +509,21 @@ class Order:
                 if ways not in known:
                     known[ways] = simplify(_under(ways, guards))
             self.made[buffer] = Accesses((made, known[ways]) for made, ways in table.items() if known[ways])
+
+    def retell(self, told: Sequence[tuple[Guard, Guard]], asked: int) -> None:
+        """Where the first of a pair held the second takes its place; other guards stop mentioning those conditions."""
+        known: dict[tuple[Way, ...], tuple[Way, ...]] = {}
+        for buffer, table in list(self.made.items()):
+            for ways in table.values():
+                if ways not in known:
+                    known[ways] = simplify(
+                        Way(way.carriers, guard) for way in ways for guard in retold(way.guard, told, asked)
+                    )
+            changed = Accesses((made, known[ways]) for made, ways in table.items() if known[ways])
+            if changed:
+                self.made[buffer] = changed
+            else:
+                del self.made[buffer]
 
     def forget(self, conditions: int) -> None:
         """Those conditions will not be asked again: guards stop mentioning them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -25,6 +25,7 @@ from streamsafe.static.values import (
     Name,
     Object,
     Opaque,
+    Renaming,
     Span,
     Stream,
     Tensor,
@@ -43,12 +44,18 @@ BOTH: Outcomes = [(True, ALWAYS), (False, ALWAYS)]
 
 MAX_CONDITIONS = 128
 
+MOST_CURRENT = 5
+"""Of how many streams it is told apart whether they are current."""
+
 MAX_DECIDED = 6
 """How many branches deep conditions are told apart; what an assertion or an early exit has settled is none."""
 
 
 class Conditions(Attributes):
     """Conditions: what holds on a path, and what a test says of values."""
+
+    inside = 0
+    """How many contexts have been entered after which another stream is current again."""
 
     identified: cst.CSTNode | None = None
     """What is asked whether it is None, not what it holds."""
@@ -130,6 +137,56 @@ class Conditions(Attributes):
         if ((st.path.true | st.path.false) & self.branching).bit_count() >= MAX_DECIDED:
             return BOTH
         return [(True, Guard(known, 0)), (False, Guard(0, known))]
+
+    # -- which stream is current ---------------------------------------------------------------------------------
+
+    def tell_current(
+        self, states: Sequence[State], forgotten: int = 0, renaming: Renaming | None = None
+    ) -> None:
+        """Where one of several streams is current, which one it is tells the paths apart from now on.
+
+        What was done on each path then stays with the stream that is current there, when the conditions that told the
+        paths apart are forgotten, or where none did.
+
+        Args:
+            states: the states that meet, or the one that goes on; changed in place.
+            forgotten: the conditions that are about to be.
+            renaming: how names are about to change.
+        """
+        for library in {library for st in states for library in st.current} - {"device"}:
+            choices = [alternatives(self.current(st, library), st.path) for st in states]
+            streams = {value for live in choices for value, _ in live}
+            if not all(isinstance(value, Stream) for value in streams):
+                continue
+            renamed = {value: value.rename(renaming) if renaming else value for value in streams}
+            told = self._currents(library, set(renamed.values()))
+            asked = forgotten
+            for guard in told.values():
+                asked |= guard.true | guard.false
+            for st, live in zip(states, choices, strict=True):
+                st.retell([(guard, told[renamed[value]]) for value, guard in live], asked)
+                st.current[library] = union((value, told[renamed[value]]) for value, _ in live)
+
+    def _currents(self, library: str, streams: set[Value]) -> dict[Value, Guard]:
+        """What says which stream is current: the first, or not that but the second, and so on."""
+        kind = ("current", library, self.inside)
+        known = {
+            key[3]: bit for key, bit in self.conditions.items() if type(key) is tuple and key[:3] == kind
+        }
+        for value in sorted(streams - known.keys(), key=lambda v: self.carriers.bit(v.name)):  # type: ignore[attr-defined]
+            made = self.new_condition((*kind, value), ()) if len(known) < MOST_CURRENT else None
+            if made is None:
+                break
+            known[value] = made
+        told: dict[Value, Guard] = {}
+        others = ALWAYS
+        for value, bit in known.items():
+            told[value] = others & Guard(bit, 0)
+            others &= Guard(0, bit)
+        rest = streams - known.keys()
+        if not rest and told:
+            told[value] = told[value].forget(bit)  # it is the only one left
+        return told | dict.fromkeys(rest, others)
 
     def exclusive(self, st: State, value: Value) -> Value:
         """One of several streams is one of them at a time: alternatives whose guards do not say so get some."""

@@ -500,8 +500,10 @@ class Contexts(TensorMethods):
                 self.capture_end(state, self.site(node))
             state.current = dict(before)
 
+        self.inside += 1
         with self.exits(leave):
             body(value, st)
+        self.inside -= 1
         leave(st)
 
     def _within(
@@ -585,8 +587,10 @@ class Contexts(TensorMethods):
             self.capture_end(state, site)
             state.current = dict(before)
 
+        self.inside += 1
         with self.exits(leave):
             body(context.payload[0], st)
+        self.inside -= 1
         if not st.dead:
             leave(st)
 

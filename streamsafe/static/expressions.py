@@ -15,7 +15,7 @@ from streamsafe.static import apis, sequences, walks
 from streamsafe.static.conditions import Conditions, Outcomes
 from streamsafe.static.facts import HOOK, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
-from streamsafe.static.state import State
+from streamsafe.static.state import State, leans
 from streamsafe.static.syntax import spelled
 from streamsafe.static.values import (
     EACH,
@@ -37,6 +37,7 @@ from streamsafe.static.values import (
     Text,
     Tuple,
     Value,
+    aging,
     alternatives,
     iterate,
     union,
@@ -145,6 +146,8 @@ class Expressions(Conditions):
         for bit, mentioned in self.mentions.items():
             if any(not names.isdisjoint(name.family()) for name in mentioned):
                 bits |= bit
+        if any(leans(value, bits) for value in st.current.values()):
+            self.tell_current([st], bits, aging(names))
         st.forget(bits)
         renaming = st.age(names)
         self.candidates = [renaming(name) for name in self.candidates]

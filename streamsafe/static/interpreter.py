@@ -20,7 +20,7 @@ from streamsafe.static.loops import (
     Loops,
 )
 from streamsafe.static.source import FunctionUnit, Slice, SourceFile
-from streamsafe.static.state import Key, State
+from streamsafe.static.state import Key, State, told_apart
 from streamsafe.static.values import (
     NONE,
     PLAIN,
@@ -144,6 +144,10 @@ class Interpreter(Loops):
 
     def join(self, first: State | None, second: State | None) -> State | None:
         """Two paths meet."""
+        if first is not None and second is not None and not (first.dead or second.dead):
+            if first.current != second.current and not told_apart(first, second):
+                first, second = first.copy(), second.copy()
+                self.tell_current([first, second])
         return State.join(first, second, self.is_opaque)
 
     def joined(self, states: Sequence[State | None]) -> State | None:
@@ -306,7 +310,7 @@ class Interpreter(Loops):
             self.branching |= guard.true | guard.false
         self.enter_branch(node.test, outcomes, True, st)
         if not st.dead:
-            lazily = syntax.fills_gap(node)
+            lazily = syntax.fills_gap(node) or self._fills_place(node, st)
             self.lazily += lazily
             self.suite(node.body, st)
             self.lazily -= lazily
@@ -318,6 +322,14 @@ class Interpreter(Loops):
                 self.suite(node.orelse.body, otherwise)
         self.branching = outside
         self.settle(st, self.join(st, otherwise))
+
+    def _fills_place(self, node: cst.If, st: State) -> bool:
+        """Whether a branch makes an element that is not there yet, under a key that is the same whenever it is met."""
+        key = syntax.fills_place(node)
+        if key is None or self.fixpoints:
+            return False
+        names = [v.name if isinstance(v, Object) else None for v in iterate(self.eval(key, st))]
+        return all(name and not any(name.family() & made for made in self.rounds) for name in names)
 
     def _match(self, node: cst.Match, st: State) -> None:
         subject = self.eval(node.subject, st)

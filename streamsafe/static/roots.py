@@ -163,7 +163,6 @@ class Roots:
             for buffer in list(st.order.made):
                 if buffer not in pools:
                     del st.order.made[buffer]
-            st.current = {}
             before = set(interpreter.findings)
             self._run(Function(unit), [], st, name)
             for key, finding in interpreter.findings.items():
@@ -495,9 +494,8 @@ class Roots:
             interpreter.new_parameters = interpreter.beside = False
         if st.dead:
             return None
-        if method.name not in ("__enter__",):
-            st.current = dict(start.current)
         if backward:
+            st.current = dict(start.current)
             st.order.learn(AMBIENT, HOOK)
         st.leave_capture()  # that it ends in another method is seen from who calls both
         # before anything is forgotten: that is not to be ordered

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import NamedTuple, overload
 
 from streamsafe.order.forks import Forked, differing, meeting
-from streamsafe.order.symbolic import ALWAYS, MOST_WAYS, Guard, Made, Order, Way, simplify
+from streamsafe.order.symbolic import ALWAYS, MOST_WAYS, Guard, Made, Order, Way, retold, simplify
 from streamsafe.static import walks
 from streamsafe.static.values import (
     EACH,
@@ -22,6 +22,7 @@ from streamsafe.static.values import (
     Union,
     Value,
     aging,
+    alternatives,
     iterate,
     rename_part,
     union,
@@ -421,10 +422,8 @@ class State:
             self.capture = replace(self.capture, guard=self.capture.guard.flip(condition))
         self.rebound = frozenset(r._replace(guard=r.guard.flip(condition)) for r in self.rebound)
         for key, value in self.store.items():
-            if isinstance(value, Union) and any(
-                (g.true | g.false) & condition for _, g in value.alternatives
-            ):
-                self.store[key] = union((v, g.flip(condition)) for v, g in value.alternatives)
+            if leans(value, condition):
+                self.store[key] = union((v, g.flip(condition)) for v, g in alternatives(value))
         self.current = {
             library: union((v, g.flip(condition)) for v, g in value.alternatives)
             if isinstance(value, Union)
@@ -462,10 +461,37 @@ class State:
             self.capture = replace(self.capture, guard=self.capture.guard.forget(conditions))
         self.rebound = frozenset(r._replace(guard=r.guard.forget(conditions)) for r in self.rebound)
         for key, value in self.store.items():
-            if isinstance(value, Union) and any(
-                (g.true | g.false) & conditions for _, g in value.alternatives
-            ):
-                self.store[key] = union((v, g.forget(conditions)) for v, g in value.alternatives)
+            if leans(value, conditions):
+                self.store[key] = union((v, g.forget(conditions)) for v, g in alternatives(value))
+        for library, value in self.current.items():
+            if leans(value, conditions):
+                self.current[library] = union((v, g.forget(conditions)) for v, g in alternatives(value))
+
+    def retell(self, told: Sequence[tuple[Guard, Guard]], asked: int) -> None:
+        """Conditions take the place of others, wherever these are mentioned.
+
+        Args:
+            told: what held and what is said instead; one of the first holds.
+            asked: the conditions that are no longer mentioned, but for what is said instead.
+        """
+        routes = [new for route in self.routes for new in retold(route, told, asked)]
+        if not routes:
+            return
+        self.routes = _few(_distinct(routes))
+        self.path = reduce(Guard.common, self.routes)
+        for order in (self.order, self.eager):
+            if order is not None:
+                order.retell(told, asked)
+        if self.capture is not None:
+            self.capture = replace(self.capture, guard=self.capture.guard.forget(asked))
+        self.rebound = frozenset(
+            r._replace(guard=guard) for r in self.rebound for guard in retold(r.guard, told, asked)
+        )
+        for key, value in self.store.items():
+            if leans(value, asked):
+                self.store[key] = union(
+                    (v, guard) for v, g in alternatives(value) for guard in retold(g, told, asked)
+                )
 
     def age(self, names: set[Name]) -> Renaming:
         """The newest objects of these names become those of the round before: every mention of them changes.
@@ -601,6 +627,25 @@ def _readings_meet(first: State, second: State) -> tuple[State, State]:
             side.store[key] = either
         side.clocks |= met.keys()
     return sides
+
+
+def told_apart(first: State, second: State) -> bool:
+    """Whether two paths that meet are told apart where another stream is current."""
+    path = first.path.common(second.path)
+    one, other = first.path.without(path), second.path.without(path)
+    if one.contradicts(other):
+        return True
+    return first.current.keys() == second.current.keys() and all(
+        v == w or (one & g).contradicts(other & h)
+        for library, value in first.current.items()
+        for v, g in alternatives(value, first.path)
+        for w, h in alternatives(second.current[library], second.path)
+    )
+
+
+def leans(value: Value, conditions: int) -> bool:
+    """Whether it depends on some of these conditions which of several values it is."""
+    return type(value) is Union and any((g.true | g.false) & conditions for _, g in value.alternatives)
 
 
 def _distinct(routes: Iterable[Guard]) -> tuple[Guard, ...]:

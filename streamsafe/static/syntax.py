@@ -129,11 +129,39 @@ def fills_gap(node: cst.If) -> bool:
     else:
         return False
     return isinstance(test, (cst.Name, cst.Attribute)) and any(
-        target.target.deep_equals(test)
-        for inner in walk(node.body)
-        if isinstance(inner, cst.Assign)
-        for target in inner.targets
+        target.deep_equals(test) for target in _assigned(node.body)
     )
+
+
+def fills_place(node: cst.If) -> cst.BaseExpression | None:
+    """The key of an element that a branch makes where there is none yet: ``if key not in d: d[key] = ...``."""
+    for test in _required(node.test):
+        if not (isinstance(test, cst.Comparison) and len(test.comparisons) == 1):
+            continue
+        operator, holder = test.comparisons[0].operator, test.comparisons[0].comparator
+        for target in _assigned(node.body) if isinstance(operator, cst.NotIn) else ():
+            if not (isinstance(target, cst.Subscript) and target.value.deep_equals(holder)):
+                continue
+            index = target.slice[0].slice
+            if len(target.slice) == 1 and isinstance(index, cst.Index) and index.value.deep_equals(test.left):
+                return test.left
+    return None
+
+
+def _required(test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """What has to hold, all of it, for a test to hold."""
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        yield from _required(test.left)
+        yield from _required(test.right)
+    else:
+        yield test
+
+
+def _assigned(body: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+    """Whatever some statement of a body assigns to."""
+    for inner in walk(body):
+        if isinstance(inner, cst.Assign):
+            yield from (target.target for target in inner.targets)
 
 
 def targets(clause: cst.CompFor) -> frozenset[str]:

@@ -475,16 +475,20 @@ def alternatives(value: Value, path: Guard = ALWAYS) -> list[tuple[Value, Guard]
     return [(value, ALWAYS)]
 
 
+_TOLD = (Const, Stream)
+"""What a name may mean under several guards that are told apart."""
+
+
 def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
     """One value that is any of these."""
     merged: dict[Value, Guard] = {}
-    constants: dict[Value, list[Way]] = {}
+    paths: dict[Value, list[Way]] = {}
     for value, guard in choices:
         if type(value) is not Union:
             known = merged.get(value)
             merged[value] = guard if known is None else known.common(guard)
-            if type(value) is Const:
-                constants.setdefault(value, []).append(Way(0, guard))
+            if type(value) in _TOLD:
+                paths.setdefault(value, []).append(Way(0, guard))
             continue
         for inner, inner_guard in value.alternatives:
             if guard.contradicts(inner_guard):
@@ -492,8 +496,8 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
             both = guard & inner_guard
             known = merged.get(inner)
             merged[inner] = both if known is None else known.common(both)
-            if isinstance(inner, Const):
-                constants.setdefault(inner, []).append(Way(0, both))
+            if type(inner) in _TOLD:
+                paths.setdefault(inner, []).append(Way(0, both))
     if len(merged) > MAX_ALTERNATIVES:
         rows: dict[int, list[tuple[Tuple, Guard]]] = {}
         for value, guard in merged.items():
@@ -515,16 +519,12 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
     if len(merged) == 1:
         return next(iter(merged))
     return Union(
-        tuple(
-            (value, told)
-            for value, guard in merged.items()
-            for told in _told(constants.get(value, ()), guard)
-        )
+        tuple((value, told) for value, guard in merged.items() for told in _told(paths.get(value, ()), guard))
     )
 
 
 def _told(ways: Sequence[Way], common: Guard) -> Iterator[Guard]:
-    """The guards under which a constant is what a name means: a flag tells the paths apart that set it."""
+    """The guards under which a name means this: a flag, or a stream that is current, tells paths apart that set it."""
     guards = [way.guard for way in simplify(ways)] if len(ways) > 1 else []
     yield from guards if 1 < len(guards) <= MAX_GUARDS else (common,)
 
