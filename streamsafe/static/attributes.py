@@ -70,6 +70,8 @@ class Attributes(Containers):
 
         def api_attribute(self, base: Api, name: str, st: State, node: cst.CSTNode) -> Value: ...
 
+        def known_items(self, iterable: Value, st: State) -> list[Value] | None: ...
+
         def query_stream(self, st: State, stream: Stream, site: Site) -> Value: ...
 
         def query_event(self, st: State, event: Event, site: Site, *others: Event) -> Value: ...
@@ -170,6 +172,8 @@ class Attributes(Containers):
             return PLAIN
         if isinstance(base, Partial) and base.function == POINTER:
             return base
+        if name == "is_cuda":
+            return self.on_cuda()
         return Method(base, name)
 
     def tensor_attribute(self, base: Tensor, name: str, st: State, node: cst.CSTNode) -> Value:
@@ -224,8 +228,10 @@ class Attributes(Containers):
     def is_cuda(self, base: Object, st: State) -> Value:
         """Whether a tensor is on the device: where that is not known, one answer for the tensors of a program."""
         place = self.place(st, base)
-        if place:
-            return Const(place == "device")
+        return Const(place == "device") if place else self.on_cuda()
+
+    def on_cuda(self) -> Opaque:
+        """Whether a program's tensors are on the device."""
         self.plain.add(IS_CUDA)
         return Opaque(IS_CUDA)
 
@@ -397,14 +403,32 @@ class Attributes(Containers):
         return union(apart)
 
     def _unpack_into(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:
+        last: int | None = None
         for position, element in enumerate(target.elements):
             if isinstance(element, cst.StarredElement):
-                self.assign(element.value, UNKNOWN, st, node)
+                after = len(target.elements) - position - 1
+                self.assign(element.value, self._rest(value, position, after, st), st, node)
+                last = after
+                continue
+            if last is not None:  # what comes after the starred one is counted from the end
+                items = self.known_items(value, st)
+                item = self.element(value, Const(-last), st) if items is None else items[-last]
+                self.assign(element.value, item, st, node)
+                last -= 1
                 continue
             item = self.element(value, Const(position), st)
             if isinstance(value, (Tensor, Container)) and item == UNKNOWN:
                 item = value if isinstance(value, Tensor) else self.any_element(value, st)
             self.assign(element.value, item, st, node)
+
+    def _rest(self, value: Value, before: int, after: int, st: State) -> Value:
+        """What a starred name takes: the elements between those that the other names take."""
+        items = self.known_items(value, st)
+        if items is not None:
+            return Tuple(tuple(items[before : len(items) - after]))
+        if isinstance(value, (Tensor, Container)):
+            return Tuple((value if isinstance(value, Tensor) else self.any_element(value, st),))
+        return UNKNOWN
 
     def assign_attribute(self, target: cst.Attribute, value: Value, st: State, node: cst.CSTNode) -> None:
         """``base.name = value``: on a tensor ``.data`` and ``.grad`` hand over the memory."""

@@ -11,7 +11,6 @@ import libcst as cst
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import apis
 from streamsafe.static.facts import GRADIENTS, HOOK, Site
-from streamsafe.static.functions import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.state import State
 from streamsafe.static.tensors import UNNAMED_REST, UNPLACED, Call
@@ -59,19 +58,6 @@ class Calls(Unseen):
         models: the user's own wrappers.
     """
 
-    if TYPE_CHECKING:  # further down the chain
-
-        def iterate_over(
-            self,
-            iterable: Value,
-            st: State,
-            node: cst.CSTNode,
-            body: Callable[[Value, State], object],
-            *,
-            at_least_once: bool = False,
-        ) -> None:
-            """Walk an iterable."""
-
     def __init__(self, file: SourceFile, models: Models | None) -> None:
         super().__init__(file)
         self.models = models
@@ -94,6 +80,7 @@ class Calls(Unseen):
         self.paused: list[list[Activation]] = []
         self._owners: dict[str, list[str]] = {}
         self.element_types: dict[Name, cst.BaseExpression] = {}
+        self.roles: dict[tuple[str, str], str] = {}  # the classes of functions' parameters
         self._method_owners: dict[str, list[ClassUnit]] | None = None
 
     # -- calls ---------------------------------------------------------------------------------------------------
@@ -308,4 +295,4 @@ _HANDED = (Function, Partial, Class, Stream, Event, Context)
 """With one of these a plain function may start something."""
 
 
-__all__ = ["COMMON_METHODS", "GRADIENTS", "HOOK", "Calls"]
+__all__ = ["GRADIENTS", "HOOK", "Calls"]

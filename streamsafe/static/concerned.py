@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Set
 
 from streamsafe.static import needles
-from streamsafe.static.functions import COMMON_METHODS
+from streamsafe.static.roles import COMMON_METHODS, Roles
 from streamsafe.static.source import Definition, SourceFile
 
 LEVELS = ((needles.STREAM | needles.COPY, 3), (needles.CLOCK, 2))
@@ -56,6 +56,7 @@ class Concerned:
         # functions and options of the module that copy without waiting: who names one does so too
         self._words |= {name for name, found in bound.items() if found & needles.COPY}
         self._heirs = _heirs(file)
+        self.roles = Roles(file)
         self.quiet = self.one_stream and not everything & needles.PINNED
         self.functions: set[str] = set()
         for kind, levels in LEVELS:
@@ -163,6 +164,7 @@ class Concerned:
                     d.calls & (names | inside.get(qualname.partition(".")[0], set()))
                     or self._decorators(d.node) & names
                     or self._speaks_of(qualname, d, common)
+                    or not found.isdisjoint(self.roles.asks.get(qualname, ()))
                     or (d.calls & plain and _names(d.node) & plain)
                     for d in definitions
                 )

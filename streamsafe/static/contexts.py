@@ -118,13 +118,14 @@ class Contexts(TensorMethods):
         )
 
     def _yield(self, node: cst.Yield, st: State) -> Value:
-        activation = self.stack[-1]
         if isinstance(node.value, cst.From):
             inner = self.eval(node.value.item, st)
-            if isinstance(inner, Generator) and activation.on_yield is not None:
-                return self.run_generator(inner, st, node, activation.on_yield)
+            self.iterate_over(inner, st, node, partial(self._yielded, node))
             return UNKNOWN
-        value = self.eval(node.value, st) if node.value is not None else NONE
+        return self._yielded(node, self.eval(node.value, st) if node.value is not None else NONE, st)
+
+    def _yielded(self, node: cst.Yield, value: Value, st: State) -> Value:
+        activation = self.stack[-1]
         if activation.on_yield is not None:
             return activation.on_yield(value, st)
         if activation.unit is not None and not activation.unit.is_contextmanager:
@@ -349,10 +350,16 @@ class Contexts(TensorMethods):
         result = Container(name, "list")
 
         def body(item: Value, state: State) -> None:
-            value = self.call_value(call.args[0], Call(call.node, call.site, [item]), state)
+            given = list(item.items) if several and isinstance(item, Tuple) else [item]
+            value = self.call_value(call.args[0], Call(call.node, call.site, given), state)
             self.extend_container(state, result, Tuple((value,)))
 
-        body(self.next_item(call.args[1], st, call.node), st)
+        several = len(call.args) > 2
+        walked = Partial(Api("builtins.zip"), tuple(call.args[1:]), ()) if several else call.args[1]
+        if isinstance(call.args[0], (Function, Partial)):
+            self.iterate_over(walked, st, call.node, body, at_least_once=True)
+        else:
+            body(self.next_item(walked, st, call.node), st)
         return result
 
     def do_tree_map(self, call: Call, st: State) -> Value:

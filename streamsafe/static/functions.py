@@ -16,6 +16,7 @@ from streamsafe.static.contexts import DEPTH
 from streamsafe.static.expressions import MODULE
 from streamsafe.static.facts import AMBIENT, COPIES
 from streamsafe.static.methods import LIBRARY_METHODS, Methods
+from streamsafe.static.roles import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, MethodSlice, Slice
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
@@ -66,13 +67,6 @@ _CONTAINERS = frozenset(
     Collection Generator""".split()
 )
 
-COMMON_METHODS = frozenset(
-    """step forward run get put put_nowait wait to start stop close reset update append pop add clear copy items keys
-    values join load save read write send recv call apply backward train eval cuda cpu numpy item query record
-    synchronize result submit flush size shape view reshape replay capture setup build init process execute next
-    state_dict load_state_dict parameters zero_grad scale""".split()
-)
-
 
 class Functions(Methods):
     """Functions and classes of the file: found, called, instantiated."""
@@ -83,6 +77,7 @@ class Functions(Methods):
         concerned: set[str]
         new_parameters: bool
         element_types: dict[Name, cst.BaseExpression]
+        roles: dict[tuple[str, str], str]
         _method_owners: dict[str, list[ClassUnit]] | None
         _owners: dict[str, list[str]]
 
@@ -471,7 +466,11 @@ class Functions(Methods):
         if isinstance(parameter.default, cst.SimpleString):
             if str(parameter.default.evaluated_value).partition(":")[0] == "cuda":
                 self.cuda_devices.add(name.base())  # what it is given by default it is meant for
-        return self.annotated(Opaque(name), parameter.annotation, st)
+        value = self.annotated(Opaque(name), parameter.annotation, st)
+        role = self.unit(self.roles.get((function.unit.qualname, word), ""))
+        if isinstance(value, Opaque) and isinstance(role, ClassUnit):
+            return self.materialized(value, role, st)
+        return value
 
     def annotated(self, value: Opaque, annotation: cst.Annotation | None, st: State) -> Value:
         """What an annotation says of an object of unknown kind."""

@@ -28,6 +28,7 @@ from streamsafe.static.values import (
     Clock,
     Const,
     Container,
+    Instance,
     Name,
     Object,
     Opaque,
@@ -243,7 +244,30 @@ class Interpreter(Loops):
             self.extend_container(st, target, value)
             return
         number = self.computed(node.operator, target, value, st)
+        if st.capture is not None and isinstance(target, Const) and isinstance(node.target, cst.Attribute):
+            self._counts_in_capture(
+                st, self.eval(node.target.value, st), node.target.attr.value, self.site(node)
+            )
         self.assign(node.target, number or self.binary(target, value, node, st), st, node)
+
+    def _counts_in_capture(self, st: State, owner: Value, name: str, site: Site) -> None:
+        """A number on an object changes once, at the capture: no replay brings it up to date for its readers (GC-03).
+
+        What some method sets anew is no count of passes but the bookkeeping of one.
+        """
+        assert st.capture is not None
+        unit = self.activation.unit
+        if not isinstance(owner, Instance) or unit is None:
+            return
+        readers, setters = self.file.attribute_users.get(name, (set(), set()))
+        if readers - {unit.qualname} and not setters - {unit.qualname, f"{owner.unit.name}.__init__"}:
+            self.violation(
+                st,
+                "host-work-in-capture",
+                site,
+                "the host's count",
+                [("capturing since here", st.capture.site)],  # type: ignore[list-item]
+            )
 
     def _return(self, node: cst.Return, st: State) -> None:
         value = self.eval(node.value, st) if node.value is not None else NONE

@@ -343,7 +343,7 @@ class Library(Streams):
         stream: Value | None = None
         asynchronous = call.kwargs.get("async_op") == Const(True) or name in ("isend", "irecv")
         if asynchronous:
-            stream = Stream(COMMUNICATION)
+            stream = Stream(self._communication(call, name))
             waits = st.waits  # the library's own wait is meant for nothing else
             self.wait_stream(st, stream, self.current(st, "torch"), "torch", call.site)
             st.waits = waits
@@ -365,6 +365,12 @@ class Library(Streams):
         self.own_events.add(work)
         self.record(st, Event(work), stream, "torch", call.site)
         return Work(work)
+
+    @staticmethod
+    def _communication(call: Call, name: str) -> Name:
+        """The stream of an asynchronous collective: each group has its own."""
+        group = call.get(2, "group") if name in ("isend", "irecv") else call.kwargs.get("group")
+        return Name(COMMUNICATION.site, (group.name.base(),)) if isinstance(group, Opaque) else COMMUNICATION
 
     # -- Python --------------------------------------------------------------------------------------------------
 

@@ -286,6 +286,8 @@ class Methods(Contexts):
                     outcomes = self.flag(call.kwargs.get("non_blocking"), st, call.node)
                     self.move_module(receiver, outcomes, call, st, f"{name}()")
             return receiver
+        if name in ("start", "join") and self.is_thread(receiver):
+            return self._thread_method(receiver, name, call, st)
         for pattern in _TEMPLATES:  # the method of a base that is not seen calls what its children supply
             method = self.find_method(receiver.unit, pattern.format(name))
             if method is not None and not call.args and not call.kwargs:
@@ -294,6 +296,10 @@ class Methods(Contexts):
             self.host_learns_everything(st, call.site)
             return NONE
         return self.unmodelled(receiver, call, st, name)
+
+    def is_thread(self, value: Instance) -> bool:
+        """Whether an object is a thread of a class of the file."""
+        return any(base.rpartition(".")[2] == "Thread" for u in self.ancestry(value.unit) for base in u.bases)
 
     def keep_forward_hook(self, module: Opaque, call: Call, st: State) -> Value:
         """A function that runs whenever a module of unknown kind is called, or one that it is a part of."""
@@ -662,31 +668,39 @@ class Methods(Contexts):
             word in text for word in ("device", "accelerator", "platform", "module", "backend", "cuda")
         )
 
-    def _thread_method(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
+    def _thread_method(self, receiver: Opaque | Instance, name: str, call: Call, st: State) -> Value:
+        target, items = self._thread_target(receiver, st)
         if name == "start":
-            target = st.store.get((receiver.name, "target"))
-            arguments = st.store.get((receiver.name, "args"), Tuple(()))
-            items = list(arguments.items) if isinstance(arguments, Tuple) else []
             if not self.carries_event(items):
                 self.hand_to_host(st, items, call.site, "start()")
             if target is not None:
+                syncs = self.waits
                 if self.would_wait(target, items, call, st):
                     self.waiting.update(v.unit for v in iterate(target) if isinstance(v, Function))
                     st.store[(receiver.name, "@waiting")] = PLAIN
-                    return NONE
-                waits = self.waits
-                result = self.in_thread(target, items, {}, call, st)
-                if self.waits > waits:
+                    result: Value = NONE
+                else:
+                    before = st.copy()
+                    result = self.in_thread(target, items, {}, call, st)
+                    if st.dead:  # it goes on for ever, and so does who started it
+                        st.become(before)
+                if self.waits > syncs:
                     st.threads |= {call.site}
                 return result
         if name == "join":
-            target = st.store.get((receiver.name, "target"))
             if st.store.pop((receiver.name, "@waiting"), None) is not None and target is not None:
-                arguments = st.store.get((receiver.name, "args"), Tuple(()))
-                items = list(arguments.items) if isinstance(arguments, Tuple) else []
                 self.in_thread(target, items, {}, call, st)
             st.threads = frozenset(t for t in st.threads if not isinstance(t, Site))
         return NONE
+
+    def _thread_target(self, thread: Opaque | Instance, st: State) -> tuple[Value | None, list[Value]]:
+        """What a thread runs, and with what: the function that it was given, or its class's ``run``."""
+        if isinstance(thread, Instance):
+            return self.own_method(thread, "run"), []
+        arguments = st.store.get((thread.name, "args"), NONE)
+        return st.store.get((thread.name, "target")), list(arguments.items) if isinstance(
+            arguments, Tuple
+        ) else []
 
     @staticmethod
     def is_bound(value: Value, st: State) -> bool:

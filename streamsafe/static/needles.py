@@ -31,8 +31,8 @@ _STREAM = ("wait_event", "record_event", "CUDAGraph", "make_graphed", "elapsed_t
 _EXACTLY = {
     "begin_capture": STREAM,
     "capture_begin": STREAM,
-    "isend": OTHER,
-    "irecv": OTHER,
+    "isend": STREAM,
+    "irecv": STREAM,
     "Device": OTHER,
     "done": TOUCH,
     # CuPy copies from its own pinned memory without waiting, and with no word for it (CS-13)

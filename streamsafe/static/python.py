@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -21,6 +22,7 @@ from streamsafe.static.values import (
     Container,
     Context,
     Event,
+    Generator,
     Instance,
     Name,
     Object,
@@ -48,6 +50,16 @@ class Builtins(Tensors):
         def fields(self, unit: ClassUnit) -> list[str]: ...
 
         def next_of_call(self, iterable: Partial, st: State, node: cst.CSTNode) -> Value: ...
+
+        def iterate_over(
+            self,
+            iterable: Value,
+            st: State,
+            node: cst.CSTNode,
+            body: Callable[[Value, State], object],
+            *,
+            at_least_once: bool = False,
+        ) -> None: ...
 
         def call_value(self, function: Value, call: Call, st: State) -> Value: ...
 
@@ -283,6 +295,12 @@ class Builtins(Tensors):
                 known = sequences.items(st, value)
             if any(isinstance(v, Tensor) and v.numpy for v in iterate(value)):
                 self.read_on_host(st, value, call.site, f"{call.text.rpartition('.')[2]}()")
+            if isinstance(value, Generator):  # it runs to its end now
+                sequences.put(st, made, [])
+                self.iterate_over(
+                    value, st, call.node, lambda v, state: self.extend_container(state, made, Tuple((v,)))
+                )
+                return made
             if known is None:
                 self.extend_container(st, made, Tuple((self.item_of(value, st, call.node),)))
                 return made

@@ -12,9 +12,9 @@ from streamsafe.static import needles, sequences
 from streamsafe.static.arrays import PINNED_POOL
 from streamsafe.static.concerned import DEFINITIONS, Concerned
 from streamsafe.static.facts import AMBIENT, GRADIENTS, HANDED_OUT, HOOK, Assumed, Detail, Finding
-from streamsafe.static.functions import COMMON_METHODS
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
+from streamsafe.static.roles import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.stages import filled_attributes, late_attributes
 from streamsafe.static.state import State, Waited
@@ -60,6 +60,7 @@ class Roots:
         interpreter.is_stream_code = concerned.speaks
         interpreter.concerned = concerned.followed | concerned.beside
         interpreter.one_stream = concerned.one_stream
+        interpreter.roles = concerned.roles.classes
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
         self.kept: list[State] = []  # states beside the one of the entry under way

@@ -291,6 +291,18 @@ class SourceFile:
             for library in ("torch", "cupy")
         )
 
+    @cached_property
+    def attribute_users(self) -> dict[str, tuple[set[str], set[str]]]:
+        """By name of an attribute, the functions that read it, and those that set it: ``+=`` does neither."""
+        users: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
+        for qualname, definitions in self.definitions.items():
+            nodes = [node for d in definitions for node in needles.walk(d.node)]
+            counted = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
+            for node in nodes:
+                if isinstance(node, ast.Attribute) and id(node) not in counted:
+                    users[node.attr][not isinstance(node.ctx, ast.Load)].add(qualname)
+        return users
+
     def slice(self, statement: ast.stmt) -> Slice:
         """The slice of a top-level statement."""
         found = self._slices.get(statement)

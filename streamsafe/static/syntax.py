@@ -92,6 +92,17 @@ def indexed_by(node: cst.BaseSuite, number: str, most: int) -> bool:
         for inner in walk(node)
         if isinstance(inner, cst.Subscript)
         for element in inner.slice
+    ) or any(isinstance(inner, cst.Arg) and _is_neighbour(inner.value, names) for inner in walk(node))
+
+
+def _is_neighbour(node: cst.BaseExpression, names: set[str]) -> bool:
+    """Whether an expression is the number before or after a count: who is given it picks by it."""
+    return (
+        isinstance(node, cst.BinaryOperation)
+        and isinstance(node.operator, (cst.Add, cst.Subtract))
+        and isinstance(node.left, cst.Name)
+        and node.left.value in names
+        and isinstance(node.right, cst.Integer)
     )
 
 

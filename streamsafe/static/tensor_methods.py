@@ -123,6 +123,10 @@ class TensorMethods(Arrays):
         counted = name == "repeat_interleave" and self.counts_repeats(call.get(0, "repeats"), call, st)
         if name in apis.BLOCKING_METHODS or counted:
             return self.blocking_operation(receiver, [receiver, *call.everything()], call, st, f"{name}()")
+        if name in ("masked_fill", "masked_fill_"):
+            for value in iterate(call.get(1, "value") or UNKNOWN):
+                if isinstance(value, Tensor) and not self.is_host(st, value):  # the host asks what to fill in
+                    self.sync_in_capture(st, call.site, f"{name}() with a value that is on the device")
         if name.endswith("_") and not name.startswith("_"):
             self.check_generator(call, st)
             self.in_place(st, receiver, call.everything(), call.site, f"{name}()")

@@ -12,7 +12,7 @@ from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import apis
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.expressions import Expressions
-from streamsafe.static.facts import AMBIENT, GRADIENTS, Assumed, Detail, Site
+from streamsafe.static.facts import AMBIENT, GRADIENTS, IS_CUDA, Assumed, Detail, Site
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     NONE,
@@ -548,8 +548,13 @@ class Tensors(Expressions):
         """A host clock is read: what was launched since each earlier reading and is not waited for."""
         key = (id(site.node), self.stack[-1].path[-4:])
         clock = Clock(frozenset((key,)))
+        elsewhere = self.conditions.get(("truth", IS_CUDA), 0)  # without a device nothing is launched
         for other in st.clocks:
-            pending = tuple(made for made in st.order.accesses(("since", other)))
+            pending = tuple(
+                made
+                for made, ways in st.order.accesses(("since", other)).items()
+                if not all(way.guard.false & elsewhere for way in ways)
+            )
             st.store[(Name(clock), ("since", other))] = Const(pending) if pending else NONE
         st.order.drop(("since", clock))
         st.clocks |= {clock}

@@ -1,0 +1,298 @@
+"""Which class of the file a parameter is of that no annotation names: told by its name and by what is asked of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from streamsafe.static import needles
+from streamsafe.static.methods import LIBRARY_METHODS
+from streamsafe.static.source import AstFunction, SourceFile
+
+COMMON_METHODS = frozenset(
+    """step forward run get put put_nowait wait to start stop close reset update append pop add clear copy items keys
+    values join load save read write send recv call apply backward train eval cuda cpu numpy item query record
+    synchronize result submit flush size shape view reshape replay capture setup build init process execute next
+    state_dict load_state_dict parameters zero_grad scale""".split()
+)
+"""Methods that many classes have: that one of the file has them, too, says little."""
+
+_CALLED = ("__call__", "forward")
+_UNKNOWN = "?"
+"""Asked of a name: something that no object of a class of the file stands for."""
+_SYNTAX = frozenset({"__call__", "__iter__", "__enter__", "__getitem__"})
+_MODULE = frozenset(
+    """parameters named_parameters buffers named_buffers modules named_modules children named_children state_dict
+    load_state_dict train eval training cuda cpu to half float double bfloat16 requires_grad_ zero_grad apply
+    register_forward_hook register_forward_pre_hook register_full_backward_hook""".split()
+)
+_BASES = {
+    "Module": _MODULE,
+    "Thread": frozenset({"start", "join", "is_alive", "daemon", "name"}),
+    **dict.fromkeys(("object", "ABC", "Protocol", "Generic", "NamedTuple", "Enum"), frozenset()),
+}
+"""What the classes have that are no classes of a file, by the last name of their base."""
+_ITSELF = frozenset({"cuda", "cpu", "to", "half", "float", "bfloat16", "eval", "train", "requires_grad_"})
+"""Methods of a module that give the module."""
+
+
+@dataclass
+class _Members:
+    """What may be asked of an object of a class.
+
+    Attributes:
+        methods: each with the class that defines it.
+        attributes: set in the class or on ``self``.
+        beyond: what it has of bases that are not in the file.
+        is_open: there is a base of which nothing is known.
+    """
+
+    methods: dict[str, str] = field(default_factory=dict)
+    arities: dict[str, range] = field(default_factory=dict)
+    attributes: set[str] = field(default_factory=set)
+    beyond: set[str] = field(default_factory=set)
+    is_open: bool = False
+
+    def method(self, asked: str) -> str | None:
+        """The qualified name of the method behind what is asked."""
+        for name in _CALLED if asked == "__call__" else (asked,):
+            if name in self.methods:
+                return f"{self.methods[name]}.{name}"
+        return None
+
+    def has(self, asked: str) -> bool:
+        """Whether it can be asked of such an object."""
+        return self.method(asked) is not None or asked in self.attributes or asked in self.beyond
+
+
+@dataclass
+class _Uses:
+    """What a function asks of its names, and of the attributes of ``self``, which are written ``self.name``."""
+
+    asked: dict[str, set[str]] = field(default_factory=dict)
+    arities: dict[str, set[int]] = field(default_factory=dict)
+    assigned: dict[str, list[ast.expr | None]] = field(default_factory=dict)
+
+    def ask(self, node: ast.AST, what: str) -> None:
+        """Something is asked of what an expression names."""
+        key = _key(node)
+        if key is not None:
+            self.asked.setdefault(key, set()).add(what)
+
+
+class Roles:
+    """Finds the roles of a file.
+
+    Attributes:
+        classes: by qualified name of a function and name of its parameter, the class.
+        asks: by qualified name of a function, the methods that it asks parameters and their like for.
+    """
+
+    def __init__(self, file: SourceFile) -> None:
+        self.classes: dict[tuple[str, str], str] = {}
+        self.asks: dict[str, set[str]] = {}
+        self._file = file
+        self._members = {name: self._members_of(node, set()) for name, node in file.classes.items()}
+        if not any(m.methods for m in self._members.values()):
+            return
+        silent = {q.rpartition(".")[0] for q, ds in file.definitions.items() if self._unnamed(q, ds[-1].node)}
+        uses = {
+            qualname: (definitions[-1].node, _uses(definitions[-1].node))
+            for qualname, definitions in file.definitions.items()
+            if (owner := qualname.rpartition(".")[0]) in silent
+            if owner in file.classes or (not owner and self._unnamed(qualname, definitions[-1].node))
+        }
+        for qualname, (node, found) in uses.items():
+            self._find(qualname, node, found, uses)
+
+    @staticmethod
+    def _unnamed(qualname: str, node: AstFunction) -> list[ast.arg]:
+        """The parameters that no annotation names."""
+        parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        return [p for p in parameters[1 if "." in qualname else 0 :] if p.annotation is None]
+
+    def _members_of(self, node: ast.ClassDef, above: set[str]) -> _Members:
+        found = _Members()
+        for base in node.bases:
+            name = _last(base)
+            if name in self._file.classes and name not in above:
+                inherited = self._members_of(self._file.classes[name], above | {node.name})
+                found.methods |= inherited.methods
+                found.arities |= inherited.arities
+                found.attributes |= inherited.attributes
+                found.beyond |= inherited.beyond
+                found.is_open |= inherited.is_open
+            elif name in _BASES:
+                found.beyond |= _BASES[name]
+            else:
+                found.is_open = True
+        for inner in node.body:
+            if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found.methods[inner.name] = node.name
+                found.arities[inner.name] = _arity(inner)
+            elif isinstance(inner, ast.AnnAssign):
+                found.attributes |= {inner.target.id} if isinstance(inner.target, ast.Name) else set()
+            elif isinstance(inner, ast.Assign):
+                found.attributes |= {t.id for t in inner.targets if isinstance(t, ast.Name)}
+        for part in needles.walk(node):
+            if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store) and _key(part):
+                found.attributes.add(part.attr)
+        return found
+
+    def _find(
+        self, qualname: str, node: AstFunction, found: _Uses, uses: dict[str, tuple[AstFunction, _Uses]]
+    ) -> None:
+        owner, _, _ = qualname.rpartition(".")
+        for parameter in self._unnamed(qualname, node):
+            word = parameter.arg
+            if not all(_is_itself(v, word) for v in found.assigned.get(word, ())):
+                continue
+            asked = [(qualname, word, found)]
+            for attribute in self._kept(owner, word, found, uses):
+                asked += [(q, attribute, u) for q, (_, u) in uses.items() if q.rpartition(".")[0] == owner]
+            everything = set().union(*(u.asked.get(w, set()) for _, w, u in asked))
+            arities = set().union(*(u.arities.get(w, set()) for _, w, u in asked))
+            name = self._class_for(word, everything, arities, owner)
+            if name is None:
+                continue
+            self.classes[(qualname, word)] = name
+            for asker, w, u in asked:
+                methods = {self._members[name].method(a) for a in u.asked.get(w, ())}
+                self.asks.setdefault(asker, set()).update(m for m in methods if m is not None)
+
+    @staticmethod
+    def _kept(
+        owner: str, word: str, found: _Uses, uses: dict[str, tuple[AstFunction, _Uses]]
+    ) -> Iterator[str]:
+        """The attributes of ``self`` that hold a parameter, and nothing else."""
+        for attribute, values in found.assigned.items():
+            if not attribute.startswith("self.") or not all(_is_itself(v, word) for v in values):
+                continue
+            others = [
+                u for q, (_, u) in uses.items() if q.rpartition(".")[0] == owner and attribute in u.assigned
+            ]
+            if others == [found]:
+                yield attribute
+
+    def _class_for(self, word: str, asked: set[str], arities: set[int], owner: str) -> str | None:
+        if not asked or _UNKNOWN in asked:
+            return None
+        fitting = []
+        for name, members in self._members.items():
+            own = {a for a in asked if members.method(a) is not None}
+            if name == owner or not all(members.has(a) or (members.is_open and own) for a in asked):
+                continue
+            called = next((members.arities[c] for c in _CALLED if c in members.methods), range(0))
+            if "__call__" in asked and not all(n in called for n in arities):
+                continue
+            fitting.append((name, own))
+        if len(fitting) != 1:
+            return None
+        name, own = fitting[0]
+        rare = {a for a in own - _SYNTAX if a not in COMMON_METHODS and a not in LIBRARY_METHODS}
+        if rare or _is_named_after(word, name) or ("__call__" in own and min(arities) > 1):
+            return name
+        return None
+
+
+def _is_named_after(word: str, name: str) -> bool:
+    """Whether a parameter's name says of what class it is: ``fetcher`` of FeatureFetcher, ``stop`` of Stopper."""
+    plain = word.lower().replace("_", "")
+    words = [w.lower() for w in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)]
+    if not words or len(plain) < 2:
+        return False
+    whole = "".join(words)
+    return (
+        any(plain == "".join(words[n:]) for n in range(len(words)))
+        or word.lower().rpartition("_")[2] == words[-1]
+        or whole.startswith(plain)
+    )
+
+
+def _uses(function: AstFunction) -> _Uses:
+    found = _Uses()
+    for node in needles.walk(function):
+        kind = type(node)
+        if kind is ast.Attribute:
+            found.ask(node.value, node.attr)  # type: ignore[attr-defined]
+            if not isinstance(node.ctx, ast.Load) and (key := _key(node)):  # type: ignore[attr-defined]
+                found.assigned.setdefault(key, []).append(None)
+        elif kind is ast.Call:
+            found.ask(node.func, "__call__")  # type: ignore[attr-defined]
+            if key := _key(node.func):  # type: ignore[attr-defined]
+                found.arities.setdefault(key, set()).add(_given(node))  # type: ignore[arg-type]
+            if isinstance(node.func, ast.Name):  # type: ignore[attr-defined]
+                for argument in node.args[:2]:  # type: ignore[attr-defined]
+                    if node.func.id in ("enumerate", "iter", "list", "tuple"):  # type: ignore[attr-defined]
+                        found.ask(argument, "__iter__")
+                    elif node.func.id == "isinstance":  # type: ignore[attr-defined]
+                        found.ask(argument, _UNKNOWN)
+        elif kind is ast.Subscript:
+            found.ask(node.value, "__getitem__")  # type: ignore[attr-defined]
+        elif kind is ast.For or kind is ast.comprehension:
+            found.ask(node.iter, "__iter__")  # type: ignore[attr-defined]
+        elif kind is ast.withitem:
+            found.ask(node.context_expr, "__enter__")  # type: ignore[attr-defined]
+        elif kind is ast.BinOp:
+            found.ask(node.left, _UNKNOWN)  # type: ignore[attr-defined]
+            found.ask(node.right, _UNKNOWN)  # type: ignore[attr-defined]
+        elif kind is ast.Name and not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]
+            found.assigned.setdefault(node.id, []).append(None)  # type: ignore[attr-defined]
+        elif kind is ast.Assign:
+            for target, value in _pairs(node):  # type: ignore[arg-type]
+                if key := _key(target):
+                    found.assigned.setdefault(key, []).append(value)
+    for key, values in found.assigned.items():  # each is met as a target, too
+        known: list[ast.expr | None] = [v for v in values if v is not None]
+        found.assigned[key] = known if 2 * len(known) == len(values) else values
+    return found
+
+
+def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for target in node.targets:
+        value = node.value
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            if len(target.elts) == len(value.elts):
+                yield from zip(target.elts, value.elts, strict=True)
+        else:
+            yield target, value
+
+
+def _is_itself(value: ast.expr | None, word: str) -> bool:
+    """Whether an expression is a parameter, or what the methods of a module give that give the module."""
+    while (
+        isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _ITSELF
+    ):
+        value = value.func.value
+    return isinstance(value, ast.Name) and value.id == word
+
+
+def _key(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return f"self.{node.attr}"
+    return None
+
+
+def _last(node: ast.expr) -> str:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _arity(function: AstFunction) -> range:
+    """How many arguments a method takes."""
+    arguments = function.args
+    named = len(arguments.posonlyargs) + len(arguments.args) - 1
+    most = 99 if arguments.vararg or arguments.kwarg else named + len(arguments.kwonlyargs)
+    return range(max(0, named - len(arguments.defaults)), most + 1)
+
+
+def _given(call: ast.Call) -> int:
+    """How many arguments a call gives; 1 where that is not known."""
+    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+        return 1
+    return len(call.args) + len(call.keywords)
