@@ -501,15 +501,6 @@ class Order:
             found |= table.summary.conditions
         return found
 
-    def divide(self, guards: Sequence[Guard]) -> None:
-        """One of these guards holds: whatever has happened is told apart by which of them."""
-        known: dict[tuple[Way, ...], tuple[Way, ...]] = {}
-        for buffer, table in list(self.made.items()):
-            for ways in table.values():
-                if ways not in known:
-                    known[ways] = simplify(_under(ways, guards))
-            self.made[buffer] = Accesses((made, known[ways]) for made, ways in table.items() if known[ways])
-
     def retell(self, told: Sequence[tuple[Guard, Guard]], asked: int) -> None:
         """Where the first of a pair held the second takes its place; other guards stop mentioning those conditions."""
         known: dict[tuple[Way, ...], tuple[Way, ...]] = {}

@@ -13,7 +13,7 @@ from streamsafe.order.symbolic import Guard
 from streamsafe.static import apis, sequences, syntax, walks
 from streamsafe.static.calls import Calls
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
-from streamsafe.static.state import Key, State
+from streamsafe.static.state import Key, State, is_falsy
 from streamsafe.static.values import (
     EACH,
     NONE,
@@ -34,7 +34,6 @@ from streamsafe.static.values import (
     Union,
     Value,
     iterate,
-    union,
 )
 
 if TYPE_CHECKING:
@@ -104,6 +103,9 @@ class Loops(Calls):
         if node is not None and not self.holds_stream_code(node):
             self._one_round(st, enter, body, at_least_once=at_least_once)
             return
+        for _, bit, value in self._told(st):
+            if not (isinstance(value, Union) and _says(value, bit)):
+                st.forget(bit)  # the name has been given something else since
         head = st.copy()
         leaves: list[State | None] = []
         left: list[State | None] = []
@@ -118,6 +120,7 @@ class Loops(Calls):
                     break
                 current = self._round(current, enter, body, left)
             if current is not None:
+                self.tell_rounds(current)
                 self.age(current, self.rounds[-1])
             if round_ == 0:
                 # the first round stands by itself: what it starts from is not mixed with what a round leaves
@@ -139,6 +142,7 @@ class Loops(Calls):
             last = head.copy()
             left.append(enter(last))
         self.fixpoints -= 1
+        self._tell_of_rounds([*leaves, *left])
         before, result = st.copy(), None
         for state in (*leaves, *left):
             result = self.join_rounds(result, state, before)
@@ -207,25 +211,45 @@ class Loops(Calls):
         """Before what a call has asked is forgotten: a condition takes its place where it told whether an attribute is
         None, false or empty.
         """
-        for name, value in list(st.store.of(owner).items()):
-            if not isinstance(value, Union) or (isinstance(name, str) and name.startswith("@")):
-                continue
-            key = (owner, name)
-            empty, full = ([g for v, g in value.alternatives if _falsy(v) is w] for w in (True, False))
-            if not empty or not full or not all(a.contradicts(b) for a in empty for b in full):
-                continue
+        for key, value in _split(st, owner):
             bit = self.flags.get(key)
             if bit is None:
                 bit = self.new_condition(("falsy", key), ()) if len(self.flags) < MAX_FLAGS else None
                 if bit is None:
                     continue
                 self.flags[key] = bit
-            elif any((g.true | g.false) & bit for g in (*empty, *full)):
+            elif any((g.true | g.false) & bit for _, g in value.alternatives):
                 continue  # it is told already
-            st.forget(bit)
-            told = [(v, g & (Guard(bit, 0) if _falsy(v) else Guard(0, bit))) for v, g in value.alternatives]
-            st.store[key] = union(told)
-            st.order.divide([g for _, g in told])
+            st.tell(key, bit)
+
+    def tell_rounds(self, st: State) -> None:
+        """Before what a round has asked is forgotten: a condition takes its place where it told how a flag stands."""
+        for key, value in _split(st, self.activation.frame):
+            if key[1] not in self.file.flags:
+                continue
+            bit = self.conditions.get(("falsy", key)) or self.new_condition(("falsy", key), ())
+            if bit is not None and not _says(value, bit):
+                st.tell(key, bit)
+
+    def _told(self, st: State) -> Iterator[tuple[Key, int, Value]]:
+        """The flags of this scope that conditions stand for, and what they hold here."""
+        frame = self.activation.frame
+        for kind, bit in list(self.conditions.items()):
+            if type(kind) is tuple and kind[0] == "falsy" and kind[1][0] == frame:
+                value = st.store.get(kind[1])
+                if value is not None:
+                    yield kind[1], bit, value
+
+    def _tell_of_rounds(self, states: Sequence[State | None]) -> None:
+        """The ways out of a loop are told how those flags stand there that a round has set."""
+        for st in states:
+            if st is None or st.dead:
+                continue
+            self.tell_rounds(st)
+            for _, bit, value in self._told(st):
+                if not isinstance(value, Union):
+                    st.forget(bit)
+                    st.assume(Guard(bit, 0) if is_falsy(value) else Guard(0, bit))
 
     def _decide(self, st: State, key: Key, before: State) -> None:
         """A state is told how the condition comes out that stands for an attribute; unchanged it stands as it did."""
@@ -238,7 +262,7 @@ class Loops(Calls):
         ):
             return
         st.forget(bit)
-        kinds = {_falsy(v) for v in iterate(value)}
+        kinds = {is_falsy(v) for v in iterate(value)}
         if kinds in ({True}, {False}):
             st.assume(Guard(bit, 0) if kinds == {True} else Guard(0, bit))
 
@@ -595,8 +619,14 @@ def _index_matters(node: cst.CSTNode, iterable: Value) -> bool:
     return not syntax.names_in(node.body).isdisjoint({node.target.value, "append", "appendleft"})
 
 
-def _falsy(value: Value) -> bool:
-    return isinstance(value, Const) and value.value is not ... and not value.value
+def _split(st: State, owner: Name) -> Iterator[tuple[Key, Union]]:
+    """What an object or a scope holds that is false or not, and conditions say which."""
+    for name, value in list(st.store.of(owner).items()):
+        if not isinstance(value, Union) or (isinstance(name, str) and name.startswith("@")):
+            continue
+        empty, full = ([g for v, g in value.alternatives if is_falsy(v) is w] for w in (True, False))
+        if empty and full and all(a.contradicts(b) for a in empty for b in full):
+            yield (owner, name), value
 
 
 def _says(value: Union, bit: int, *, turned: bool = False) -> bool:
@@ -607,7 +637,7 @@ def _says(value: Union, bit: int, *, turned: bool = False) -> bool:
         bit: the condition.
         turned: it says which of them is not.
     """
-    return all((g.true if _falsy(v) is not turned else g.false) & bit for v, g in value.alternatives)
+    return all((g.true if is_falsy(v) is not turned else g.false) & bit for v, g in value.alternatives)
 
 
 def _told_apart(first: State, second: State) -> list[Key]:
@@ -621,7 +651,10 @@ def _told_apart(first: State, second: State) -> list[Key]:
             against = other.get(key)
             if against is None or against is value or (isinstance(key, str) and key.startswith("@")):
                 continue
-            if {_falsy(v) for v in iterate(value)} ^ {_falsy(v) for v in iterate(against)} == {True, False}:
+            if {is_falsy(v) for v in iterate(value)} ^ {is_falsy(v) for v in iterate(against)} == {
+                True,
+                False,
+            }:
                 found.append((owner, key))
     return found
 

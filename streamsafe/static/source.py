@@ -303,6 +303,25 @@ class SourceFile:
                     users[node.attr][not isinstance(node.ctx, ast.Load)].add(qualname)
         return users
 
+    @cached_property
+    def flags(self) -> frozenset[str]:
+        """The names that some ``if`` or ``while`` asks whether they are set."""
+        found: set[str] = set()
+        asked = [
+            node.test for node in needles.walk(self.tree) if isinstance(node, (ast.If, ast.While, ast.IfExp))
+        ]
+        while asked:
+            test = asked.pop()
+            if isinstance(test, ast.BoolOp):
+                asked.extend(test.values)
+            elif isinstance(test, ast.UnaryOp):
+                asked.append(test.operand)
+            elif isinstance(test, ast.Compare):
+                asked.append(test.left)
+            elif isinstance(test, ast.Name):
+                found.add(test.id)
+        return frozenset(found)
+
     def slice(self, statement: ast.stmt) -> Slice:
         """The slice of a top-level statement."""
         found = self._slices.get(statement)

@@ -411,6 +411,18 @@ class State:
             if self.capture is not None and self.path.contradicts(self.capture.guard):
                 self.leave_capture()
 
+    def tell(self, key: Key, condition: int) -> None:
+        """A condition stands from now on for whether a name holds something false, whatever it stood for before.
+
+        Args:
+            key: the name; what it may hold is under guards of which no false value's admits another one's.
+            condition: its bit.
+        """
+        said = Guard(0, condition), Guard(condition, 0)
+        told = [(v, g, said[is_falsy(v)]) for v, g in alternatives(self.store[key], self.path)]
+        self.retell([(guard, new) for _, guard, new in told], condition)
+        self.store[key] = union((v, guard.forget(condition) & new) for v, guard, new in told)
+
     def flip(self, condition: int) -> None:
         """A condition is turned into its opposite, wherever it is mentioned."""
         self.path = self.path.flip(condition)
@@ -590,6 +602,11 @@ class State:
         joined.threads = first.threads | second.threads
         joined.waits = first.waits | second.waits
         return joined
+
+
+def is_falsy(value: Value) -> bool:
+    """Whether a value is known to be None, false, zero or empty."""
+    return isinstance(value, Const) and value.value is not ... and not value.value
 
 
 def _readings_meet(first: State, second: State) -> tuple[State, State]:
