@@ -434,7 +434,23 @@ class Expressions(Conditions):
             # what is kept in a name is what the same test says elsewhere
             if outcomes and (len(outcomes) == 1 or all(g != ALWAYS for _, g in outcomes)):
                 return union((Const(outcome), guard) for outcome, guard in outcomes)
-        return self.unknown_flag(node, st)
+        less = self._less(node.comparisons[0].operator, operands) if len(operands) == 2 else None
+        return less or self.unknown_flag(node, st)
+
+    def _less(self, operator: cst.BaseCompOp, operands: list[Value]) -> Value | None:
+        """How two numbers compare, neither of which is known: asked again of the same two it comes out alike."""
+        kind = _ORDERINGS.get(type(operator))
+        if kind is None:
+            return None
+        word, turned = kind
+        left, right = reversed(operands) if turned else operands
+        for inner, other, side in ((left, right, "left"), (right, left, "right")):
+            key = walks.bare(walks.key_of(other))
+            if isinstance(inner, Opaque) and not walks.is_unsure(key):
+                name = inner.name.child((word, side, key))
+                self.plain.add(name.base())
+                return Opaque(name)
+        return None
 
     def _boolean(self, node: cst.BooleanOperation, st: State) -> Value:
         left = self.eval(node.left, st)
@@ -598,6 +614,14 @@ _DIVIDING = (
     cst.Modulo,
     cst.ModuloAssign,
 )
+_ORDERINGS: dict[type[cst.CSTNode], tuple[str, bool]] = {
+    cst.LessThan: ("less", False),
+    cst.GreaterThan: ("less", True),
+    cst.LessThanEqual: ("not more", False),
+    cst.GreaterThanEqual: ("not more", True),
+}
+"""What a comparison asks, and whether it asks it of its operands the other way round."""
+
 _COUNTING = (
     cst.BitOr,
     cst.BitOrAssign,
