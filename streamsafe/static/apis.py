@@ -312,6 +312,8 @@ FUNCTIONS: dict[str, str] = {
     "builtins.map": "map_call",
     "builtins.filter": "map_call",
     "builtins.len": "length",
+    "torch.distributed.get_rank": "place_on_ring",
+    "torch.distributed.get_world_size": "place_on_ring",
     "builtins.slice": "make_slice",
     "builtins.isinstance": "isinstance",
     "builtins.callable": "plain",
@@ -494,6 +496,23 @@ VIEW_METHODS = frozenset(
     _local_tensor view_as_real view_as_complex""".split()
 )
 
+VIEW_FUNCTIONS = frozenset(
+    """from_dlpack view_as_real view_as_complex unsqueeze squeeze transpose permute reshape flatten chunk split narrow
+    select unbind movedim diagonal t tensor_split""".split()
+)
+
+RESHAPING_METHODS = frozenset(
+    """view reshape t transpose permute squeeze unsqueeze view_as flatten unflatten swapaxes swapdims movedim ravel
+    view_as_real view_as_complex""".split()
+)
+"""Views with other axes."""
+
+OVERLAPPING_METHODS = frozenset("expand expand_as unfold as_strided diagonal".split())
+"""Views of which two elements may be one."""
+
+PIECE_METHODS = frozenset("chunk split tensor_split".split())
+"""Views that have no element in common, in a tuple."""
+
 STRIDING_METHODS = frozenset(
     "t transpose permute swapaxes swapdims movedim unfold diagonal as_strided".split()
 )
@@ -522,6 +541,9 @@ METADATA_METHODS = frozenset(
     is_floating_point is_complex ndimension is_shared is_same_size register_hook nbytes __len__ names
     register_post_accumulate_grad_hook has_names storage_type""".split()
 )
+
+SIZE_METHODS = frozenset("size numel nelement element_size nbytes dim ndimension __len__".split())
+"""Of these, those that give a number that is not negative."""
 
 OTHER_TENSOR_METHODS = frozenset(
     """acos addbmm addcdiv addcmul addmv addr allclose amin aminmax angle argwhere asin atan atan2 baddbmm bitwise_and

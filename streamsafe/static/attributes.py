@@ -66,6 +66,10 @@ class Attributes(Containers):
         conditions: dict[Hashable, int]
         moved_parameters: bool
 
+        def identified_number(self, name: str, value: Value, st: State, node: cst.CSTNode) -> Value: ...
+
+        def shape_of(self, tensor: Tensor) -> Value: ...
+
         def new_condition(self, key: Hashable, names: tuple[Name, ...]) -> int | None: ...
 
         def api_attribute(self, base: Api, name: str, st: State, node: cst.CSTNode) -> Value: ...
@@ -194,7 +198,9 @@ class Attributes(Containers):
             return self.is_cuda(base, st)
         if name in ("dtype", "layout", "itemsize", "ndim", "nbytes", "size", "requires_grad"):
             return PLAIN
-        if name in ("shape", "strides"):
+        if name == "shape":
+            return self.shape_of(base)
+        if name == "strides":
             return UNKNOWN
         return Method(base, name)
 
@@ -341,6 +347,7 @@ class Attributes(Containers):
     def assign(self, target: cst.BaseExpression, value: Value, st: State, node: cst.CSTNode) -> None:
         """``target = value``."""
         if type(target) is cst.Name:
+            value = self.identified_number(target.value, value, st, node)
             value = self._one_row(value, st, target, Instance)
             if isinstance(value, Object):
                 self.call_it(value.name, target.value)
@@ -418,7 +425,10 @@ class Attributes(Containers):
                 continue
             item = self.element(value, Const(position), st)
             if isinstance(value, (Tensor, Container)) and item == UNKNOWN:
-                item = value if isinstance(value, Tensor) else self.any_element(value, st)
+                if isinstance(value, Tensor):
+                    item = replace(value, part=self.picked(value.part, [Const(position)], st))
+                else:
+                    item = self.any_element(value, st)
             self.assign(element.value, item, st, node)
 
     def _rest(self, value: Value, before: int, after: int, st: State) -> Value:
@@ -496,9 +506,9 @@ class Attributes(Containers):
         if tensors:
             views = union(
                 (
-                    replace(v, part=parts.pick(v.part, keys))
+                    replace(v, part=self.picked(v.part, keys, st))
                     if isinstance(v, Tensor)
-                    else Tensor(v.name, part=parts.pick(v.part, keys)),
+                    else Tensor(v.name, part=self.picked(v.part, keys, st)),
                     g,
                 )
                 for v, g in tensors

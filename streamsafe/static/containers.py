@@ -12,6 +12,7 @@ from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import parts, sequences, walks
 from streamsafe.static.capture import Captures
 from streamsafe.static.facts import Assumed, Site
+from streamsafe.static.numbers import Form
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     ANY,
@@ -51,6 +52,10 @@ class Containers(Captures):
         moved_parameters: bool
 
         def eval(self, node: cst.BaseExpression, st: State) -> Value: ...
+
+        def form_of(self, value: Value, st: State) -> Form | None: ...
+
+        def bound(self, value: Value, node: cst.BaseExpression, st: State) -> Value: ...
 
         def make_default(self, factory: Value, node: cst.CSTNode, st: State) -> Value: ...
 
@@ -406,7 +411,7 @@ class Containers(Captures):
                     self.store_element(inner, keys[0], held, st)
                 found.append((held, guard))
             elif isinstance(inner, Opaque):
-                found.append((Tensor(inner.name, part=inner.part), guard))
+                found.append((Tensor(inner.name, part=self.picked(inner.part, keys, st)), guard))
             else:
                 found.append((UNKNOWN, guard))
         return union(found) if found else UNKNOWN
@@ -441,11 +446,13 @@ class Containers(Captures):
 
     def _slice(self, part: cst.BaseSlice, st: State) -> Value:
         if isinstance(part, cst.Index):
-            return self.eval(part.value, st)
+            if isinstance(part.value, cst.Ellipsis):
+                return parts.ELLIPSIS
+            return self.bound(self.eval(part.value, st), part.value, st)
         bounds = []
         assert isinstance(part, cst.Slice)
         for bound in (part.lower, part.upper, part.step):
-            value = NONE if bound is None else self.eval(bound, st)
+            value = NONE if bound is None else self.bound(self.eval(bound, st), bound, st)
             if bound is not None and any(isinstance(v, Tensor) for v in iterate(value)):
                 self.read_on_host(st, value, self.site(bound), "a slice's bound")
             bounds.append(value)
@@ -468,9 +475,13 @@ class Containers(Captures):
             return self.operation(st, [base, *keys], self.site(node), "indexing")
         whole = self.view(st, base)
         return union(
-            (replace(v, part=parts.pick(v.part, keys)) if isinstance(v, Tensor) else v, guard)
+            (replace(v, part=self.picked(v.part, keys, st)) if isinstance(v, Tensor) else v, guard)
             for v, guard in alternatives(whole)
         )
+
+    def picked(self, part: Hashable | None, keys: list[Value], st: State) -> parts.Part | None:
+        """The part of a part that a subscript picks."""
+        return parts.pick(part, keys, lambda value: self.form_of(value, st))
 
     def read_index(self, st: State, key: Value, base: Value, node: cst.CSTNode) -> None:
         """An index that is itself a tensor is read."""

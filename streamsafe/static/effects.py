@@ -29,7 +29,7 @@ from streamsafe.static.facts import (
     constants,
 )
 from streamsafe.static.memory import Memory
-from streamsafe.static.parts import disjoint
+from streamsafe.static.parts import disjoint, touched
 from streamsafe.static.state import State, Waited
 from streamsafe.static.values import (
     ANY,
@@ -354,7 +354,7 @@ class Effects(Memory):
     ) -> None:
         if self.effort > EFFORT or self.total_effort > FILE_EFFORT:
             return  # one statement may touch thousands: the share counts here too
-        buffer, part = target.name, target.part if isinstance(target, Span) else None
+        buffer, part = target.name, touched(target.part) if isinstance(target, Span) else None
         if isinstance(target, Tensor):
             self.tensorish.add(buffer.base())
             self.presumed.discard(buffer.base())
@@ -420,7 +420,7 @@ class Effects(Memory):
             )
             return
         for target, guard in self.tensors(st, value):
-            part = target.part if isinstance(target, Span) else None
+            part = touched(target.part) if isinstance(target, Span) else None
             if writes and st.capture is not None:
                 self.fills_in_capture(st, target, site)
             elif self.pooled and not writes:

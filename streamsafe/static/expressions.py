@@ -12,7 +12,8 @@ import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, sequences, walks
-from streamsafe.static.conditions import Conditions, Outcomes
+from streamsafe.static.computed import Computed
+from streamsafe.static.conditions import Outcomes
 from streamsafe.static.facts import HOOK, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import State, leans
@@ -30,6 +31,7 @@ from streamsafe.static.values import (
     Device,
     Function,
     Name,
+    Number,
     Object,
     Opaque,
     Stream,
@@ -54,7 +56,7 @@ UNNAMED = "a tensor"
 """What a tensor is called as long as nothing has been bound to it."""
 
 
-class Expressions(Conditions):
+class Expressions(Computed):
     """Evaluates expressions.
 
     Args:
@@ -281,7 +283,9 @@ class Expressions(Conditions):
         if replays != self.replays:
             self.computed_twice(st, [(left, replays), (right, self.replays)], self.site(node))
         number = self.computed(node.operator, left, right, st)
-        return number if number is not None else self.binary(left, right, node, st)
+        if number is not None:
+            return number
+        return self.numbered(node.operator, left, right, self.binary(left, right, node, st), st)
 
     def computed(
         self, operator: cst.BaseBinaryOp | cst.BaseAugOp, left: Value, right: Value, st: State
@@ -290,9 +294,11 @@ class Expressions(Conditions):
         found: list[tuple[Value, Guard]] = []
         for one, first in alternatives(left, st.path):
             for other, second in alternatives(right, st.path):
-                number = _computed(operator, one, other)
+                number: Value | None = _computed(operator, one, other)
                 if number is None or len(found) == MOST_NUMBERS:
                     return None
+                if type(one) is Number or type(other) is Number:
+                    number = self.numbered(operator, one, other, number, st)
                 if not first.contradicts(second):
                     found.append((number, first & second))
         if not found:
@@ -377,13 +383,22 @@ class Expressions(Conditions):
     def counted(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value:
         """Arithmetic on what nothing shows to be a tensor: an unknown number, the same for the same operands."""
         operator = type(getattr(node, "operator", None)).__name__
-        for inner, other, side in ((left, right, "left"), (right, left, "right")):
+        sides = [(left, right, "left"), (right, left, "right")]
+        if self.is_of_round(right):  # what is of another round tells it from this one
+            sides.reverse()
+        for inner, other, side in sides:
             key = walks.bare(walks.key_of(other))
             if isinstance(inner, Opaque) and not walks.is_unsure(key):
                 name = inner.name.child((operator, side, key))
                 self.plain.add(name.base())
                 return Opaque(name)
         return PLAIN
+
+    def is_of_round(self, value: Value) -> bool:
+        """Whether an object was made in a round of a loop under way."""
+        return isinstance(value, Object) and any(
+            link in names for names in self.rounds for link in value.name.chain()
+        )
 
     def _unary(self, node: cst.UnaryOperation, st: State) -> Value:
         if isinstance(node.operator, cst.Not):
@@ -396,6 +411,8 @@ class Expressions(Conditions):
             and isinstance(node.operator, cst.Minus)
         ):
             return Const(-value.value)
+        if isinstance(value, Number):
+            return Number(..., -value.form) if isinstance(node.operator, cst.Minus) else PLAIN
         if any(isinstance(v, Tensor) for v in iterate(value)):
             result = self.operation(st, [value], self.site(node), "arithmetic")
             inverted = isinstance(node.operator, cst.BitInvert) and self.is_mask(st, value)

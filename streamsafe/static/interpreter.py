@@ -238,17 +238,21 @@ class Interpreter(Loops):
                 return
             if isinstance(node.target, cst.Subscript):
                 return
-            self.assign(node.target, PLAIN if isinstance(value, Const) else UNKNOWN, st, node)
+            whole = self.numbered(node.operator, target, value, PLAIN, st)
+            unknown = PLAIN if isinstance(value, Const) else UNKNOWN
+            self.assign(node.target, whole if whole != PLAIN else unknown, st, node)
             return
         if any(isinstance(v, Container) for v in iterate(target)):
             self.extend_container(st, target, value)
             return
         number = self.computed(node.operator, target, value, st)
+        if number is None:
+            number = self.numbered(node.operator, target, value, self.binary(target, value, node, st), st)
         if st.capture is not None and isinstance(target, Const) and isinstance(node.target, cst.Attribute):
             self._counts_in_capture(
                 st, self.eval(node.target.value, st), node.target.attr.value, self.site(node)
             )
-        self.assign(node.target, number or self.binary(target, value, node, st), st, node)
+        self.assign(node.target, number, st, node)
 
     def _counts_in_capture(self, st: State, owner: Value, name: str, site: Site) -> None:
         """A number on an object changes once, at the capture: no replay brings it up to date for its readers (GC-03).

@@ -23,6 +23,7 @@ from streamsafe.static.values import (
     Function,
     Graph,
     Name,
+    Number,
     Object,
     Opaque,
     Stream,
@@ -388,10 +389,21 @@ class Library(Streams):
                 self.hand_to_host(st, [value], call.site, f"{name}()")
         return UNKNOWN
 
+    def do_place_on_ring(self, call: Call, st: State) -> Value:
+        """``get_rank(group)``, ``get_world_size(group)``: not known, but the same each time."""
+        group = call.get(0, "group")
+        if group is not None and not isinstance(group, (Const, Opaque)):
+            return PLAIN
+        name = Name(f"{call.text}()") if not isinstance(group, Opaque) else group.name.child(f"{call.text}()")
+        self.plain.add(name.base())
+        return Opaque(name, part=group.part if isinstance(group, Opaque) else None)
+
     def do_host_scalar(self, call: Call, st: State) -> Value:
         """``float(x)`` and its like."""
         for value in call.args:
             self.read_on_host(st, value, call.site, f"{call.text.rpartition('.')[2]}()")
+        if call.text == "builtins.int" and len(call.args) == 1 and isinstance(call.args[0], Number):
+            return call.args[0]
         return PLAIN
 
     def do_host_sum(self, call: Call, st: State) -> Value:
@@ -400,6 +412,10 @@ class Library(Streams):
         numbers = [a.value for a in call.args if isinstance(a, Const) and type(a.value) is int]
         if chooses is not None and not call.kwargs and len(numbers) == len(call.args) > 1:
             return Const(chooses(numbers))
+        if chooses is min and len(call.args) == 2:
+            least = self.least(call.args[0], call.args[1], st)
+            if least is not None:
+                return least
         value = call.args[0] if call.args else UNKNOWN
         item = self.item_of(value, st, call.node) if not isinstance(value, Tensor) else value
         if any(isinstance(v, Tensor) for v in iterate(item)):

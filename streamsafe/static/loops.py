@@ -12,6 +12,7 @@ from streamsafe.order.forks import differing
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import apis, sequences, syntax, walks
 from streamsafe.static.calls import Calls
+from streamsafe.static.computed import Sums
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
 from streamsafe.static.state import Key, State, is_falsy
 from streamsafe.static.values import (
@@ -107,6 +108,7 @@ class Loops(Calls):
             if not (isinstance(value, Union) and _says(value, bit)):
                 st.forget(bit)  # the name has been given something else since
         head = st.copy()
+        sums = Sums(node, st, self)
         leaves: list[State | None] = []
         left: list[State | None] = []
         period = 1
@@ -118,10 +120,12 @@ class Loops(Calls):
             for _ in range(period):
                 if current is None:
                     break
+                sums.begin(current)
                 current = self._round(current, enter, body, left)
             if current is not None:
                 self.tell_rounds(current)
                 self.age(current, self.rounds[-1])
+                sums.end(current)
             if round_ == 0:
                 # the first round stands by itself: what it starts from is not mixed with what a round leaves
                 leaves = left[1:] if at_least_once else left
@@ -419,7 +423,11 @@ class Loops(Calls):
 
         def round_(current: State) -> None:
             item = self.next_item(iterable, current, node)
-            body(self.of_round(item, node, current) if marked else item, current)
+            if marked:
+                round_ = self.round_name(node, current)
+                self.number_round(item, iterable, round_, current)
+                item = walks.met(item, ((round_.base(), round_),))
+            body(item, current)
 
         self.activation.held.append(iterable)
         if (self.numbering or _picks_slots(node, iterable)) and self.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
@@ -548,8 +556,6 @@ class Loops(Calls):
         if not isinstance(iterable, Partial):
             iterable = Partial(Api("builtins.iter"), (iterable,), ())
         enumerated = iterable.function == Api("builtins.enumerate")
-        bounds = iterable.args[1:2] if enumerated else iterable.args[:1] if len(iterable.args) > 1 else ()
-        first = bounds[0].value if bounds and isinstance(bounds[0], Const) else 0
         skipped = enter(st)
         loop = Loop()
         self.activation.loops.append(loop)
@@ -560,7 +566,7 @@ class Loops(Calls):
             loop.continues.clear()
             round_ = self.round_name(node, st)
             with self.round_apart(node, number, SLOT_ROUNDS):
-                item: Value = Const(number + (first if type(first) is int else 0))
+                item: Value = self.number_of(number, iterable, round_, st)
                 if iterable.function not in (Api("builtins.range"), Api("builtins.enumerate")):
                     item = self.next_item(iterable, st, node)
                 if enumerated:

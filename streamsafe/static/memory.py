@@ -165,6 +165,8 @@ class Memory:
         site = name.site
         if isinstance(site, tuple) and len(site) == 2 and site[1] in ("index", "key"):
             return True
+        if name.parent is not None and name.parent.site in ("shape", "size()"):
+            return True
         return name.base() in self.plain
 
     def _held(self, st: State, opaque: Opaque) -> Iterator[Object]:

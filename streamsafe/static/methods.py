@@ -602,14 +602,17 @@ class Methods(Contexts):
             and name in apis.TENSOR_METHODS
         ):
             return self.tensor_method(receiver, name, call, st)
-        if name in ("size", "dim", "numel", "is_contiguous", "stride", "element_size", "data_ptr"):
+        if name == "size":
+            return self.size_of(receiver, call, st)
+        if name in ("dim", "numel", "is_contiguous", "stride", "element_size", "data_ptr"):
             if call.everything():
                 return PLAIN
-            asked = Opaque(receiver.name.child(f"{name}()"))  # not known, but the same each time
+            # not known, but the same each time
+            asked = Opaque(receiver.name.child(f"{name}()"), part=receiver.part)
             self.plain.add(asked.name.base())
             return asked
         if name in apis.VIEW_METHODS and not foreign and name not in ("split", "view", "select", "storage"):
-            return self.view(st, receiver)
+            return self.viewed(receiver, name, call, st)
         if name.endswith("_") and not name.startswith("_") and len(name) > 2:
             self.mark_tensor(st, receiver)
             return self.tensor_method(receiver, name, call, st)

@@ -7,20 +7,31 @@ A part is a tuple of layers. Each layer says, for some axes of one shape of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from streamsafe.static.values import EACH, Api, Const, Name, Opaque, Partial, Picks, Value
+from streamsafe.static import numbers
+from streamsafe.static.numbers import Bounds, Form
+from streamsafe.static.values import EACH, NONE, Api, Const, Name, Opaque, Partial, Picks, Value
 
 _END = 1 << 62
-Picked = range | str | Name
+Picked = range | str | Name | Bounds
+
+ELLIPSIS = Api("Ellipsis")
+ALL = Partial(Api("builtins.slice"), (NONE, NONE, NONE), ())
+"""``:``, all there is along an axis."""
+
+
+OVERLAPPING = "overlapping"
+"""A shape of which two elements may be one: what is picked of it tells nothing."""
 
 
 class Layer(NamedTuple):
     """What is picked of one shape.
 
     Attributes:
-        shape: which shape: None for the one the buffer was made with, else the syntax node that made it.
+        shape: which shape: None for the one the buffer was made with, else what made it of the one before: a name and
+            constants, or a syntax node.
         picked: for an axis the positions, the field, or the object that holds the index; for a loop, under the
             name of its rounds, the round.
         dropped: axes that an integer index took away.
@@ -38,29 +49,52 @@ class Layer(NamedTuple):
 Part = tuple[Layer, ...]
 
 
-def pick(part: Hashable | None, keys: list[Value]) -> Part | None:
-    """The part of a part that a subscript picks; None for all of the buffer, or where that is not known."""
+def pick(part: Hashable | None, keys: list[Value], form: Callable[[Value], Form | None]) -> Part | None:
+    """The part of a part that a subscript picks; None for all of the buffer, or where that is not known.
+
+    Args:
+        part: the part of the buffer.
+        keys: what is between the brackets.
+        form: how a number is computed, None for what is none.
+    """
     layers: Part = part if isinstance(part, tuple) and part else (Layer(),)
     last = layers[-1]
+    if last.shape == OVERLAPPING:
+        return layers
     picked, dropped = dict(last.picked), set(last.dropped)
-    axis = -1
-    for key in keys:
-        axis += 1
-        while axis in last.dropped:
-            axis += 1
+    for axis, key in _places(keys, last):
         if isinstance(key, Const) and isinstance(key.value, str):
             picked["field"] = key.value
             break
-        found = _along(key, picked.get(axis))
+        found = _along(key, picked.get(axis), form)
         if found is None:
-            if isinstance(key, Partial) and key.function == Api("builtins.slice"):
+            if _is_slice(key):
                 continue
-            break  # an ellipsis, a new axis, a mask: what follows stands on no known axis
+            break  # a new axis, a mask: what follows stands on no known axis
         picked[axis] = found
-        if not isinstance(key, Partial):
+        if not _is_slice(key):
             dropped.add(axis)
     result = (*layers[:-1], Layer(last.shape, _sorted(picked), frozenset(dropped)))
     return None if result == (Layer(),) else result
+
+
+def _places(keys: list[Value], layer: Layer) -> Iterator[tuple[int, Value]]:
+    """Each index with its axis: counted from the first one, after an ellipsis from the last one, which is -1."""
+    cut = next((n for n, key in enumerate(keys) if key == ELLIPSIS), len(keys))
+    for given, axis, step in ((keys[:cut], 0, 1), (keys[:cut:-1], -1, -1)):
+        for key in given:
+            while axis in layer.dropped:
+                axis += step
+            if any(
+                type(a) is int and (a < 0) != (axis < 0) and a not in layer.dropped for a, _ in layer.picked
+            ):
+                return  # it may be the same axis, of which something is picked already
+            yield axis, key
+            axis += step
+
+
+def _is_slice(key: Value) -> bool:
+    return isinstance(key, Partial) and key.function == Api("builtins.slice")
 
 
 def met_in(part: Hashable | None, rounds: Picks) -> Part:
@@ -80,6 +114,13 @@ def rounds(part: Hashable | None) -> Picks:
     if type(part) is not tuple:
         return ()
     return tuple(pick for pick in part[0].picked if isinstance(pick[0], Name))
+
+
+def bare(part: Hashable | None) -> Hashable | None:
+    """A part, whichever rounds of loops have picked it."""
+    if type(part) is not tuple:
+        return part
+    return touched((_without_rounds(part[0]), *part[1:]))
 
 
 def component(part: Hashable | None, which: str) -> Part:
@@ -111,6 +152,25 @@ def reshaped(part: Hashable | None, shape: Hashable) -> Part:
     """The same memory with other axes."""
     layers: Part = part if isinstance(part, tuple) and part else (Layer(),)
     return (*layers, Layer(shape))
+
+
+def touched(part: Hashable | None) -> Hashable | None:
+    """A part without the shapes of which nothing is picked; None for all of the buffer."""
+    if type(part) is not tuple or part[-1].picked:
+        return part
+    left = len(part)
+    while left and not part[left - 1].picked:
+        left -= 1
+    return part[:left] or None
+
+
+def is_fixed(part: Hashable | None) -> bool:
+    """Whether a part is the same each time: nothing in it depends on what a name holds."""
+    return not isinstance(part, tuple) or all(
+        (layer.shape is None or isinstance(layer.shape, (tuple, str)))
+        and all(isinstance(what, (range, str)) for _, what in layer.picked)
+        for layer in part
+    )
 
 
 def section(part: Hashable | None, shape: Hashable, position: int) -> Part:
@@ -154,26 +214,74 @@ def _without_rounds(layer: Layer) -> Layer:
     return layer._replace(picked=tuple(p for p in layer.picked if not isinstance(p[0], Name)))
 
 
-def _along(key: Value, before: Picked | None) -> Picked | None:
-    within = before if isinstance(before, range) else range(_END)  # of an unknown length: long
-    if before is not None and not isinstance(before, range):
+def _along(key: Value, before: Picked | None, form: Callable[[Value], Form | None]) -> Picked | None:
+    """What an index or a slice picks along an axis, of what was picked of it before."""
+    if before is not None and not isinstance(before, (range, Bounds)):
         return before
-    if isinstance(key, Const) and isinstance(key.value, int) and not isinstance(key.value, bool):
-        if -len(within) <= key.value < len(within):
-            return range(within[key.value], within[key.value] + 1)
-        return None
-    if isinstance(key, Opaque):
-        return key.name
-    if not (isinstance(key, Partial) and key.function == Api("builtins.slice")):
-        return None
-    bounds = [b.value if isinstance(b, Const) else ... for b in key.args]
-    known = [b for b in bounds if b is None or (isinstance(b, int) and not isinstance(b, bool))]
-    if len(known) == len(bounds) and all(step is None or step > 0 for step in known[2:]):
-        return within[slice(*known)]
-    if bounds[0] in (None, 0):
-        return None  # however long it is, it begins where another such slice begins
+    is_slice = _is_slice(key)
+    if not isinstance(before, Bounds):
+        within = range(_END) if before is None else before  # of an unknown length: long
+        if isinstance(key, Const) and type(key.value) is int:
+            at = within[key.value] if -len(within) <= key.value < len(within) else None
+            return None if at is None else range(at, at + 1)
+        given: list[Any] = [b.value if isinstance(b, Const) else ... for b in key.args] if is_slice else [...]  # type: ignore[attr-defined]
+        if all(b is None or type(b) is int for b in given) and all(b is None or b > 0 for b in given[2:]):
+            return within[slice(*given)]
+    found = _slice(key, form) if is_slice else _index(key, form)  # type: ignore[arg-type]
+    if before is None or found is None:
+        return found if found is not None or before is None else before
+    whole = bounds_of(before)
+    if whole.start is None or whole.step != 1 or not numbers.positive(whole.start):
+        return before
+    if found.start is None or not numbers.positive(found.start):
+        return before
+    start, stop = (whole.start + found.start).fits(), whole.stop
+    if found.stop is not None and numbers.positive(found.stop):
+        stop = (whole.start + found.stop).fits()
+    return Bounds(start, stop, found.step) if start is not None else before
+
+
+def _index(key: Value, form: Callable[[Value], Form | None]) -> Bounds | None:
+    name = key.name if isinstance(key, Opaque) else None
+    start = form(key)
+    if start is None:
+        return Bounds(None, None, 1, name) if name is not None else None
+    return Bounds(start, start + numbers.ONE, 0, name)
+
+
+def _slice(key: Partial, form: Callable[[Value], Form | None]) -> Bounds | None:
+    first, last, step = key.args
+    by = 1 if step == NONE else step.value if isinstance(step, Const) and type(step.value) is int else 0
+    start = numbers.NOTHING if first == NONE else form(first)
+    stop = None if last == NONE else form(last)
+    known = start is not None and (stop is not None or last == NONE) and by > 0
     names = [b.name for b in key.args if isinstance(b, Opaque)]
-    return names[0] if names and before is None else None
+    # however long it is, what begins at the beginning begins where another such slice begins
+    follows = (
+        bool(names)
+        and first not in (NONE, Const(0))
+        and not (known and start is not None and numbers.walks(start))
+    )
+    name = names[0] if follows else None
+    if known:
+        return Bounds(start, stop, by, name)
+    if start is not None and by > 0:  # where it begins is known
+        return Bounds(start, None, by, name)
+    return Bounds(None, None, 1, name) if name is not None else None
+
+
+def bounds_of(picked: range | Bounds) -> Bounds:
+    """Positions, as numbers."""
+    if isinstance(picked, Bounds):
+        return picked
+    start = _position(picked[0]) if picked else numbers.NOTHING
+    stop = _position(picked[-1] + 1) if picked and picked[-1] + 1 < _END else None
+    return Bounds(start, stop, picked.step if len(picked) > 1 else 0)
+
+
+def _position(number: int) -> Form:
+    near = number < _END // 2
+    return numbers.number(number) if near else numbers.of_atom(numbers.END) + numbers.number(number - _END)
 
 
 def _walked(picked: Picked) -> bool:
@@ -187,9 +295,20 @@ def _apart(first: Picked, second: Picked) -> bool:
     if isinstance(first, str) and isinstance(second, str):
         return first != second
     if isinstance(first, Name) and isinstance(second, Name):
-        # the same expression in two rounds of a loop: a walk goes on, it does not come back
-        return first != second and first.base() == second.base()
-    return (isinstance(first, range) and not first) or (isinstance(second, range) and not second)
+        return _of_other_rounds(first, second)
+    if not (isinstance(first, (range, Bounds)) and isinstance(second, (range, Bounds))):
+        return False
+    if first == range(0) or second == range(0):  # there is nothing
+        return True
+    one, other = bounds_of(first), bounds_of(second)
+    if one.name is not None and other.name is not None and _of_other_rounds(one.name, other.name):
+        return True
+    return numbers.apart(one, other)
+
+
+def _of_other_rounds(first: Name, second: Name) -> bool:
+    """Whether this is the same expression in two rounds of a loop: a walk goes on, it does not come back."""
+    return first != second and first.base() == second.base()
 
 
 def _meet(first: range, second: range) -> bool:

@@ -157,6 +157,8 @@ class Builtins(Tensors):
         count = len(value.items) if isinstance(value, Tuple) else None
         if isinstance(value, Container):
             count = sequences.length(st, value)
+        if count is None and isinstance(value, (Tensor, Opaque)) and self.is_tensor(st, value):
+            return self.size_of(value, Call(call.node, call.site, [Const(0)]), st)
         return PLAIN if count is None else Const(count)
 
     def do_partial(self, call: Call, st: State) -> Value:
@@ -285,6 +287,8 @@ class Builtins(Tensors):
 
     def do_make_container(self, call: Call, st: State) -> Value:
         """A list, set or deque."""
+        if call.args and isinstance(call.args[0], Opaque) and call.args[0].name.site in ("shape", "size()"):
+            return call.args[0]
         name = self.fresh(call.node, st, "container")
         self.closed.add(name)
         made = Container(name, "list")

@@ -127,6 +127,70 @@ def takes_turns(node: cst.BaseSuite) -> bool:
 
 
 @lru_cache(maxsize=2048)
+def bounding(node: cst.CSTNode) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of numbers that bound slices in a piece of syntax, or from which such numbers are computed; and those
+    that are indices.
+    """
+    bounds: set[str] = set()
+    indices: set[str] = set()
+    assigned: list[tuple[cst.CSTNode, cst.BaseExpression]] = []
+    for inner in walk(node):
+        if type(inner) is cst.Slice:
+            for bound in (inner.lower, inner.upper):
+                if bound is not None:
+                    bounds.update(_operands(bound))
+        elif type(inner) is cst.Index:
+            indices.update(_operands(inner.value))
+        elif type(inner) is cst.Assign:
+            assigned.extend((target.target, inner.value) for target in inner.targets)
+        elif type(inner) is cst.AugAssign:
+            assigned.append((inner.target, inner.value))
+    for found in (bounds, indices):
+        before = -1
+        while found and before != len(found):
+            before = len(found)
+            for target, value in assigned:
+                if type(target) is cst.Name and target.value in found:
+                    found.update(_operands(value))
+    return frozenset(bounds), frozenset(indices)
+
+
+def _operands(node: cst.BaseExpression) -> Iterator[str]:
+    """The names that arithmetic is done on."""
+    stack = [node]
+    while stack:
+        inner = stack.pop()
+        if type(inner) is cst.Name:
+            yield inner.value
+        elif type(inner) is cst.BinaryOperation:
+            stack += [inner.left, inner.right]
+        elif type(inner) is cst.UnaryOperation:
+            stack.append(inner.expression)
+        elif (
+            type(inner) is cst.Call
+            and type(inner.func) is cst.Name
+            and inner.func.value in ("min", "max", "int")
+        ):
+            stack += [argument.value for argument in inner.args]
+
+
+@lru_cache(maxsize=2048)
+def accumulated(node: cst.CSTNode) -> tuple[cst.AugAssign, ...]:
+    """Where a body adds to a name that it assigns in no other way."""
+    added: dict[str, list[cst.AugAssign]] = {}
+    others: set[str] = set()
+    for inner in walk(node):
+        if type(inner) is cst.AugAssign and type(inner.target) is cst.Name:
+            if type(inner.operator) is cst.AddAssign:
+                added.setdefault(inner.target.value, []).append(inner)
+            else:
+                others.add(inner.target.value)
+        elif type(inner) in (cst.AssignTarget, cst.AnnAssign, cst.NamedExpr, cst.For, cst.CompFor):
+            others |= names_in(inner.target)  # type: ignore[attr-defined]
+    return tuple(places[0] for name, places in added.items() if name not in others)
+
+
+@lru_cache(maxsize=2048)
 def fills_gap(node: cst.If) -> bool:
     """Whether a branch makes what is not there yet: ``if x is None: x = ...``."""
     test: cst.BaseExpression = node.test

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis
+from streamsafe.static import apis, parts
 from streamsafe.static.arrays import Arrays
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.facts import GRADIENTS
@@ -90,6 +90,8 @@ class TensorMethods(Arrays):
             found = self.array_method(receiver, first, name, call, st)
             if found is not None:
                 return found
+        if name in apis.SIZE_METHODS:
+            return self.size_of(receiver, call, st) if name == "size" else self.measure(receiver, name, st)
         if name in apis.METADATA_METHODS or (
             name not in apis.TENSOR_METHODS and spelled(apis.METADATA_NAME, name)
         ):
@@ -97,18 +99,13 @@ class TensorMethods(Arrays):
         if name in apis.CONTAINER_METHODS:
             return UNKNOWN
         if name in apis.VIEW_METHODS or name in apis.NOT_IN_PLACE:
-            if name in apis.STRIDING_METHODS:
-                return union(
-                    (replace(v, strided=True) if isinstance(v, Tensor) else v, g)
-                    for v, g in alternatives(receiver, st.path)
-                )
             if name in ("untyped_storage", "storage", "_typed_storage"):
                 return union(
                     (Opaque(v.name.child("storage")), g)
                     for v, g in alternatives(receiver, st.path)
                     if isinstance(v, Object)
                 )
-            return receiver if name in apis.NOT_IN_PLACE else self.view(st, receiver)
+            return receiver if name in apis.NOT_IN_PLACE else self.viewed(receiver, name, call, st)
         if name in apis.SCALAR_METHODS:
             self.read_on_host(st, receiver, call.site, f"{name}()")
             for inner, guard in alternatives(receiver, st.path):
@@ -149,6 +146,43 @@ class TensorMethods(Arrays):
             self.in_place(st, out, operands, call.site, f"{name}()")
             return out
         return self.operation(st, operands, call.site, f"{name}()", library=library)
+
+    def viewed(self, receiver: Value, name: str, call: Call, st: State) -> Value:
+        """What a method gives that is a view: a part, pieces, or the same memory with other axes."""
+        whole = self.view(st, receiver)
+        keys = self.keys_along(name, call, st)
+        given = call.everything()
+        constants = tuple(v.value for v in given if isinstance(v, Const) and isinstance(v.value, (int, str)))
+        shape: Hashable = (name, constants) if len(constants) == len(given) else id(call.node)
+        strided = name in apis.STRIDING_METHODS
+        found: list[tuple[Value, Guard]] = []
+        for value, guard in alternatives(whole, st.path):
+            if isinstance(value, Tensor):
+                part = value.part
+                if keys is not None:
+                    part = self.picked(part, keys, st)
+                elif name in apis.OVERLAPPING_METHODS:
+                    part = parts.reshaped(part, parts.OVERLAPPING)
+                elif name in apis.RESHAPING_METHODS or name in apis.PIECE_METHODS:
+                    part = parts.reshaped(part, shape)
+                value = replace(value, part=part, strided=value.strided or strided)
+            found.append((value, guard))
+        return union(found)
+
+    def keys_along(self, name: str, call: Call, st: State) -> list[Value] | None:
+        """The subscript that ``narrow(dim, start, length)`` or ``select(dim, index)`` stands for."""
+        dim, first = call.get(0, "dim"), call.get(1, "start" if name == "narrow" else "index")
+        if name not in ("narrow", "select") or first is None:
+            return None
+        if not isinstance(dim, Const) or type(dim.value) is not int:
+            return []
+        if name == "narrow":
+            length = call.get(2, "length") or PLAIN
+            last = self.numbered(cst.Add(), first, length, PLAIN, st)
+            first = Partial(Api("builtins.slice"), (first, last, NONE), ())
+        if dim.value < 0:
+            return [parts.ELLIPSIS, first, *[parts.ALL] * (-1 - dim.value)]
+        return [*[parts.ALL] * dim.value, first]
 
     def tensor_is_contiguous(self, receiver: Value, call: Call, st: State) -> Value:
         """Not known, but the same for the same tensor each time."""
@@ -461,10 +495,10 @@ class TensorMethods(Arrays):
     def do_torch_function(self, call: Call, st: State) -> Value:
         """A function of torch: a factory, or an operation on its arguments."""
         name = call.text.rpartition(".")[2]
-        parts = call.text.split(".")
-        if parts[1] == "_C":  # not all that is in there gives tensors
+        path = call.text.split(".")
+        if path[1] == "_C":  # not all that is in there gives tensors
             return self.unmodelled(Api(call.text), call, st)
-        if name in apis.FACTORIES and len(parts) == 2:
+        if name in apis.FACTORIES and len(path) == 2:
             return self.factory(name, call, st)
         if name[:1].isupper() or name in (
             "get_default_dtype",
@@ -496,26 +530,10 @@ class TensorMethods(Arrays):
             for value in self.tensor_results(st, out):
                 self.in_place(st, value, operands, call.site, text)
             return out
-        if name in (
-            "from_dlpack",
-            "view_as_real",
-            "view_as_complex",
-            "unsqueeze",
-            "squeeze",
-            "transpose",
-            "permute",
-            "reshape",
-            "flatten",
-            "chunk",
-            "split",
-            "narrow",
-            "select",
-            "unbind",
-            "movedim",
-            "diagonal",
-            "t",
-        ):
-            return call.args[0] if call.args else UNKNOWN
+        if name in apis.VIEW_FUNCTIONS:
+            if not call.args or name == "from_dlpack":
+                return call.args[0] if call.args else UNKNOWN
+            return self.viewed(call.args[0], name, Call(call.node, call.site, call.args[1:], call.kwargs), st)
         if name.endswith("_") and call.args:
             self.in_place(st, call.args[0], call.args[1:], call.site, text)
             return call.args[0]

@@ -14,12 +14,14 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamsafe.order.symbolic import ALWAYS, Guard, Way, simplify
+from streamsafe.static.numbers import Bounds, Form
 
 if TYPE_CHECKING:
     from streamsafe.static.source import ClassUnit, FunctionUnit
 
 MAX_ALTERNATIVES = 6
 MAX_GUARDS = 4
+MAX_NUMBERS = 2
 
 EACH = "each element"
 """An element of a container that is walked from end to end: stands for all of them."""
@@ -180,12 +182,21 @@ PAST = Name("a round of a loop that is over")
 def rename_picks(picked: Picks, renaming: Renaming) -> Picks:
     """What is picked along each axis, after the objects that hold the indices have aged."""
     for _, what in picked:
-        if isinstance(what, Name) and renaming(what) is not what:
+        if (isinstance(what, Name) and renaming(what) is not what) or (
+            type(what) is Bounds and what.rename(renaming) is not what
+        ):
             break
     else:
         return picked
-    new = tuple((axis, renaming(what) if isinstance(what, Name) else what) for axis, what in picked)
-    return tuple(pick for pick in new if pick[1] is not PAST)
+    new = []
+    for axis, what in picked:
+        if isinstance(what, Name):
+            what = renaming(what)
+        elif type(what) is Bounds:
+            what = what.rename(renaming)
+        if what is not PAST and what is not None:
+            new.append((axis, what))
+    return tuple(new)
 
 
 def rename_part(part: Hashable | None, renaming: Renaming) -> Hashable | None:
@@ -229,6 +240,27 @@ class Const(Value):
 
 NONE = Const(None)
 PLAIN = Const(...)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Number(Const):
+    """A plain number of which it is known how it is computed; its value, too, in a round that has a number."""
+
+    form: Form
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Number) and self.value == other.value and self.form == other.form
+
+    def __hash__(self) -> int:
+        return hash(self.form)
+
+    def rename(self, renaming: Renaming) -> Value:
+        """The same number; one of a round that is no longer told from others is any."""
+        form = self.form.rename(renaming)
+        if form is self.form:
+            return self
+        known = form is not None and not any(name.is_older() for name in form.names())
+        return Number(self.value, form) if form is not None and known else Const(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,6 +546,8 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
         if not kept or len(kept) > 3 * MAX_ALTERNATIVES:
             return UNKNOWN
         merged = kept
+    if len(merged) > 1 and any(type(value) is Number for value in merged):
+        merged = _any_number(merged)
     if not merged:
         return UNKNOWN
     if len(merged) == 1:
@@ -521,6 +555,23 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
     return Union(
         tuple((value, told) for value, guard in merged.items() for told in _told(paths.get(value, ()), guard))
     )
+
+
+def _is_plain(value: Value) -> bool:
+    """Whether this is a number or a string whose value is not known."""
+    return isinstance(value, Const) and value.value is ...
+
+
+def _any_number(merged: dict[Value, Guard]) -> dict[Value, Guard]:
+    """The values; of several numbers that are not known only those are told apart that stand on different paths."""
+    numbers = [(value, guard) for value, guard in merged.items() if _is_plain(value)]
+    if len(numbers) < 2 or (
+        len(numbers) <= MAX_NUMBERS
+        and all(g.contradicts(other) for n, (_, g) in enumerate(numbers) for _, other in numbers[:n])
+    ):
+        return merged
+    left = {v: g for v, g in merged.items() if not _is_plain(v)}
+    return {**left, PLAIN: reduce(Guard.common, (guard for _, guard in numbers))}
 
 
 def _told(ways: Sequence[Way], common: Guard) -> Iterator[Guard]:

@@ -1,0 +1,256 @@
+"""Host integers: how a number is computed, as far as it tells which elements of a tensor are meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from streamsafe.static import numbers, parts, syntax, walks
+from streamsafe.static.conditions import Conditions
+from streamsafe.static.numbers import Derived, Form
+from streamsafe.static.state import State
+from streamsafe.static.values import (
+    ANY,
+    EACH,
+    PLAIN,
+    UNKNOWN,
+    Api,
+    Const,
+    Name,
+    Number,
+    Object,
+    Opaque,
+    Partial,
+    Tensor,
+    Tuple,
+    Union,
+    Value,
+    alternatives,
+)
+
+if TYPE_CHECKING:
+    from streamsafe.static.tensors import Call
+
+BEGUN = "@begun "
+"""Under this and its name is kept what a number was when the round began."""
+
+NUMBER = "@number"
+"""What is kept of an object that is a number: how it is computed."""
+
+_OPERATORS: dict[type[cst.CSTNode], str] = {
+    cst.Add: "+",
+    cst.AddAssign: "+",
+    cst.Subtract: "-",
+    cst.SubtractAssign: "-",
+    cst.Multiply: "*",
+    cst.MultiplyAssign: "*",
+    cst.FloorDivide: "//",
+    cst.FloorDivideAssign: "//",
+    cst.Modulo: "%",
+    cst.ModuloAssign: "%",
+}
+
+
+class Computed(Conditions):
+    """How numbers are computed."""
+
+    def form_of(self, value: Value, st: State) -> Form | None:
+        """How a number is computed; None for what is none, or where it may be another one each time."""
+        if isinstance(value, Number):
+            return value.form
+        if isinstance(value, Const):
+            return numbers.number(value.value) if type(value.value) is int else None
+        if isinstance(value, Union):
+            choices = alternatives(value, st.path)
+            return self.form_of(choices[0][0], st) if len(choices) == 1 else None
+        if not isinstance(value, Opaque) or value.name.is_older():
+            return None
+        known = st.store.get((value.name, NUMBER))
+        if known is not None:
+            return known.form if isinstance(known, Number) else None
+        atom = self.atom(value.name, value)
+        return numbers.of_atom(atom) if atom is not None else None
+
+    def atom(self, name: Name, value: Object) -> Name | Derived | None:
+        """What stands for a number that an object is, or is asked for; None where it stands for several."""
+        rounds = tuple(which for _, which in parts.rounds(getattr(value, "part", None)))
+        for link in name.chain():
+            site = link.site
+            if site == ANY or (site == EACH and not any(link in names for names in self.rounds)):
+                return None
+            if type(site) is tuple and site and site[0] == "[]" and not rounds:
+                return None  # by a key: another one at another time
+        return Derived("met", (name, *rounds)) if rounds else name
+
+    def numbered(
+        self,
+        operator: cst.CSTNode | None,
+        left: Value,
+        right: Value,
+        result: Value,
+        st: State,
+    ) -> Value:
+        """What arithmetic came to, with how it is computed."""
+        sign = _OPERATORS.get(type(operator)) if operator is not None else None
+        if sign is None or not isinstance(result, (Const, Opaque)):
+            return result
+        one, other = self.form_of(left, st), self.form_of(right, st)
+        form = numbers.combined(sign, one, other) if one is not None and other is not None else None
+        if isinstance(result, Opaque):
+            if form is not None:
+                st.store[(result.name, NUMBER)] = Number(..., form)
+            elif result.name.parent is not None:  # named by its operands: with others it is another number
+                st.store[(result.name, NUMBER)] = PLAIN
+            return result
+        return Number(result.value, form) if form is not None else result
+
+    def least(self, first: Value, second: Value, st: State) -> Value | None:
+        """``min(a, b)`` of two numbers."""
+        forms = [self.form_of(v, st) for v in (first, second)]
+        plain = all(
+            isinstance(v, Const) or (isinstance(v, Opaque) and not self.is_tensor(st, v))
+            for v in (first, second)
+        )
+        one, other = forms
+        if (
+            not plain
+            or one is None
+            or other is None
+            or not (numbers.positive(one) and numbers.positive(other))
+        ):
+            return None
+        form = numbers.of_atom(Derived("min", (one, other))).fits()
+        return Number(..., form) if form is not None else None
+
+    def bound(self, value: Value, node: cst.BaseExpression, st: State) -> Value:
+        """A bound of a slice, or an index: what is written with a minus is subtracted."""
+        if isinstance(node, cst.UnaryOperation) and isinstance(value, Opaque):
+            form = self.form_of(value, st) if isinstance(node.operator, cst.Minus) else None
+            return Number(..., -form) if form is not None else PLAIN
+        return value
+
+    def identified_number(self, name: str, value: Value, st: State, node: cst.CSTNode) -> Value:
+        """A number of which nothing is known, bound to a name that picks elements: from now on it is this one."""
+        plain = type(value) is Const and value.value is ...
+        unit = self.stack[-1].unit if self.stack and (plain or value is UNKNOWN) else None
+        if unit is None:
+            return value
+        bounds, indices = syntax.bounding(unit.node)
+        if name not in bounds and not (plain and name in indices):
+            return value
+        return Number(..., numbers.of_atom(self.fresh(node, st, ("number", name))))
+
+    def measure(self, receiver: Value, name: str, st: State) -> Value:
+        """A number that a tensor is asked for: how many elements it has, how long it is."""
+        if not isinstance(receiver, (Tensor, Opaque)) or parts.bare(receiver.part) is not None:
+            return PLAIN
+        atom = self.atom(receiver.name.child(f"{name.strip('_')}()"), receiver)
+        return Number(..., numbers.of_atom(atom)) if atom is not None else PLAIN
+
+    def shape_of(self, tensor: Value) -> Value:
+        """The shape of a tensor, or of a part of one: it is the same each time."""
+        if isinstance(tensor, Opaque):
+            return Opaque(tensor.name.child("shape"), part=tensor.part)
+        if not isinstance(tensor, Tensor):
+            return UNKNOWN
+        bare = parts.bare(tensor.part)
+        if not parts.is_fixed(bare):
+            return UNKNOWN
+        of = tensor.name if bare is None else tensor.name.child(("part", bare))
+        return Opaque(of.child("shape"), part=parts.all_of(tensor.part))
+
+    def size_of(self, receiver: Value, call: Call, st: State) -> Value:
+        """``x.size()`` and ``x.size(dim)``, as of ``x.shape``."""
+        dim = call.get(0, "dim")
+        shape = self.shape_of(receiver)
+        return shape if dim is None else self.element(shape, dim, st)
+
+    def number_round(self, item: Value, iterable: Value, round_: Name, st: State) -> None:
+        """The index that a round of a loop gives is told from those of its other rounds."""
+        index = item.items[0] if isinstance(item, Tuple) and item.items else item
+        form = self._walked(iterable, round_, st) if isinstance(index, Opaque) else None
+        if form is not None and isinstance(index, Opaque):
+            st.store[(index.name, NUMBER)] = Number(..., form)
+
+    def number_of(self, count: int, iterable: Value, round_: Name, st: State) -> Const:
+        """The index that a round gives of which the count is known."""
+        first, _, step = self._steps(iterable, st)
+        form = self._walked(iterable, round_, st)
+        begin = first.constant() if first is not None else None
+        by = step.constant() if step is not None else None
+        value = (begin or 0) + count * by if by is not None else ...
+        return Number(value, form) if form is not None else Const(value)
+
+    def _walked(self, iterable: Value, round_: Name, st: State) -> Form | None:
+        """How the index of a round is computed."""
+        first, stop, step = self._steps(iterable, st)
+        if first is None or step is None or not numbers.positive(step):
+            return None
+        upper = (stop - first).fits() if stop is not None and step == numbers.ONE else None
+        return (first + step * numbers.of_atom(Derived("walk", (round_, upper)))).fits()
+
+    def _steps(self, iterable: Value, st: State) -> tuple[Form | None, Form | None, Form | None]:
+        """Where the indices of a loop begin, where they end, and what is between two of them."""
+        name = (
+            iterable.function.name
+            if isinstance(iterable, Partial) and isinstance(iterable.function, Api)
+            else ""
+        )
+        if name == "builtins.range" and isinstance(iterable, Partial):
+            given = iterable.args if len(iterable.args) > 1 else (Const(0), *iterable.args)
+            first, stop, step = (*given, Const(1))[:3]
+            return self.form_of(first, st), self.form_of(stop, st), self.form_of(step, st)
+        if name == "builtins.enumerate" and isinstance(iterable, Partial):
+            begin = iterable.args[1] if len(iterable.args) > 1 else Const(0)
+            return self.form_of(dict(iterable.kwargs).get("start", begin), st), None, numbers.ONE
+        return None, None, numbers.ONE
+
+
+class Sums:
+    """What the rounds of a loop add up: after a round it is at least what it was before and what the round has added.
+
+    Args:
+        node: the loop, None where nothing is to be told of it.
+        st: what is known before it.
+        computed: the interpreter.
+    """
+
+    def __init__(self, node: cst.CSTNode | None, st: State, computed: Computed) -> None:
+        self.computed = computed
+        self.sums: dict[str, tuple[cst.AugAssign, Form, Form | None]] = {}
+        body = getattr(node, "body", None)
+        if body is None or not computed.stack:
+            return
+        self.frame = computed.stack[-1].frame
+        for place in syntax.accumulated(body):
+            name = place.target.value  # type: ignore[attr-defined]
+            value = st.store.get((self.frame, name))
+            least = computed.form_of(value, st) if value is not None else None
+            if least is not None and numbers.positive(least):
+                self.sums[name] = (place, least, None)
+
+    def begin(self, st: State) -> None:
+        """A round begins, not the first one: what has been added up before it gets a name."""
+        for name, (place, least, step) in self.sums.items():
+            if step is not None:
+                round_ = self.computed.fresh(place, st, walks.ROUND)
+                atom = Derived("sum", (round_, least, step))
+                st.store[(self.frame, name)] = Number(..., numbers.of_atom(atom))
+            st.store[(self.frame, BEGUN + name)] = st.store[(self.frame, name)]
+
+    def end(self, st: State) -> None:
+        """A round is over, and its objects have aged: what it has added is what any has."""
+        for name, (place, least, step) in list(self.sums.items()):
+            before, after = (
+                self.computed.form_of(value, st)
+                for value in (
+                    st.store.pop((self.frame, BEGUN + name), UNKNOWN),
+                    st.store.get((self.frame, name), UNKNOWN),
+                )
+            )
+            added = (after - before).fits() if before is not None and after is not None else None
+            if added is None or not numbers.positive(added) or step not in (None, added):
+                del self.sums[name]
+            else:
+                self.sums[name] = (place, least, added)

@@ -1,0 +1,449 @@
+"""Host integers as sums of products of names, and what intervals of them surely have nothing in common.
+
+A number that is not written down is known by how it is computed: ``(i + 1) * n`` is the product ``i * n`` plus ``n``.
+Its atoms are the names of host integers, and what only Python's own operators make of such: quotients, remainders, the
+number of a loop's round, what has been added up before a round. No atom is taken to be negative: it is an index or a
+size; what counts from the end is written with a minus.
+
+That a difference is not negative is shown by its signs alone, after at most a few atoms have been replaced by their
+bounds: nothing is searched for, and what is not shown is not so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Atom = Any
+"""A name, or something derived."""
+Monomial = tuple[Atom, ...]
+
+MOST_TERMS = 6
+MOST_FACTORS = 3
+MOST_LAYERS = 3
+_LARGEST = 1 << 62
+
+
+class Derived(NamedTuple):
+    """An atom that is more than a name.
+
+    Attributes:
+        kind: ``//``, ``%`` and ``min``; ``walk``, the number of a loop's round; ``sum``, what has been added up before
+            a round.
+        args: two forms, the operands; the round's name, and what its number is below, None where that is not known;
+            the round's name, what there was before the loop, and what an older round has added to it.
+    """
+
+    kind: str
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A sum of products with whole factors; equal forms are equal numbers."""
+
+    terms: frozenset[tuple[Monomial, int]]
+
+    def __add__(self, other: Form) -> Form:
+        return _summed([*self.terms, *other.terms])
+
+    def __neg__(self) -> Form:
+        return Form(frozenset((m, -c) for m, c in self.terms))
+
+    def __sub__(self, other: Form) -> Form:
+        return self + -other
+
+    def __mul__(self, other: Form) -> Form:
+        return _summed([(_product(m, n), c * d) for m, c in self.terms for n, d in other.terms])
+
+    def constant(self) -> int | None:
+        """The number, where no name is in it."""
+        if not self.terms:
+            return 0
+        ((monomial, count),) = self.terms if len(self.terms) == 1 else (((None,), 0),)
+        return None if monomial else count
+
+    def offset(self) -> int:
+        """What is added to the products."""
+        return next((c for m, c in self.terms if not m), 0)
+
+    def atoms(self) -> set[Atom]:
+        """The atoms of its products."""
+        return {atom for monomial, _ in self.terms for atom in monomial}
+
+    def names(self) -> Iterator[Any]:
+        """The names in it, at any depth."""
+        for atom in self.atoms():
+            if isinstance(atom, Derived):
+                for arg in atom.args:
+                    if isinstance(arg, Form):
+                        yield from arg.names()
+                    elif arg is not None:
+                        yield arg
+            else:
+                yield atom
+
+    def depth(self) -> int:
+        """How deep derived atoms are nested."""
+        return max((_depth(atom) for atom in self.atoms()), default=0)
+
+    def fits(self) -> Form | None:
+        """The form, None where it has grown too large to be of use."""
+        if len(self.terms) > MOST_TERMS or self.depth() > MOST_LAYERS:
+            return None
+        small = all(len(m) <= MOST_FACTORS and abs(c) < _LARGEST for m, c in self.terms)
+        return self if small else None
+
+    def replaced(self, atom: Atom, by: Form) -> Form:
+        """The form with another one in the place of an atom."""
+        result = NOTHING
+        for monomial, count in self.terms:
+            product = Form(frozenset({((), count)}))
+            for factor in monomial:
+                product = product * (by if factor == atom else of_atom(factor))
+            result = result + product
+        return result
+
+    def rename(self, renaming: Callable[[Any], Any]) -> Form | None:
+        """The form after its names have aged; None where two of them are told apart no more."""
+        names = set(self.names())
+        new = {name: renaming(name) for name in names}
+        if all(new[name] is name for name in names):
+            return self
+        if len(set(new.values())) < len(names):
+            return None
+        if any(a.base() is not b.base() or _age(b) < _age(a) for a, b in new.items()):
+            return None  # a loop is over: what its rounds have met is told apart no more
+        return self.mapped(new.__getitem__)
+
+    def mapped(self, change: Callable[[Any], Any]) -> Form:
+        """The form with other names."""
+        return _summed([(_ordered([_mapped(a, change) for a in m]), c) for m, c in self.terms])
+
+
+def number(value: int) -> Form:
+    """A number that is written down."""
+    return Form(frozenset({((), value)})) if value else NOTHING
+
+
+def of_atom(atom: Atom) -> Form:
+    """A number that is an atom."""
+    return Form(frozenset({((atom,), 1)}))
+
+
+NOTHING = Form(frozenset())
+ONE = number(1)
+END = Derived("end", ())
+"""How long an axis is; not known, and long."""
+_GAP = Derived("gap", ())
+_LONG = 1 << 40
+
+
+def combined(operator: str, left: Form, right: Form) -> Form | None:
+    """What an operator makes of two numbers; None where that is not followed."""
+    if operator == "+":
+        return (left + right).fits()
+    if operator == "-":
+        return (left - right).fits()
+    if operator == "*":
+        return (left * right).fits() if len(left.terms) * len(right.terms) <= MOST_TERMS else None
+    by = right.constant()
+    if operator not in ("//", "%") or (by is not None and by <= 0) or (by is None and not positive(right)):
+        return None
+    if by is not None and all(c % by == 0 for _, c in left.terms):
+        return Form(frozenset((m, c // by) for m, c in left.terms)) if operator == "//" else NOTHING
+    if operator == "//" and not positive(left):
+        return None
+    return of_atom(Derived(operator, (left, right))).fits()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The positions along an axis from one number to another.
+
+    Attributes:
+        start: the first one; None where it is not known.
+        stop: the one after the last; None up to the end.
+        step: the distance between two of them; 0 where there is only one.
+        name: the object that holds the index: of another round of a walk it is another one.
+    """
+
+    start: Form | None
+    stop: Form | None
+    step: int = 1
+    name: Any = None
+
+    def rename(self, renaming: Callable[[Any], Any]) -> Bounds | None:
+        """The positions after names have aged; None where nothing is known of them any more."""
+        name = renaming(self.name) if self.name is not None else None
+        if self.start is None:
+            return self if name is self.name else Bounds(None, None, 1, name)
+        both = self.start if self.stop is None else self.start + of_atom(_GAP) * self.stop
+        renamed = both.rename(renaming)
+        if renamed is both:
+            return self if name is self.name else Bounds(self.start, self.stop, self.step, name)
+        if renamed is None:
+            return Bounds(None, None, 1, name) if name is not None else None
+        start, stop = self.start.rename(renaming), self.stop.rename(renaming) if self.stop else self.stop
+        return Bounds(start, stop, self.step, name)
+
+
+def apart(first: Bounds, second: Bounds) -> bool:
+    """Whether two sets of positions of an axis surely have none in common."""
+    if first.start is None or second.start is None:
+        return False
+    first, second = _resolved(first, _same), _resolved(second, _other)
+    if _separate(first, second):
+        return True
+    atoms, others = _atoms_of(first), _atoms_of(second)
+    for one in atoms:
+        for other in others:
+            if not _are_different(one, other):
+                continue
+            # one of them is larger; of two rounds it is known which
+            larger = [(other, of_atom(one) + ONE), (one, of_atom(other) + ONE)]
+            if isinstance(one, Derived) and one.kind == "walk":
+                larger = larger[:1] if _age(other.args[0]) < _age(one.args[0]) else larger[1:]
+            if all(_separate_if(first, second, atom, least) for atom, least in larger):
+                return True
+    return any(_separate_if(first, second, *found) for found in _sums_apart(atoms, others))
+
+
+def _sums_apart(atoms: list[Atom], others: list[Atom]) -> Iterator[tuple[Derived, Form]]:
+    """What has been added up before this round, and what it is at least: more than before an older round."""
+    for mine, theirs, seen in ((atoms, others, _other), (others, atoms, _same)):
+        for later in mine:
+            if not isinstance(later, Derived) or later.kind != "sum" or len(later.args) == 1:
+                continue
+            _, least, step = later.args
+            same = [a for a in theirs if isinstance(a, Derived) and a.kind == "sum"]
+            for earlier in same:
+                if _of_two_rounds(earlier, later):
+                    yield later, of_atom(earlier) + step.mapped(_aged_to(_age(earlier.args[0]))).mapped(seen)
+            for age in () if same else (1, 2):  # the first round has begun with what there was before
+                yield later, least + step.mapped(_aged_to(age)).mapped(seen)
+
+
+def _are_different(one: Atom, other: Atom) -> bool:
+    """Whether two atoms are surely not equal: numbers of different rounds, places on a ring."""
+    if isinstance(one, Derived) and one.kind == "walk":
+        return isinstance(other, Derived) and other.kind == "walk" and _of_two_rounds(one, other)
+    return _elsewhere(one, of_atom(other)) or _elsewhere(other, of_atom(one))
+
+
+def _of_two_rounds(one: Derived, other: Derived) -> bool:
+    """Whether two atoms are of different rounds of one loop; of two older ones it is not known."""
+    first, second = one.args[0], other.args[0]
+    return first.base() is second.base() and _age(first) != _age(second)
+
+
+def _separate_if(first: Bounds, second: Bounds, atom: Derived, least: Form) -> bool:
+    """Whether they are separate where an atom is at least so much."""
+    by = least + of_atom(_GAP)
+    return _separate(_with(first, atom, by), _with(second, atom, by))
+
+
+def _with(bounds: Bounds, atom: Atom, by: Form) -> Bounds:
+    assert bounds.start is not None
+    stop = bounds.stop.replaced(atom, by) if bounds.stop is not None else None
+    return Bounds(bounds.start.replaced(atom, by), stop, bounds.step)
+
+
+def _separate(first: Bounds, second: Bounds) -> bool:
+    assert first.start is not None
+    assert second.start is not None
+    if _before(first.stop, second.start) or _before(second.stop, first.start):
+        return True
+    difference = second.start - first.start
+    if _differ(difference, math.gcd(first.step, second.step)):
+        if (first.step == second.step == 0) or (positive(first.start) and positive(second.start)):
+            return True
+    return first.step == second.step == 0 and any(
+        _elsewhere(ring, index.start)
+        for one, index in ((first, second), (second, first))
+        for ring in one.start.atoms()  # type: ignore[union-attr]
+        if one.start == of_atom(ring) and index.start is not None
+    )
+
+
+def _differ(difference: Form, step: int) -> bool:
+    """Whether a difference is surely no multiple of a step; of 0, whether it is not zero."""
+    common = math.gcd(step, *(c for m, c in difference.terms if m))
+    constant = difference.offset()
+    return bool(constant % common if common else constant)
+
+
+def _elsewhere(ring: Atom, index: Form) -> bool:
+    """Whether ``a % n`` is surely not an index: the two would differ by a multiple of ``n``."""
+    if not isinstance(ring, Derived) or ring.kind != "%":
+        return False
+    of, by = ring.args
+    for atom in index.atoms():  # another remainder of the same ring is as good as what it is the remainder of
+        if isinstance(atom, Derived) and atom.kind == "%" and atom.args[1] == by:
+            index = index.replaced(atom, atom.args[0])
+    difference = of - index
+    modulus = by.constant()
+    if modulus is not None and _differ(difference, modulus):
+        return True
+    return any(positive(d - ONE) and positive(by - d - ONE) for d in (difference, -difference))
+
+
+def _before(stop: Form | None, start: Form) -> bool:
+    """Whether positions that end here come before those that begin there."""
+    if stop is None:
+        return False
+    difference = start - stop
+    if not difference.terms:
+        return True
+    from_end = {atom: max(2 * -start.offset(), 1) for atom in start.atoms() if _is_extent(atom)}
+    for atom in from_end if len(start.terms) == 2 and start.offset() < 0 else ():
+        # so far from the end is not as near to the beginning
+        longer = of_atom(atom) + number(from_end[atom])
+        if positive(difference.replaced(atom, longer)) and positive(stop):
+            return True
+    return positive(difference) and positive(stop)
+
+
+def positive(form: Form, depth: int = 2) -> bool:
+    """Whether a number is surely not negative."""
+    if all(count >= 0 for _, count in form.terms):
+        return True
+    return depth > 0 and any(positive(lower, depth - 1) for lower in _lower(form))
+
+
+def _lower(form: Form) -> Iterator[Form]:
+    """Forms that are no larger: with the bound of an atom that is subtracted in its place, or of one that is added."""
+    for monomial, count in form.terms:
+        for position, atom in enumerate(monomial):
+            if not isinstance(atom, Derived):
+                continue
+            rest = Form(frozenset({((*monomial[:position], *monomial[position + 1 :]), count)}))
+            without = form - Form(frozenset({(monomial, count)}))
+            if count > 0:
+                if atom == END:
+                    yield without + rest * number(_LONG)
+            elif atom.kind in ("%", "walk") and atom.args[1] is not None:
+                yield without + rest * (atom.args[1] - ONE)
+            elif atom.kind == "min":
+                yield from (without + rest * arg for arg in atom.args)
+            elif atom.kind == "//":
+                by = atom.args[1].constant()
+                if by and count % by == 0:
+                    product = rest * atom.args[0]
+                    yield without + Form(frozenset((m, c // by) for m, c in product.terms))
+
+
+def walks(form: Form) -> bool:
+    """Whether a number tells the rounds of a loop apart by itself."""
+    return any(isinstance(a, Derived) and a.kind in ("walk", "sum") for a in form.atoms())
+
+
+def _is_extent(atom: Atom) -> bool:
+    """Whether this is how long an axis of a tensor is."""
+    parent = None if isinstance(atom, Derived) else atom.parent
+    return parent is not None and parent.site == "shape"
+
+
+def _atoms_of(bounds: Bounds) -> list[Atom]:
+    forms = [f for f in (bounds.start, bounds.stop) if f is not None]
+    return list(dict.fromkeys(a for f in forms for a in f.atoms()))
+
+
+class _Other(NamedTuple):
+    """A number of some older round: not the one that another set of positions has from some older round."""
+
+    of: Any
+
+    def base(self) -> Any:
+        """As of the name."""
+        return self.of.base()
+
+    @property
+    def parent(self) -> Any:
+        """As of the name."""
+        return self.of.parent
+
+    @property
+    def age(self) -> int:
+        """As of the name."""
+        return int(self.of.age)
+
+    def is_older(self) -> bool:
+        """As of the name."""
+        return False
+
+
+def _same(name: Any) -> Any:
+    return name
+
+
+def _other(name: Any) -> Any:
+    return _Other(name) if name.is_older() else name
+
+
+def _resolved(bounds: Bounds, change: Callable[[Any], Any]) -> Bounds:
+    """The positions, counted from the beginning; names of many objects are changed."""
+    assert bounds.start is not None
+    start = _from_start(bounds.start.mapped(change))
+    stop = _from_start(bounds.stop.mapped(change)) if bounds.stop is not None else None
+    return Bounds(start, stop, bounds.step)
+
+
+def _from_start(form: Form) -> Form:
+    """What is surely negative counts from the end."""
+    return form + of_atom(END) if positive(-form - ONE) else form
+
+
+def _aged_to(age: int) -> Callable[[Any], Any]:
+    """Names of the round before as those of another one."""
+
+    def change(name: Any) -> Any:
+        if isinstance(name, _Other) or not _age(name):
+            return name
+        parent = change(name.parent) if name.parent is not None else None
+        return type(name)(name.site, name.path, parent, age if name.age else 0)
+
+    return change
+
+
+def _age(name: Any) -> int:
+    """How often names have aged."""
+    total = 0
+    while name is not None:
+        total += name.age
+        name = name.parent
+    return total
+
+
+def _summed(terms: list[tuple[Monomial, int]]) -> Form:
+    counts: dict[Monomial, int] = {}
+    for monomial, count in terms:
+        counts[monomial] = counts.get(monomial, 0) + count
+    return Form(frozenset((m, c) for m, c in counts.items() if c))
+
+
+def _product(first: Monomial, second: Monomial) -> Monomial:
+    return _ordered([*first, *second]) if first and second else first or second
+
+
+def _ordered(factors: list[Atom]) -> Monomial:
+    return tuple(sorted(factors, key=hash)) if len(factors) > 1 else tuple(factors)
+
+
+def _mapped(atom: Atom, change: Callable[[Any], Any]) -> Atom:
+    if not isinstance(atom, Derived):
+        return change(atom)
+    args = tuple(
+        a.mapped(change) if isinstance(a, Form) else None if a is None else change(a) for a in atom.args
+    )
+    if atom.kind == "sum" and args[0] is not atom.args[0]:
+        args = args[:1]  # what comes after a round is told from it, not the other way round
+    return Derived(atom.kind, args)
+
+
+def _depth(atom: Atom) -> int:
+    if not isinstance(atom, Derived):
+        return 0
+    return 1 + max((a.depth() for a in atom.args if isinstance(a, Form)), default=0)
