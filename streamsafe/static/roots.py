@@ -505,6 +505,7 @@ class Roots:
         interpreter.forget_plain(st)
         interpreter.age(st, made)
         interpreter.prune(st)  # the next call meets only what this one leaves on the object, or elsewhere
+        interpreter.forget_clocks(st)
         return st
 
     def _protocol_methods(self, unit: ClassUnit, *, nobody: bool) -> list[FunctionUnit]:

@@ -22,13 +22,16 @@ from streamsafe.static.values import (
     Container,
     Device,
     Event,
+    Generator,
     Instance,
     Name,
     Object,
     Opaque,
+    Partial,
     Stream,
     Tensor,
     Tuple,
+    Union,
     Value,
     alternatives,
     iterate,
@@ -37,7 +40,7 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 HOST_PLACES = frozenset({"pinned", "pageable", "host"})
 COMMUNICATION = Name("the communication stream")
@@ -563,6 +566,21 @@ class Tensors(Expressions):
 
     clock_sites: dict[object, Site]
 
+    @staticmethod
+    def forget_clocks(st: State) -> None:
+        """Readings that nothing holds any more are over: nothing will be subtracted from them."""
+        if not st.clocks:
+            return
+        held = {clock for _, value in st.store.items() for clock in _clocks(value)}
+        over = st.clocks - held
+        st.clocks &= held
+        for clock in over:
+            st.order.drop(("since", clock))
+            st.store.drop(Name(clock))
+        for clock in st.clocks:
+            for start in over:
+                st.store.pop((Name(clock), ("since", start)), None)
+
     def duration(self, st: State, left: Value, right: Value, site: Site) -> None:
         """Two readings of a clock are subtracted: the work between them should have been waited for."""
         for end in iterate(left):
@@ -633,6 +651,21 @@ class Tensors(Expressions):
         if isinstance(value, (Container, Instance)):
             return self.held(value, st)
         return [value]
+
+
+def _clocks(value: Value) -> Iterator[Clock]:
+    """The readings of clocks that a value holds."""
+    if isinstance(value, Clock):
+        yield value
+    elif isinstance(value, Union):
+        for inner, _ in value.alternatives:
+            yield from _clocks(inner)
+    elif isinstance(value, Tuple):
+        for inner in value.items:
+            yield from _clocks(inner)
+    elif isinstance(value, (Partial, Generator)):
+        for inner in (*value.args, *(v for _, v in value.kwargs)):
+            yield from _clocks(inner)
 
 
 __all__ = ["ALWAYS", "HOST_PLACES", "NONE", "UNKNOWN", "Call", "Tensors", "apis"]
