@@ -191,8 +191,17 @@ class Summary(NamedTuple):
 class Accesses(dict[Made, "tuple[Way, ...]"]):
     """What may have happened to one buffer, with the ways each access may stand; shared, so never changed in place."""
 
-    __slots__ = ("_summary",)
+    __slots__ = ("_mentioned", "_summary")
     _summary: Summary
+    _mentioned: frozenset[Hashable]
+
+    def mentioned(self, of: Callable[[Made], Iterable[Hashable]]) -> frozenset[Hashable]:
+        """What the accesses speak of, worked out when it is first asked for, by a function that is always the same."""
+        try:
+            return self._mentioned
+        except AttributeError:
+            self._mentioned = frozenset(name for made in self for name in of(made))
+            return self._mentioned
 
     @property
     def summary(self) -> Summary:
@@ -425,16 +434,29 @@ class Order:
         if table is not None:
             self.made[target] = Accesses((made._replace(buffer=target), ways) for made, ways in table.items())
 
-    def rewrite(self, renaming: Callable[[Made], Made], moves: list[tuple[int, int]]) -> None:
-        """Objects age: accesses are renamed, and for each pair of bits the first's knowledge becomes the second's."""
+    def rewrite(
+        self,
+        renaming: Callable[[Made], Made],
+        moves: list[tuple[int, int]],
+        concerns: Callable[[Accesses], bool] = lambda _: True,
+    ) -> None:
+        """Objects age: accesses are renamed, and for each pair of bits the first's knowledge becomes the second's.
+
+        Args:
+            renaming: what becomes of an access.
+            moves: pairs of bits.
+            concerns: whether any access of a table is renamed.
+        """
         aged: list[tuple[Made, tuple[Way, ...]]] = []
         moved = 0
         for source, _ in moves:
             moved |= source
         for buffer, table in list(self.made.items()):
+            touched = table.summary.some & moved
+            if not touched and not concerns(table):
+                continue
             changed = Accesses()
             dirty = False
-            touched = table.summary.some & moved
             for made, ways in table.items():
                 after = ways
                 if touched and any(way.carriers & moved for way in ways):
@@ -547,18 +569,21 @@ class Order:
             if left is right:
                 continue
             table = Accesses()
-            for made in {**left, **right}:
-                one, other = left.get(made, ()), right.get(made, ())
-                if one == other:
+            alike = len(left) == len(right)
+            pairs = [(made, ways, right.get(made, ())) for made, ways in left.items()]
+            pairs += [(made, (), ways) for made, ways in right.items() if made not in left]
+            for made, one, other in pairs:
+                if one is other or one == other:
                     table[made] = one
                     continue
+                alike = False
                 met = known.get((one, other))
                 if met is None:
                     both = frozenset(one).intersection(other)  # these stand whichever path was taken
                     ways = [*both, *_under(one, first_only, both), *_under(other, second_only, both)]
                     met = known[(one, other)] = simplify(ways)
                 table[made] = met
-            dict.__setitem__(joined.made, buffer, table)
+            dict.__setitem__(joined.made, buffer, left if alike else table)
         return joined
 
 

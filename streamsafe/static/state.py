@@ -112,7 +112,7 @@ class Store:
                     changed[new] = (
                         union([(changed[new], ALWAYS), (value, ALWAYS)]) if new in changed else value
                     )
-            new_owner = renaming(owner)
+            new_owner = owner if names.isdisjoint(owner.family()) else renaming(owner)
             if new_owner is not owner:
                 del self.objects[owner]
                 aged.append((new_owner, changed))
@@ -526,7 +526,7 @@ class State:
         self.current = {library: value.rename(renaming) for library, value in self.current.items()}
         for order in (self.order, self.eager):
             if order is not None:
-                self._rename_order(order, renaming)
+                self._rename_order(order, renaming, names)
         if self.capture is not None:
             self.capture = replace(
                 self.capture,
@@ -539,27 +539,19 @@ class State:
         self.rebound = frozenset(r._replace(graph=renaming(r.graph)) for r in self.rebound)
 
     @staticmethod
-    def _rename_order(order: Order, renaming: Renaming) -> None:
+    def _rename_order(order: Order, renaming: Renaming, names: set[Name]) -> None:
         moves = []
         for carrier in order.carriers.known():
-            if isinstance(carrier, Name):
+            if isinstance(carrier, Name) and not names.isdisjoint(carrier.family()):
                 older = renaming(carrier)
                 if older is not carrier:
                     moves.append((order.carriers.bit(carrier), order.carriers.bit(older)))
 
-        def made(old: Made) -> Made:
-            buffer = old.buffer
-            if isinstance(buffer, Name):
-                buffer = renaming(buffer)
-            elif isinstance(buffer, tuple):
-                buffer = tuple(renaming(x) if isinstance(x, Name) else x for x in buffer)
-            timeline = renaming(old.timeline) if isinstance(old.timeline, Name) else old.timeline
-            part = old.part if old.part is None else rename_part(old.part, renaming)
-            if buffer == old.buffer and timeline is old.timeline and part is old.part:
-                return old
-            return old._replace(buffer=buffer, part=part, timeline=timeline)
-
-        order.rewrite(made, moves)
+        order.rewrite(
+            lambda made: _renamed(made, renaming),
+            moves,
+            lambda table: not names.isdisjoint(table.mentioned(_named)),
+        )
 
     @staticmethod
     def join(first: State | None, second: State | None, opaque: Callable[[Name], bool]) -> State | None:
@@ -602,6 +594,32 @@ class State:
         joined.threads = first.threads | second.threads
         joined.waits = first.waits | second.waits
         return joined
+
+
+def _renamed(made: Made, renaming: Renaming) -> Made:
+    """An access after objects have aged."""
+    buffer = made.buffer
+    if isinstance(buffer, Name):
+        buffer = renaming(buffer)
+    elif isinstance(buffer, tuple):
+        buffer = tuple(renaming(x) if isinstance(x, Name) else x for x in buffer)
+    timeline = renaming(made.timeline) if isinstance(made.timeline, Name) else made.timeline
+    part = made.part if made.part is None else rename_part(made.part, renaming)
+    if buffer == made.buffer and timeline is made.timeline and part is made.part:
+        return made
+    return made._replace(buffer=buffer, part=part, timeline=timeline)
+
+
+def _named(made: Made) -> set[Name]:
+    """The newest of every name that an access speaks of."""
+    names: set[Name] = set()
+
+    def note(name: Name) -> Name:
+        names.update(name.family())
+        return name
+
+    _renamed(made, note)
+    return names
 
 
 def is_falsy(value: Value) -> bool:

@@ -7,7 +7,7 @@ not seen made are named by their parent: ``x.grad`` and ``x.grad`` are one objec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -137,7 +137,7 @@ Renaming = Callable[[Name], Name]
 
 
 class _Renamed(dict[Name, Name]):
-    """What names become, worked out when it is first asked for."""
+    """What names become, worked out when it is first asked for; most are left alone."""
 
     __slots__ = ("_ages", "_names")
 
@@ -146,6 +146,9 @@ class _Renamed(dict[Name, Name]):
         self._ages = ages
 
     def __missing__(self, name: Name) -> Name:
+        if self._names.isdisjoint(name.family()):
+            self[name] = name
+            return name
         parent, age = name.parent, name.age
         if parent is not None:
             parent = self[parent]
@@ -518,18 +521,24 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
     for value, guard in choices:
         if type(value) is not Union:
             known = merged.get(value)
-            merged[value] = guard if known is None else known.common(guard)
+            if known is None:
+                merged[value] = guard
+                continue
+            merged[value] = known.common(guard)
             if type(value) in _TOLD:
-                paths.setdefault(value, []).append(Way(0, guard))
+                paths.setdefault(value, [Way(0, known)]).append(Way(0, guard))
             continue
         for inner, inner_guard in value.alternatives:
             if guard.contradicts(inner_guard):
                 continue
             both = guard & inner_guard
             known = merged.get(inner)
-            merged[inner] = both if known is None else known.common(both)
+            if known is None:
+                merged[inner] = both
+                continue
+            merged[inner] = known.common(both)
             if type(inner) in _TOLD:
-                paths.setdefault(inner, []).append(Way(0, both))
+                paths.setdefault(inner, [Way(0, known)]).append(Way(0, both))
     if len(merged) > MAX_ALTERNATIVES:
         rows: dict[int, list[tuple[Tuple, Guard]]] = {}
         for value, guard in merged.items():
@@ -552,9 +561,14 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
         return UNKNOWN
     if len(merged) == 1:
         return next(iter(merged))
-    return Union(
-        tuple((value, told) for value, guard in merged.items() for told in _told(paths.get(value, ()), guard))
-    )
+    if not paths:
+        return Union(tuple(merged.items()))
+    found: list[tuple[Value, Guard]] = []
+    for value, guard in merged.items():
+        # a flag, or a stream that is current, tells the paths apart that set it
+        guards = [way.guard for way in simplify(paths[value])] if value in paths else []
+        found.extend((value, told) for told in (guards if 1 < len(guards) <= MAX_GUARDS else (guard,)))
+    return Union(tuple(found))
 
 
 def _is_plain(value: Value) -> bool:
@@ -572,12 +586,6 @@ def _any_number(merged: dict[Value, Guard]) -> dict[Value, Guard]:
         return merged
     left = {v: g for v, g in merged.items() if not _is_plain(v)}
     return {**left, PLAIN: reduce(Guard.common, (guard for _, guard in numbers))}
-
-
-def _told(ways: Sequence[Way], common: Guard) -> Iterator[Guard]:
-    """The guards under which a name means this: a flag, or a stream that is current, tells paths apart that set it."""
-    guards = [way.guard for way in simplify(ways)] if len(ways) > 1 else []
-    yield from guards if 1 < len(guards) <= MAX_GUARDS else (common,)
 
 
 def under(value: Value, guard: Guard) -> Value:
