@@ -99,6 +99,9 @@ KEEPING_METHODS = frozenset(
     "save_for_backward mark_dirty mark_non_differentiable restore_from_saved restore_from_func_ctx".split()
 )
 """Methods that keep what they are given and read nothing of it."""
+PACKS = "saved_tensors_hooks"
+"""What a class is called that packs what autograd saves; a function that does so is kept under this name."""
+
 DISMANTLING_METHODS = frozenset({"prepare_for_saving"})
 """Methods that give the tensors that a tensor is made of."""
 
@@ -169,6 +172,7 @@ FUNCTIONS: dict[str, str] = {
     # autograd (TA)
     "torch.autograd.backward": "backward_function",
     "torch.autograd.grad": "grad_function",
+    "torch.autograd.graph.saved_tensors_hooks": "saved_tensors_hooks",
     "torch.nn.utils.clip_grad_norm_": "use_gradients",
     "torch.nn.utils.clip_grad_value_": "use_gradients",
     "torch.nn.utils.get_total_norm": "use_gradients",

@@ -61,7 +61,7 @@ class Calls(Unseen):
     def __init__(self, file: SourceFile, models: Models | None) -> None:
         super().__init__(file)
         self.models = models
-        self.hooks: list[tuple[Function, State, bool]] = []
+        self.hooks: list[tuple[Function, State, str]] = []  # with what registered each
         self.own_events: set[Name] = set()
         self.event_sites: dict[Name, Site] = {}
         self.clock_sites: dict[object, Site] = {}

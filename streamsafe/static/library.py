@@ -43,9 +43,11 @@ class Library(Streams):
     """What library functions do."""
 
     models: Models | None
-    hooks: list[tuple[Function, State, bool]]
+    hooks: list[tuple[Function, State, str]]
 
     if TYPE_CHECKING:  # further down the chain
+
+        def register_hook(self, value: Value, name: str, st: State) -> None: ...
 
         def do_map_call(self, call: Call, st: State) -> Value: ...
 
@@ -180,6 +182,11 @@ class Library(Streams):
 
     def do_plain_context(self, call: Call, st: State) -> Value:
         """A context that does not concern streams."""
+        return Context("nothing")
+
+    def do_saved_tensors_hooks(self, call: Call, st: State) -> Value:
+        """``saved_tensors_hooks(pack, unpack)``."""
+        self.register_hook(call.get(0, "pack_hook") or UNKNOWN, apis.PACKS, st)
         return Context("nothing")
 
     def do_cuda_device(self, call: Call, st: State) -> Value:

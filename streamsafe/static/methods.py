@@ -70,6 +70,8 @@ class Methods(Contexts):
 
         def behind(self, unit: FunctionUnit, value: Value, st: State) -> Value: ...
 
+        def do_saved_tensors_hooks(self, call: Call, st: State) -> Value: ...
+
         def class_of_method(self, name: str, call: Call) -> ClassUnit | None: ...
 
         def materialized(self, value: Opaque, unit: ClassUnit, st: State) -> Value: ...
@@ -334,7 +336,7 @@ class Methods(Contexts):
                 arguments, inner = inner.args, inner.function
             if isinstance(inner, Function) and not any(f.unit is inner.unit for f, _, _ in self.hooks):
                 self.entered.add(inner.unit)
-                self.hooks.append((inner, st.copy(), name == "register_hook"))
+                self.hooks.append((inner, st.copy(), name))
                 del arguments
 
     def _container_method(self, receiver: Container, name: str, call: Call, st: State) -> Value:
@@ -524,6 +526,8 @@ class Methods(Contexts):
             return UNKNOWN
         if name in apis.HANDING_METHODS and call.args:
             return self.hand_over(name, call, st)
+        if name == "__init__" and receiver.name == Name("super()", (apis.PACKS,)):
+            return self.do_saved_tensors_hooks(call, st)
         if name in ("copy_from", "copy_to") and self.default_library == "cupy" and call.args:
             return self.texture_copy(receiver, name, call, st)
         if name.startswith("register_forward"):

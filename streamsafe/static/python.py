@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import parts, sequences
+from streamsafe.static import apis, parts, sequences
 from streamsafe.static.source import ClassUnit
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call, Tensors
@@ -283,6 +283,8 @@ class Builtins(Tensors):
                 parent = self.unit(base)
                 if isinstance(parent, ClassUnit):
                     return Instance(receiver.name, parent)
+            packs = any(base.rpartition(".")[2] == apis.PACKS for base in owner.bases)
+            return Opaque(Name("super()", (apis.PACKS,) if packs else ()))
         return Opaque(Name("super()"))
 
     def do_make_container(self, call: Call, st: State) -> Value:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from streamsafe.order.symbolic import Made, Order
-from streamsafe.static import needles, sequences
+from streamsafe.static import apis, needles, sequences
 from streamsafe.static.arrays import PINNED_POOL
 from streamsafe.static.concerned import DEFINITIONS, Concerned
 from streamsafe.static.facts import AMBIENT, GRADIENTS, HANDED_OUT, HOOK, Assumed, Detail, Finding
@@ -583,13 +583,16 @@ class Roots:
     def _hooks(self) -> None:
         done: set[FunctionUnit] = set()
         interpreter = self.interpreter
-        for function, state, tensor_hook in interpreter.hooks:
+        for function, state, registered in interpreter.hooks:
             if function.unit in done:
                 continue
             done.add(function.unit)
             st = state.copy()
             st.order = interpreter.order()
             st.capture = None
+            if registered == apis.PACKS:
+                self._pack(function, st)
+                continue
             st.current = {"torch": Stream(HOOK)}
             bits = interpreter.carriers.bit(HOOK)
             del bits
@@ -601,7 +604,7 @@ class Roots:
             site = interpreter.site(unit.node)
             st.order.add(Made(site, GRADIENTS, None, True, HOOK, detail))
             st.store[(GRADIENTS, "@allocated")] = Stream(HOOK)
-            args: list[Value] = [Tensor(GRADIENTS)] if tensor_hook else []
+            args: list[Value] = [Tensor(GRADIENTS)] if registered == "register_hook" else []
             receiver = function.receiver
             if receiver is not None:
                 interpreter.protocol_roots = (
@@ -614,6 +617,27 @@ class Roots:
                 interpreter.allocate(st, Name("the next gradient"), "torch", site, Stream(HOOK))
                 interpreter.stack = []
             interpreter.protocol_roots = []
+
+    def _pack(self, function: Function, st: State) -> None:
+        """A function is given each tensor that autograd saves: unless it keeps it, nobody does by the next one."""
+        interpreter = self.interpreter
+        unit = function.unit
+        interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
+        site = interpreter.site(unit.node)
+        st.current = {}
+        saved = Tensor(Name("a saved tensor", (id(unit.node),)))
+        interpreter.closed.add(saved.name)  # nobody else holds it
+        interpreter.mark_tensor(st, saved)
+        st.store[(saved.name, "@place")] = Const("device")
+        interpreter.allocate(st, saved.name, "torch", site)
+        if isinstance(function.receiver, (Instance, Opaque)):
+            interpreter.protocol_roots = [function.receiver.name]
+        self._run(function, [saved], st, f"hook {unit.qualname}")
+        if not st.dead:
+            interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
+            interpreter.allocate(st, Name("the next tensor"), "torch", site)
+            interpreter.stack = []
+        interpreter.protocol_roots = []
 
 
 def _is_test(method: FunctionUnit, unit: ClassUnit) -> bool:
