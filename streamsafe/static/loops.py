@@ -321,6 +321,8 @@ class Loops(Calls):
             leaves = current.copy()
             self.enter_branch(node.test, outcomes, True, current)
             self.enter_branch(node.test, outcomes, False, leaves)
+            if leaves.dead and self.threads:
+                return current.copy()  # who has started it goes on beside it
             return None if leaves.dead else leaves
 
         if not self._drained(node, st):
@@ -430,7 +432,9 @@ class Loops(Calls):
             body(item, current)
 
         self.activation.held.append(iterable)
-        if (self.numbering or _picks_slots(node, iterable)) and self.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
+        if (
+            self.numbering or _picks_slots(node, iterable, handed_on=self.file.picks_by_remainder)
+        ) and self.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
             self._numbered(iterable, st, node, enter, body, at_least_once=at_least_once)
         else:
             before, turns, findings = st.copy(), self.turns, dict(self.findings)
@@ -490,9 +494,12 @@ class Loops(Calls):
 
         generator = iterable.args[0]
         assert isinstance(generator, Generator)
-        numbering, self.numbering = self.numbering, _picks_slots(node, iterable)
+        numbering, self.numbering = self.numbering, self._picks_slots(node, iterable)
         self.run_generator(generator, st, node, consumer)
         self.numbering = numbering
+
+    def _picks_slots(self, node: cst.CSTNode, iterable: Value) -> bool:
+        return _picks_slots(node, iterable, handed_on=self.file.picks_by_remainder)
 
     def _walk_instance(
         self, instance: Instance, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
@@ -598,8 +605,14 @@ class Loops(Calls):
         self.settle(st, self.joined([st, *loop.breaks]))
 
 
-def _picks_slots(node: cst.CSTNode, iterable: Value) -> bool:
-    """Whether a loop's number, or what is computed from it, is an index, as where slots are used in turn."""
+def _picks_slots(node: cst.CSTNode, iterable: Value, *, handed_on: bool) -> bool:
+    """Whether a loop's number, or what is computed from it, is an index, as where slots are used in turn.
+
+    Args:
+        node: the loop.
+        iterable: what it walks.
+        handed_on: who is given the number may take it for an index.
+    """
     if isinstance(node, cst.For) and syntax.takes_turns(node.body):
         return True
     if not (
@@ -613,7 +626,9 @@ def _picks_slots(node: cst.CSTNode, iterable: Value) -> bool:
         return False
     if not isinstance(target, cst.Name):
         return False
-    return syntax.indexed_by(node.body, target.value, MOST_SLOTS)
+    return syntax.indexed_by(node.body, target.value, MOST_SLOTS) or (
+        handed_on and syntax.is_argument(node.body, target.value)
+    )
 
 
 def _index_matters(node: cst.CSTNode, iterable: Value) -> bool:

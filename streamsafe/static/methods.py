@@ -176,6 +176,8 @@ class Methods(Contexts):
             if name in apis.HANDING_METHODS:  # of a file or a socket
                 self.hand_over(name, call, st)
             for value in call.everything() if name in ("format", "join") else ():
+                if isinstance(value, Generator):
+                    value = self.drained(value, st, call.node)
                 self.read_on_host(st, value, call.site, f"{name}()")
             return PLAIN
         if isinstance(receiver, Function):
@@ -687,10 +689,7 @@ class Methods(Contexts):
                     st.store[(receiver.name, "@waiting")] = PLAIN
                     result: Value = NONE
                 else:
-                    before = st.copy()
                     result = self.in_thread(target, items, {}, call, st)
-                    if st.dead:  # it goes on for ever, and so does who started it
-                        st.become(before)
                 if self.waits > syncs:
                     st.threads |= {call.site}
                 return result

@@ -301,12 +301,8 @@ class Builtins(Tensors):
                 known = sequences.items(st, value)
             if any(isinstance(v, Tensor) and v.numpy for v in iterate(value)):
                 self.read_on_host(st, value, call.site, f"{call.text.rpartition('.')[2]}()")
-            if isinstance(value, Generator):  # it runs to its end now
-                sequences.put(st, made, [])
-                self.iterate_over(
-                    value, st, call.node, lambda v, state: self.extend_container(state, made, Tuple((v,)))
-                )
-                return made
+            if isinstance(value, Generator):
+                return self.drained(value, st, call.node)
             if known is None:
                 self.extend_container(st, made, Tuple((self.item_of(value, st, call.node),)))
                 return made
@@ -314,6 +310,16 @@ class Builtins(Tensors):
             return made
         if not call.kwargs:
             sequences.put(st, made, [])
+        return made
+
+    def drained(self, value: Generator, st: State, node: cst.CSTNode) -> Container:
+        """What a generator gives that runs to its end now."""
+        made = Container(self.fresh(node, st, "drained"), "list")
+        self.closed.add(made.name)
+        sequences.put(st, made, [])
+        self.iterate_over(
+            value, st, node, lambda item, state: self.extend_container(state, made, Tuple((item,)))
+        )
         return made
 
     def item_of(self, value: Value, st: State, node: cst.CSTNode) -> Value:

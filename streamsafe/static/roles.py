@@ -57,7 +57,10 @@ class _Members:
 
     def method(self, asked: str) -> str | None:
         """The qualified name of the method behind what is asked."""
-        for name in _CALLED if asked == "__call__" else (asked,):
+        names = _CALLED if asked == "__call__" else (asked,)
+        if asked == "start" and asked in self.beyond:
+            names = ("run",)  # of a thread
+        for name in names:
             if name in self.methods:
                 return f"{self.methods[name]}.{name}"
         return None
@@ -94,10 +97,12 @@ class Roles:
         self.classes: dict[tuple[str, str], str] = {}
         self.asks: dict[str, set[str]] = {}
         self._file = file
-        self._members = {name: self._members_of(node, set()) for name, node in file.classes.items()}
-        if not any(m.methods for m in self._members.values()):
-            return
+        self._members: dict[str, _Members] = {}
         silent = {q.rpartition(".")[0] for q, ds in file.definitions.items() if self._unnamed(q, ds[-1].node)}
+        concerned = {q.rpartition(".")[0] for q, ds in file.definitions.items() if any(d.needles for d in ds)}
+        if not silent or concerned.isdisjoint(file.classes):
+            return
+        self._members = {name: self._members_of(node, set()) for name, node in file.classes.items()}
         uses = {
             qualname: (definitions[-1].node, _uses(definitions[-1].node))
             for qualname, definitions in file.definitions.items()
@@ -159,7 +164,10 @@ class Roles:
                 continue
             self.classes[(qualname, word)] = name
             for asker, w, u in asked:
-                methods = {self._members[name].method(a) for a in u.asked.get(w, ())}
+                if w not in u.asked:
+                    continue
+                # as who writes the name of a class: what was made with the object is there
+                methods = {self._members[name].method(a) for a in (*u.asked.get(w, ()), "__init__")}
                 self.asks.setdefault(asker, set()).update(m for m in methods if m is not None)
 
     @staticmethod

@@ -521,6 +521,7 @@ class Roots:
                     names = {name for name in d.calls if name != d.node.name}
                     # where nobody else speaks of the class, a call of a common name is of something else
                     called |= names if inside or mentioned else names - COMMON_METHODS
+        called -= self._forward_hooks(unit.name)
         methods = [
             m for m in self._all_methods(unit) if m.name not in ("__init__", "__new__", "__del__", "__repr__")
         ]
@@ -540,6 +541,23 @@ class Roots:
         if not any(m.qualname in self.concerned for m in fresh):
             return []
         return fresh
+
+    def _forward_hooks(self, name: str) -> set[str]:
+        """Methods that a class registers with modules, or that make what it registers: who calls those calls them."""
+        found: set[str] = set()
+        for node in needles.walk(self.file.classes[name]) if name in self.file.classes else ():
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            if node.func.attr.startswith("register_forward"):
+                for argument in node.args[:1]:
+                    made_by = argument.func if isinstance(argument, ast.Call) else argument
+                    if (
+                        isinstance(made_by, ast.Attribute)
+                        and isinstance(made_by.value, ast.Name)
+                        and made_by.value.id == "self"
+                    ):
+                        found.add(made_by.attr)
+        return found
 
     def _all_methods(self, unit: ClassUnit) -> list[FunctionUnit]:
         return list(unit.methods.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -236,6 +237,9 @@ class Definition:
     top: str  # the top-level function or class it stands in
 
 
+_REMAINDER = re.compile(r"\[[^\]]*\w %|\[[^\]]*\w%")
+
+
 class SourceFile:
     """A file, its imports and its top-level statements.
 
@@ -289,6 +293,21 @@ class SourceFile:
             for line in self.lines
             for keyword in ("import", "from")
             for library in ("torch", "cupy")
+        )
+
+    @cached_property
+    def picks_by_remainder(self) -> bool:
+        """Whether a parameter of some function, brought down to one of a few, is an index: ``slots[step % 2]``."""
+        return any(_REMAINDER.search(line) for line in self.lines) and any(
+            isinstance(part, ast.BinOp)
+            and isinstance(part.op, ast.Mod)
+            and isinstance(part.left, ast.Name)
+            and part.left.id in {a.arg for a in definition.node.args.args}
+            for definitions in self.definitions.values()
+            for definition in definitions
+            for node in needles.walk(definition.node)
+            if isinstance(node, ast.Subscript)
+            for part in needles.walk(node.slice)
         )
 
     @cached_property

@@ -92,7 +92,19 @@ def indexed_by(node: cst.BaseSuite, number: str, most: int) -> bool:
         for inner in walk(node)
         if isinstance(inner, cst.Subscript)
         for element in inner.slice
-    ) or any(isinstance(inner, cst.Arg) and _is_neighbour(inner.value, names) for inner in walk(node))
+    ) or (
+        is_argument(node, number)
+        and any(isinstance(inner, cst.Arg) and _is_neighbour(inner.value, names) for inner in walk(node))
+    )
+
+
+@lru_cache(maxsize=2048)
+def is_argument(node: cst.BaseSuite, name: str) -> bool:
+    """Whether something is called with a name."""
+    return any(
+        isinstance(inner, cst.Arg) and isinstance(inner.value, cst.Name) and inner.value.value == name
+        for inner in walk(node)
+    )
 
 
 def _is_neighbour(node: cst.BaseExpression, names: set[str]) -> bool:
