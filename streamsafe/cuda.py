@@ -21,12 +21,16 @@ class Parameter(NamedTuple):
 
     Attributes:
         fields: of a struct that is passed by value, when one of them is a pointer.
+        itemsize: bytes from one element of a plain pointer or array to the next, 0 when that is not known.
+        array: whether it is CuPy's array class, which knows its strides.
     """
 
     name: str
     direction: Direction
     const: bool = True
     fields: tuple[Parameter, ...] = ()
+    itemsize: int = 0
+    array: bool = False
 
 
 class Variable(NamedTuple):
@@ -38,10 +42,11 @@ class Variable(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """The parameters of a kernel, in order, and the variables of its module that it uses."""
+    """The parameters of a kernel, in order, the variables of its module that it uses, and its body without comments."""
 
     parameters: tuple[Parameter, ...]
     variables: tuple[Variable, ...] = ()
+    body: str = ""
 
 
 _KERNEL = re.compile(r"__global__\b")
@@ -86,7 +91,7 @@ def kernels(source: str) -> tuple[tuple[str, Signature], ...]:
         if declaration is not None and body is not None:
             parameters = tuple(_parameter(part, body, structs) for part in _split(declaration[1]))
             used = _used(variables, body, helpers) if variables else ()
-            found.append((declaration[0], Signature(parameters, used)))
+            found.append((declaration[0], Signature(parameters, used, body)))
     return tuple(found)
 
 
@@ -148,6 +153,18 @@ _VARIABLE = re.compile(
     r"((?:unsigned\s+|signed\s+|long\s+)*\w+)\s*(\**)\s*\b([A-Za-z_]\w*)\s*((?:\[[^\[\]]*\]\s*)*)(?:=(?!=)|;|\{)"
 )
 _BYTES = {"char": 1, "bool": 1, "short": 2, "int": 4, "unsigned": 4, "float": 4, "double": 8, "long": 8}
+_BYTES |= {
+    "uchar": 1,
+    "ushort": 2,
+    "uint": 4,
+    "size_t": 8,
+    "half": 2,
+    "__half": 2,
+    "uchar4": 4,
+    "int2": 8,
+    "int4": 16,
+}
+_BYTES |= {"float2": 8, "float3": 12, "float4": 16, "double2": 16}
 
 
 def _structs(text: str) -> dict[str, tuple[tuple[str, str], ...]]:
@@ -235,9 +252,26 @@ def _parameter(text: str, body: str, structs: Mapping[str, tuple[tuple[str, str]
     if not pointer and not array:
         members = structs.get(kind.split()[-1], ()) if kind else ()
         return Parameter(name, "value", fields=tuple(_field(name, *member, body) for member in members))
+    itemsize = _itemsize(kind, match.group(2) if match else None)
     if re.search(r"\bconst\b", kind.split("*", 1)[0]):
-        return Parameter(name, "reads")
-    return Parameter(name, _scan(name, body), const=False)
+        return Parameter(name, "reads", itemsize=itemsize, array=array)
+    return Parameter(name, _scan(name, body), const=False, itemsize=itemsize, array=array)
+
+
+def _itemsize(kind: str, brackets: str | None) -> int:
+    """The bytes of what ``float*``, ``float x[]`` or ``CArray<float, ...>`` holds, 0 for anything else."""
+    kind = re.sub(r"(?:thrust::)?complex<\s*(float|double)\s*>", r"\g<1>2", kind)
+    match = re.fullmatch(r"(?:const\s+)?CArray<\s*([\w ]+?)\s*,.*>(?:\s+const)?", kind)
+    if match is None:
+        stars = "" if brackets is not None else r"\*"
+        match = re.fullmatch(rf"((?:\w+\s+)*?\w+)\s*{stars}(?:\s*const)?", kind)
+    words = [] if match is None else [word for word in match.group(1).split() if word != "const"]
+    if words[-2:] == ["long", "long"] or words[-1:] == ["long"]:
+        return 8
+    fixed = re.fullmatch(r"u?int(\d+)_t", words[-1]) if len(words) == 1 else None
+    if fixed is not None:
+        return int(fixed.group(1)) // 8
+    return _BYTES.get(words[-1], 0) if words else 0
 
 
 def _field(owner: str, kind: str, name: str, body: str) -> Parameter:

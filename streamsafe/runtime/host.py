@@ -60,6 +60,11 @@ def _tell(
             fingerprints.forget(start, stop)
 
 
+def host_reads(array: numpy.ndarray[Any, Any], operation: str) -> None:
+    """The host is about to read memory that copies use, in a way that the array itself does not hear of."""
+    _tell([array], [], operation)
+
+
 def plain(value: Any) -> Any:
     """A watched array as an ordinary one; anything else as it is."""
     return value.view(numpy.ndarray) if isinstance(value, PinnedArray) else value
@@ -298,6 +303,11 @@ class PinnedArray(numpy.ndarray):
         """An iterator over the elements."""
         _tell([self], [], "flat")
         return self.view(numpy.ndarray).flat
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        _tell(_found(value), [self], "flat")
+        self.view(numpy.ndarray).flat = plain(value)  # type: ignore[misc]
 
 
 def _method(name: str, *, writes: bool) -> Callable[..., Any]:

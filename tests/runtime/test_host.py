@@ -72,6 +72,7 @@ WRITES: dict[str, Callable[[Any], Any]] = {
     "sort": lambda h: h.sort(),
     "view": lambda h: h[:8].fill(5),
     "two dimensions": lambda h: h.reshape(8, 8).__setitem__((slice(None), 1), 5),
+    "flat": lambda h: setattr(h, "flat", 5),
 }
 
 METADATA: dict[str, Callable[[Any], Any]] = {
@@ -315,3 +316,79 @@ def test_host_accesses_can_be_left_out(program: Program) -> None:
         host.sum()
         program.settle()
     assert codes(session) == []
+
+
+class Shelf:
+    """Where programs keep their pinned arrays."""
+
+    def __init__(self, program: Program) -> None:
+        self.one = download(program)
+        self.many = {"rows": [self.one.reshape(4, 16)]}
+        self.program = program
+        self.kept: Any = None
+
+    @property
+    def settled(self) -> Any:
+        self.program.settle()
+        return self.one
+
+
+def into_a_plain_array(shelf: Shelf, out: Any) -> None:
+    host = shelf.one
+    out[:] = host
+
+
+def into_a_part(shelf: Shelf, out: Any) -> None:
+    i = 1
+    out[i * 16 : (i + 1) * 16] = shelf.many["rows"][0][i - 1]
+
+
+def by_a_property(shelf: Shelf, out: Any) -> None:
+    out[:] = shelf.settled
+
+
+def kept_unread(shelf: Shelf, out: Any) -> None:
+    found = {}
+    found[0] = shelf.one
+    shelf.kept = found
+
+
+def other_memory(shelf: Shelf, out: Any) -> None:
+    out[:] = np.ones(64)
+
+
+ASSIGNMENTS = {
+    into_a_plain_array: ["SS301"],
+    into_a_part: ["SS301"],
+    by_a_property: [],
+    kept_unread: [],
+    other_memory: [],
+}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the interpreter does not tell of its lines")
+@pytest.mark.parametrize(
+    ("assign", "expected"), ASSIGNMENTS.items(), ids=lambda value: getattr(value, "__name__", "")
+)
+def test_assignments_of_pinned_memory_to_plain_arrays(
+    program: Program, assign: Any, expected: list[str]
+) -> None:
+    with streamsafe.sanitize("collect") as session:
+        assign(Shelf(program), np.zeros(64, np.float32))
+        program.settle()
+    assert codes(session) == expected
+    with streamsafe.sanitize("collect") as session:
+        shelf = Shelf(program)
+        program.settle()
+        assign(shelf, np.zeros(64, np.float32))
+    assert codes(session) == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the interpreter does not tell of its lines")
+def test_an_assignment_is_refused_before_it_happens(program: Program) -> None:
+    out = np.full(64, -1, np.float32)
+    with streamsafe.sanitize("raise"):
+        with pytest.raises(streamsafe.StreamHazardError):
+            into_a_plain_array(Shelf(program), out)
+        program.settle()
+    assert out[0] == -1

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cupy
 import cupy._core._cub_reduction as cub_reduction
 import cupy._core.raw as raw
 import cupy.cuda.compiler as compiler
+import numpy
 from cupy.cuda.device import get_device_id
 from cupy.cuda.function import Function, Module
 from cupy.cuda.memory import MemoryPointer
 
 from streamsafe.cuda import Parameter, Signature, Variable, base_name, signature
+from streamsafe.indexing import Spans, spans
+from streamsafe.kernel_source import SIZE, read
 from streamsafe.order.memory import HOST
 from streamsafe.runtime.annotations import annotated, revision
 from streamsafe.runtime.cupy import uses
@@ -32,6 +35,7 @@ from streamsafe.runtime.patches import Patches
 _plain_call = Function.__call__
 _plain_linear = Function.linear_launch
 
+_LIMIT = 256
 _GENERATED = {"_ind", "_in_ind", "_segment_size"}
 _PREFIX = re.compile(r"^cupyx?_(?:cub_)?")
 
@@ -54,6 +58,9 @@ class TracedFunction(Function):
         self.directions = _directions(self.parameters, self.name, generated)
         described = self.parameters.parameters if self.parameters is not None else ()
         self.structs = {place: each.fields for place, each in enumerate(described) if each.fields}
+        self.source = module.source
+        self.indexed = tuple(each.name for each in described if each.itemsize)
+        self.seen: dict[tuple[Any, ...], dict[str, Spans]] = {}
         self.symbols = module.symbols
         self.variables = () if self.parameters is None else self.parameters.variables
         # In CuPy 13 a reduction's launch is a C function that prints and drops exceptions.
@@ -63,7 +70,38 @@ class TracedFunction(Function):
             and any(p.name == "_in_ind" for p in self.parameters.parameters)
         )
 
-    def _tell(self, args: Any, stream: Any) -> None:
+    def _spans(self, args: Any, shape: Any) -> dict[str, Spans]:
+        """The elements that this launch touches of each parameter, where the kernel's subscripts tell.
+
+        Args:
+            shape: (grid, block), or the (size, largest block) that a linear launch makes these of.
+        """
+        assert self.parameters is not None
+        numbers = {
+            each.name: number
+            for each, argument in zip(self.parameters.parameters, args, strict=False)
+            if each.direction == "value" and (number := _integer(argument)) is not None
+        }
+        key = (shape, *numbers.values())
+        found = self.seen.get(key)
+        if found is None:
+            found = {}
+            body = read(self.source, self.parameters.body)
+            if body is not None:
+                grid, block = shape
+                if not isinstance(grid, tuple):
+                    size, block = grid, min(grid, block)
+                    numbers[SIZE] = size
+                    grid, block = (-(-size // max(block, 1)),), (block,)
+                found = spans(body, numbers, self.indexed, grid, block)
+            if all(each is None for each in found.values()):
+                self.indexed = ()  # they never tell
+            if len(self.seen) >= _LIMIT:
+                self.seen.clear()
+            self.seen[key] = found
+        return found
+
+    def _tell(self, args: Any, stream: Any, shape: Any) -> None:
         monitor = state.monitor
         if monitor is None:
             return
@@ -75,6 +113,7 @@ class TracedFunction(Function):
             self.directions = _directions(self.parameters, self.name, self.generated)
         directions = self.directions
         known = len(directions)
+        spanned = self._spans(args, shape) if self.indexed else None
         for position, argument in enumerate(args):
             direction = directions[position] if position < known else "unknown"
             if isinstance(argument, uses.array_type):
@@ -92,16 +131,29 @@ class TracedFunction(Function):
                 if found is None:
                     continue
                 touch = found
+            touches = (touch,) if not spanned else self._narrowed(touch, argument, position, spanned)
             if direction == "reads" or direction == "updates":
-                reads.append(touch)
+                reads.extend(touches)
             if direction != "reads":
-                writes.append(touch)
+                writes.extend(touches)
         if self.variables and self.symbols:
             _module_memory(self.variables, self.symbols, reads, writes)
         if monitor.delay is not None:
             delayed(monitor, stream)
         queue = timeline(monitor, stream)
         monitor.access(queue, reads, writes, self.operation, may_raise=not self.silent, above=4)
+
+    def _narrowed(
+        self, touch: uses.Touch, argument: Any, position: int, spanned: dict[str, Spans]
+    ) -> Sequence[uses.Touch]:
+        parameters = () if self.parameters is None else self.parameters.parameters
+        if position < len(parameters):
+            parameter = parameters[position]
+            found = spanned.get(parameter.name)
+            # a CArray counts elements in C order, a pointer in memory
+            if found is not None and (not parameter.array or getattr(argument, "_c_contiguous", False)):
+                return uses.narrowed(touch, found, parameter.itemsize)
+        return (touch,)
 
     def __call__(
         self,
@@ -112,7 +164,7 @@ class TracedFunction(Function):
         stream: Any = None,
         enable_cooperative_groups: bool = False,
     ) -> None:
-        self._tell(args, stream)
+        self._tell(args, stream, (grid, block))
         _plain_call(self, grid, block, args, shared_mem, stream, enable_cooperative_groups)
 
     def linear_launch(
@@ -124,7 +176,7 @@ class TracedFunction(Function):
         stream: Any = None,
         enable_cooperative_groups: bool = False,
     ) -> None:
-        self._tell(args, stream)
+        self._tell(args, stream, (size, block_max_size))
         _plain_linear(self, size, args, shared_mem, block_max_size, stream, enable_cooperative_groups)
 
 
@@ -157,6 +209,16 @@ class TracedModule(Module):
         address = self.plain.get_global_var(name)
         self.symbols[base_name(name.decode() if isinstance(name, bytes) else name)] = int(address)
         return address
+
+
+def _integer(argument: Any) -> int | None:
+    """The value of an argument that is a whole number."""
+    kind = type(argument)
+    if kind is not int and not isinstance(argument, (numpy.integer, bool, numpy.bool_)):
+        argument = getattr(argument, "value", None)  # as CuPy wraps it for the kernels that it generates
+        if not isinstance(argument, (int, numpy.integer, numpy.bool_)):
+            return None
+    return int(argument)
 
 
 def _label(name: str) -> str:

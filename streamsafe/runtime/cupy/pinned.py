@@ -16,7 +16,7 @@ from cupy.cuda.pinned_memory import PinnedMemoryPointer, is_memory_pinned
 
 from streamsafe.order.memory import HOST
 from streamsafe.order.pools import Block
-from streamsafe.runtime import adopt, host
+from streamsafe.runtime import adopt, assignments, host
 from streamsafe.runtime.cupy import uses
 from streamsafe.runtime.cupy.state import called_here, state
 from streamsafe.runtime.monitor import Monitor
@@ -266,5 +266,6 @@ def install(patches: Patches) -> None:
     patches.wrap(cupy.ndarray, "set", set_)
     patches.wrap(cupy.ndarray, "get", get_)
     host.install(patches)
+    assignments.install(patches)
     _earlier()
     patches.call(adopt.release)

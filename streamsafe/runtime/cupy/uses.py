@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import cupy
 from cupy.cuda.memory import MemoryPointer, PooledMemory
 
+from streamsafe.indexing import Span
 from streamsafe.order.memory import HOST
 
 Touch: TypeAlias = tuple[Any, ...]
@@ -142,6 +144,30 @@ def of_pointer(pointer: Any, size: int | None = None, certain: bool = True) -> T
     return of_bytes(space_of(pointer), start, size, certain)
 
 
+def narrowed(touch: Touch, spans: Sequence[Span], itemsize: int) -> list[Touch]:
+    """What a kernel's subscripts leave of what it is given: the elements of ``spans``, of ``itemsize`` bytes each."""
+    if not spans:
+        return []
+    (space, start, stop, _, strides, _), name, dtype, certain = touch
+    last = (stop - start) // itemsize - 1
+    if strides is not None:
+        return [touch]
+    parts: list[Touch] = []
+    for low, high, step in spans:
+        step = max(step, 1)
+        if low < 0:
+            low += -(low // step) * step
+        high = min(high, last)
+        if low > high or (low == 0 and high == last and step == 1):
+            return [touch]
+        count = (high - low) // step + 1
+        begin = start + low * itemsize
+        end = begin + (count - 1) * step * itemsize + itemsize
+        apart = (step * itemsize,) if count > 1 and step > 1 else None
+        parts.append(((space, begin, end, (count,), apart, itemsize), name, dtype, certain))
+    return parts or [touch]
+
+
 def of_texels(array: Any) -> Touch:
     """An opaque CUDA array: one byte in an address space of their own stands for all of it."""
     return of_bytes("texture", int(array.ptr), 1)
@@ -171,6 +197,7 @@ __all__ = [
     "Touch",
     "array_type",
     "block_of",
+    "narrowed",
     "of_array",
     "of_bytes",
     "of_pointer",
