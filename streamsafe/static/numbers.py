@@ -195,20 +195,55 @@ def apart(first: Bounds, second: Bounds) -> bool:
     if first.start is None or second.start is None:
         return False
     first, second = _resolved(first, _same), _resolved(second, _other)
-    if _separate(first, second):
-        return True
     atoms, others = _atoms_of(first), _atoms_of(second)
+    later = [_in_order(*pair) for pair in _rounds_of(atoms, others)]
+    if _separate(first, second) or any(_separate_if(first, second, *fact) for fact in later):
+        return True
+    if first.step == second.step == 0:
+        return _is_elsewhere(first.start, second.start, later) or _is_elsewhere(
+            second.start, first.start, later
+        )
     for one in atoms:
         for other in others:
-            if not _are_different(one, other):
-                continue
-            # one of them is larger; of two rounds it is known which
-            larger = [(other, of_atom(one) + ONE), (one, of_atom(other) + ONE)]
-            if isinstance(one, Derived) and one.kind == "walk":
-                larger = larger[:1] if _age(other.args[0]) < _age(one.args[0]) else larger[1:]
-            if all(_separate_if(first, second, atom, least) for atom, least in larger):
-                return True
+            if _elsewhere(one, of_atom(other), later) or _elsewhere(other, of_atom(one), later):
+                # one of them is larger
+                if _separate_if(first, second, other, of_atom(one) + ONE) and _separate_if(
+                    first, second, one, of_atom(other) + ONE
+                ):
+                    return True
     return any(_separate_if(first, second, *found) for found in _sums_apart(atoms, others))
+
+
+def _is_elsewhere(place: Form | None, index: Form | None, later: list[tuple[Derived, Form]]) -> bool:
+    """Whether a place on a ring is surely not at an index."""
+    atoms = place.atoms() if place is not None else ()
+    return index is not None and any(
+        place == of_atom(atom) and _elsewhere(atom, index, later) for atom in atoms
+    )
+
+
+def _rounds_of(atoms: list[Atom], others: list[Atom]) -> Iterator[tuple[Derived, Derived]]:
+    """The numbers of different rounds of a loop that are in these atoms, at any depth."""
+    found, against = (dict.fromkeys(w for a in part for w in _walks_in(a)) for part in (atoms, others))
+    for one in found:
+        for other in against:
+            if _of_two_rounds(one, other):
+                yield one, other
+
+
+def _walks_in(atom: Atom) -> Iterator[Derived]:
+    if isinstance(atom, Derived):
+        if atom.kind == "walk":
+            yield atom
+        for arg in atom.args:
+            for inner in arg.atoms() if isinstance(arg, Form) else ():
+                yield from _walks_in(inner)
+
+
+def _in_order(one: Derived, other: Derived) -> tuple[Derived, Form]:
+    """Of the numbers of two rounds the later one, and what it is at least."""
+    later, earlier = (one, other) if _age(one.args[0]) < _age(other.args[0]) else (other, one)
+    return later, of_atom(earlier) + ONE
 
 
 def _sums_apart(atoms: list[Atom], others: list[Atom]) -> Iterator[tuple[Derived, Form]]:
@@ -224,13 +259,6 @@ def _sums_apart(atoms: list[Atom], others: list[Atom]) -> Iterator[tuple[Derived
                     yield later, of_atom(earlier) + step.mapped(_aged_to(_age(earlier.args[0]))).mapped(seen)
             for age in () if same else (1, 2):  # the first round has begun with what there was before
                 yield later, least + step.mapped(_aged_to(age)).mapped(seen)
-
-
-def _are_different(one: Atom, other: Atom) -> bool:
-    """Whether two atoms are surely not equal: numbers of different rounds, places on a ring."""
-    if isinstance(one, Derived) and one.kind == "walk":
-        return isinstance(other, Derived) and other.kind == "walk" and _of_two_rounds(one, other)
-    return _elsewhere(one, of_atom(other)) or _elsewhere(other, of_atom(one))
 
 
 def _of_two_rounds(one: Derived, other: Derived) -> bool:
@@ -260,12 +288,7 @@ def _separate(first: Bounds, second: Bounds) -> bool:
     if _differ(difference, math.gcd(first.step, second.step)):
         if (first.step == second.step == 0) or (positive(first.start) and positive(second.start)):
             return True
-    return first.step == second.step == 0 and any(
-        _elsewhere(ring, index.start)
-        for one, index in ((first, second), (second, first))
-        for ring in one.start.atoms()  # type: ignore[union-attr]
-        if one.start == of_atom(ring) and index.start is not None
-    )
+    return False
 
 
 def _differ(difference: Form, step: int) -> bool:
@@ -275,8 +298,14 @@ def _differ(difference: Form, step: int) -> bool:
     return bool(constant % common if common else constant)
 
 
-def _elsewhere(ring: Atom, index: Form) -> bool:
-    """Whether ``a % n`` is surely not an index: the two would differ by a multiple of ``n``."""
+def _elsewhere(ring: Atom, index: Form, later: list[tuple[Derived, Form]]) -> bool:
+    """Whether ``a % n`` is surely not an index: the two would differ by a multiple of ``n``.
+
+    Args:
+        ring: the remainder.
+        index: the index.
+        later: what numbers of rounds are at least.
+    """
     if not isinstance(ring, Derived) or ring.kind != "%":
         return False
     of, by = ring.args
@@ -287,7 +316,11 @@ def _elsewhere(ring: Atom, index: Form) -> bool:
     modulus = by.constant()
     if modulus is not None and _differ(difference, modulus):
         return True
-    return any(positive(d - ONE) and positive(by - d - ONE) for d in (difference, -difference))
+
+    def shown(form: Form) -> bool:
+        return positive(form) or any(positive(form.replaced(a, f + of_atom(_GAP))) for a, f in later)
+
+    return any(shown(d - ONE) and shown(by - d - ONE) for d in (difference, -difference))
 
 
 def _before(stop: Form | None, start: Form) -> bool:

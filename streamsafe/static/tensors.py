@@ -394,6 +394,12 @@ class Tensors(Expressions):
         self, st: State, target: Value, source: Value, outcomes: Outcomes, site: Site, text: str
     ) -> None:
         """``target.copy_(source, non_blocking=...)`` (TM-06, TM-07, TM-01, TM-03)."""
+        ways = alternatives(target, st.path)
+        if len({self.is_host(st, v) for v, _ in ways if isinstance(v, (Tensor, Opaque))}) > 1:
+            for one, way in ways:  # on the host or on the device, it is another copy
+                told = [(outcome, g & way) for outcome, g in outcomes if not g.contradicts(way)]
+                self.copy_into(st, under(one, way), source, told, site, text)
+            return
         library = self.library_of(st, [target, source])
         asynchronous = any(outcome for outcome, _ in outcomes)
         targets = [v for v in iterate(target) if isinstance(v, (Tensor, Opaque))]

@@ -302,7 +302,9 @@ _QUESTION = re.compile(
 """A call that asks for something that is decided elsewhere, by its name."""
 _FLAG = re.compile(r"(?:is|has|can|should|supports|needs)_\w+")
 """A call that answers yes or no, by its name: no memory is allocated, and none is read."""
-_VIEWS = re.compile(r"_*(?:\w+_)?(?:view_(?:of|from|as)_\w+|as_view)")
+_VIEWS = re.compile(
+    r"_*(?:\w+_)?(?:view_(?:of|from|as)_\w+|as_view|carve_\w+|(?:make|get|create|build|slice)_views?)"
+)
 """A helper that gives a view of its argument, by its name: it touches no memory."""
 _STORES = re.compile(r"append|appendleft|extend|insert|add|setdefault|register(?:_\w+)?|__init__")
 """Methods that keep what they are given, whatever they belong to."""
