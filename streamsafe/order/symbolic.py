@@ -59,6 +59,13 @@ class Guard(NamedTuple):
         """The same, with those conditions undecided."""
         return Guard(self.true & ~conditions, self.false & ~conditions)
 
+    def exchange(self, old: int, new: int) -> Guard:
+        """The same, with one condition in the place of another, where that is not decided already."""
+        rest = self.forget(old)
+        if not (self.true | self.false) & old or (self.true | self.false) & new:
+            return rest
+        return Guard(rest.true | new, rest.false) if self.true & old else Guard(rest.true, rest.false | new)
+
     def flip(self, condition: int) -> Guard:
         """The same, after a condition has been turned into its opposite."""
         return Guard(
@@ -538,21 +545,12 @@ class Order:
             else:
                 del self.made[buffer]
 
-    def forget(self, conditions: int) -> None:
-        """Those conditions will not be asked again: guards stop mentioning them."""
+    def reguard(self, conditions: int, change: Callable[[Guard], Guard]) -> None:
+        """Every guard that mentions one of these conditions changes."""
         for buffer, table in list(self.made.items()):
             if table.summary.conditions & conditions:
                 self.made[buffer] = Accesses(
-                    (made, simplify(Way(way.carriers, way.guard.forget(conditions)) for way in ways))
-                    for made, ways in table.items()
-                )
-
-    def flip(self, condition: int) -> None:
-        """A condition is turned into its opposite."""
-        for buffer, table in list(self.made.items()):
-            if table.summary.conditions & condition:
-                self.made[buffer] = Accesses(
-                    (made, simplify(Way(way.carriers, way.guard.flip(condition)) for way in ways))
+                    (made, simplify(Way(way.carriers, change(way.guard)) for way in ways))
                     for made, ways in table.items()
                 )
 

@@ -21,6 +21,7 @@ from streamsafe.static.values import (
     UNKNOWN,
     Api,
     Const,
+    Container,
     Event,
     Function,
     Generator,
@@ -124,6 +125,7 @@ class Loops(Calls):
                 current = self._round(current, enter, body, left)
             if current is not None:
                 self.tell_rounds(current)
+                self.tell_elements(current)
                 self.age(current, self.rounds[-1])
                 sums.end(current)
             if round_ == 0:
@@ -234,6 +236,28 @@ class Loops(Calls):
             bit = self.conditions.get(("falsy", key)) or self.new_condition(("falsy", key), ())
             if bit is not None and not _says(value, bit):
                 st.tell(key, bit)
+
+    def tell_elements(self, st: State) -> None:
+        """Before what a round has asked is forgotten: where that tells what it added to a list, a condition says it of
+        the element that stands for all, so that lists which rounds fill side by side are walked side by side.
+        """
+        asked = 0
+        for value in st.store.of(self.activation.frame).values():
+            if isinstance(value, Container):
+                for key, element in st.store.of(value.name).items():
+                    if isinstance(element, Union) and (key == "*" or type(key) is int):
+                        for _, (true, false) in element.alternatives:
+                            asked |= true | false
+        for kind, bit in list(self.conditions.items()) if asked else ():
+            if bit & asked and self.asked_of_round(bit):
+                new = self.conditions.get(("round", kind)) or self.new_condition(("round", kind), ())
+                if new is not None:
+                    st.exchange(bit, new)
+
+    def asked_of_round(self, bit: int) -> bool:
+        """Whether a condition is about what the innermost loop meets in one round."""
+        made = self.rounds[-1]
+        return any(not made.isdisjoint(name.family()) for name in self.mentions[bit])
 
     def _told(self, st: State) -> Iterator[tuple[Key, int, Value]]:
         """The flags of this scope that conditions stand for, and what they hold here."""

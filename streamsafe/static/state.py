@@ -423,25 +423,26 @@ class State:
         self.retell([(guard, new) for _, guard, new in told], condition)
         self.store[key] = union((v, guard.forget(condition) & new) for v, guard, new in told)
 
-    def flip(self, condition: int) -> None:
-        """A condition is turned into its opposite, wherever it is mentioned."""
-        self.path = self.path.flip(condition)
-        self.routes = _distinct(route.flip(condition) for route in self.routes)
+    def reguard(self, conditions: int, change: Callable[[Guard], Guard]) -> None:
+        """Every guard that mentions one of these conditions changes."""
+        self.path = change(self.path)
+        self.routes = _distinct(map(change, self.routes))
         for order in (self.order, self.eager):
             if order is not None:
-                order.flip(condition)
+                order.reguard(conditions, change)
         if self.capture is not None:
-            self.capture = replace(self.capture, guard=self.capture.guard.flip(condition))
-        self.rebound = frozenset(r._replace(guard=r.guard.flip(condition)) for r in self.rebound)
+            self.capture = replace(self.capture, guard=change(self.capture.guard))
+        self.rebound = frozenset(r._replace(guard=change(r.guard)) for r in self.rebound)
         for key, value in self.store.items():
-            if leans(value, condition):
-                self.store[key] = union((v, g.flip(condition)) for v, g in alternatives(value))
-        self.current = {
-            library: union((v, g.flip(condition)) for v, g in value.alternatives)
-            if isinstance(value, Union)
-            else value
-            for library, value in self.current.items()
-        }
+            if leans(value, conditions):
+                self.store[key] = union((v, change(g)) for v, g in alternatives(value))
+        for library, value in self.current.items():
+            if leans(value, conditions):
+                self.current[library] = union((v, change(g)) for v, g in alternatives(value))
+
+    def flip(self, condition: int) -> None:
+        """A condition is turned into its opposite, wherever it is mentioned."""
+        self.reguard(condition, lambda guard: guard.flip(condition))
 
     def conditions(self) -> int:
         """The conditions that something here leans on."""
@@ -462,22 +463,14 @@ class State:
 
     def forget(self, conditions: int) -> None:
         """Those conditions are about something that is no more."""
-        if not conditions:
-            return
-        self.path = self.path.forget(conditions)
-        self.routes = _distinct(route.forget(conditions) for route in self.routes)
-        self.order.forget(conditions)
-        if self.eager is not None:
-            self.eager.forget(conditions)
-        if self.capture is not None:
-            self.capture = replace(self.capture, guard=self.capture.guard.forget(conditions))
-        self.rebound = frozenset(r._replace(guard=r.guard.forget(conditions)) for r in self.rebound)
-        for key, value in self.store.items():
-            if leans(value, conditions):
-                self.store[key] = union((v, g.forget(conditions)) for v, g in alternatives(value))
-        for library, value in self.current.items():
-            if leans(value, conditions):
-                self.current[library] = union((v, g.forget(conditions)) for v, g in alternatives(value))
+        if conditions:
+            self.reguard(conditions, lambda guard: guard.forget(conditions))
+
+    def exchange(self, old: int, new: int) -> None:
+        """One condition takes the place of another wherever that tells what is held, or what has happened, apart."""
+        self.reguard(old, lambda guard: guard.exchange(old, new))
+        self.path = self.path.forget(new)
+        self.routes = _distinct(route.forget(new) for route in self.routes)
 
     def retell(self, told: Sequence[tuple[Guard, Guard]], asked: int) -> None:
         """Conditions take the place of others, wherever these are mentioned.
