@@ -13,7 +13,7 @@ from streamsafe.order.symbolic import HOST, Guard
 from streamsafe.static import apis, parts
 from streamsafe.static.facts import AMBIENT, Assumed
 from streamsafe.static.interop import Interop
-from streamsafe.static.kernels import assigned_elements, stored_through
+from streamsafe.static.kernels import assigned_elements, has_constants, stored_through
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
@@ -506,7 +506,8 @@ class Arrays(Interop):
             found = apis.COMPILERS.get(name) or apis.COMPILERS.get(bare)
             if found is not None:
                 return found
-        return None
+        # Triton's own parameters say it under any other decorator
+        return "triton" if unit.decorators and has_constants(unit.node) else None
 
     def launch_compiled(self, unit: FunctionUnit, kind: str, call: Call, st: State) -> Value:
         """A kernel that is written in Python: what its body assigns to it writes."""

@@ -38,6 +38,18 @@ def assigned_elements(node: cst.CSTNode) -> set[str]:
     return found
 
 
+def has_constants(node: cst.FunctionDef | cst.Lambda) -> bool:
+    """Whether a function takes compile-time constants (``BLOCK: tl.constexpr``): it is a kernel, not host code."""
+    parameters = node.params
+    for parameter in (*parameters.posonly_params, *parameters.params, *parameters.kwonly_params):
+        annotation = parameter.annotation.annotation if parameter.annotation is not None else None
+        if isinstance(annotation, cst.Attribute):
+            annotation = annotation.attr
+        if isinstance(annotation, cst.Name) and annotation.value == "constexpr":
+            return True
+    return False
+
+
 def stored_through(node: cst.CSTNode, flags: Mapping[str, bool]) -> set[str]:
     """The names that take part in the pointers through which a Triton kernel's body stores.
 
