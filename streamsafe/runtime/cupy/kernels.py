@@ -61,6 +61,7 @@ class TracedFunction(Function):
         self.source = module.source
         self.indexed = tuple(each.name for each in described if each.itemsize)
         self.seen: dict[tuple[Any, ...], dict[str, Spans]] = {}
+        self.told = False
         self.symbols = module.symbols
         self.variables = () if self.parameters is None else self.parameters.variables
         # In CuPy 13 a reduction's launch is a C function that prints and drops exceptions.
@@ -70,8 +71,8 @@ class TracedFunction(Function):
             and any(p.name == "_in_ind" for p in self.parameters.parameters)
         )
 
-    def _spans(self, args: Any, shape: Any) -> dict[str, Spans]:
-        """The elements that this launch touches of each parameter, where the kernel's subscripts tell.
+    def _spans(self, args: Any, shape: Any) -> dict[str, Spans] | None:
+        """The elements that this launch touches of each parameter, if an argument tells the kernel where to begin.
 
         Args:
             shape: (grid, block), or the (size, largest block) that a linear launch makes these of.
@@ -85,17 +86,25 @@ class TracedFunction(Function):
         key = (shape, *numbers.values())
         found = self.seen.get(key)
         if found is None:
-            found = {}
-            body = read(self.source, self.parameters.body)
-            if body is not None:
-                grid, block = shape
-                if not isinstance(grid, tuple):
-                    size, block = grid, min(grid, block)
-                    numbers[SIZE] = size
-                    grid, block = (-(-size // max(block, 1)),), (block,)
-                found = spans(body, numbers, self.indexed, grid, block)
-            if all(each is None for each in found.values()):
-                self.indexed = ()  # they never tell
+            body = read(self.source, self.parameters.body) if numbers else None
+            if body is None:
+                self.indexed = ()
+                return None
+            grid, block = shape
+            names = tuple(numbers)
+            if not isinstance(grid, tuple):
+                size, block = grid, min(grid, block)
+                numbers[SIZE] = size
+                grid, block = (-(-size // max(block, 1)),), (block,)
+            found = spans(body, numbers, self.indexed, grid, block)
+            if not self.told:
+                others = ({**numbers, name: numbers[name] + 1} for name in names)
+                begins = [_begins(spans(body, each, self.indexed, grid, block)) for each in others]
+                self.told = any(each != _begins(found) for each in begins)
+                if not self.told:
+                    if all(each is None or each for each in found.values()):
+                        self.indexed = ()  # its arguments never tell: to know how much it touches is not worth the time
+                    return None
             if len(self.seen) >= _LIMIT:
                 self.seen.clear()
             self.seen[key] = found
@@ -131,11 +140,17 @@ class TracedFunction(Function):
                 if found is None:
                     continue
                 touch = found
-            touches = (touch,) if not spanned else self._narrowed(touch, argument, position, spanned)
+            if spanned is not None:
+                touches = self._narrowed(touch, argument, position, spanned)
+                if direction == "reads" or direction == "updates":
+                    reads.extend(touches)
+                if direction != "reads":
+                    writes.extend(touches)
+                continue
             if direction == "reads" or direction == "updates":
-                reads.extend(touches)
+                reads.append(touch)
             if direction != "reads":
-                writes.extend(touches)
+                writes.append(touch)
         if self.variables and self.symbols:
             _module_memory(self.variables, self.symbols, reads, writes)
         if monitor.delay is not None:
@@ -209,6 +224,11 @@ class TracedModule(Module):
         address = self.plain.get_global_var(name)
         self.symbols[base_name(name.decode() if isinstance(name, bytes) else name)] = int(address)
         return address
+
+
+def _begins(found: dict[str, Spans]) -> dict[str, list[int]]:
+    """Where the spans of each parameter begin."""
+    return {name: [span.low for span in each] for name, each in found.items() if each}
 
 
 def _integer(argument: Any) -> int | None:
