@@ -12,8 +12,8 @@ bounds: nothing is searched for, and what is not shown is not so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 Atom = Any
@@ -45,6 +45,7 @@ class Form:
     """A sum of products with whole factors; equal forms are equal numbers."""
 
     terms: frozenset[tuple[Monomial, int]]
+    _names: tuple[Any, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __add__(self, other: Form) -> Form:
         return _summed([*self.terms, *other.terms])
@@ -73,17 +74,20 @@ class Form:
         """The atoms of its products."""
         return {atom for monomial, _ in self.terms for atom in monomial}
 
-    def names(self) -> Iterator[Any]:
-        """The names in it, at any depth."""
-        for atom in self.atoms():
-            if isinstance(atom, Derived):
-                for arg in atom.args:
+    def names(self) -> tuple[Any, ...]:
+        """The names in it, at any depth, each once."""
+        known = self._names
+        if known is None:
+            found: dict[Any, None] = {}
+            for atom in self.atoms():
+                for arg in atom.args if isinstance(atom, Derived) else (atom,):
                     if isinstance(arg, Form):
-                        yield from arg.names()
+                        found.update(dict.fromkeys(arg.names()))
                     elif arg is not None:
-                        yield arg
-            else:
-                yield atom
+                        found[arg] = None
+            known = tuple(found)
+            object.__setattr__(self, "_names", known)
+        return known
 
     def depth(self) -> int:
         """How deep derived atoms are nested."""
@@ -108,19 +112,32 @@ class Form:
 
     def rename(self, renaming: Callable[[Any], Any]) -> Form | None:
         """The form after its names have aged; None where two of them are told apart no more."""
-        names = set(self.names())
-        new = {name: renaming(name) for name in names}
-        if all(new[name] is name for name in names):
-            return self
-        if len(set(new.values())) < len(names):
-            return None
-        if any(a.base() is not b.base() or _age(b) < _age(a) for a, b in new.items()):
-            return None  # a loop is over: what its rounds have met is told apart no more
-        return self.mapped(new.__getitem__)
+        names = self.names()
+        change = _change(names, renaming)
+        return self if change is _UNCHANGED else None if change is None else self.mapped(change.__getitem__)
 
     def mapped(self, change: Callable[[Any], Any]) -> Form:
         """The form with other names."""
-        return _summed([(_ordered([_mapped(a, change) for a in m]), c) for m, c in self.terms])
+        terms = frozenset((_ordered([_mapped(a, change) for a in m]), c) for m, c in self.terms)
+        return Form(terms)
+
+
+_UNCHANGED: dict[Any, Any] = {}
+
+
+def _change(names: Iterable[Any], renaming: Callable[[Any], Any]) -> dict[Any, Any] | None:
+    """What names become; None where they are told apart no more: two are one now, or a loop is over."""
+    for name in names:
+        if renaming(name) is not name:
+            break
+    else:
+        return _UNCHANGED
+    new = {name: renaming(name) for name in names}
+    if len(set(new.values())) < len(new):
+        return None
+    if any(a.base() is not b.base() or _age(b) < _age(a) for a, b in new.items()):
+        return None
+    return new
 
 
 def number(value: int) -> Form:
@@ -180,14 +197,16 @@ class Bounds:
         name = renaming(self.name) if self.name is not None else None
         if self.start is None:
             return self if name is self.name else Bounds(None, None, 1, name)
-        both = self.start if self.stop is None else self.start + of_atom(_GAP) * self.stop
-        renamed = both.rename(renaming)
-        if renamed is both:
+        names = self.start.names()
+        if self.stop is not None and self.stop.names():
+            names = tuple(dict.fromkeys((*names, *self.stop.names())))
+        change = _change(names, renaming)
+        if change is _UNCHANGED:
             return self if name is self.name else Bounds(self.start, self.stop, self.step, name)
-        if renamed is None:
+        if change is None:
             return Bounds(None, None, 1, name) if name is not None else None
-        start, stop = self.start.rename(renaming), self.stop.rename(renaming) if self.stop else self.stop
-        return Bounds(start, stop, self.step, name)
+        stop = self.stop.mapped(change.__getitem__) if self.stop is not None else None
+        return Bounds(self.start.mapped(change.__getitem__), stop, self.step, name)
 
 
 def apart(first: Bounds, second: Bounds) -> bool:

@@ -15,6 +15,7 @@ from streamsafe.static.numbers import Bounds, Form
 from streamsafe.static.values import EACH, NONE, Api, Const, Name, Opaque, Partial, Picks, Value
 
 _END = 1 << 62
+_WHOLE = range(_END)
 Picked = range | str | Name | Bounds
 
 ELLIPSIS = Api("Ellipsis")
@@ -71,6 +72,8 @@ def pick(part: Hashable | None, keys: list[Value], form: Callable[[Value], Form 
             if _is_slice(key):
                 continue
             break  # a new axis, a mask: what follows stands on no known axis
+        if found == _WHOLE and axis not in picked:
+            continue
         picked[axis] = found
         if not _is_slice(key):
             dropped.add(axis)
@@ -220,7 +223,7 @@ def _along(key: Value, before: Picked | None, form: Callable[[Value], Form | Non
         return before
     is_slice = _is_slice(key)
     if not isinstance(before, Bounds):
-        within = range(_END) if before is None else before  # of an unknown length: long
+        within = _WHOLE if before is None else before  # of an unknown length: long
         if isinstance(key, Const) and type(key.value) is int:
             at = within[key.value] if -len(within) <= key.value < len(within) else None
             return None if at is None else range(at, at + 1)

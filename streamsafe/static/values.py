@@ -184,31 +184,28 @@ PAST = Name("a round of a loop that is over")
 
 def rename_picks(picked: Picks, renaming: Renaming) -> Picks:
     """What is picked along each axis, after the objects that hold the indices have aged."""
-    for _, what in picked:
-        if (isinstance(what, Name) and renaming(what) is not what) or (
-            type(what) is Bounds and what.rename(renaming) is not what
-        ):
-            break
-    else:
-        return picked
-    new = []
-    for axis, what in picked:
-        if isinstance(what, Name):
+    new: list[tuple[Hashable, Hashable]] | None = None
+    for position, pick in enumerate(picked):
+        what: Hashable = pick[1]
+        if type(what) is Name:
             what = renaming(what)
         elif type(what) is Bounds:
             what = what.rename(renaming)
-        if what is not PAST and what is not None:
-            new.append((axis, what))
-    return tuple(new)
+        if what is not pick[1] and new is None:
+            new = list(picked[:position])
+        if new is not None and what is not PAST and what is not None:
+            new.append((pick[0], what))
+    return picked if new is None else tuple(new)
 
 
 def rename_part(part: Hashable | None, renaming: Renaming) -> Hashable | None:
     """A part of a buffer after the objects that hold its indices have aged."""
     if type(part) is not tuple:
         return part
-    if all(rename_picks(layer.picked, renaming) is layer.picked for layer in part):
+    changed = [rename_picks(layer.picked, renaming) for layer in part]
+    if all(new is layer.picked for new, layer in zip(changed, part, strict=True)):
         return part
-    layers = tuple(layer._replace(picked=rename_picks(layer.picked, renaming)) for layer in part)
+    layers = tuple(layer._replace(picked=new) for new, layer in zip(changed, part, strict=True))
     return layers if any(map(any, layers)) else None
 
 
