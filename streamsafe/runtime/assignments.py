@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import atexit
+import ctypes
 import inspect
 import linecache
 import operator
@@ -26,8 +27,8 @@ from streamsafe.runtime.patches import Patches
 
 _NAME = "streamsafe"
 _monitoring: Any = getattr(sys, "monitoring", None)
-_SNAPSHOT = sys.version_info < (3, 13)
-"""Whether a function's ``f_locals`` is a copy that stays with the frame."""
+_variable: Any = None
+"""``PyFrame_GetVar``, since Python 3.12."""
 _VIEWS = frozenset(["reshape", "ravel", "view", "squeeze", "transpose", "swapaxes"])
 _ATTRIBUTES = frozenset(["T", "real", "imag"])
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
@@ -96,9 +97,7 @@ def _look(node: ast.expr, frame: FrameType) -> Any:
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
-        for names in (frame.f_locals, frame.f_globals):
-            if node.id in names:
-                return _quiet(names[node.id])
+        return _quiet(_named(node.id, frame))
     elif isinstance(node, ast.Attribute):
         return _attribute(_look(node.value, frame), node.attr)
     elif isinstance(node, ast.Subscript):
@@ -120,6 +119,22 @@ def _look(node: ast.expr, frame: FrameType) -> Any:
         value = _look(node.func.value, frame)
         if type(value) is _Peek and node.func.attr in _VIEWS:
             return getattr(value, node.func.attr)(*(_look(each, frame) for each in node.args))
+    raise _Unknown
+
+
+def _named(name: str, frame: FrameType) -> Any:
+    """What a name stands for in a frame. A function's ``f_locals`` is left alone: until Python 3.12 it is a copy that
+    stays with the frame, and keeps what the program lets go of.
+    """
+    if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        try:
+            return _variable(frame, name)
+        except NameError:
+            pass
+    elif name in frame.f_locals:
+        return frame.f_locals[name]
+    if name in frame.f_globals:
+        return frame.f_globals[name]
     raise _Unknown
 
 
@@ -153,9 +168,6 @@ def _line(code: CodeType, line: int) -> Any:
         container, value = _look(found.container, frame), _look(found.value, frame)
     except Exception:  # the line itself will say what is wrong with it
         return None
-    finally:
-        if _SNAPSHOT and code.co_flags & inspect.CO_OPTIMIZED:
-            frame.f_locals.clear()  # it would keep what the program lets go of
     if type(container) is numpy.ndarray and type(value) is _Peek:
         host_reads(value, "assign")
     return None
@@ -163,6 +175,10 @@ def _line(code: CodeType, line: int) -> Any:
 
 def install(patches: Patches) -> None:
     """Listens to lines that begin, where the interpreter tells of them and nobody else took the last free place."""
+    global _variable
+    if _monitoring is not None:
+        _variable = ctypes.pythonapi.PyFrame_GetVar
+        _variable.restype, _variable.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.py_object)
     tool = _monitoring and next((each for each in (4, 3) if _monitoring.get_tool(each) is None), None)
     if not tool:
         return

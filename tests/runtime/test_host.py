@@ -392,3 +392,25 @@ def test_an_assignment_is_refused_before_it_happens(program: Program) -> None:
             into_a_plain_array(Shelf(program), out)
         program.settle()
     assert out[0] == -1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the interpreter does not tell of its lines")
+def test_looking_at_an_assignment_keeps_nothing_and_changes_nothing(program: Program) -> None:
+    def asked(out: Any) -> Any:
+        host = pinned(64)
+        kept = locals()
+        kept["mark"] = 1
+        out[:] = host
+        return kept
+
+    def unasked(out: Any) -> Any:
+        host = pinned(64)
+        alive = weakref.ref(host)
+        out[:] = host
+        del host
+        return alive()
+
+    with streamsafe.sanitize("collect") as session:
+        assert asked(np.zeros(64, np.float32))["mark"] == 1
+        assert unasked(np.zeros(64, np.float32)) is None
+    assert codes(session) == []
