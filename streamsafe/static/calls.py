@@ -80,6 +80,7 @@ class Calls(Unseen):
         self.paused: list[list[Activation]] = []
         self._owners: dict[str, list[str]] = {}
         self.element_types: dict[Name, cst.BaseExpression] = {}
+        self._makes: dict[str, bool] = {}
         self.roles: dict[tuple[str, str], str] = {}  # the classes of functions' parameters
         self._method_owners: dict[str, list[ClassUnit]] | None = None
 

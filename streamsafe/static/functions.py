@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import HOST
-from streamsafe.static import apis
+from streamsafe.static import apis, needles
 from streamsafe.static.ages import newest_alike
 from streamsafe.static.contexts import DEPTH
 from streamsafe.static.expressions import MODULE
@@ -78,6 +78,7 @@ class Functions(Methods):
         new_parameters: bool
         element_types: dict[Name, cst.BaseExpression]
         roles: dict[tuple[str, str], str]
+        _makes: dict[str, bool]
         _method_owners: dict[str, list[ClassUnit]] | None
         _owners: dict[str, list[str]]
 
@@ -319,13 +320,16 @@ class Functions(Methods):
         return unit.qualname in self.concerned or unit.qualname not in self.file.definitions
 
     def makes(self, unit: FunctionUnit) -> bool:
-        """Whether a plain function is a short one that a library is called in: what it returns matters."""
-        definitions = self.file.definitions.get(unit.qualname, ())
-        return any(
-            (d.node.end_lineno or 0) - d.node.lineno < FACTORY_LINES
-            and not d.calls.isdisjoint(self.file.imports)
-            for d in definitions
-        )
+        """Whether a plain function is a short one that calls a library, or fills something: what it does matters."""
+        known = self._makes.get(unit.qualname)
+        if known is None:
+            definitions = self.file.definitions.get(unit.qualname, ())
+            known = self._makes[unit.qualname] = any(
+                (d.node.end_lineno or 0) - d.node.lineno < FACTORY_LINES
+                and (not d.calls.isdisjoint(self.file.imports) or _fills(d.node))
+                for d in definitions
+            )
+        return known
 
     def is_quiet(self, st: State) -> bool:
         """Whether nothing is under way that a plain function could meet: no capture, clock, side stream or copy."""
@@ -625,6 +629,15 @@ class Functions(Methods):
             return None
         fits = call.starred or unit.methods[name].takes(len(call.args), call.kwargs)
         return unit if fits else None
+
+
+def _fills(function: ast.AST) -> bool:
+    """Whether a function writes in place: by a method such as ``mul_``, or item by item."""
+    return any(
+        (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store))
+        or (isinstance(node, ast.Attribute) and node.attr.endswith("_") and not node.attr.startswith("_"))
+        for node in needles.walk(function)
+    )
 
 
 def _yields(node: cst.FunctionDef) -> bool:

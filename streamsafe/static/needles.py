@@ -43,7 +43,7 @@ _EXACTLY = {
 }
 _CLOCK = ("perf_counter", "monotonic", "default_timer")
 _PINNED = ("pinned", "pin_memory")
-_CALLED = dict.fromkeys(("record", "wait", "synchronize", "query"), TOUCH) | {
+_CALLED = dict.fromkeys(("record", "wait", "synchronize", "query", "backward"), TOUCH) | {
     "graph": STREAM,
     "replay": TOUCH | REPLAY,
 }

@@ -206,7 +206,7 @@ class Roots:
                     st.store[(graph, "@entry")] = UNKNOWN
                 st.rebound = frozenset(rebound for rebound in st.rebound if not rebound.passing)
                 interpreter.ending = True
-                interpreter.release_unreachable(st, interpreter.site(unit.node), [result])
+                interpreter.release_unreachable(st, interpreter.site(unit.node), [result, function])
                 interpreter.ending = False
                 self._unrecorded_gradients(st, entry)
         finally:
