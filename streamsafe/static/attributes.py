@@ -337,7 +337,7 @@ class Attributes(Containers):
         if held is not None:
             return held
         expression = self.find_class_attribute(unit, name)
-        if expression is not None:
+        if expression is not None and not unit.is_enumeration:
             value = st.store[(Name(f"class {unit.name}"), name)] = self.class_level(expression, st)
             return value
         return Opaque(Name(f"class {unit.name}").child(name))

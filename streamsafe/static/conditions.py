@@ -23,6 +23,7 @@ from streamsafe.static.values import (
     Function,
     Instance,
     Name,
+    Number,
     Object,
     Opaque,
     Renaming,
@@ -53,6 +54,9 @@ MAX_DECIDED = 6
 
 class Conditions(Attributes):
     """Conditions: what holds on a path, and what a test says of values."""
+
+    asking = True
+    """Whether a question may be remembered; a loop asks its own each round anew."""
 
     inside = 0
     """How many contexts have been entered after which another stream is current again."""
@@ -221,7 +225,7 @@ class Conditions(Attributes):
         return union((v, g) for v, g in found if not st.path.contradicts(g))
 
     def apart(
-        self, kind: str, wanted: bool, outcomes: Outcomes, value: Value, st: State, track: bool
+        self, kind: Hashable, wanted: bool, outcomes: Outcomes, value: Value, st: State, track: bool
     ) -> Outcomes:
         """A test of one of several values comes out one way at a time: where no guard says which, one does."""
         yes, no = ([g for o, g in outcomes if o is wanted], [g for o, g in outcomes if o is not wanted])
@@ -251,7 +255,10 @@ class Conditions(Attributes):
             found = self._test_comparison(node, st, track)
             if found is not None:
                 return found
-        return self.truth(self.eval(node, st), st, node, track=track)
+        outside, self.asking = self.asking, track
+        value = self.eval(node, st)
+        self.asking = outside
+        return self.truth(value, st, node, track=track)
 
     def _test_boolean(self, node: cst.BooleanOperation, st: State, track: bool) -> Outcomes:
         stops = type(node.operator) is cst.Or
@@ -301,37 +308,16 @@ class Conditions(Attributes):
             constant and isinstance(operator, (cst.Is, cst.IsNot))
         ):
             left, right = self.eval(node.left, st), self.eval(comparator, st)
-            if isinstance(left, Const) and not isinstance(right, Const):
-                left, right = right, left
             wanted = isinstance(operator, (cst.Equal, cst.Is))
-            if isinstance(left, Const) and isinstance(right, Const):
-                if left.value is ... or right.value is ...:
-                    return self.truth(self.unknown_flag(node, st), st, node, track=track)
-                return [((left.value == right.value) is wanted, ALWAYS)]
-            one_stream = self.same_stream(left, right)
-            if one_stream is not None:
-                return [(one_stream is wanted, ALWAYS)]
-            on_device = self.asks_for_device(left, right)
-            if on_device is not None:
-                return [(on_device is wanted, ALWAYS)]
-            if isinstance(left, Opaque) and isinstance(right, Const) and right.value is not ...:
-                return self._equals(left, right.value, wanted, st, track)
-            if isinstance(left, Opaque) and isinstance(right, Api):  # a constant of a library
-                return self._equals(left, right, wanted, st, track)
-            if constant and isinstance(left, Opaque) and isinstance(right, Opaque):
-                if not self.is_tensor(st, left):
-                    return self._equals(left, right, wanted, st, track)
-            if (
-                isinstance(left, Device)
-                and isinstance(right, Const)
-                and left.kind
-                and isinstance(right.value, str)
-            ):
-                return [((left.kind == right.value.partition(":")[0]) is wanted, ALWAYS)]
-            if any(isinstance(v, Tensor) for v in (left, right)):
-                result = self.operation(st, [left, right], self.site(node), "comparison")
-                return self.truth(result, st, node, track=track)
-            return self.truth(self.unknown_flag(node, st), st, node, track=track)
+            if not isinstance(left, Union) or any(isinstance(v, (Tensor, Stream)) for v in iterate(left)):
+                return self._test_equality(node, left, right, wanted, st, track)
+            outcomes = [
+                (outcome, guard & g)
+                for value, guard in alternatives(left, st.path)
+                for outcome, g in self._test_equality(node, value, right, wanted, st, track)
+                if not guard.contradicts(g)
+            ]
+            return self.apart(("==", right), wanted, outcomes, left, st, track)
         if isinstance(node.left, (cst.Name, cst.Attribute, cst.Subscript)) and isinstance(
             comparator, cst.Integer
         ):
@@ -340,6 +326,100 @@ class Conditions(Attributes):
             if counted is not None and isinstance(left, Opaque) and not self.is_tensor(st, left):
                 return self._equals(left, counted[0], counted[1], st, track)
         return None
+
+    def _test_equality(
+        self, node: cst.Comparison, left: Value, right: Value, wanted: bool, st: State, track: bool
+    ) -> Outcomes:
+        """Whether one value equals, or is, another one."""
+        constant = _is_constant(node.comparisons[0].comparator)
+        if isinstance(left, Const) and not isinstance(right, Const):
+            left, right = right, left
+        if isinstance(left, Const) and isinstance(right, Const):
+            if left.value is ... or right.value is ...:
+                return self._asked_again(node, [left, right], st, track)
+            return [((left.value == right.value) is wanted, ALWAYS)]
+        one_stream = self.same_stream(left, right)
+        if one_stream is not None:
+            return [(one_stream is wanted, ALWAYS)]
+        on_device = self.asks_for_device(left, right)
+        if on_device is not None:
+            return [(on_device is wanted, ALWAYS)]
+        if constant and right == NONE and (isinstance(left, Api) or _is_member(left)):
+            return [(not wanted, ALWAYS)]
+        if isinstance(left, Opaque) and isinstance(right, Const) and right.value is not ...:
+            return self._equals(left, right.value, wanted, st, track)
+        if isinstance(left, Opaque) and isinstance(right, Api):  # a constant of a library
+            return self._equals(left, right, wanted, st, track)
+        if constant and isinstance(left, Opaque) and isinstance(right, Opaque):
+            if _is_member(left) and _is_member(right) and left.name.parent is right.name.parent:
+                return [((left == right) is wanted, ALWAYS)]
+            if not self.is_tensor(st, left):
+                return self._equals(left, right, wanted, st, track)
+        if (
+            isinstance(left, Device)
+            and isinstance(right, Const)
+            and left.kind
+            and isinstance(right.value, str)
+        ):
+            return [((left.kind == right.value.partition(":")[0]) is wanted, ALWAYS)]
+        if any(isinstance(v, Tensor) for v in (left, right)):
+            result = self.operation(st, [left, right], self.site(node), "comparison")
+            return self.truth(result, st, node, track=track)
+        return self._asked_again(node, [left, right], st, track)
+
+    def _asked_again(
+        self, node: cst.Comparison, operands: Sequence[Value], st: State, track: bool
+    ) -> Outcomes:
+        """How a comparison comes out of which only that is known: asked twice of the same values it comes out alike."""
+        asked = self.question(node, operands, st)
+        if asked is None:
+            return self.truth(self.unknown_flag(node, st), st, node, track=track)
+        key, names, wanted = asked
+        return [(o is wanted, g) for o, g in self.condition(key, names, st, track)]
+
+    def question(
+        self, node: cst.Comparison, operands: Sequence[Value], st: State
+    ) -> tuple[Hashable, tuple[Name, ...], bool] | None:
+        """What a comparison asks: a key, the objects it is about, and whether it asks for the opposite.
+
+        None where the values are not known to be the same if they are asked for again.
+        """
+        asks = _ASKS.get(type(node.comparisons[0].operator))
+        if asks is None or len(operands) != 2:
+            return None
+        word, wanted, turned = asks
+        names: list[Name] = []
+        sides = [
+            self._form(part, value, st, names)
+            for part, value in zip((node.left, node.comparisons[0].comparator), operands, strict=True)
+        ]
+        if None in sides or not names:
+            return None
+        if word == "in" and not isinstance(node.comparisons[0].comparator, (cst.Tuple, cst.List, cst.Set)):
+            return None  # what is put into it later is in it
+        return (word, *(reversed(sides) if turned else sides)), tuple(names), wanted
+
+    def _form(self, node: cst.BaseExpression, value: Value, st: State, names: list[Name]) -> Hashable | None:
+        """An operand by what it is computed from; the objects that it mentions are added to ``names``."""
+        if isinstance(value, Api) or (isinstance(value, Const) and value.value is not ...):
+            return repr(value.name if isinstance(value, Api) else value.value)
+        if isinstance(value, Number):
+            names.extend(value.form.names())
+            return value.form
+        if isinstance(value, Opaque):
+            names.append(value.name)
+            return None if self.is_tensor(st, value) else value.name
+        if isinstance(node, cst.BinaryOperation):
+            parts_: tuple[cst.BaseExpression, ...] = (node.left, node.right)
+            word: Hashable = type(node.operator).__name__
+        elif isinstance(node, (cst.Tuple, cst.List, cst.Set)):
+            parts_, word = tuple(element.value for element in node.elements), "elements"
+        else:
+            return None
+        if not all(isinstance(part, _SIMPLE) for part in parts_):
+            return None
+        forms = tuple(self._form(part, self.eval(part, st), st, names) for part in parts_)
+        return None if None in forms else (word, *forms)
 
     def _equals(self, left: Opaque, constant: object, wanted: bool, st: State, track: bool) -> Outcomes:
         """Whether an object equals a constant; a number that equals zero is one that is false."""
@@ -455,6 +535,8 @@ class Conditions(Attributes):
             self.none_pending(st, st.store.get(key))
         if key is None or not isinstance(st.store.get(key), Union):
             return
+        if target is node and all(isinstance(v, Const) for v in iterate(st.store[key])):
+            return  # a flag: its guards say what it is here, and go on to say it where paths meet
         kept = [(v, g) for v, g in alternatives(st.store[key], st.path) if keeps(v)]
         if none and any(v == NONE for v, _ in kept):
             kept = [(NONE, ALWAYS)]  # whatever else it might have been, here it is None
@@ -504,6 +586,28 @@ class Conditions(Attributes):
                 if isinstance(base, Object):
                     return (base.name, node.attr.value)
         return None
+
+
+_ASKS: dict[type[cst.BaseCompOp], tuple[str, bool, bool]] = {
+    cst.LessThan: ("<", True, False),
+    cst.GreaterThanEqual: ("<", False, False),
+    cst.GreaterThan: ("<", True, True),
+    cst.LessThanEqual: ("<", False, True),
+    cst.Equal: ("=", True, False),
+    cst.NotEqual: ("=", False, False),
+    cst.Is: ("=", True, False),
+    cst.IsNot: ("=", False, False),
+    cst.In: ("in", True, False),
+    cst.NotIn: ("in", False, False),
+}
+"""What comparisons ask, whether it is that or the opposite, and whether of the operands turned round."""
+
+_SIMPLE = (cst.Name, cst.Attribute, cst.BinaryOperation, cst.BaseNumber, cst.SimpleString)
+
+
+def _is_member(value: Value) -> bool:
+    """Whether an object is by its name a constant of its class: the member of an enumeration."""
+    return isinstance(value, Opaque) and isinstance(value.name.site, str) and value.name.site.isupper()
 
 
 def _is_constant(node: cst.BaseExpression) -> bool:

@@ -13,7 +13,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, sequences, walks
 from streamsafe.static.computed import Computed
-from streamsafe.static.conditions import Outcomes
+from streamsafe.static.conditions import BOTH, Outcomes
 from streamsafe.static.facts import HOOK, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import State, leans
@@ -451,23 +451,13 @@ class Expressions(Computed):
             # what is kept in a name is what the same test says elsewhere
             if outcomes and (len(outcomes) == 1 or all(g != ALWAYS for _, g in outcomes)):
                 return union((Const(outcome), guard) for outcome, guard in outcomes)
-        less = self._less(node.comparisons[0].operator, operands) if len(operands) == 2 else None
-        return less or self.unknown_flag(node, st)
-
-    def _less(self, operator: cst.BaseCompOp, operands: list[Value]) -> Value | None:
-        """How two numbers compare, neither of which is known: asked again of the same two it comes out alike."""
-        kind = _ORDERINGS.get(type(operator))
-        if kind is None:
-            return None
-        word, turned = kind
-        left, right = reversed(operands) if turned else operands
-        for inner, other, side in ((left, right, "left"), (right, left, "right")):
-            key = walks.bare(walks.key_of(other))
-            if isinstance(inner, Opaque) and not walks.is_unsure(key):
-                name = inner.name.child((word, side, key))
-                self.plain.add(name.base())
-                return Opaque(name)
-        return None
+        asked = self.question(node, operands, st)
+        if asked is not None and self.asking:
+            key, names, wanted = asked
+            outcomes = self.condition(key, names, st, True)
+            if outcomes != BOTH:
+                return union((Const(outcome is wanted), guard) for outcome, guard in outcomes)
+        return self.unknown_flag(node, st)
 
     def _boolean(self, node: cst.BooleanOperation, st: State) -> Value:
         left = self.eval(node.left, st)
@@ -631,14 +621,6 @@ _DIVIDING = (
     cst.Modulo,
     cst.ModuloAssign,
 )
-_ORDERINGS: dict[type[cst.CSTNode], tuple[str, bool]] = {
-    cst.LessThan: ("less", False),
-    cst.GreaterThan: ("less", True),
-    cst.LessThanEqual: ("not more", False),
-    cst.GreaterThanEqual: ("not more", True),
-}
-"""What a comparison asks, and whether it asks it of its operands the other way round."""
-
 _COUNTING = (
     cst.BitOr,
     cst.BitOrAssign,

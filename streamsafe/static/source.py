@@ -217,6 +217,11 @@ class ClassUnit:
         return any("NamedTuple" in base for base in self.bases)
 
     @property
+    def is_enumeration(self) -> bool:
+        """Whether its attributes are members that are told apart by their names."""
+        return any(base.rpartition(".")[2] in ("Enum", "StrEnum") for base in self.bases)
+
+    @property
     def is_dataclass(self) -> bool:
         """Whether ``__init__`` comes from its fields."""
         return any(d.rpartition(".")[2] == "dataclass" for d in self.decorators)
