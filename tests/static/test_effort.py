@@ -10,20 +10,21 @@ from streamsafe.static.roots import Roots
 from streamsafe.static.source import SourceFile
 from streamsafe.static.values import Name
 
-# a stream of its own for the device of each layer, made on first use: accesses may stand in many ways
+# a stream of its own for the device of each layer, made on first use: accesses may stand in many ways;
+# what the stream before it does is not waited for
 SOURCE = """
 import torch
 
 
 class Layers:
     def forward(self, x):
+        first = torch.cuda.current_stream()
         for i, layer in enumerate(self.layers):
             if i in self.placed:
-                before = torch.cuda.current_stream()
                 device = self.placed[i]
                 if device not in self.streams:
                     self.streams[device] = torch.cuda.Stream(device)
-                self.streams[device].wait_stream(before)
+                self.streams[device].wait_stream(first)
                 torch.cuda.set_stream(self.streams[device])
                 x = x.to(device, non_blocking=True)
             x = layer.norm(layer.mix(x))
