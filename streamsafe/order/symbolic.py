@@ -512,8 +512,7 @@ class Order:
             for made, ways in table.items():
                 kept = known.get(ways)
                 if kept is None:
-                    kept = tuple(w for w in ways if not all(g.contradicts(w.guard) for g in guards))
-                    kept = known[ways] = ways if len(kept) == len(ways) else kept
+                    kept = known[ways] = _left(ways, guards)
                 dirty = dirty or kept is not ways
                 if kept:
                     changed[made] = kept
@@ -586,6 +585,18 @@ class Order:
 
 
 _NONE = Accesses()
+
+
+def _left(ways: tuple[Way, ...], guards: Sequence[Guard]) -> tuple[Way, ...]:
+    """The ways that do not contradict all of the guards; the same object where these are all."""
+    kept = []
+    for way in ways:
+        true, false = way.guard
+        for asked, denied in guards:
+            if not (asked & false or denied & true):
+                kept.append(way)
+                break
+    return ways if len(kept) == len(ways) else tuple(kept)
 
 
 def _under(

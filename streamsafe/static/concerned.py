@@ -32,7 +32,8 @@ class Concerned:
         functions: by qualified name, those that hold stream code and those that call them, three calls up.
         followed: those and what is worth following where something is under way.
         beside: methods that meet on ``self`` what stream code of their class leaves there, or that call such methods.
-        quiet: nothing mentions a stream or pinned memory: calls that leave no copy under way leave nothing to meet.
+        quiet: nothing mentions a stream, or copies beside pinned memory: calls that leave no copy under way leave
+            nothing to meet.
         one_stream: nothing mentions a stream: all there is to meet is copies that do not wait, and clocks.
     """
 
@@ -57,7 +58,7 @@ class Concerned:
         self._words |= {name for name, found in bound.items() if found & needles.COPY}
         self._heirs = _heirs(file)
         self.roles = Roles(file)
-        self.quiet = self.one_stream and not everything & needles.PINNED
+        self.quiet = self.one_stream and not (everything & needles.PINNED and everything & needles.COPY)
         self.functions: set[str] = set()
         for kind, levels in LEVELS:
             self.functions |= self._with_callers(self._holding(kind), levels)

@@ -309,12 +309,13 @@ class Expressions(Computed):
 
     def binary(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value:
         """Arithmetic: on tensors an operation, on clocks a duration."""
-        if isinstance(getattr(node, "operator", None), (cst.Subtract, cst.SubtractAssign)):
+        operator = type(getattr(node, "operator", None))
+        if operator in (cst.Subtract, cst.SubtractAssign):
             self.duration(st, left, right, self.site(node))
         if any(isinstance(v, Clock) for v in (*iterate(left), *iterate(right))):
             return PLAIN
         operands = [*iterate(left), *iterate(right)]
-        if isinstance(getattr(node, "operator", None), (cst.Add, cst.AddAssign)):
+        if operator in (cst.Add, cst.AddAssign):
             if isinstance(left, Tuple) and isinstance(right, Tuple):
                 return Tuple(left.items + right.items)
             if isinstance(left, Tuple) or isinstance(right, Tuple):
@@ -323,22 +324,22 @@ class Expressions(Computed):
                 isinstance(v, (Container, Opaque)) for v in operands
             ):
                 return self.concatenated(left, right, node, st)  # nothing but a list is added to a list
-        if isinstance(right, Opaque) and isinstance(getattr(node, "operator", None), _DIVIDING):
+        if isinstance(right, Opaque) and operator in _DIVIDING:
             st.store[(right.name, "@nonzero")] = PLAIN  # or this would have raised
         if any(isinstance(v, Tensor) for v in operands) or (
             any(isinstance(v, Opaque) and self.is_tensor(st, v) for v in operands)
         ):
-            if isinstance(getattr(node, "operator", None), (cst.MatrixMultiply, cst.MatrixMultiplyAssign)):
+            if operator in (cst.MatrixMultiply, cst.MatrixMultiplyAssign):
                 for matrix in operands:
                     if isinstance(matrix, Opaque):
                         self.mark_tensor(st, matrix)
             result = self.operation(st, [left, right], self.site(node), "arithmetic")
-            both = isinstance(getattr(node, "operator", None), (cst.BitAnd, cst.BitOr, cst.BitXor))
+            both = operator in (cst.BitAnd, cst.BitOr, cst.BitXor)
             masks = both and self.is_mask(st, left) and self.is_mask(st, right)
             return self.mask(st, result) if masks else result
         if all(isinstance(v, Const) for v in operands):
             return PLAIN
-        if isinstance(left, Container) and isinstance(getattr(node, "operator", None), cst.Multiply):
+        if isinstance(left, Container) and operator is cst.Multiply:
             return self.repeated(left, right, node, st)
         if any(isinstance(v, (Container, Tuple)) for v in operands):
             return left
@@ -401,33 +402,31 @@ class Expressions(Computed):
         )
 
     def _unary(self, node: cst.UnaryOperation, st: State) -> Value:
-        if isinstance(node.operator, cst.Not):
+        if type(node.operator) is cst.Not:
             outcomes = self.test(node.expression, st)
             return union((Const(not outcome), guard) for outcome, guard in outcomes)
         value = self.eval(node.expression, st)
         if (
             isinstance(value, Const)
             and isinstance(value.value, (int, float))
-            and isinstance(node.operator, cst.Minus)
+            and type(node.operator) is cst.Minus
         ):
             return Const(-value.value)
         if isinstance(value, Number):
-            return Number(..., -value.form) if isinstance(node.operator, cst.Minus) else PLAIN
+            return Number(..., -value.form) if type(node.operator) is cst.Minus else PLAIN
         if any(isinstance(v, Tensor) for v in iterate(value)):
             result = self.operation(st, [value], self.site(node), "arithmetic")
-            inverted = isinstance(node.operator, cst.BitInvert) and self.is_mask(st, value)
+            inverted = type(node.operator) is cst.BitInvert and self.is_mask(st, value)
             return self.mask(st, result) if inverted else result
         return value if isinstance(value, Opaque) else PLAIN
 
     def _comparison(self, node: cst.Comparison, st: State) -> Value:
         operands = [self.eval(node.left, st), *(self.eval(c.comparator, st) for c in node.comparisons)]
-        if len(operands) == 2 and isinstance(node.comparisons[0].operator, (cst.Equal, cst.NotEqual)):
+        if len(operands) == 2 and type(node.comparisons[0].operator) in (cst.Equal, cst.NotEqual):
             one_stream = self.same_stream(*operands)
             if one_stream is not None:
-                return Const(one_stream is isinstance(node.comparisons[0].operator, cst.Equal))
-        identity = all(
-            isinstance(c.operator, (cst.Is, cst.IsNot, cst.In, cst.NotIn)) for c in node.comparisons
-        )
+                return Const(one_stream is (type(node.comparisons[0].operator) is cst.Equal))
+        identity = all(type(c.operator) in (cst.Is, cst.IsNot, cst.In, cst.NotIn) for c in node.comparisons)
         flat = [v for o in operands for v in iterate(o)]
         if node is self.masking and not identity and st.capture is not None:
             first = next((v for v in flat if isinstance(v, Opaque) and not self.is_plain(v.name)), None)
@@ -444,8 +443,8 @@ class Expressions(Computed):
         if len(operands) == 2 and isinstance(operands[1], Container):
             contained = self.contains(operands[1], operands[0], st)
             operator = node.comparisons[0].operator
-            if contained is not None and isinstance(operator, (cst.In, cst.NotIn)):
-                return Const(contained is isinstance(operator, cst.In))
+            if contained is not None and type(operator) in (cst.In, cst.NotIn):
+                return Const(contained is (type(operator) is cst.In))
         if len(operands) == 2 and all(map(_is_simple, (node.left, node.comparisons[0].comparator))):
             outcomes = self._test_comparison(node, st, True) or []
             # what is kept in a name is what the same test says elsewhere
@@ -463,7 +462,7 @@ class Expressions(Computed):
         left = self.eval(node.left, st)
         right = self.eval(node.right, st)
         outcomes = self.truth(left, st, node.left)
-        keeps_left = isinstance(node.operator, cst.Or)
+        keeps_left = type(node.operator) is cst.Or
         found: list[tuple[Value, Guard]] = []
         for outcome, guard in outcomes:
             found.append((left, guard) if outcome is keeps_left else (right, guard))

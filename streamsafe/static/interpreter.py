@@ -212,7 +212,7 @@ class Interpreter(Loops):
 
     def _assign(self, node: cst.Assign, st: State) -> None:
         value = self.eval(node.value, st)
-        for inner in iterate(value) if isinstance(node.value, cst.Attribute) else ():
+        for inner in iterate(value) if type(node.value) is cst.Attribute else ():
             if isinstance(inner, Opaque) and inner.name.parent and inner.name.site in apis.VIEW_METHODS:
                 self.asked_otherwise.add(inner.name.parent.base())  # whose functions get names is a module
         for target in node.targets:
@@ -344,7 +344,7 @@ class Interpreter(Loops):
             self.lazily -= lazily
         self.enter_branch(node.test, outcomes, False, otherwise)
         if node.orelse is not None and not otherwise.dead:
-            if isinstance(node.orelse, cst.If):
+            if type(node.orelse) is cst.If:
                 self._if(node.orelse, otherwise)
             else:
                 self.suite(node.orelse.body, otherwise)

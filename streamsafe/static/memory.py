@@ -391,11 +391,9 @@ class Memory:
 
     def reachable(self, st: State, keep: Iterable[Value] = ()) -> set[Name]:
         """Every object that some live name leads to."""
-        held: dict[Name, list[Value]] = {}
         external: set[Name] = set()
         children: dict[Name, list[Name]] = {}
-        for owner, table in st.store.objects.items():
-            held[owner] = [v for k, v in table.items() if not (isinstance(k, str) and k.startswith("@"))]
+        for owner in st.store.objects:
             root = owner.root()
             if not root.age and root not in self.made_here and root.base() not in self.closed:
                 external.add(owner)  # somebody who is not seen holds it
@@ -431,7 +429,9 @@ class Memory:
                 if name in seen:
                     continue
                 seen.add(name)
-                values.extend(held.get(name, ()))
+                for key, value in st.store.of(name).items():
+                    if type(value) is not Const and not (type(key) is str and key[:1] == "@"):
+                        values.append(value)
                 stack.extend(children.get(name, ()))
                 if name.parent is not None:
                     stack.append(name.parent)
