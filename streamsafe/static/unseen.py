@@ -43,8 +43,9 @@ class Unseen(Functions):
     def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value:
         """A call whose code is not seen: a careful author wrote it.
 
-        Given a stream or an event it orders what needs ordering; given tensors it reads them on the current stream
-        and returns fresh ones written there; given neither it does nothing.
+        Told by its name to synchronize it does; given a stream or an event it orders what needs ordering; given
+        tensors it reads them on the current stream and returns fresh ones written there; given neither it does
+        nothing.
         """
         called = name or _callable_text(function, call)
         text = f"{called}()"
@@ -57,6 +58,9 @@ class Unseen(Functions):
             )
         if spelled(apis.RECORDING_HELPER, called):
             return self.do_record_helper(call, st)
+        if spelled(_SYNCHRONIZES, called):
+            self.host_learns_everything(st, call.site)
+            return NONE
         if called in apis.LIKE_FACTORIES:
             return self.factory(called, call, st)
         model = self.kernel_of(function, st)
@@ -296,6 +300,11 @@ def _constructs(name: str) -> bool:
 
 _CURRENT = re.compile(r"_*(?:get_)?current_(?:\w+_)?stream(?:_\w+)?")
 """A helper that gives the current stream, by its name."""
+_SYNCHRONIZES = re.compile(
+    r"_*(?:(?:cuda|gpu|devices?|torch|accelerator)_)?sync(?:hronize)?"
+    r"(?:_(?:all|cuda|gpus?|devices?|streams?|accelerator))?"
+)
+"""A function that makes the host wait for its devices, by its name."""
 _QUESTION = re.compile(
     r"_*(?:get_)?(?:is|are|has|have|uses?|should|can|needs?|enabled?|enables|supports?|resolve|in)(?:_\w+)?"
 )
