@@ -2,7 +2,7 @@
 
 ## What it does
 Reports two reads of a host clock that are subtracted, where the host has not waited for the device work
-launched between them.
+launched between them. A loop between the reads is taken to run: its waits count.
 
 ## Why is this bad?
 A kernel launch returns at once. The difference of the clocks is the time to enqueue the work, not to do it:

@@ -148,12 +148,26 @@ class Loops(Calls):
             last = head.copy()
             left.append(enter(last))
         self.fixpoints -= 1
+        if not at_least_once:
+            self._runs_when_timed(leaves[0], [*leaves[1:], *left])
         self._tell_of_rounds([*leaves, *left])
         before, result = st.copy(), None
         for state in (*leaves, *left):
             result = self.join_rounds(result, state, before)
         self.settle(st, result)
         self.leave_rounds(st)
+
+    @staticmethod
+    def _runs_when_timed(without: State | None, others: Sequence[State | None]) -> None:
+        """Between two readings of a clock a loop runs: who times it gives it something to do (SS311).
+
+        Args:
+            without: how the loop is left when it has no round; changed in place.
+            others: how else it is left.
+        """
+        if without is not None and any(state is not None and not state.dead for state in others):
+            for clock in without.clocks:
+                without.order.drop(("since", clock))
 
     def join_rounds(self, first: State | None, end: State | None, before: State) -> State | None:
         """Join ways out of a loop: an attribute that a round assigns first tells whether there was one, as a call's."""
@@ -305,6 +319,8 @@ class Loops(Calls):
         left: list[State | None] = []
         self.rounds.append(set())
         end = self._round(st.copy(), enter, body, left)
+        if not at_least_once:
+            self._runs_when_timed(left[0], [*left[1:], end])
         self.settle(st, self.joined([*(left[1:] if at_least_once else left), end]))
         self.leave_rounds(st)
 
