@@ -531,7 +531,9 @@ ARITHMETIC_METHODS = frozenset(
 )
 """Methods that tensors have and little else: who is asked for one is a tensor."""
 
-CONTAINER_METHODS = frozenset("append appendleft extend insert setdefault popleft items keys update".split())
+CONTAINER_METHODS = frozenset(
+    "append appendleft extend insert setdefault popleft items keys update train eval".split()
+)
 """Methods that no tensor has: what is asked for one is none."""
 
 METADATA_NAME = re.compile(

@@ -38,7 +38,7 @@ from streamsafe.static.values import (
 )
 
 PROTOCOL_ROUNDS = 3
-_INITIALIZES = re.compile(r"_?(?:init|initialize)_\w+")
+_INITIALIZES = re.compile(r"_(?:init|initialize)_\w+")
 """A method that nobody in the file calls and that by its name is part of how a base, not seen, makes an object."""
 SET_UP = ("setUp", "asyncSetUp", "setup_method")
 
