@@ -140,14 +140,19 @@ class Expressions(Computed):
             names.add(name)
         return name
 
-    def age(self, st: State, names: set[Name]) -> None:
-        """The newest objects of these names become those of the round before."""
-        if not names:
-            return
+    def asked_about(self, names: set[Name]) -> int:
+        """The conditions that are about the newest objects of these names."""
         bits = 0
         for bit, mentioned in self.mentions.items():
             if any(not names.isdisjoint(name.family()) for name in mentioned):
                 bits |= bit
+        return bits
+
+    def age(self, st: State, names: set[Name]) -> None:
+        """The newest objects of these names become those of the round before."""
+        if not names:
+            return
+        bits = self.asked_about(names)
         if any(leans(value, bits) for value in st.current.values()):
             self.tell_current([st], bits, aging(names))
         st.forget(bits)

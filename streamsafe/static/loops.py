@@ -262,16 +262,12 @@ class Loops(Calls):
                     if isinstance(element, Union) and (key == "*" or type(key) is int):
                         for _, (true, false) in element.alternatives:
                             asked |= true | false
+        asked = asked and asked & self.asked_about(self.rounds[-1])
         for kind, bit in list(self.conditions.items()) if asked else ():
-            if bit & asked and self.asked_of_round(bit):
+            if bit & asked:
                 new = self.conditions.get(("round", kind)) or self.new_condition(("round", kind), ())
                 if new is not None:
                     st.exchange(bit, new)
-
-    def asked_of_round(self, bit: int) -> bool:
-        """Whether a condition is about what the innermost loop meets in one round."""
-        made = self.rounds[-1]
-        return any(not made.isdisjoint(name.family()) for name in self.mentions[bit])
 
     def _told(self, st: State) -> Iterator[tuple[Key, int, Value]]:
         """The flags of this scope that conditions stand for, and what they hold here."""
@@ -473,7 +469,7 @@ class Loops(Calls):
 
         self.activation.held.append(iterable)
         if (
-            self.numbering or _picks_slots(node, iterable, handed_on=self.file.picks_by_remainder)
+            self.numbering or self._picks_slots(node, iterable)
         ) and self.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
             self._numbered(iterable, st, node, enter, body, at_least_once=at_least_once)
         else:
