@@ -190,6 +190,7 @@ FUNCTIONS: dict[str, str] = {
     "torch.where": "where",
     "torch.compile": "pass_through",
     "torch.is_tensor": "plain",
+    "torch.onnx.export": "plain",
     "torch.numel": "plain",
     "torch.is_grad_enabled": "plain",
     "torch.save": "host_library",
@@ -535,6 +536,12 @@ CONTAINER_METHODS = frozenset(
     "append appendleft extend insert setdefault popleft items keys update train eval".split()
 )
 """Methods that no tensor has: what is asked for one is none."""
+
+HOST_METHOD = re.compile(
+    r"_*(?:save|export|dump|reset|set|register|print|log|enable|disable)(?:_\w+)?"
+    r"|(?:named_)?(?:parameters|buffers|modules|children)|(?:load_)?state_dict"
+)
+"""What by its name keeps, sets or writes down something: whatever it is given, it is no work that is timed."""
 
 METADATA_NAME = re.compile(
     r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|devices?|ranks?|strides?|names?|keys?|world_size)"

@@ -439,6 +439,7 @@ class Interpreter(Loops):
                 if caught is None:
                     break
                 branch = caught.copy()
+                self.untimed(branch)  # a run that has failed is not what is timed
                 if handler.name is not None and isinstance(handler.name.name, cst.Name):
                     self.bind(handler.name.name.value, UNKNOWN, branch)
                 self.suite(handler.body, branch)

@@ -130,7 +130,7 @@ class Loops(Calls):
                 sums.end(current)
             if round_ == 0:
                 # the first round stands by itself: what it starts from is not mixed with what a round leaves
-                leaves = left[1:] if at_least_once else left
+                leaves = left
                 if current is None:
                     left = []
                     break
@@ -148,8 +148,8 @@ class Loops(Calls):
             last = head.copy()
             left.append(enter(last))
         self.fixpoints -= 1
-        if not at_least_once:
-            self._runs_when_timed(leaves[0], [*leaves[1:], *left])
+        self._runs_when_timed(leaves[0], leaves[1:], left)
+        leaves = leaves[1:] if at_least_once else leaves
         self._tell_of_rounds([*leaves, *left])
         before, result = st.copy(), None
         for state in (*leaves, *left):
@@ -157,17 +157,30 @@ class Loops(Calls):
         self.settle(st, result)
         self.leave_rounds(st)
 
-    @staticmethod
-    def _runs_when_timed(without: State | None, others: Sequence[State | None]) -> None:
+    def _runs_when_timed(
+        self, without: State | None, early: Sequence[State | None], others: Sequence[State | None]
+    ) -> None:
         """Between two readings of a clock a loop runs: who times it gives it something to do (SS311).
 
         Args:
             without: how the loop is left when it has no round; changed in place.
+            early: how the first round leaves it; changed in place where it has enqueued and awaited nothing.
             others: how else it is left.
         """
-        if without is not None and any(state is not None and not state.dead for state in others):
-            for clock in without.clocks:
-                without.order.drop(("since", clock))
+        if without is None or not without.clocks:
+            return
+        untouched = [
+            state
+            for state in early
+            if state is not None
+            and all(
+                state.order.accesses(since) == without.order.accesses(since)
+                for since in (("since", clock) for clock in without.clocks)
+            )
+        ]
+        if any(state is not None and not state.dead for state in (*early, *others)):
+            for state in (without, *untouched):
+                self.untimed(state)
 
     def join_rounds(self, first: State | None, end: State | None, before: State) -> State | None:
         """Join ways out of a loop: an attribute that a round assigns first tells whether there was one, as a call's."""
@@ -315,8 +328,7 @@ class Loops(Calls):
         left: list[State | None] = []
         self.rounds.append(set())
         end = self._round(st.copy(), enter, body, left)
-        if not at_least_once:
-            self._runs_when_timed(left[0], [*left[1:], end])
+        self._runs_when_timed(left[0], left[1:], [end])
         self.settle(st, self.joined([*(left[1:] if at_least_once else left), end]))
         self.leave_rounds(st)
 
@@ -604,6 +616,7 @@ class Loops(Calls):
         self.activation.loops.append(loop)
         self.rounds.append(set())
         self.counting += 1
+        early: list[State | None] = []
         for number in range(SLOT_ROUNDS):
             before = st.copy()
             loop.continues.clear()
@@ -616,12 +629,14 @@ class Loops(Calls):
                     item = Tuple((item, self.next_item(iterable.args[0], st, node)))
                 body(walks.met(item, ((round_.base(), round_),)), st)
             self.settle(st, self.joined([st, *loop.continues]))
+            early = early if number else [*loop.breaks]
             if st.dead:
                 st.become(before)
                 break
             self.age(st, {round_, *(name for name in self.rounds[-1] if name.site == EACH)})
         self.counting -= 1
         self.activation.loops.pop()
+        self._runs_when_timed(skipped, early, [st, *loop.breaks])
         self.settle(st, self.joined([st, *loop.breaks, None if at_least_once else skipped]))
         self.leave_rounds(st, again=False)
 

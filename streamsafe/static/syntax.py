@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import lru_cache
@@ -21,6 +22,7 @@ _LAYOUT = (
     "comma",
     "dot",
 )
+_ORDERS = (cst.LessThan, cst.LessThanEqual, cst.GreaterThan, cst.GreaterThanEqual)
 _FIELDS: dict[type[cst.CSTNode], tuple[str, ...]] = {}
 
 
@@ -96,6 +98,39 @@ def indexed_by(node: cst.BaseSuite, number: str, most: int) -> bool:
         is_argument(node, number)
         and any(isinstance(inner, cst.Arg) and _is_neighbour(inner.value, names) for inner in walk(node))
     )
+
+
+@lru_cache(maxsize=2048)
+def limits(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
+    """The differences in a function that are only held against a limit, at once or under a name of their own.
+
+    What is asserted of one is what was to be measured.
+    """
+    asserted = {n for a in walk(node) if type(a) is cst.Assert for n in walk(a)}
+    compared = [n for n in walk(node) if type(n) is cst.Comparison and n not in asserted]
+    ordered = [
+        side
+        for n in compared
+        if all(isinstance(c.operator, _ORDERS) for c in n.comparisons)
+        for side in (n.left, *(c.comparator for c in n.comparisons))
+    ]
+    found = [n for side in ordered for n in _terms(side)]
+    uses = Counter(n.value for n in walk(node) if type(n) is cst.Name)
+    limited = Counter(n.value for n in found if type(n) is cst.Name)
+    for assignment in walk(node):
+        if type(assignment) is cst.Assign and len(assignment.targets) == 1:
+            target = assignment.targets[0].target
+            if type(target) is cst.Name and 0 < limited[target.value] == uses[target.value] - 1:
+                found.extend(_terms(assignment.value))
+    return frozenset(n for n in found if type(n) is cst.BinaryOperation)
+
+
+def _terms(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """An expression, and what its arithmetic is done on."""
+    yield node
+    if type(node) is cst.BinaryOperation:
+        yield from _terms(node.left)
+        yield from _terms(node.right)
 
 
 @lru_cache(maxsize=2048)

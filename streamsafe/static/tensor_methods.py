@@ -145,7 +145,8 @@ class TensorMethods(Arrays):
         if out is not None:
             self.in_place(st, out, operands, call.site, f"{name}()")
             return out
-        return self.operation(st, operands, call.site, f"{name}()", library=library)
+        tags: frozenset[str] = frozenset({"method"} if spelled(apis.HOST_METHOD, name) else ())
+        return self.operation(st, operands, call.site, f"{name}()", library=library, tags=tags)
 
     def viewed(self, receiver: Value, name: str, call: Call, st: State) -> Value:
         """What a method gives that is a view: a part, pieces, or the same memory with other axes."""

@@ -9,7 +9,7 @@ import libcst as cst
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
-from streamsafe.static import apis
+from streamsafe.static import apis, syntax
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.expressions import Expressions
 from streamsafe.static.facts import AMBIENT, GRADIENTS, IS_CUDA, Assumed, Detail, Site
@@ -166,19 +166,20 @@ class Tensors(Expressions):
         *,
         library: str = "",
         assumed: Assumed = Assumed.NOTHING,
+        tags: frozenset[str] = frozenset(),
     ) -> Value:
         """A device operation: reads its operands, returns a fresh tensor. On host memory the host does it."""
         library = library or self.library_of(st, operands)
         flat = [t for operand in operands for t, _ in self.tensors(st, operand)]
         known = [self.place(st, t) for t in flat]
         numpy = any(isinstance(t, Tensor) and t.numpy for t in flat)
-        self.read_operands(st, operands, site, text, library=library, assumed=assumed)
+        self.read_operands(st, operands, site, text, library=library, assumed=assumed, tags=tags)
         if numpy or (any(p in HOST_PLACES for p in known) and "device" not in known):
             name = self.fresh(site.node, st, "result")
             st.store[(name, "@place")] = Const("pageable")
             return Tensor(name, numpy=numpy)
         place = "device" if "device" in known or self.on_side_stream(st, library) else ""
-        return self.new_tensor(st, site, text, library=library, place=place, assumed=assumed)
+        return self.new_tensor(st, site, text, library=library, place=place, assumed=assumed, tags=tags)
 
     def unsure_operation(self, st: State, operands: list[Value], site: Site, text: str) -> Value:
         """An operation on objects of unknown kind: under an explicit stream they are tensors."""
@@ -492,7 +493,8 @@ class Tensors(Expressions):
     def use_of_gradients(self, st: State, site: Site, text: str) -> None:
         """Something that reads or changes ``.grad``."""
         self.access(st, Tensor(GRADIENTS), site, text, writes=False, tags=frozenset({"gradient use"}))
-        self.launched(st, site, text, device=False)
+        # where the backward pass ran, what is done with gradients runs
+        self.launched(st, site, text, device=(GRADIENTS, "@passes") in st.store)
 
     # -- clocks --------------------------------------------------------------------------------------------------
 
@@ -573,6 +575,12 @@ class Tensors(Expressions):
     clock_sites: dict[object, Site]
 
     @staticmethod
+    def untimed(st: State) -> None:
+        """On this path nobody measures: what was launched on it so far is of no concern to the clocks that run."""
+        for clock in st.clocks:
+            st.order.drop(("since", clock))
+
+    @staticmethod
     def forget_clocks(st: State) -> None:
         """Readings that nothing holds any more are over: nothing will be subtracted from them."""
         if not st.clocks:
@@ -588,11 +596,17 @@ class Tensors(Expressions):
                 st.store.pop((Name(clock), ("since", start)), None)
 
     def duration(self, st: State, left: Value, right: Value, site: Site) -> None:
-        """Two readings of a clock are subtracted: the work between them should have been waited for."""
+        """Two readings of a clock are subtracted: the work between them should have been waited for.
+
+        A difference that is only held against a limit measures nothing: it says whether it is time to go on.
+        """
+        unit = self.stack[-1].unit
         for end in iterate(left):
             for start in iterate(right):
                 if not (isinstance(end, Clock) and isinstance(start, Clock)):
                     continue
+                if unit is not None and site.node in syntax.limits(unit.node):
+                    return
                 pending = st.store.get((Name(end), ("since", start)))
                 if not isinstance(pending, Const) or not pending.value:
                     for inner in iterate(pending) if pending is not None else ():

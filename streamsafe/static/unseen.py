@@ -108,7 +108,11 @@ class Unseen(Functions):
         )
         some = any(tensors for _, tensors in reached)
         assumed = Assumed.UNMODELLED
-        tags: frozenset[str] = frozenset(() if name in ("", "forward", "__call__") else ("method",))
+        tags: frozenset[str] = frozenset(
+            ("method",)
+            if name not in ("", "forward", "__call__") or spelled(apis.HOST_METHOD, called)
+            else ()
+        )
         setter = name.startswith("set_")  # keeps an object, and reads nothing that the object holds
         for value, tensors in reached:
             for target, guard in tensors:
