@@ -31,6 +31,7 @@ from streamsafe.static.values import (
     Device,
     Event,
     Function,
+    Generator,
     Instance,
     Method,
     Name,
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 MOST_ROWS = 4
 """Of how many rows it is told apart which of them is unpacked."""
 _ORDERING = (Stream, Event, Work)
+WHOLE = Partial(Api("builtins.slice"), (NONE, NONE, NONE), ())
+"""``[:]``."""
 
 
 class Attributes(Containers):
@@ -76,6 +79,8 @@ class Attributes(Containers):
 
         def known_items(self, iterable: Value, st: State) -> list[Value] | None: ...
 
+        def drained(self, value: Value, st: State, node: cst.CSTNode) -> Container: ...
+
         def query_stream(self, st: State, stream: Stream, site: Site) -> Value: ...
 
         def query_event(self, st: State, event: Event, site: Site, *others: Event) -> Value: ...
@@ -91,7 +96,7 @@ class Attributes(Containers):
             starred: bool = False,
         ) -> Value: ...
 
-        def namespace(self, instance: Instance, st: State, node: cst.CSTNode) -> Value: ...
+        def namespace(self, instance: Instance, st: State) -> Container: ...
 
         def unit(self, name: str) -> FunctionUnit | ClassUnit | None: ...
 
@@ -174,6 +179,9 @@ class Attributes(Containers):
                 return held
         if isinstance(base, Const):
             return PLAIN
+        if isinstance(base, Function):
+            held = st.store.get((self.function_name(base), name))
+            return held if held is not None else Method(base, name)
         if isinstance(base, Partial) and base.function == POINTER:
             return base
         if name == "is_cuda":
@@ -216,20 +224,32 @@ class Attributes(Containers):
         found = self.find_method(base.unit, name)
         if found is not None:
             if found.is_property:
-                return self.call_function(Function(found, None, base), [], {}, st, node)
+                value = self.call_function(Function(found, None, base), [], {}, st, node)
+                if found.is_kept and not st.dead:
+                    st.store[(base.name, name)] = value
+                return value
             if found.is_static:
                 return Function(found)
             return Function(found, None, base)
         if self.find_class_attribute(base.unit, name) is not None and name not in base.unit.annotations:
             return self.class_attribute(base.unit, name, st)
         if name == "__dict__":
-            return self.namespace(base, st, node)
+            return self.namespace(base, st)
         if name == "grad":
             return self.gradient(base)
         if name in self.late.get(base.name, ()):
             st.dead = True  # it is not there yet
             return UNKNOWN
-        return self.typed_attribute(base, name, st)
+        asked = self.asked_for(base, name, st, node)
+        return asked if asked is not None else self.typed_attribute(base, name, st)
+
+    def asked_for(self, base: Instance, name: str, st: State, node: cst.CSTNode) -> Value | None:
+        """What an object's ``__getattr__`` gives for an attribute that it does not have."""
+        own = self.own_method(base, "__getattr__") if not name.startswith("__") else None
+        if own is None or any(a.unit is own.unit for a in self.stack):
+            return None
+        found = self.call_function(own, [Const(name)], {}, st, node)
+        return found if found != UNKNOWN and not st.dead else None
 
     def is_cuda(self, base: Object, st: State) -> Value:
         """Whether a tensor is on the device: where that is not known, one answer for the tensors of a program."""
@@ -317,6 +337,17 @@ class Attributes(Containers):
             return unit.methods[name]
         return next((u.methods[name] for u in self.ancestry(unit) if name in u.methods), None)
 
+    def find_setter(self, unit: ClassUnit, name: str) -> FunctionUnit | None:
+        """What an assignment to a property calls."""
+        if name in unit.setters:
+            return unit.setters[name]
+        return next((u.setters[name] for u in self.ancestry(unit) if name in u.setters), None)
+
+    @staticmethod
+    def function_name(function: Function) -> Name:
+        """The object that a function is: attributes may be assigned to it."""
+        return Name((id(function.unit.node), "function"), (), function.frame)
+
     def own_method(self, value: Value, name: str) -> Function | None:
         """A method of an instance of a class of the file, where it or a base defines one."""
         found = self.find_method(value.unit, name) if isinstance(value, Instance) else None
@@ -368,6 +399,8 @@ class Attributes(Containers):
 
     def _unpack(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:
         value = self._one_row(value, st, target, Tuple)
+        if isinstance(value, (Partial, Generator, Instance)):
+            value = self.listed(value, st, node)
         self.stack[-1].held.append(value)
         self._unpack_into(target, value, st, node)
         self.stack[-1].held.pop()
@@ -408,6 +441,13 @@ class Attributes(Containers):
             if not guard.contradicts(which):
                 apart.append((row, guard & which))
         return union(apart)
+
+    def listed(self, value: Value, st: State, node: cst.CSTNode) -> Value:
+        """The elements that are walked where something is unpacked: of a generator what it yields."""
+        if isinstance(value, Generator) or self.own_method(value, "__iter__"):
+            return self.drained(value, st, node)
+        items = self.known_items(value, st)
+        return value if items is None else Tuple(tuple(items))
 
     def _unpack_into(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:
         last: int | None = None
@@ -453,8 +493,14 @@ class Attributes(Containers):
         many = isinstance(base, Union)
         for inner, guard in alternatives(base, st.path):
             owner = Name(f"class {inner.unit.name}") if isinstance(inner, Class) else None
+            if isinstance(inner, Function):
+                owner = self.function_name(inner)
             if isinstance(inner, Object):
                 owner = inner.name
+                setter = self.find_setter(inner.unit, name) if isinstance(inner, Instance) else None
+                if setter is not None and not any(a.unit is setter for a in self.stack):
+                    self.call_function(Function(setter, None, inner), [value], {}, st, node)
+                    continue
             if owner is None:
                 continue
             whose = parts.object_of(inner.part) if isinstance(inner, Tensor) and name == "data" else None
@@ -495,6 +541,8 @@ class Attributes(Containers):
     def _assign_subscript(self, target: cst.Subscript, value: Value, st: State) -> None:
         base = self.eval(target.value, st)
         keys = self.keys_of(target, st)
+        if len(keys) > 1 and all(map(self.is_mapping, iterate(base))):
+            keys = [Tuple(tuple(keys))]
         tensors = [
             (v, g)
             for v, g in alternatives(base, st.path)
@@ -520,6 +568,11 @@ class Attributes(Containers):
                 own = self.own_method(inner, "__setitem__")
                 if own is not None:
                     self.call_function(own, [key, value], {}, st, target)
+        elif keys == [WHOLE] and isinstance(base, Container) and base.kind == "list":
+            for old in self.held(base, st):
+                self.lose(st, old)
+            sequences.put(st, base, [])
+            self.extend_container(st, base, value)
         elif len(keys) == 1:
             for inner in iterate(base):
                 index = walks.key_of(keys[0])

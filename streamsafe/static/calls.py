@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import apis
+from streamsafe.static import apis, sequences
 from streamsafe.static.facts import GRADIENTS, HOOK, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.state import State
@@ -114,7 +114,8 @@ class Calls(Unseen):
                 if not known:
                     call.starred, placed = True, unplaced
             elif argument.star == "**":
-                call.starred = True
+                value = self.as_container(value)
+                call.starred = not (isinstance(value, Container) and sequences.keys(st, value) is not None)
                 if isinstance(value, Container):
                     for key, held in list(st.store.of(value.name).items()):
                         if isinstance(key, str) and not key.startswith(("@", "*")):

@@ -457,12 +457,17 @@ class Conditions(Attributes):
             elif isinstance(inner, Tensor):
                 self.read_on_host(st, inner, self.site(node), "truth of a tensor")
                 found.extend((o, guard) for o in (True, False))
+            elif isinstance(inner, Instance) and (own := self.own_method(inner, "__bool__")) is not None:
+                answer = self.call_function(own, [], {}, st, node)
+                found.extend((o, guard & g) for o, g in self.truth(answer, st, node, track=track))
             elif isinstance(inner, (Stream, Event, Function, Class, Context, Instance, Api)):
                 found.append((True, guard))
             elif isinstance(inner, Tuple):
                 found.append((bool(inner.items), guard))
             elif isinstance(inner, Container) and sequences.length(st, inner) is not None:
                 found.append((bool(sequences.length(st, inner)), guard))
+            elif isinstance(inner, Container) and sequences.keys(st, inner) is not None:
+                found.append((bool(sequences.keys(st, inner)), guard))
             else:
                 found.extend((o, guard) for o in (True, False))
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from streamsafe.static import parts, sequences, walks
 from streamsafe.static.capture import Captures
 from streamsafe.static.facts import Assumed, Site
 from streamsafe.static.numbers import Form
+from streamsafe.static.source import ClassUnit
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     ANY,
@@ -56,6 +57,12 @@ class Containers(Captures):
         def form_of(self, value: Value, st: State) -> Form | None: ...
 
         def bound(self, value: Value, node: cst.BaseExpression, st: State) -> Value: ...
+
+        def ancestry(self, unit: ClassUnit) -> Iterator[ClassUnit]: ...
+
+        def known_items(self, iterable: Value, st: State) -> list[Value] | None: ...
+
+        def add_items(self, mapping: Container, added: Value, st: State) -> None: ...
 
         def make_default(self, factory: Value, node: cst.CSTNode, st: State) -> Value: ...
 
@@ -136,7 +143,7 @@ class Containers(Captures):
                 key = self.eval(element.key, st)
                 self.store_element(Container(name, "dict"), key, value, st)
             else:
-                self.store_element(Container(name, "dict"), UNKNOWN, self.any_value(value, st), st)
+                self.add_items(Container(name, "dict"), value, st)
         return Container(name, "dict")
 
     def container(
@@ -303,6 +310,12 @@ class Containers(Captures):
                 return UNKNOWN
             name = ANY if walks.is_unsure(index) else walks.bare(index)
             return walks.met(self.element_view(base, name, union((v, ALWAYS) for v in found), st), rounds)
+        if type(base) is Instance:
+            base = self.as_container(base)
+            if isinstance(base, Container):
+                return self._element(base, key, st)
+        if isinstance(base, Instance) and base.unit.is_named_tuple:
+            return self._element(Tuple(tuple(self.known_items(base, st) or ())), key, st)
         if isinstance(base, Opaque):
             index = _index(key)
             held = walks.under(st.store.of(base.name), index)
@@ -313,7 +326,7 @@ class Containers(Captures):
 
     def store_element(self, base: Value, key: Value, value: Value, st: State) -> None:
         """``base[key] = value`` for containers and objects."""
-        for inner in iterate(base):
+        for inner in map(self.as_container, iterate(base)):
             index = walks.key_of(key)
             if isinstance(inner, Container):
                 known = sequences.keys(st, inner)
@@ -389,7 +402,11 @@ class Containers(Captures):
             self.read_index(st, key, base, node)
         found: list[tuple[Value, Guard]] = []
         for inner, guard in alternatives(base, st.path):
+            if len(keys) > 1 and self.is_mapping(inner):  # ``d[a, b]``: the pair is the key
+                keys = [Tuple(tuple(keys))]
             own = self.own_method(inner, "__getitem__")
+            if own is None:
+                inner = self.as_container(inner)
             if own is not None:
                 key = keys[0] if len(keys) == 1 else Tuple(tuple(keys))
                 found.append((self.call_function(own, [key], {}, st, node), guard))
@@ -427,6 +444,20 @@ class Containers(Captures):
             and self.is_tensor(st, value)
             and not any(isinstance(v, Container) for v in iterate(among))
         )
+
+    def as_container(self, value: Value) -> Value:
+        """An object whose class inherits from a container is one, too."""
+        kind = (
+            next((u.holds for u in self.ancestry(value.unit) if u.holds), "")
+            if type(value) is Instance
+            else ""
+        )
+        return Container(value.name, kind, part=value.part) if kind else value  # type: ignore[attr-defined]
+
+    @staticmethod
+    def is_mapping(value: Value) -> bool:
+        """Whether it is a dict that is seen made."""
+        return isinstance(value, Container) and value.kind == "dict"
 
     @staticmethod
     def is_named(keys: list[Value]) -> bool:

@@ -268,6 +268,7 @@ class Contexts(TensorMethods):
         """The elements of a tuple, a list, a range, or an enumeration of one; None where they are not known."""
         if isinstance(iterable, Tuple):
             return list(iterable.items)
+        iterable = self.as_container(iterable)
         if isinstance(iterable, Container):
             return sequences.items(st, iterable)
         if isinstance(iterable, Instance) and iterable.unit.is_named_tuple:
@@ -344,7 +345,10 @@ class Contexts(TensorMethods):
             if call.args[0] != NONE:
                 given = [self.next_item(call.args[1], st, call.node)]
                 self.call_value(call.args[0], Call(call.node, call.site, given), st)
-            return call.args[1]
+            known = self.known_items(call.args[1], st)
+            if known is None or NONE not in known or call.args[0] != NONE:
+                return call.args[1]
+            return Tuple(tuple(item for item in known if item != NONE))
         name = self.fresh(call.node, st, "map")
         self.closed.add(name)
         result = Container(name, "list")

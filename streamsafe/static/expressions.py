@@ -30,6 +30,7 @@ from streamsafe.static.values import (
     Container,
     Device,
     Function,
+    Instance,
     Name,
     Number,
     Object,
@@ -315,6 +316,11 @@ class Expressions(Computed):
     def binary(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value:
         """Arithmetic: on tensors an operation, on clocks a duration."""
         operator = type(getattr(node, "operator", None))
+        for inner, other, prefix in ((left, right, "__"), (right, left, "__r")):
+            word = _DUNDER.get(operator) if type(inner) is Instance else None  # type: ignore[arg-type]
+            own = self.own_method(inner, f"{prefix}{word}__") if word else None
+            if own is not None:
+                return self.call_function(own, [other], {}, st, node)
         if operator in (cst.Subtract, cst.SubtractAssign):
             self.duration(st, left, right, self.site(node))
         if any(isinstance(v, Clock) for v in (*iterate(left), *iterate(right))):
@@ -344,6 +350,8 @@ class Expressions(Computed):
             return self.mask(st, result) if masks else result
         if all(isinstance(v, Const) for v in operands):
             return PLAIN
+        if operator is cst.BitOr and self.is_mapping(left) and all(map(self.is_mapping, iterate(right))):
+            return self.merged(left, right, node, st)  # type: ignore[arg-type]
         if isinstance(left, Container) and operator is cst.Multiply:
             return self.repeated(left, right, node, st)
         if any(isinstance(v, (Container, Tuple)) for v in operands):
@@ -362,6 +370,14 @@ class Expressions(Computed):
         made = self.container(node, st, "list", [])
         for part in (left, right):
             self.extend_container(st, made, part)
+        return made
+
+    def merged(self, left: Container, right: Value, node: cst.CSTNode, st: State) -> Value:
+        """``first | second``: a dict of what both hold."""
+        made = self.duplicate(left, node, st)
+        self.closed.add(made.name)
+        for mapping in iterate(right):
+            self.add_items(made, mapping, st)
         return made
 
     def repeated(self, values: Container, times: Value, node: cst.CSTNode, st: State) -> Value:
@@ -625,6 +641,24 @@ _DIVIDING = (
     cst.Modulo,
     cst.ModuloAssign,
 )
+_DUNDER: dict[type[cst.CSTNode], str] = {
+    cst.Add: "add",
+    cst.AddAssign: "add",
+    cst.Subtract: "sub",
+    cst.SubtractAssign: "sub",
+    cst.Multiply: "mul",
+    cst.MultiplyAssign: "mul",
+    cst.MatrixMultiply: "matmul",
+    cst.MatrixMultiplyAssign: "matmul",
+    cst.Divide: "truediv",
+    cst.DivideAssign: "truediv",
+    cst.BitOr: "or",
+    cst.BitAnd: "and",
+    cst.LeftShift: "lshift",
+    cst.RightShift: "rshift",
+}
+"""What the method is called that a class defines for an operator."""
+
 _COUNTING = (
     cst.BitOr,
     cst.BitOrAssign,

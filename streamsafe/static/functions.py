@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from streamsafe.order.symbolic import HOST
-from streamsafe.static import apis, needles
+from streamsafe.static import apis, needles, sequences
 from streamsafe.static.ages import newest_alike
 from streamsafe.static.contexts import DEPTH
 from streamsafe.static.expressions import MODULE
@@ -61,6 +62,9 @@ class Scope:
     def __exit__(self, *_: object) -> None:
         self._interpreter.stack.pop()
 
+
+_SIMPLE = (cst.Name, cst.BaseNumber, cst.SimpleString, cst.UnaryOperation)
+"""Expressions that give the same whenever they are evaluated."""
 
 _CONTAINERS = frozenset(
     """List list Sequence Iterable Iterator Tuple tuple Dict dict Mapping MutableMapping Deque deque Set
@@ -156,7 +160,8 @@ class Functions(Methods):
                     hollow = inner is statement and isinstance(inner.body, cst.IndentedBlock)
                     apart = next(own[name]) if hollow and name in own else None
                     method = self.function_unit(inner, slice_, f"{qualname}.{name}", unit, apart)
-                    if name in unit.methods and any("setter" in d for d in method.decorators):
+                    if any(d.endswith(".setter") for d in method.decorators):
+                        unit.setters[name] = method
                         continue
                     unit.methods[name] = method
                 elif isinstance(inner, cst.Assign) and isinstance(inner.targets[0].target, cst.Name):
@@ -164,7 +169,25 @@ class Functions(Methods):
                 elif isinstance(inner, cst.AnnAssign) and isinstance(inner.target, cst.Name):
                     unit.annotations[inner.target.value] = inner.annotation.annotation
                     unit.attributes[inner.target.value] = inner.value or cst.Ellipsis()
+        for name, expression in unit.attributes.items():
+            other = self._method_of(expression, unit, f"{qualname}.{name}")
+            if other is not None:
+                unit.methods.setdefault(name, other)
         return unit
+
+    @staticmethod
+    def _method_of(expression: cst.BaseExpression, unit: ClassUnit, qualname: str) -> FunctionUnit | None:
+        """``name = method``, ``name = property(method)`` in a class: the method that is called by this name."""
+        wrapper: tuple[str, ...] = ()
+        if isinstance(expression, cst.Call) and isinstance(expression.func, cst.Name) and expression.args:
+            if expression.func.value not in ("property", "staticmethod", "classmethod"):
+                return None
+            wrapper, expression = (expression.func.value,), expression.args[0].value
+        if isinstance(expression, cst.Lambda):
+            name = qualname.rpartition(".")[2]
+            return FunctionUnit(name, qualname, expression, unit.slice, unit, decorators=wrapper)
+        found = unit.methods.get(expression.value) if isinstance(expression, cst.Name) else None
+        return replace(found, decorators=(*found.decorators, *wrapper)) if found is not None else None
 
     def nested_function(self, node: cst.FunctionDef, st: State) -> Value:
         """A function defined inside another one."""
@@ -320,13 +343,13 @@ class Functions(Methods):
         return unit.qualname in self.concerned or unit.qualname not in self.file.definitions
 
     def makes(self, unit: FunctionUnit) -> bool:
-        """Whether a plain function is a short one that calls a library, or fills something: what it does matters."""
+        """Whether a plain function is a short one that calls a library, fills something, or gives back what it has."""
         known = self._makes.get(unit.qualname)
         if known is None:
             definitions = self.file.definitions.get(unit.qualname, ())
             known = self._makes[unit.qualname] = any(
                 (d.node.end_lineno or 0) - d.node.lineno < FACTORY_LINES
-                and (not d.calls.isdisjoint(self.file.imports) or _fills(d.node))
+                and (not d.calls.isdisjoint(self.file.imports) or _fills(d.node) or _hands_on(d.node))
                 for d in definitions
             )
         return known
@@ -421,8 +444,7 @@ class Functions(Methods):
             elif position < len(positional) and position < len(given):
                 value = given[position]
             elif parameter.default is not None and not starred:
-                with self.scope(unit.slice, function.frame or Name("module"), None):
-                    value = self.eval(parameter.default, st)
+                value = self.default_of(function, parameter, st)
             elif unnamed is not None and position >= len(parameters.posonly_params):
                 value = self.element(unnamed, Const(name), st)
             else:
@@ -446,7 +468,26 @@ class Functions(Methods):
             self.closed.add(keywords)
             for key, value in rest.items():
                 st.store[(keywords, key)] = value
+            if not starred and unnamed is None:
+                sequences.set_keys(st, Container(keywords, "dict"), rest)
             st.store[(frame, parameters.star_kwarg.name.value)] = Container(keywords, "dict")
+
+    def default_of(self, function: Function, parameter: cst.Param, st: State) -> Value:
+        """A parameter's default: evaluated once, where the function is defined."""
+        scope = function.frame or MODULE
+        key = (scope, ("default", id(parameter)))
+        found = st.store.get(key)
+        if found is None:
+            assert parameter.default is not None
+            rounds, self.rounds = self.rounds, []
+            try:
+                with self.scope(function.unit.slice, scope, None):
+                    found = self.eval(parameter.default, st)
+            finally:
+                self.rounds = rounds
+            if not isinstance(parameter.default, _SIMPLE):
+                st.store[key] = found
+        return found
 
     def parameter(self, function: Function, parameter: cst.Param, st: State) -> Value:
         """A parameter nobody is seen to give: its annotation may tell what it is.
@@ -571,16 +612,29 @@ class Functions(Methods):
                 if self.stack:
                     self.stack[-1].path = outer
             return
+        container = self.as_container(instance)
+        if isinstance(container, Container):
+            if container.kind == "dict":
+                sequences.set_keys(st, container, ())
+                for given in call.args:
+                    self.add_items(container, given, st)
+                for key, value in call.kwargs.items():
+                    self.store_element(container, Const(key), value, st)
+            elif known:
+                sequences.put(st, container, [])
+                for given in call.args:
+                    self.extend_container(st, container, given)
+            return
         if not known:
             return
         fields = list(self.fields(unit))
         for position, field in enumerate(fields):
-            value = call.get(position, field)
-            if value is None:
+            filled = call.get(position, field)
+            if filled is None:
                 found = self.find_class_attribute(unit, field)
                 with self.called_from(call.node):  # what one instance is given is not what another is
-                    value = self.class_level(found, st) if found is not None else UNKNOWN
-            st.store[(instance.name, field)] = value
+                    filled = self.class_level(found, st) if found is not None else UNKNOWN
+            st.store[(instance.name, field)] = filled
         post = self.find_method(unit, "__post_init__")
         if post is not None:
             self.run_function(Function(post, None, instance), [], {}, st, call.node)
@@ -603,6 +657,23 @@ class Functions(Methods):
             if owner.is_dataclass or any("NamedTuple" in b for b in owner.bases):
                 found.extend(name for name in owner.attributes if name not in found)
         return found
+
+    def do_make_named_tuple(self, call: Call, st: State) -> Value:
+        """``collections.namedtuple("Name", fields)``: a class."""
+        word, fields = (*call.args, UNKNOWN, UNKNOWN)[:2]
+        names = self.known_items(fields, st)
+        if isinstance(fields, Const) and isinstance(fields.value, str):
+            names = [Const(name) for name in fields.value.replace(",", " ").split()]
+        words = [n.value for n in names or () if isinstance(n, Const) and isinstance(n.value, str)]
+        if not words or len(words) < len(names or ()):
+            return UNKNOWN
+        unit = self.nested.get(call.node)
+        if unit is None:
+            title = str(word.value) if isinstance(word, Const) else "namedtuple"
+            unit = ClassUnit(title, call.node, self.stack[-1].slice, ("NamedTuple",))  # type: ignore[arg-type]
+            unit.attributes.update((name, cst.Ellipsis()) for name in words)
+            self.nested[call.node] = unit
+        return Class(unit)  # type: ignore[arg-type]
 
     def class_of_method(self, name: str, call: Call) -> ClassUnit | None:
         """The one class of the file that has a method of this name, if the call fits it."""
@@ -638,6 +709,29 @@ def _fills(function: ast.AST) -> bool:
         or (isinstance(node, ast.Attribute) and node.attr.endswith("_") and not node.attr.startswith("_"))
         for node in needles.walk(function)
     )
+
+
+def _hands_on(function: ast.AST) -> bool:
+    """Whether a function returns something that it was given, or that it has met, and not what a call comes to."""
+    for node in needles.walk(function):
+        if not isinstance(node, ast.Return):
+            continue
+        value = node.value
+        while isinstance(value, (ast.Attribute, ast.Subscript)):
+            value = value.value
+        if isinstance(value, (ast.Name, ast.Tuple, ast.IfExp, ast.BoolOp)):
+            return True
+        if (
+            isinstance(value, ast.Call)
+            and isinstance(value.func, ast.Attribute)
+            and value.func.attr in _TAKING
+        ):
+            return True
+    return False
+
+
+_TAKING = frozenset({"get", "pop", "popleft", "setdefault"})
+"""Methods that give what a container holds."""
 
 
 def _yields(node: cst.FunctionDef) -> bool:

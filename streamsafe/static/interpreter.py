@@ -243,7 +243,10 @@ class Interpreter(Loops):
             self.assign(node.target, whole if whole != PLAIN else unknown, st, node)
             return
         if any(isinstance(v, Container) for v in iterate(target)):
-            self.extend_container(st, target, value)
+            if isinstance(target, Container) and target.kind == "dict":
+                self.add_items(target, value, st)
+            else:
+                self.extend_container(st, target, value)
             return
         number = self.computed(node.operator, target, value, st)
         if number is None:

@@ -267,6 +267,14 @@ class Methods(Contexts):
             return self.call_value(bound, call, st)
         if name in HOOK_REGISTRATIONS or name.startswith("register_forward"):
             return self.register_hooks(name, call, st)
+        asked = self.asked_for(receiver, name, st, call.node)
+        if asked is not None:
+            return self.call_value(asked, call, st)
+        container = self.as_container(receiver)
+        if isinstance(container, Container):
+            return self._container_method(container, name, call, st)
+        if name == "_replace":
+            return self.do_replace(Call(call.node, call.site, [receiver], call.kwargs), st)
         expression = self.find_class_attribute(receiver.unit, name)
         if expression is not None:
             return self.call_value(self.class_level(expression, st), call, st)
@@ -384,8 +392,14 @@ class Methods(Contexts):
         if name in ("remove", "reverse", "sort", "rotate", "discard"):
             sequences.blur(st, receiver)
             return NONE
-        if name in ("update", "setdefault", "pop", "popitem", "clear"):
+        if name in ("setdefault", "pop", "popitem", "clear"):
             sequences.set_keys(st, receiver, () if name == "clear" and receiver.kind == "dict" else None)
+        if name == "update" and receiver.kind == "dict":
+            for value in call.args:
+                self.add_items(receiver, value, st)
+            for key, value in call.kwargs.items():
+                self.store_element(receiver, Const(key), value, st)
+            return NONE
         if name in ("extend", "update", "extendleft"):
             for value in call.args:
                 self.extend_container(st, receiver, value)

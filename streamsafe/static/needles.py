@@ -30,6 +30,7 @@ REPLAY = 128
 _STREAM = ("wait_event", "record_event", "CUDAGraph", "make_graphed", "elapsed_time", "async_op")
 _EXACTLY = {
     "begin_capture": STREAM,
+    "register_generator_state": STREAM,
     "capture_begin": STREAM,
     "isend": STREAM,
     "irecv": STREAM,

@@ -22,6 +22,7 @@ from streamsafe.static.values import (
     Container,
     Context,
     Event,
+    Function,
     Generator,
     Instance,
     Name,
@@ -154,6 +155,9 @@ class Builtins(Tensors):
     def do_length(self, call: Call, st: State) -> Value:
         """``len(x)``, where it is known."""
         value = call.args[0] if call.args else UNKNOWN
+        own = self.own_method(value, "__len__")
+        if own is not None:
+            return self.call_function(own, [], {}, st, call.node)
         count = len(value.items) if isinstance(value, Tuple) else None
         if isinstance(value, Container):
             count = sequences.length(st, value)
@@ -218,6 +222,8 @@ class Builtins(Tensors):
         if len(call.args) == 2 and isinstance(call.args[0], Instance) and isinstance(call.args[1], Const):
             if call.args[1].value in self.late.get(call.args[0].name, ()):
                 return Const((call.args[0].name, call.args[1].value) in st.store)
+        if len(call.args) == 2 and isinstance(call.args[0], Function) and isinstance(call.args[1], Const):
+            return Const((self.function_name(call.args[0]), call.args[1].value) in st.store)
         if len(call.args) == 2 and isinstance(call.args[0], Opaque) and isinstance(call.args[1], Const):
             return Opaque(call.args[0].name.child(f"hasattr {call.args[1].value}"))
         return PLAIN
@@ -243,18 +249,105 @@ class Builtins(Tensors):
     def do_vars(self, call: Call, st: State) -> Value:
         """``vars(x)``, ``dataclasses.asdict(x)``."""
         given = call.args[0] if call.args else UNKNOWN
-        return self.namespace(given, st, call.node) if isinstance(given, Instance) else UNKNOWN
+        if not isinstance(given, Instance):
+            return UNKNOWN
+        held = self.namespace(given, st)
+        return held if call.text == "builtins.vars" else self.duplicate(held, call.node, st)
 
-    def namespace(self, instance: Instance, st: State, node: cst.CSTNode) -> Value:
-        """A dict of what an object holds now, under the names of its attributes."""
+    def namespace(self, instance: Instance, st: State) -> Container:
+        """The dict of what an object holds now, under the names of its attributes: what is put there it holds."""
         names = [k for k in st.store.of(instance.name) if isinstance(k, str) and k.isidentifier()]
         names += [k for k in self.fields(instance.unit) if k not in names]
-        made = Container(self.fresh(node, st, "vars"), "dict")
-        self.closed.add(made.name)
+        held = Container(instance.name, "dict", part=instance.part)
         for name in names:
-            st.store[(made.name, name)] = self.attribute(instance, name, st, node)
-        sequences.set_keys(st, made, names)
+            if (instance.name, name) not in st.store:
+                st.store[(instance.name, name)] = self.attribute(instance, name, st, instance.unit.node)
+        sequences.set_keys(st, held, names)
+        return held
+
+    def do_replace(self, call: Call, st: State) -> Value:
+        """``dataclasses.replace(x, name=...)``: another object with these fields changed."""
+        given = call.args[0] if call.args else UNKNOWN
+        if not isinstance(given, Instance):
+            return given
+        made = Instance(self.fresh(call.node, st, "copy"), given.unit)
+        self.closed.add(made.name)
+        for key, value in [*st.store.of(given.name).items(), *call.kwargs.items()]:
+            st.store[(made.name, key)] = value
         return made
+
+    def do_make_namespace(self, call: Call, st: State) -> Value:
+        """``SimpleNamespace(name=...)``: an object with these attributes."""
+        made = Opaque(self.fresh(call.node, st, "namespace"))
+        for key, value in call.kwargs.items():
+            st.store[(made.name, key)] = value
+        return made
+
+    def do_chained(self, call: Call, st: State) -> Value:
+        """``ChainMap(first, second)``: of what both hold it gives that of the first."""
+        made = Container(self.fresh(call.node, st, "dict"), "dict")
+        self.closed.add(made.name)
+        sequences.set_keys(st, made, ())
+        for mapping in reversed(call.args):
+            self.add_items(made, mapping, st)
+        return made
+
+    def do_from_keys(self, call: Call, st: State) -> Value:
+        """``dict.fromkeys(keys, value)``."""
+        keys = self.known_items(call.args[0], st) if call.args else None
+        made = Container(self.fresh(call.node, st, "dict"), "dict")
+        self.closed.add(made.name)
+        sequences.set_keys(st, made, ())
+        for key in keys if keys is not None else [UNKNOWN]:
+            self.store_element(made, key, call.args[1] if len(call.args) > 1 else NONE, st)
+        return made
+
+    def do_weak_reference(self, call: Call, st: State) -> Value:
+        """``weakref.ref(x)``: called, it gives the object."""
+        return Partial(Api("typing.cast"), (NONE, *call.args[:1]), ())
+
+    def do_push(self, call: Call, st: State) -> Value:
+        """``heappush(heap, item)``."""
+        if len(call.args) > 1:
+            for inner in iterate(call.args[0]):
+                if isinstance(inner, Container):
+                    sequences.blur(st, inner)
+            self.extend_container(st, call.args[0], Tuple((call.args[1],)))
+        return NONE
+
+    def do_take_any(self, call: Call, st: State) -> Value:
+        """``heappop(heap)``: which it is only the order of their keys says."""
+        return self.any_element(call.args[0], st) if call.args else UNKNOWN
+
+    def do_getter(self, call: Call, st: State) -> Value:
+        """``operator.itemgetter(key)`` and its like: functions of an object."""
+        made = Api(f"what {call.text.rpartition('.')[2]} gives")
+        return Partial(made, tuple(call.args), tuple(call.kwargs.items()))
+
+    def do_got_item(self, call: Call, st: State) -> Value:
+        """``itemgetter(key)(x)``."""
+        *keys, given = call.args or [UNKNOWN]
+        found = [self.element(given, key, st) for key in keys]
+        return found[0] if len(found) == 1 else Tuple(tuple(found))
+
+    def do_got_attribute(self, call: Call, st: State) -> Value:
+        """``attrgetter(name)(x)``."""
+        *names, given = call.args or [UNKNOWN]
+        found = []
+        for name in names:
+            value = given
+            for part in name.value.split(".") if isinstance(name, Const) and type(name.value) is str else ():
+                value = self.attribute(value, part, st, call.node)
+            found.append(value)
+        return found[0] if len(found) == 1 else Tuple(tuple(found))
+
+    def do_called_method(self, call: Call, st: State) -> Value:
+        """``methodcaller(name, ...)(x)``."""
+        if len(call.args) < 2 or not (isinstance(call.args[0], Const) and type(call.args[0].value) is str):
+            return UNKNOWN
+        name, *args, given = call.args
+        bound = Call(call.node, call.site, args, call.kwargs, starred=call.starred)
+        return self.call_method(given, name.value, bound, st)  # type: ignore[attr-defined]
 
     def do_setattr(self, call: Call, st: State) -> Value:
         """``setattr`` with a constant name."""
@@ -296,12 +389,10 @@ class Builtins(Tensors):
         made = Container(name, "list")
         if call.args:
             value = call.args[0]
-            known = list(value.items) if isinstance(value, Tuple) else None
-            if isinstance(value, Container):
-                known = sequences.items(st, value)
+            known = self.known_items(value, st)
             if any(isinstance(v, Tensor) and v.numpy for v in iterate(value)):
                 self.read_on_host(st, value, call.site, f"{call.text.rpartition('.')[2]}()")
-            if isinstance(value, Generator):
+            if isinstance(value, Generator) or self.own_method(value, "__iter__"):
                 return self.drained(value, st, call.node)
             if known is None:
                 self.extend_container(st, made, Tuple((self.item_of(value, st, call.node),)))
@@ -312,8 +403,8 @@ class Builtins(Tensors):
             sequences.put(st, made, [])
         return made
 
-    def drained(self, value: Generator, st: State, node: cst.CSTNode) -> Container:
-        """What a generator gives that runs to its end now."""
+    def drained(self, value: Value, st: State, node: cst.CSTNode) -> Container:
+        """What a generator, or an object of the file, gives that is walked to its end now."""
         made = Container(self.fresh(node, st, "drained"), "list")
         self.closed.add(made.name)
         sequences.put(st, made, [])
@@ -338,13 +429,38 @@ class Builtins(Tensors):
 
     def do_make_mapping(self, call: Call, st: State) -> Value:
         """A dict."""
-        if call.args and isinstance(call.args[0], (Container, Opaque)):
-            return call.args[0]
-        name = self.fresh(call.node, st, "dict")
-        self.closed.add(name)
+        given = call.args[0] if call.args else None
+        if isinstance(given, Opaque) or (isinstance(given, Container) and given.kind == "dict"):
+            if not call.kwargs:
+                return given
+        made = Container(self.fresh(call.node, st, "dict"), "dict")
+        self.closed.add(made.name)
+        sequences.set_keys(st, made, ())
+        if given is not None:
+            self.add_items(made, given, st)
         for key, value in call.kwargs.items():
-            st.store[(name, key)] = value
-        return Container(name, "dict")
+            self.store_element(made, Const(key), value, st)
+        return made
+
+    def add_items(self, mapping: Container, added: Value, st: State) -> None:
+        """What another mapping, or pairs of keys and values, hold joins a dict."""
+        if isinstance(added, Container) and added.kind == "dict":
+            new, known = sequences.keys(st, added), sequences.keys(st, mapping)
+            held = {key: value for key, value in st.store.of(added.name).items() if key in (new or ())}
+            if new is not None and len(held) == len(new):
+                for key, value in held.items():
+                    self.lose(st, st.store.get((mapping.name, key), NONE))
+                    st.store[(mapping.name, key)] = value
+                sequences.set_keys(st, mapping, None if known is None else known | new)
+                return
+        pairs = self.known_items(added, st)
+        if pairs is not None and all(isinstance(p, Tuple) and len(p.items) == 2 for p in pairs):
+            for pair in pairs:
+                key, value = pair.items  # type: ignore[attr-defined]
+                self.store_element(mapping, key, value, st)
+            return
+        sequences.set_keys(st, mapping, None)
+        self.extend_container(st, mapping, added)
 
     def do_make_defaultdict(self, call: Call, st: State) -> Value:
         """``defaultdict(factory)``: what is asked for and not there is made."""

@@ -165,6 +165,11 @@ class FunctionUnit:
         return any(d == "property" or d.endswith("cached_property") for d in self.decorators)
 
     @property
+    def is_kept(self) -> bool:
+        """Whether what the attribute was when it was first read it is from then on."""
+        return any(d.endswith("cached_property") for d in self.decorators)
+
+    @property
     def is_static(self) -> bool:
         """Whether it takes no ``self``."""
         return "staticmethod" in self.decorators
@@ -198,6 +203,15 @@ class FunctionUnit:
         return f"<{self.qualname}>"
 
 
+_HOLDERS = {
+    **dict.fromkeys(("dict", "OrderedDict", "UserDict", "defaultdict", "Dict"), "dict"),
+    **dict.fromkeys(("list", "UserList", "List", "deque"), "list"),
+}
+
+_FIELDED = frozenset({"dataclass", "define", "frozen", "mutable", "attrs", "s"})
+"""Decorators, of the standard library or of attrs, that make a constructor of a class's fields."""
+
+
 @dataclass(eq=False)
 class ClassUnit:
     """A class of the file."""
@@ -207,6 +221,7 @@ class ClassUnit:
     slice: Slice
     bases: tuple[str, ...] = ()
     methods: dict[str, FunctionUnit] = field(default_factory=dict)
+    setters: dict[str, FunctionUnit] = field(default_factory=dict)
     attributes: dict[str, cst.BaseExpression] = field(default_factory=dict)
     annotations: dict[str, cst.BaseExpression] = field(default_factory=dict)
     decorators: tuple[str, ...] = ()
@@ -217,6 +232,11 @@ class ClassUnit:
         return any("NamedTuple" in base for base in self.bases)
 
     @property
+    def holds(self) -> str:
+        """What kind of container its instances are, where a base says so."""
+        return next((kind for base in self.bases if (kind := _HOLDERS.get(base.rpartition(".")[2]))), "")
+
+    @property
     def is_enumeration(self) -> bool:
         """Whether its attributes are members that are told apart by their names."""
         return any(base.rpartition(".")[2] in ("Enum", "StrEnum") for base in self.bases)
@@ -224,7 +244,7 @@ class ClassUnit:
     @property
     def is_dataclass(self) -> bool:
         """Whether ``__init__`` comes from its fields."""
-        return any(d.rpartition(".")[2] == "dataclass" for d in self.decorators)
+        return any(d.rpartition(".")[2] in _FIELDED for d in self.decorators)
 
     def __repr__(self) -> str:
         return f"<class {self.name}>"
