@@ -155,6 +155,7 @@ FUNCTIONS: dict[str, str] = {
     "torch.cuda.make_graphed_callables": "graphed_callables",
     "torch.cuda.get_rng_state": "read_rng_state",
     "torch.cuda.set_rng_state": "read_rng_state",
+    "torch.random.fork_rng": "read_rng_state",
     "torch.cuda.get_rng_state_all": "read_rng_state",
     "torch.cuda.set_rng_state_all": "read_rng_state",
     "torch.cuda.manual_seed": "seed",

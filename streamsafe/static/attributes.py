@@ -40,6 +40,7 @@ from streamsafe.static.values import (
     Partial,
     Span,
     Stream,
+    Super,
     Tensor,
     Tuple,
     Union,
@@ -103,6 +104,8 @@ class Attributes(Containers):
         def class_level(self, found: tuple[Slice, cst.BaseExpression], st: State) -> Value: ...
 
         def bind(self, name: str, value: Value, st: State) -> None: ...
+
+        def scope_of(self, name: str, st: State) -> Name: ...
 
         def call_it(self, name: Name, text: str) -> None: ...
 
@@ -223,6 +226,7 @@ class Attributes(Containers):
             return held
         found = self.find_method(base.unit, name)
         if found is not None:
+            base = self.bound_to(base)
             if found.is_property:
                 value = self.call_function(Function(found, None, base), [], {}, st, node)
                 if found.is_kept and not st.dead:
@@ -337,6 +341,11 @@ class Attributes(Containers):
             return unit.methods[name]
         return next((u.methods[name] for u in self.ancestry(unit) if name in u.methods), None)
 
+    @staticmethod
+    def bound_to(value: Instance) -> Instance:
+        """What a method gets that was found on an object: of ``super()`` the object itself."""
+        return Instance(value.name, value.whole, part=value.part) if isinstance(value, Super) else value
+
     def find_setter(self, unit: ClassUnit, name: str) -> FunctionUnit | None:
         """What an assignment to a property calls."""
         if name in unit.setters:
@@ -386,7 +395,7 @@ class Attributes(Containers):
                 for inner in iterate(value):
                     if isinstance(inner, Object):
                         self.call_it(inner.name, target.value)
-            self.rebound_input(st, (self.stack[-1].frame, target.value), value, self.site(node))
+            self.rebound_input(st, (self.scope_of(target.value, st), target.value), value, self.site(node))
             self.bind(target.value, value, st)
         elif isinstance(target, (cst.Tuple, cst.List)):
             self._unpack(target, value, st, node)

@@ -78,6 +78,7 @@ class Calls(Unseen):
         self.concerned: set[str] = set(file.definitions)  # by qualified name
         self.new_parameters = False  # each call of a method is taken to be given other objects
         self.paused: list[list[Activation]] = []
+        self.supers: dict[tuple[ClassUnit, ClassUnit], ClassUnit | None] = {}
         self._owners: dict[str, list[str]] = {}
         self.element_types: dict[Name, cst.BaseExpression] = {}
         self._makes: dict[str, bool] = {}

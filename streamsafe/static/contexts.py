@@ -505,11 +505,13 @@ class Contexts(TensorMethods):
             self.enter_device(contexts[0][0], st)
         self._enter_streams(contexts, st)
         value = self._entered_value(manager, contexts)
+        entered = any(isinstance(v, Context) and v.kind in ("stream", "device", "stack") for v, _ in contexts)
 
         def leave(state: State) -> None:
             if stack and not capturing and state.capture is not None:  # a capture was put on the stack
                 self.capture_end(state, self.site(node))
-            state.current = dict(before)
+            if entered:  # what any other context was left with stays: a stream that was set
+                state.current = dict(before)
 
         self.inside += 1
         with self.exits(leave):

@@ -94,6 +94,8 @@ class Expressions(Computed):
         def mark_tensor(self, st: State, value: Object) -> None:
             """This object has been used as a tensor."""
 
+        def converted(self, value: Value, text: str, node: cst.CSTNode, st: State) -> Value | None: ...
+
         def duration(self, st: State, left: Value, right: Value, site: Site) -> None:
             """Two readings of a clock are subtracted."""
 
@@ -268,7 +270,8 @@ class Expressions(Computed):
         for part in node.parts:
             if isinstance(part, cst.FormattedStringExpression):
                 value = self.eval(part.expression, st)
-                self.read_on_host(st, value, self.site(part), "formatting")
+                if self.converted(value, "format", part, st) is None:
+                    self.read_on_host(st, value, self.site(part), "formatting")
                 parts.append(_shown(value, part))
             elif isinstance(part, cst.FormattedStringText):
                 parts.append(Const(part.value))

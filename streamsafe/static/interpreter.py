@@ -474,14 +474,17 @@ class Interpreter(Loops):
 
     def bind(self, name: str, value: Value, st: State) -> None:
         """A name of the current scope means this value from now on."""
-        frame = self.activation.frame
-        if name in self.activation.outer:
-            frame = self.owner_of(name, st) or MODULE
-        key = (frame, name)
+        key = (self.scope_of(name, st), name)
         self.rebinding(st, key, value)
         if st.graphs:
             self.name_output(st, key, value)
         st.store[key] = value
+
+    def scope_of(self, name: str, st: State) -> Name:
+        """The scope in which a name is bound here."""
+        if name in self.activation.outer:
+            return self.owner_of(name, st) or MODULE
+        return self.activation.frame
 
     def owner_of(self, name: str, st: State) -> Name | None:
         """The enclosing scope that holds a name."""

@@ -390,6 +390,8 @@ class Library(Streams):
         """A library that reads what it is given, on the host; ``print`` and ``save`` of a device tensor wait for it."""
         name = call.text.rpartition(".")[2]
         for value in call.everything():
+            if self.converted(value, name, call.node, st) is not None:
+                continue
             if name in ("print", "save"):
                 self.read_on_host(st, value, call.site, f"{name}()")
             else:
@@ -408,7 +410,8 @@ class Library(Streams):
     def do_host_scalar(self, call: Call, st: State) -> Value:
         """``float(x)`` and its like."""
         for value in call.args:
-            self.read_on_host(st, value, call.site, f"{call.text.rpartition('.')[2]}()")
+            if self.converted(value, call.text, call.node, st) is None:
+                self.read_on_host(st, value, call.site, f"{call.text.rpartition('.')[2]}()")
         if call.text == "builtins.int" and len(call.args) == 1 and isinstance(call.args[0], Number):
             return call.args[0]
         return PLAIN

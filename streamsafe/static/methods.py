@@ -255,11 +255,12 @@ class Methods(Contexts):
             return self.call_value(held, call, st)
         method = self.find_method(receiver.unit, name)
         if method is not None:
-            bound: Value = Function(method, None, receiver)
+            whole = self.bound_to(receiver)
+            bound: Value = Function(method, None, whole)
             if method.decorators:
                 plain: Value = Function(method)
                 decorated = self.behind(method, plain, st)
-                bound = bound if decorated is plain else Partial(decorated, (receiver,), ())
+                bound = bound if decorated is plain else Partial(decorated, (whole,), ())
             if method.is_static:
                 bound = Function(method)
             elif method.is_classmethod:

@@ -30,6 +30,7 @@ from streamsafe.static.values import (
     Opaque,
     Partial,
     Stream,
+    Super,
     Tensor,
     Tuple,
     Union,
@@ -41,8 +42,24 @@ from streamsafe.static.values import (
 )
 
 
+_CONVERSIONS = {
+    "float": ("__float__", "__index__"),
+    "int": ("__int__", "__index__"),
+    "str": ("__str__", "__repr__"),
+    "print": ("__str__", "__repr__"),
+    "format": ("__format__", "__str__", "__repr__"),
+    "repr": ("__repr__",),
+    "bytes": ("__bytes__",),
+    "asarray": ("__array__",),
+    "array": ("__array__",),
+}
+"""The methods of an object that a function calls, of which it takes the first that there is."""
+
+
 class Builtins(Tensors):
     """What Python's own functions and types do."""
+
+    supers: dict[tuple[ClassUnit, ClassUnit], ClassUnit | None]
 
     if TYPE_CHECKING:  # further down the chain
 
@@ -283,6 +300,14 @@ class Builtins(Tensors):
             st.store[(made.name, key)] = value
         return made
 
+    def converted(self, value: Value, text: str, node: cst.CSTNode, st: State) -> Value | None:
+        """What an object of the file makes of itself where it is converted; None where it says nothing of that."""
+        for name in _CONVERSIONS.get(text.rpartition(".")[2], ()):
+            own = self.own_method(value, name)
+            if own is not None:
+                return self.call_function(own, [], {}, st, node)
+        return None
+
     def do_chained(self, call: Call, st: State) -> Value:
         """``ChainMap(first, second)``: of what both hold it gives that of the first."""
         made = Container(self.fresh(call.node, st, "dict"), "dict")
@@ -372,13 +397,24 @@ class Builtins(Tensors):
         owner = activation.unit.owner if activation.unit else None
         receiver = st.store.get((activation.frame, "self"))
         if owner is not None and isinstance(receiver, Instance):
-            for base in owner.bases:
-                parent = self.unit(base)
-                if isinstance(parent, ClassUnit):
-                    return Instance(receiver.name, parent)
+            behind = self.behind_class(owner, receiver.unit)
+            if behind is not None:
+                return Super(receiver.name, behind, receiver.unit, part=receiver.part)
             packs = any(base.rpartition(".")[2] == apis.PACKS for base in owner.bases)
             return Opaque(Name("super()", (apis.PACKS,) if packs else ()))
         return Opaque(Name("super()"))
+
+    def behind_class(self, owner: ClassUnit, whole: ClassUnit) -> ClassUnit | None:
+        """A class of what comes after one in the order in which methods of an object are looked for."""
+        if (owner, whole) not in self.supers:
+            order = list(self.ancestry(whole))
+            rest = order[order.index(owner) + 1 :] if owner in order else []
+            names = [u.name for u in rest if self.unit(u.name) is u]
+            names = names or [base for base in owner.bases if isinstance(self.unit(base), ClassUnit)]
+            unseen = [base for base in owner.bases if self.unit(base) is None]
+            made = ClassUnit(owner.name, owner.node, owner.slice, (*names, *unseen)) if names else None
+            self.supers[owner, whole] = made
+        return self.supers[owner, whole]
 
     def do_make_container(self, call: Call, st: State) -> Value:
         """A list, set or deque."""
@@ -408,9 +444,14 @@ class Builtins(Tensors):
         made = Container(self.fresh(node, st, "drained"), "list")
         self.closed.add(made.name)
         sequences.put(st, made, [])
-        self.iterate_over(
-            value, st, node, lambda item, state: self.extend_container(state, made, Tuple((item,)))
-        )
+        site = self.site(node)
+
+        def keep(item: Value, state: State) -> None:
+            if state.graphs:
+                self.keep_output(state, made, self.held(made, state), item, site)
+            self.extend_container(state, made, Tuple((item,)))
+
+        self.iterate_over(value, st, node, keep)
         return made
 
     def item_of(self, value: Value, st: State, node: cst.CSTNode) -> Value:

@@ -386,6 +386,13 @@ class Instance(Span):
 
 
 @dataclass(frozen=True, slots=True)
+class Super(Instance):
+    """``super()``: an instance whose methods are looked for behind a class; what they get is the instance."""
+
+    whole: ClassUnit
+
+
+@dataclass(frozen=True, slots=True)
 class Stream(Object):
     """A stream; ``library`` is whose ``current`` it may become."""
 
