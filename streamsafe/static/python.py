@@ -41,7 +41,6 @@ from streamsafe.static.values import (
     union,
 )
 
-
 _CONVERSIONS = {
     "float": ("__float__", "__index__"),
     "int": ("__int__", "__index__"),
