@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from streamsafe.macros import replaced
+
 Direction = Literal["reads", "writes", "updates", "unknown", "value"]
 """``updates``: reads and writes."""
 
@@ -42,7 +44,10 @@ class Variable(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """The parameters of a kernel, in order, the variables of its module that it uses, and its body without comments."""
+    """The parameters of a kernel, in order, the variables of its module that it uses, and its body without comments.
+
+    A macro that hides what it does leaves no body.
+    """
 
     parameters: tuple[Parameter, ...]
     variables: tuple[Variable, ...] = ()
@@ -81,7 +86,7 @@ def signature(source: str, name: str) -> Signature | None:
 @lru_cache(maxsize=1024)
 def kernels(source: str) -> tuple[tuple[str, Signature], ...]:
     """The kernels that CUDA C++ ``source`` defines, by their own names."""
-    text = _strip(source)
+    text, hiding = replaced(_strip(source))
     structs, variables = _structs(text), _variables(text)
     helpers = _helpers(text) if variables else {}
     found = []
@@ -89,9 +94,10 @@ def kernels(source: str) -> tuple[tuple[str, Signature], ...]:
         declaration = _declaration(text, match.end())
         body = _body(text, declaration[2]) if declaration is not None else None
         if declaration is not None and body is not None:
-            parameters = tuple(_parameter(part, body, structs) for part in _split(declaration[1]))
+            hides = bool(hiding) and any(word in hiding for word in re.findall(r"[A-Za-z_]\w*", body))
+            parameters = tuple(_parameter(part, body, structs, hides) for part in _split(declaration[1]))
             used = _used(variables, body, helpers) if variables else ()
-            found.append((declaration[0], Signature(parameters, used, body)))
+            found.append((declaration[0], Signature(parameters, used, "" if hides else body)))
     return tuple(found)
 
 
@@ -238,7 +244,9 @@ def _used(variables: dict[str, tuple[bool, int]], body: str, helpers: dict[str, 
     return tuple(found)
 
 
-def _parameter(text: str, body: str, structs: Mapping[str, tuple[tuple[str, str], ...]]) -> Parameter:
+def _parameter(
+    text: str, body: str, structs: Mapping[str, tuple[tuple[str, str], ...]], hides: bool
+) -> Parameter:
     text = _QUALIFIERS.sub(" ", text.split("=", 1)[0])
     match = re.search(r"([A-Za-z_]\w*)\s*(\[\s*\w*\s*\])?\s*$", text)
     name = match.group(1) if match else ""
@@ -255,7 +263,8 @@ def _parameter(text: str, body: str, structs: Mapping[str, tuple[tuple[str, str]
     itemsize = _itemsize(kind, match.group(2) if match else None)
     if re.search(r"\bconst\b", kind.split("*", 1)[0]):
         return Parameter(name, "reads", itemsize=itemsize, array=array)
-    return Parameter(name, _scan(name, body), const=False, itemsize=itemsize, array=array)
+    direction: Direction = "unknown" if hides else _scan(name, body)
+    return Parameter(name, direction, const=False, itemsize=itemsize, array=array)
 
 
 def _itemsize(kind: str, brackets: str | None) -> int:
@@ -327,8 +336,10 @@ def _uses(name: str, body: str) -> Direction | None:
         rf"\breinterpret_cast\s*<[^<>]*\*\s*>\s*\(\s*{word}[^;=]*?\)\s*\[[^\];]*\]{_ASSIGN}",
         rf"\(\s*\([^()]*\*\s*\)\s*{word}\s*\)\s*\[[^;]*?\]{_ASSIGN}",
     )
-    writes = any(re.search(pattern, body) for pattern in written)
-    reads = unknown = False
+    stores = [store for pattern in written for store in re.finditer(pattern, body)]
+    writes = bool(stores)
+    reads = any(re.search(r"(?:[-+*/%&|^<>]=|\+\+|--)$", store.group()) for store in stores)
+    unknown = False
     for match in re.finditer(word, body):
         rest = body[match.end() :].lstrip()
         before = body[: match.start()].rstrip()
@@ -354,6 +365,9 @@ def _uses(name: str, body: str) -> Direction | None:
                 reads = True
         elif rest.startswith((".size", ".ndim", ".shape", ".strides")):
             continue
+        elif before.endswith("*") and (stepped := re.match(rf"(?:\+\+|--)({_ASSIGN})", rest)) is not None:
+            writes = True
+            reads = reads or stepped.group(1).strip() != "="
         elif before.endswith("*") and re.match(r"[;,)+\-*/<>]", rest or ";"):
             reads = True
         elif re.match(r"(?:[!=]=|&&|\|\||\?)", rest) or before.endswith("!"):

@@ -37,10 +37,15 @@ Spans: TypeAlias = "tuple[Span, ...] | None"
 _EMPTY = Span(1, 0)
 _FAR = 1 << 62
 _ZERO = Span(0, 0, 0)
-_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _MOST = 4
 """How many spans of one parameter are kept apart."""
+
+
+def _span(low: int, high: int, step: int) -> Span:
+    """The numbers from ``low`` by ``step`` that are no more than ``high``, which is made one of them."""
+    return Span(low, high - (high - low) % step if step and low <= high else high, step)
 
 
 def _join(one: Span, other: Span) -> Span:
@@ -78,6 +83,31 @@ def _arithmetic(operator: str, a: Span, b: Span) -> Span | None:
     return None
 
 
+def _compared(operator: str, a: Span, b: Span) -> bool | None:
+    """Whether every number of one stands so to every number of the other, or none does."""
+    if operator in ("==", "!="):
+        apart = a.high < b.low or b.high < a.low
+        same = a.low == a.high == b.low == b.high
+        return None if not apart and not same else same == (operator == "==")
+    if operator in (">", "<="):
+        a, b = b, a
+    less = True if a.high < b.low else False if a.low >= b.high else None
+    if operator in ("<=", ">="):
+        return None if less is None else not less
+    return less
+
+
+def _truth(known: bool | None) -> Span:
+    return Span(0, 1) if known is None else Span(int(known), int(known), 0)
+
+
+def _decided(value: _Value) -> bool | None:
+    """Whether a condition is true for every thread, or false for every thread."""
+    if not isinstance(value, Span) or value.high < value.low:
+        return None
+    return _compared("!=", value, _ZERO)
+
+
 class _Run:
     """One walk through a body."""
 
@@ -87,7 +117,8 @@ class _Run:
         self.touched: dict[str, list[Span] | None] = {name: [] for name in pointers}
         self.met: set[str] = set()
         self.later: dict[str, Node] = {}
-        self.bounds: dict[str, tuple[int | None, int | None]] = {}
+        self.bounds: dict[str, _Bounds] = {}
+        self.loops = 0
         self.fixed = set(self.values)
         counts: dict[str, int] = {}
         for name in assigned(body):
@@ -146,15 +177,9 @@ class _Run:
             self.value(node[1])
             return old
         if kind == "choose":
-            self.value(node[1])
             return self.either(node[1], node[2], node[3])
         if kind in ("&&", "||"):
-            self.value(node[1])
-            before = dict(self.bounds)
-            self.narrow(node[1], kind == "&&")
-            self.value(node[2])
-            self.bounds = before
-            return Span(0, 1)
+            return self.both(kind == "&&", node[1], node[2])
         a, b = self.value(node[1]), self.value(node[2])
         if isinstance(a, _Pointer) or isinstance(b, _Pointer):
             if kind in ("+", "-") and isinstance(a, _Pointer) and not isinstance(b, _Pointer):
@@ -166,8 +191,9 @@ class _Run:
             self.escape(a)
             self.escape(b)
             return None
-        if kind in ("==", "!=", "<", ">", "<=", ">="):
-            return Span(0, 1)
+        if kind in _OPPOSITE:
+            known = a is not None and b is not None and a.low <= a.high and b.low <= b.high
+            return _truth(_compared(kind, a, b) if known else None)  # type: ignore[arg-type]
         return None if a is None or b is None else _arithmetic(kind, a, b)
 
     def named(self, name: str) -> _Value:
@@ -180,7 +206,7 @@ class _Run:
                 low = value.low - (value.low - low) // step * step if step else value.high + 1
                 value = Span(low, value.high, step)
             if high is not None and high < value.high:
-                value = Span(value.low, high, step) if value.low <= high else _EMPTY
+                value = _span(value.low, high, step)
             if value.low > value.high:
                 return _EMPTY
         return value
@@ -202,6 +228,9 @@ class _Run:
                 return _arithmetic("-", _ZERO, value)
             if operator == "+":
                 return value
+            if operator == "!":
+                told = _decided(value)
+                return _truth(None if told is None else not told)
         return None
 
     def call(self, name: str, arguments: list[Node]) -> _Value:
@@ -231,6 +260,8 @@ class _Run:
             self.escape(value)
             return None
         name = target[1]
+        if self.loops and operator == "=" and isinstance(value, _Pointer):
+            self.escape(value)  # what it is in the next round was told before this one
         if operator != "=":
             value = self.value((operator[:-1], ("name", name), node))
         if name in self.values or name in self.later:
@@ -241,7 +272,28 @@ class _Run:
             self.escape(value)
         return value
 
+    def both(self, all_of: bool, left: Node, right: Node) -> Span:
+        """``&&``, or ``||``."""
+        settles = not all_of
+        first = _decided(self.value(left))
+        if first is settles:
+            self.leave_out(right)
+            return _truth(settles)
+        before = dict(self.bounds)
+        self.narrow(left, all_of)
+        second = _decided(self.value(right))
+        self.bounds = before
+        return _truth(second if second is settles or first is not None else None)
+
+    def leave_out(self, node: Node) -> None:
+        """No thread gets there: what is named there only is not touched."""
+        self.met.update(name for name in names(node) if name in self.touched)
+
     def either(self, condition: Node, then: Node, other: Node) -> _Value:
+        known = _decided(self.value(condition))
+        if known is not None:
+            self.leave_out(other if known else then)
+            return self.value(then if known else other)
         before = dict(self.bounds)
         self.narrow(condition, True)
         a = self.value(then)
@@ -263,15 +315,22 @@ class _Run:
         if kind == "unary" and node[1] == "!":
             self.narrow(node[2], not truth)
         elif kind == "choose":
-            a, b = (self.value(each) for each in node[1][1:3]) if node[1][0] == ">=" else (None, None)
-            if isinstance(a, Span) and isinstance(b, Span) and (a.low >= b.high or a.high < b.low):
-                self.narrow(node[2] if a.low >= b.high else node[3], truth)
+            known = _decided(self.value(node[1]))
+            if known is not None:
+                self.narrow(node[2] if known else node[3], truth)
         elif kind == ("&&" if truth else "||"):
             self.narrow(node[1], truth)
             self.narrow(node[2], truth)
-        elif kind in ("<", "<=", ">", ">=", "=="):
-            operators = ["<=", ">="] if kind == "==" else [kind if truth else _OPPOSITE[kind]]
-            for operator in operators if truth or kind != "==" else ():
+        elif kind in ("&&", "||"):
+            before = dict(self.bounds)
+            self.narrow(node[1], truth)
+            one, self.bounds = self.bounds, before
+            self.narrow(node[2], truth)
+            self.bounds = {name: _wider(one[name], two) for name, two in self.bounds.items() if name in one}
+        elif kind in _OPPOSITE:
+            relation = kind if truth else _OPPOSITE[kind]
+            operators = {"==": ("<=", ">="), "!=": ()}.get(relation, (relation,))
+            for operator in operators:
                 self.limit(node[1], operator, node[2])
                 self.limit(node[2], _TURNED[operator], node[1])
 
@@ -295,12 +354,15 @@ class _Run:
             )
             if name in self.later:
                 self.bound(self.later[name], low, high)
-        elif node[0] == "+":
-            for known, other in ((node[1], node[2]), (node[2], node[1])):
-                value = self.value(known)
-                if isinstance(value, Span) and value.low == value.high:
-                    by = value.low
-                    self.bound(other, None if low is None else low - by, None if high is None else high - by)
+        elif node[0] in ("+", "-"):
+            one, two = (self.value(each) for each in node[1:])
+            sign = 1 if node[0] == "+" else -1
+            if isinstance(two, Span) and two.low == two.high:
+                by = -sign * two.low
+                self.bound(node[1], None if low is None else low + by, None if high is None else high + by)
+            if isinstance(one, Span) and one.low == one.high:
+                ends = [None if end is None else sign * (end - one.low) for end in (low, high)]
+                self.bound(node[2], *(ends if sign > 0 else reversed(ends)))
 
     # statements
 
@@ -364,7 +426,10 @@ class _Run:
             self.fixed.add(name)
 
     def branch(self, condition: Node, then: Node, other: Node) -> bool:
-        self.value(condition)
+        known = _decided(self.value(condition))
+        if known is not None:
+            self.leave_out(other if known else then)
+            return self.run(then if known else other)
         bounds, values = dict(self.bounds), dict(self.values)
         self.narrow(condition, True)
         reached = self.run(then)
@@ -412,18 +477,18 @@ class _Run:
                         before.step, *(part for each in steps if each for part in (each.low, each.step))
                     )
                     if signs == {"+="}:
-                        self.values[name] = Span(before.low, _FAR, step)
+                        self.values[name] = _span(before.low, _FAR, step)
                     elif signs == {"-="}:
                         self.values[name] = Span(-_FAR, before.high, 1)
-        for name in inside - set(changes):
-            if name in self.values:
-                self.values[name] = None
         kept = dict(self.values)
         self.value(condition)
         self.narrow(condition, True)
+        self.loops += 1
         self.run(body)
+        self.loops -= 1
         self.bounds = outer
-        self.values = {**self.values, **dict.fromkeys(changes)}
+        for name in changes:
+            self.values[name] = kept[name] if isinstance(kept.get(name), _Pointer) else None
         for name in kept:
             if name not in changes and self.values.get(name) != kept[name]:
                 self.values[name] = None
@@ -436,6 +501,16 @@ class _Run:
             return None
         step = self.value(node)
         return step if isinstance(step, Span) and 0 <= step.low <= step.high else None
+
+
+_Bounds: TypeAlias = "tuple[int | None, int | None]"
+
+
+def _wider(one: _Bounds, two: _Bounds) -> _Bounds:
+    """What holds when the one or the other does."""
+    low = None if one[0] is None or two[0] is None else min(one[0], two[0])
+    high = None if one[1] is None or two[1] is None else max(one[1], two[1])
+    return low, high
 
 
 def _changes(node: Any) -> Iterator[Node]:

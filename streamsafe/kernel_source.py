@@ -37,7 +37,6 @@ _REFUSED = frozenset("goto switch do asm case template operator".split())
 _TOKEN = re.compile(
     r"\s*(?:(\d[\w.]*|\.\d\w*)|([A-Za-z_]\w*(?:\s*::\s*\w+)*)|(<<=|>>=|\|\||&&|[-+*/%&|^=!<>]=|<<|>>|\+\+|--|->|\"\"|\S))"
 )
-_MACRO = re.compile(r"^\s*#\s*define\s+(\w+)(\(?)[ \t]*(.*)$", re.M)
 
 
 class _Refused(Exception):
@@ -317,17 +316,11 @@ def names(node: Any) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1024)
-def read(source: str, body: str) -> Node | None:
-    """The statements of a kernel's body, or None when they are not understood."""
+def read(body: str) -> Node | None:
+    """The statements of a kernel's body, its macros in place, or None when they are not understood."""
     if len(body) > _LONGEST:
         return None
-    for name, call, value in _MACRO.findall(source):
-        if re.search(rf"\b{name}\b", body):
-            if call or not re.fullmatch(r"\(?\s*\d+\s*\)?", value.strip()):
-                return None
-            body = re.sub(rf"\b{name}\b", value.strip(), body)
-    body = re.sub(r"#\s*pragma[^\n]*", " ", body)
     try:
-        return _Reader(body).statements("")
+        return _Reader(re.sub(r"#\s*pragma[^\n]*", " ", body)).statements("")
     except (_Refused, IndexError, RecursionError):
         return None

@@ -66,7 +66,7 @@ class Capture:
         members: the streams it takes, the origin first.
     """
 
-    __slots__ = ("_accesses", "graph", "host", "members", "mode", "origin", "program")
+    __slots__ = ("_accesses", "_filled", "graph", "host", "members", "mode", "origin", "program")
 
     def __init__(
         self, graph: Graph, program: Checker, origin: Timeline, mode: CaptureMode, host: Hashable
@@ -78,6 +78,7 @@ class Capture:
         self.host = host
         self.members: list[Timeline] = []
         self._accesses: dict[tuple[Mode, Region], Captured] = {}
+        self._filled: dict[tuple[Hashable, Block | None], list[tuple[int, int]]] = {}
         self.join(origin)
 
     def join(self, stream: Timeline) -> None:
@@ -89,9 +90,13 @@ class Capture:
     def add(self, use: Use, mode: Mode, operation: str, site: object, block: Block | None) -> None:
         """An access the graph will make when launched. What it reads after it has written it, it has from itself."""
         region = use[0]
-        own = self._accesses.get(("writes", region)) if mode == "reads" else None
-        if region[1] < region[2] and (own is None or not own.use[3]):
-            self._accesses[mode, region] = Captured(use, mode, operation, site, block)
+        space, start, stop, _, strides, _ = region
+        filled = self._filled.setdefault((space, block), [])
+        if start >= stop or (mode == "reads" and any(low <= start and stop <= high for low, high in filled)):
+            return
+        self._accesses[mode, region] = Captured(use, mode, operation, site, block)
+        if mode == "writes" and strides is None and use[3] and (start, stop) not in filled:
+            filled.append((start, stop))
 
     def unjoined(self) -> list[Timeline]:
         """The members whose last operation the origin does not come after: CUDA refuses such a capture."""

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import inspect
 import sys
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import numpy
@@ -82,16 +84,27 @@ def arrays(wanted: Callable[[Any], bool]) -> list[Any]:
 
     def look(values: Any) -> None:
         for value in values:
-            if type(value) is numpy.ndarray and value.base is not None and wanted(value):
+            if type(value) is numpy.ndarray and wanted(value):
                 found[id(value)] = value
 
     look(gc.get_referents(*gc.get_objects()))
     for frame in sys._current_frames().values():
         at: Any = frame
         while at is not None:
-            look(list(at.f_locals.values()))
+            look(_locals(at))
             at = at.f_back
     return list(found.values())
+
+
+def _locals(frame: FrameType) -> list[Any]:
+    """The values of a frame's names. Until Python 3.12 a function's ``f_locals`` is a copy that stays with the frame:
+    emptied, it keeps nothing that the program lets go of.
+    """
+    held = frame.f_locals
+    values = list(held.values())
+    if frame.f_code.co_flags & inspect.CO_OPTIMIZED and type(held) is dict:
+        held.clear()
+    return values
 
 
 _POSSIBLE = _possible()

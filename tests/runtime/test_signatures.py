@@ -26,6 +26,8 @@ CASES = {
     "commented out": ("float* a, float* b", "// a[i] = 1;\n /* a[0] = 2; */ b[i] = a[i];", "reads writes"),
     "array syntax": ("float a[], float b[16]", "b[i] = a[i];", "reads writes"),
     "jit": ("CArray<float, 1, true, true> x, CArray<float, 1, true, true> y", "y[i] = x[i];", "reads writes"),
+    "stepped": ("float* a, float* b", "float* p = a; for (;;) *p++ = 1; *b++ += 1;", "writes updates"),
+    "in place through an address": ("float* a, float* b", "*(a + i) += 1; *(b + i) = 1;", "updates writes"),
     "nested template": ("const thrust::complex<float>* a, T<int, 3>* b", "b[i] = a[i];", "reads writes"),
 }
 
@@ -36,6 +38,33 @@ def test_directions(parameters: str, body: str, expected: str) -> None:
     found = signature(source, "k")
     assert found is not None
     assert [parameter.direction for parameter in found.parameters] == expected.split()
+
+
+def test_macros_are_put_in() -> None:
+    source = r"""
+    #define AT(row, x) a[(row) * 32 + \
+        (x)]
+    #define REAL float
+    #define PUT(where, v) where = (v)
+    #define LOOP(i) for (int i = 0; i < 4; ++i)
+    #define LOOP_OVER(...) LOOP(__VA_ARGS__)
+    #ifdef LARGE
+    #define N 64
+    #else
+    #define N 32
+    #endif
+    __global__ void k(REAL* a, REAL* b, int n) { LOOP(i) PUT(AT(i, n), N) ; LOOP(j) AT(j, 0) += b[j]; }
+    __global__ void hidden(float* a, float* b) { LOOP_OVER(i) b[i] = 1; }
+    """
+    k, hidden = signature(source, "k"), signature(source, "hidden")
+    assert k is not None and hidden is not None
+    assert [(each.direction, each.itemsize) for each in k.parameters] == [
+        ("updates", 4),
+        ("reads", 4),
+        ("value", 0),
+    ]
+    assert [each.direction for each in hidden.parameters] == ["unknown", "unknown"]
+    assert "AT" not in k.body and not hidden.body
 
 
 def test_launch_bounds_templates_and_the_right_kernel() -> None:

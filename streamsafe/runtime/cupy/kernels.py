@@ -58,7 +58,6 @@ class TracedFunction(Function):
         self.directions = _directions(self.parameters, self.name, generated)
         described = self.parameters.parameters if self.parameters is not None else ()
         self.structs = {place: each.fields for place, each in enumerate(described) if each.fields}
-        self.source = module.source
         self.indexed = tuple(each.name for each in described if each.itemsize)
         self.seen: dict[tuple[Any, ...], dict[str, Spans]] = {}
         self.told = False
@@ -86,7 +85,7 @@ class TracedFunction(Function):
         key = (shape, *numbers.values())
         found = self.seen.get(key)
         if found is None:
-            body = read(self.source, self.parameters.body) if numbers else None
+            body = read(self.parameters.body) if numbers else None
             if body is None:
                 self.indexed = ()
                 return None

@@ -70,10 +70,17 @@ def holds(address: int) -> bool:
     return uses.pinned_blocks.holding(address) is not None
 
 
-def register(monitor: Monitor, start: int, size: int) -> None:
-    """The program pinned memory itself."""
+def register(monitor: Monitor, start: int, size: int, *, used: bool = False) -> None:
+    """The program pinned memory itself.
+
+    Args:
+        used: arrays may lie there already.
+    """
     _pinned[start] = monitor.allocate(HOST, start, size, stream=None, owner="pinned")
     uses.pinned_blocks.add(start, size)
+    if used:
+        for array in adopt.arrays(lambda value: start <= value.__array_interface__["data"][0] < start + size):
+            adopt.adopt(array)
 
 
 def unregister(monitor: Monitor, start: int) -> None:

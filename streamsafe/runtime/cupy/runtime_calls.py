@@ -199,7 +199,7 @@ def _host_alloc(m: Monitor, call: Call, size: int, flags: int) -> Any:
 def _host_register(m: Monitor, call: Call, ptr: int, size: int, flags: int) -> Any:
     result = call()
     if m.host:
-        pinned.register(m, ptr, size)
+        pinned.register(m, ptr, size, used=True)
     return result
 
 
