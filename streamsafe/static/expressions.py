@@ -278,11 +278,6 @@ class Expressions(Computed):
         known = [p.value for p in parts if isinstance(p, Const) and isinstance(p.value, str)]
         return Const("".join(known)) if len(known) == len(parts) else Text(tuple(parts))
 
-    def _concatenated(self, node: cst.ConcatenatedString, st: State) -> Value:
-        self.eval(node.left, st)
-        self.eval(node.right, st)
-        return PLAIN
-
     # -- operators -----------------------------------------------------------------------------------------------
 
     def _binary(self, node: cst.BinaryOperation, st: State) -> Value:
@@ -609,7 +604,7 @@ def _is_simple(node: cst.BaseExpression) -> bool:
 
 def _shown(value: Value, part: cst.FormattedStringExpression) -> Value:
     """What of a value a formatted string shows: all of it, where that is known and nothing else is asked for."""
-    if part.format_spec is not None or part.conversion is not None or part.equal is not None:
+    if part.format_spec is not None or part.conversion is not None:
         return PLAIN
     if isinstance(value, Const) and isinstance(value.value, (str, int)):
         return Const(str(value.value))
@@ -745,7 +740,6 @@ _EXPRESSIONS: dict[type[cst.CSTNode], Callable[..., Value]] = {
     cst.Integer: Expressions._literal,
     cst.Float: Expressions._literal,
     cst.SimpleString: Expressions._literal,
-    cst.ConcatenatedString: Expressions._concatenated,
     cst.FormattedString: Expressions._formatted,
     cst.Tuple: Expressions._tuple,
     cst.List: Expressions._list,

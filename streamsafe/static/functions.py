@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import HOST
-from streamsafe.static import apis, needles, sequences
+from streamsafe.static import apis, needles, sequences, syntax
 from streamsafe.static.ages import newest_alike
 from streamsafe.static.contexts import DEPTH
 from streamsafe.static.expressions import MODULE
@@ -735,22 +735,7 @@ _TAKING = frozenset({"get", "pop", "popleft", "setdefault"})
 
 
 def _yields(node: cst.FunctionDef) -> bool:
-    found = False
-
-    class Finder(cst.CSTVisitor):
-        def visit_Yield(self, _: cst.Yield) -> bool:
-            nonlocal found
-            found = True
-            return False
-
-        def visit_FunctionDef(self, inner: cst.FunctionDef) -> bool:
-            return inner is node
-
-        def visit_Lambda(self, _: cst.Lambda) -> bool:
-            return False
-
-    node.visit(Finder())
-    return found
+    return any(type(inner) is cst.Yield for inner in syntax.walk(node.body, (cst.FunctionDef, cst.Lambda)))
 
 
 def _text(node: cst.CSTNode) -> str:

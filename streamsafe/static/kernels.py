@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import libcst as cst
 
+from streamsafe.static import syntax
+
 _STORES = ("store", "atomic")
 """How the functions of Triton's language that write through a pointer begin."""
 
@@ -18,14 +20,10 @@ def assigned_elements(node: cst.CSTNode) -> set[str]:
         if isinstance(expression, cst.Subscript) and isinstance(expression.value, cst.Name):
             found.add(expression.value.value)
 
-    class Finder(cst.CSTVisitor):
-        def visit_AssignTarget(self, inner: cst.AssignTarget) -> None:
+    for inner in syntax.walk(node):
+        if isinstance(inner, (cst.AssignTarget, cst.AugAssign)):
             target(inner.target)
-
-        def visit_AugAssign(self, inner: cst.AugAssign) -> None:
-            target(inner.target)
-
-        def visit_Call(self, inner: cst.Call) -> None:
+        elif isinstance(inner, cst.Call):
             function = inner.func
             atomic = isinstance(function, cst.Attribute) and (
                 function.attr.value.startswith("atomic")
@@ -33,8 +31,6 @@ def assigned_elements(node: cst.CSTNode) -> set[str]:
             )
             if atomic and inner.args and isinstance(inner.args[0].value, cst.Name):
                 found.add(inner.args[0].value.value)
-
-    node.visit(Finder())
     return found
 
 
@@ -63,34 +59,32 @@ def stored_through(node: cst.CSTNode, flags: Mapping[str, bool]) -> set[str]:
     computed: dict[str, set[str]] = {}
     found: set[str] = set()
 
-    class Finder(cst.CSTVisitor):
-        def _computes(self, target: cst.BaseExpression, value: cst.BaseExpression) -> None:
-            if isinstance(target, cst.Name):
-                computed.setdefault(target.value, set()).update(_names(value))
+    def computes(target: cst.BaseExpression, value: cst.BaseExpression) -> None:
+        if isinstance(target, cst.Name):
+            computed.setdefault(target.value, set()).update(_names(value))
 
-        def visit_If(self, inner: cst.If) -> bool:
-            chosen = flags.get(inner.test.value) if isinstance(inner.test, cst.Name) else None
-            if chosen is None:
-                return True
-            if chosen:
-                inner.body.visit(self)
-            elif inner.orelse is not None:
-                inner.orelse.visit(self)
-            return False
-
-        def visit_Assign(self, inner: cst.Assign) -> None:
-            for target in inner.targets:
-                self._computes(target.target, inner.value)
-
-        def visit_AugAssign(self, inner: cst.AugAssign) -> None:
-            self._computes(inner.target, inner.value)
-
-        def visit_Call(self, inner: cst.Call) -> None:
-            function = inner.func
-            if isinstance(function, cst.Attribute) and function.attr.value.startswith(_STORES) and inner.args:
-                found.update(_names(inner.args[0].value))
-
-    node.visit(Finder())
+    compiled = [node]
+    while compiled:
+        for inner in syntax.walk(compiled.pop(), (cst.If,)):
+            if isinstance(inner, cst.If):
+                chosen = flags.get(inner.test.value) if isinstance(inner.test, cst.Name) else None
+                if chosen is not False:
+                    compiled.append(inner.body)
+                if not chosen and inner.orelse is not None:
+                    compiled.append(inner.orelse)
+            elif isinstance(inner, cst.Assign):
+                for target in inner.targets:
+                    computes(target.target, inner.value)
+            elif isinstance(inner, cst.AugAssign):
+                computes(inner.target, inner.value)
+            elif isinstance(inner, cst.Call):
+                function = inner.func
+                if (
+                    isinstance(function, cst.Attribute)
+                    and function.attr.value.startswith(_STORES)
+                    and inner.args
+                ):
+                    found.update(_names(inner.args[0].value))
     pending = list(found)
     while pending:
         for name in computed.get(pending.pop(), set()) - found:

@@ -1,8 +1,8 @@
-"""A source file in slices: LibCST sees only the functions, classes and statements that are needed.
+"""A source file in slices: only the functions, classes and statements that are needed become LibCST trees.
 
-``ast`` (fast, no whitespace) finds where the top-level statements stand, what they import, define and call. LibCST
-parses a top-level statement only when the interpreter asks for it; positions inside it are worked out only when
-something is reported there.
+``ast`` (fast, no whitespace) finds where the top-level statements stand, what they import, define and call. A slice
+becomes a tree when the interpreter asks for it; LibCST itself parses it, for positions, only when something is reported
+there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Slice:
     def methods(self) -> dict[str, list[MethodSlice]]:
         """Of a class: its methods that are parsed on demand, by name, in their order."""
         found: dict[str, list[MethodSlice]] = defaultdict(list)
-        statement = self.file.starting_at.get(self.first)
+        statement = self.file.starting_at[self.first][0]
         for child in statement.body if isinstance(statement, ast.ClassDef) else ():
             if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 continue
@@ -53,7 +53,7 @@ class Slice:
             line = self.file.lines[begin - 1]
             if begin > child.lineno and not line[: body.col_offset].strip():
                 found[child.name].append(
-                    MethodSlice(self.file, _begin(child), child.end_lineno or child.lineno, begin)
+                    MethodSlice(self.file, _begin(child), child.end_lineno or child.lineno, begin, child)
                 )
         return found
 
@@ -74,26 +74,43 @@ class Slice:
 
     @cached_property
     def module(self) -> cst.Module:
-        """Its concrete syntax tree."""
+        """Its concrete syntax tree, without layout."""
+        from streamsafe.static.nodes import Builder
+
+        hollow = {method.node for methods in self.methods.values() for method in methods}
+        return Builder(self.file.lines, hollow).module(self.file.starting_at[self.first])
+
+    @property
+    def tree(self) -> cst.CSTNode:
+        """What of it was made."""
+        return self.module
+
+    @staticmethod
+    def tree_of(module: cst.Module) -> cst.CSTNode:
+        """What of LibCST's tree of its text stands for that."""
+        return module
+
+    @cached_property
+    def _positions(self) -> dict[cst.CSTNode, tuple[int, int, int, int]]:
+        """Where the nodes stand in its text: LibCST knows, and is asked where something is reported."""
         import libcst
+        from libcst.metadata import MetadataWrapper, PositionProvider
+
+        from streamsafe.static.nodes import pairs
 
         try:
             with _unchecked():
-                return libcst.parse_module(self.text, self.file.parser_config)
+                parsed = libcst.parse_module(self.text)
         except libcst.ParserSyntaxError as error:
             row = self.base + error.raw_line
             raise SourceError(error.message, row, error.raw_column + 1) from error
         except RecursionError as error:
             raise SourceError(NESTED, self.first) from error
-
-    @cached_property
-    def _positions(self) -> dict[cst.CSTNode, tuple[int, int, int, int]]:
-        from libcst.metadata import MetadataWrapper, PositionProvider
-
-        wrapper = MetadataWrapper(self.module, unsafe_skip_copy=True)
+        places = MetadataWrapper(parsed, unsafe_skip_copy=True).resolve(PositionProvider)
         return {
-            node: (place.start.line, place.start.column, place.end.line, place.end.column)
-            for node, place in wrapper.resolve(PositionProvider).items()
+            made: (place.start.line, place.start.column, place.end.line, place.end.column)
+            for made, node in pairs(self.tree, self.tree_of(parsed))
+            if (place := places.get(node)) is not None
         }
 
     def span(self, node: cst.CSTNode) -> Span:
@@ -115,6 +132,7 @@ class MethodSlice(Slice):
     """A method of a top-level class, parsed when it is interpreted."""
 
     body: int  # the line in which its body begins
+    node: AstFunction
 
     @cached_property
     def text(self) -> str:
@@ -129,7 +147,19 @@ class MethodSlice(Slice):
     @cached_property
     def function(self) -> cst.FunctionDef:
         """Its definition."""
-        return self.module.body[0].body.body[0]  # type: ignore[return-value,union-attr]
+        from streamsafe.static.nodes import Builder
+
+        return Builder(self.file.lines).function(self.node)
+
+    @property
+    def tree(self) -> cst.CSTNode:
+        """What of it was made."""
+        return self.function
+
+    @staticmethod
+    def tree_of(module: cst.Module) -> cst.CSTNode:
+        """What of LibCST's tree of its text stands for that."""
+        return module.body[0].body.body[0]  # type: ignore[union-attr]
 
 
 @dataclass(eq=False)
@@ -292,16 +322,12 @@ class SourceFile:
         self._index()
 
     @cached_property
-    def parser_config(self) -> cst.PartialParserConfig:
-        """How LibCST shall read slices."""
-        import libcst
-
-        return libcst.PartialParserConfig()
-
-    @cached_property
-    def starting_at(self) -> dict[int, ast.stmt]:
+    def starting_at(self) -> dict[int, list[ast.stmt]]:
         """Top-level statements by the line in which they begin."""
-        return {_begin(statement): statement for statement in self.statements}
+        found: dict[int, list[ast.stmt]] = defaultdict(list)
+        for statement in self.statements:
+            found[_begin(statement)].append(statement)
+        return found
 
     @cached_property
     def library(self) -> str:

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 
 import libcst as cst
 
-_LAYOUT = (
-    "whitespace",
-    "leading",
-    "trailing",
-    "lines",
-    "lpar",
-    "rpar",
-    "lbracket",
-    "rbracket",
-    "comma",
-    "dot",
-)
+from streamsafe.static.nodes import FIELDS
+
 _ORDERS = (cst.LessThan, cst.LessThanEqual, cst.GreaterThan, cst.GreaterThanEqual)
-_FIELDS: dict[type[cst.CSTNode], tuple[str, ...]] = {}
+_INNER: dict[type[cst.CSTNode], tuple[str, ...]] = {
+    kind: tuple(reversed(fields)) for kind, fields in FIELDS.items()
+}
 
 
-def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A node and everything in it but its layout, outer ones first."""
+def walk(node: cst.CSTNode, closed: Collection[type[cst.CSTNode]] = ()) -> Iterator[cst.CSTNode]:
+    """A node and everything in it, outer ones first; what is inside nodes of ``closed`` kinds is left out."""
     stack: list[object] = [node]
     while stack:
         item = stack.pop()
@@ -35,18 +26,22 @@ def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         if kind is list or kind is tuple:
             stack.extend(reversed(item))  # type: ignore[call-overload]
             continue
-        names = _FIELDS.get(kind)  # type: ignore[arg-type]
-        if names is None:
-            if not isinstance(item, cst.CSTNode):
-                continue
-            names = _FIELDS[kind] = tuple(  # type: ignore[index]
-                f.name for f in reversed(fields(item)) if not f.name.startswith(_LAYOUT)
-            )
         yield item  # type: ignore[misc]
-        for name in names:
+        for name in _INNER.get(kind, ()) if kind not in closed else ():  # type: ignore[arg-type]
             inner = getattr(item, name)
             if inner is not None and type(inner) is not str:
                 stack.append(inner)
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two pieces of syntax are spelled alike."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, cst.CSTNode):
+        return all(same(getattr(one, name), getattr(other, name)) for name in FIELDS.get(type(one), ()))
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
 
 
 @lru_cache(maxsize=1 << 14)
@@ -251,7 +246,7 @@ def fills_gap(node: cst.If) -> bool:
     else:
         return False
     return isinstance(test, (cst.Name, cst.Attribute)) and any(
-        target.deep_equals(test) for target in _assigned(node.body)
+        same(target, test) for target in _assigned(node.body)
     )
 
 
@@ -262,10 +257,10 @@ def fills_place(node: cst.If) -> cst.BaseExpression | None:
             continue
         operator, holder = test.comparisons[0].operator, test.comparisons[0].comparator
         for target in _assigned(node.body) if isinstance(operator, cst.NotIn) else ():
-            if not (isinstance(target, cst.Subscript) and target.value.deep_equals(holder)):
+            if not (isinstance(target, cst.Subscript) and same(target.value, holder)):
                 continue
             index = target.slice[0].slice
-            if len(target.slice) == 1 and isinstance(index, cst.Index) and index.value.deep_equals(test.left):
+            if len(target.slice) == 1 and isinstance(index, cst.Index) and same(index.value, test.left):
                 return test.left
     return None
 

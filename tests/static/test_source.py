@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import libcst as cst
 import pytest
 
+from streamsafe.static import syntax
 from streamsafe.static.analyze import analyze
 from streamsafe.static.reading import SourceError
 from streamsafe.static.source import SourceFile
@@ -83,7 +84,7 @@ def test_a_class_without_its_methods_bodies_keeps_its_lines(text: str) -> None:
     assert slice_.text.count("\n") == text.count("\n")
     heads = {
         (slice_.span(n).row, n.name.value)
-        for n in _walk(slice_.module)
+        for n in syntax.walk(slice_.module)
         if isinstance(n, cst.FunctionDef) and n.name.value != "inner"
     }
     defined = {(node.lineno, node.name) for node in _functions(file.tree) if node.name != "inner"}
@@ -95,12 +96,6 @@ def test_a_class_without_its_methods_bodies_keeps_its_lines(text: str) -> None:
             node = next(n for n in _functions(file.tree) if method.first <= n.lineno <= method.last)
             assert method.span(last).row == node.body[-1].lineno
             assert method.span(last).end_row == node.end_lineno
-
-
-def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    yield node
-    for child in node.children:
-        yield from _walk(child)
 
 
 def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -165,7 +160,7 @@ def test_nodes_are_checked_as_before_once_a_file_is_parsed() -> None:
     broken = SourceFile("x = 1\n", "f.py").slice(ast.parse("x = 1").body[0])
     broken.__dict__["text"] = "x = (\n"
     with pytest.raises(SourceError):
-        _ = broken.module
+        broken.span(broken.module)
     assert cst.CSTNode.__post_init__ is check
     with pytest.raises(cst.CSTValidationError):
         cst.Name("")
