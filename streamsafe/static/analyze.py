@@ -86,6 +86,7 @@ def _take_apart(interpreter: Interpreter) -> None:
     for unit in (*interpreter.units.values(), *interpreter.nested.values()):
         if isinstance(unit, ClassUnit):
             unit.methods.clear()
+            unit.setters.clear()
     vars(interpreter.file).clear()
     vars(interpreter).clear()
 
