@@ -44,7 +44,7 @@ class Slice:
     def methods(self) -> dict[str, list[MethodSlice]]:
         """Of a class: its methods that are parsed on demand, by name, in their order."""
         found: dict[str, list[MethodSlice]] = defaultdict(list)
-        statement = self.file.starting_at[self.first][0]
+        statement = next(iter(self.file.starting_at.get(self.first, ())), None)
         for child in statement.body if isinstance(statement, ast.ClassDef) else ():
             if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 continue

@@ -126,6 +126,29 @@ def test_what_is_found_in_a_method_stands_where_the_file_has_it() -> None:
     assert (found.first.span.row, found.first.span.end_row) == (11, 11)
 
 
+CLASS_IN_A_METHOD = """
+import torch
+
+
+class C:
+    def f(self, x):
+        class D:
+            def g(self):
+                return 1
+
+        s = torch.cuda.Stream()
+        with torch.cuda.stream(s):
+            y = x.cuda() * D().g()
+        return y.sum()
+"""
+
+
+def test_a_class_may_stand_in_a_method() -> None:
+    (found,) = analyze(CLASS_IN_A_METHOD, "f.py").conflicts
+    assert found.second.span is not None
+    assert found.second.span.row == 14
+
+
 IMPORTS = """
 class C:
     import one
