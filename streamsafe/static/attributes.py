@@ -557,7 +557,9 @@ class Attributes(Containers):
             for v, g in alternatives(base, st.path)
             if (isinstance(v, Tensor) and (v.numpy or not self.is_named(keys)))
             or (
-                isinstance(v, Opaque) and (self.looks_like_tensor(keys) or self.is_indexed(st, v, base, keys))
+                isinstance(v, Opaque)
+                and (v.name, "@collection") not in st.store
+                and (self.looks_like_tensor(keys) or self.is_indexed(st, v, base, keys))
             )
         ]
         if tensors:

@@ -210,8 +210,8 @@ class Captures(Replays):
             for buffer in st.order.made
             if isinstance(buffer, Name)
             and buffer != GRADIENTS
-            and (buffer, "@captured") not in st.store
             and buffer.base() in self.tensorish
+            and not any((name, "@captured") in st.store for name in buffer.chain())
         )
 
     def graph_reset(self, st: State, graph: Name) -> None:

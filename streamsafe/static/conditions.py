@@ -500,6 +500,9 @@ class Conditions(Attributes):
                     if found == {not outcome}:  # it was not the other one
                         self.narrow(one, st, outcome)
             return
+        if type(node) is cst.Call:
+            self._narrow_kind(node, st, outcome)
+            return
         keeps: Callable[[Value], bool]
         none = False
         if type(node) is cst.Comparison and len(node.comparisons) == 1:
@@ -548,6 +551,20 @@ class Conditions(Attributes):
         if kept:
             st.store[key] = union(kept)
 
+    def _narrow_kind(self, node: cst.Call, st: State, outcome: bool) -> None:
+        """What ``isinstance(x, dict)`` tells of an object of unknown kind: it is no tensor."""
+        if not outcome or len(node.args) != 2 or self.eval(node.func, st) != Api("builtins.isinstance"):
+            return
+        kinds = self.eval(node.args[1].value, st)
+        names = {
+            k.name if isinstance(k, Api) else ""
+            for k in (kinds.items if isinstance(kinds, Tuple) else (kinds,))
+        }
+        if names <= _COLLECTIONS:
+            for value in iterate(self.eval(node.args[0].value, st)):
+                if isinstance(value, Opaque):
+                    st.store[(value.name, "@collection")] = NONE
+
     def _narrow_rows(self, target: cst.Subscript, st: State, keeps: Callable[[Value], bool]) -> None:
         """What a test of ``row[1]`` tells about which of several rows it is."""
         key = self._key_of(target.value, st)
@@ -593,6 +610,7 @@ class Conditions(Attributes):
         return None
 
 
+_COLLECTIONS = frozenset({"builtins.dict", "builtins.list", "builtins.tuple", "builtins.set"})
 _ASKS: dict[type[cst.BaseCompOp], tuple[str, bool, bool]] = {
     cst.LessThan: ("<", True, False),
     cst.GreaterThanEqual: ("<", False, False),

@@ -442,6 +442,7 @@ class Containers(Captures):
         return (
             not self.is_named(keys)
             and self.is_tensor(st, value)
+            and (value.name, "@collection") not in st.store
             and not any(isinstance(v, Container) for v in iterate(among))
         )
 

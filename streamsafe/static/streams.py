@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.static import syntax
 from streamsafe.static.facts import AMBIENT, Assumed, Site
 from streamsafe.static.python import Builtins
 from streamsafe.static.state import State
@@ -145,11 +146,26 @@ class Streams(Builtins):
         return Stream(name, "cupy")
 
     def do_set_stream(self, call: Call, st: State) -> Value:
-        """``set_stream``: current until changed; None changes nothing (TS-24)."""
+        """``set_stream``: current until changed; None changes nothing (TS-24).
+
+        The stream that an object keeps which is handed out elsewhere, one for each device, is set again wherever it is
+        used: it is current there already, unless what is current is put back afterwards.
+        """
         stream = call.get(0, "stream")
-        if stream is not None and stream != NONE:
+        if stream is not None and stream != NONE and not self._is_set_already(stream):
             self.enter_stream(st, self.as_stream(stream, "torch"), "torch")
         return NONE
+
+    def _is_set_already(self, stream: Value) -> bool:
+        unit = self.stack[-1].unit
+        keeper = stream.name.parent if isinstance(stream, Opaque) else None
+        return (
+            keeper is not None
+            and isinstance(keeper.site, tuple)
+            and keeper.site[-1] == "result"
+            and unit is not None
+            and "current_stream" not in syntax.names_in(unit.node)
+        )
 
     def enter_stream(self, st: State, stream: Value, library: str) -> None:
         """A stream becomes current; where it is None nothing changes."""

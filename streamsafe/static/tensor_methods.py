@@ -25,6 +25,7 @@ from streamsafe.static.values import (
     Const,
     Container,
     Context,
+    Device,
     Graph,
     Instance,
     Name,
@@ -620,7 +621,12 @@ class TensorMethods(Arrays):
             if self.library_of(st, [source]) == "cupy":  # the interface's stream is not looked at (CI-07)
                 return self.borrowed(source, "torch", exchanged=False)
             return source
-        if device is not None and device != NONE:
+        known = device is not None and not any(map(_elsewhere, iterate(device)))
+        stays = known and any(
+            isinstance(v, Tensor) or (isinstance(v, Opaque) and self.pending_copy(st, v))
+            for v in iterate(source)
+        )
+        if device is not None and device != NONE and not stays:
             return self.factory("tensor", Call(call.node, call.site, call.args, {"device": device}), st)
         return self.do_share_host(call, st)
 
@@ -679,3 +685,8 @@ class TensorMethods(Arrays):
         if name == "copy":
             return receiver
         return self.unmodelled(receiver, call, st, name)
+
+
+def _elsewhere(device: Value) -> bool:
+    """Whether a device may be another one than that of the tensor which is taken there; ``x.device`` may be any."""
+    return device != Const("cpu") and not (isinstance(device, Device) and device.kind in ("", "cpu"))

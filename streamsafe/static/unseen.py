@@ -77,7 +77,8 @@ class Unseen(Functions):
             for held_value in self.parts_of(st, value):
                 if isinstance(held_value, Event):
                     st.store[(held_value.name, "@given")] = PLAIN
-        if spelled(_STORES, name):
+        kept = isinstance(function, Api) and called in apis.CONTAINER_METHODS
+        if kept or spelled(_STORES, name):
             return NONE  # it keeps what it is given
         if _constructs(called):
             made_object = self.do_make_module(call, st)  # it stores what it is given
