@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from streamsafe.static.values import (
     Context,
     Event,
     Function,
+    Generator,
     Instance,
     Method,
     Name,
@@ -78,6 +79,7 @@ class Calls(Unseen):
         self.concerned: set[str] = set(file.definitions)  # by qualified name
         self.new_parameters = False  # each call of a method is taken to be given other objects
         self.paused: list[list[Activation]] = []
+        self.begun: dict[Generator, tuple[tuple[Hashable, ...], dict[str, Value]]] = {}
         self.supers: dict[tuple[ClassUnit, ClassUnit], ClassUnit | None] = {}
         self._owners: dict[str, list[str]] = {}
         self.element_types: dict[Name, cst.BaseExpression] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -61,8 +61,11 @@ class Contexts(TensorMethods):
 
     if TYPE_CHECKING:  # further down the chain
         paused: list[list[Activation]]
+        begun: dict[Generator, tuple[tuple[Hashable, ...], dict[str, Value]]]
 
         def parts_of(self, st: State, value: Value, depth: int = 0) -> Iterator[Value]: ...
+
+        def leave_stack(self, stack: Context, st: State, call: Call) -> None: ...
 
         followed: int
         unrolling: int
@@ -117,9 +120,59 @@ class Contexts(TensorMethods):
             function, list(generator.args), dict(generator.kwargs), st, node, on_yield=on_yield
         )
 
+    def advance(self, generator: Generator, st: State, sent: Value = NONE) -> Value | None:
+        """``next(generator)``: run on from where it stands to its next ``yield``; None where it ends.
+
+        What it has done before is done again out of sight, to get where it stands; there what is known now takes over.
+        """
+        key = self.standing(generator)
+        stands = st.store.get(key)
+        before = stands.value if isinstance(stands, Const) else 0
+        path, current = self.begun.setdefault(generator, (self.stack[-1].path, dict(st.current)))
+        met = 0
+        given: tuple[Value, State] | None = None
+        running = st.copy()
+        if before:
+            running.current = dict(current)
+
+        def consumer(value: Value, state: State) -> Value:
+            nonlocal met, given
+            met += 1
+            if met == before:
+                state.become(st.copy())
+                self.silent -= 1
+                return sent
+            if met > before:
+                if given is None:
+                    given = (value, state.copy())
+                state.dead = True
+            return NONE
+
+        outer, self.stack[-1].path = self.stack[-1].path, path
+        silent = self.silent
+        self.silent += before > 0
+        try:
+            self.run_generator(generator, running, generator.site, consumer)  # type: ignore[arg-type]
+        finally:
+            self.stack[-1].path, self.silent = outer, silent
+        if given is not None:
+            st.become(given[1])
+            st.store[key] = Const(before + 1)
+            return given[0]
+        if met >= before and not running.dead:
+            st.become(running)
+        return None
+
+    @staticmethod
+    def standing(generator: Generator) -> tuple[Name, Hashable]:
+        """Where it is kept how often a generator has yielded."""
+        return Name("module"), ("yielded", generator)
+
     def _yield(self, node: cst.Yield, st: State) -> Value:
         if isinstance(node.value, cst.From):
             inner = self.eval(node.value.item, st)
+            if isinstance(inner, Generator):
+                return self.run_generator(inner, st, node, partial(self._yielded, node))
             self.iterate_over(inner, st, node, partial(self._yielded, node))
             return UNKNOWN
         return self._yielded(node, self.eval(node.value, st) if node.value is not None else NONE, st)
@@ -508,6 +561,12 @@ class Contexts(TensorMethods):
         entered = any(isinstance(v, Context) and v.kind in ("stream", "device", "stack") for v, _ in contexts)
 
         def leave(state: State) -> None:
+            call = Call(node, self.site(node))
+            for context, _ in contexts:
+                if isinstance(context, Context) and context.kind == "stack":
+                    self.leave_stack(context, state, call)
+                elif isinstance(context, Context) and context.kind == "closing" and context.payload:
+                    self.call_method(context.payload[0], "close", call, state)
             if stack and not capturing and state.capture is not None:  # a capture was put on the stack
                 self.capture_end(state, self.site(node))
             if entered:  # what any other context was left with stays: a stream that was set
@@ -533,7 +592,7 @@ class Contexts(TensorMethods):
     def _entered_value(self, manager: Value, contexts: list[tuple[Value, Guard]]) -> Value:
         first = contexts[0][0] if contexts else UNKNOWN
         if isinstance(first, Context):
-            if first.kind == "nothing" and first.payload:
+            if first.kind in ("nothing", "closing") and first.payload:
                 return first.payload[0]
             if first.kind == "stack":
                 return first

@@ -289,7 +289,10 @@ class Functions(Methods):
         """Follow a call; a generator or a context manager waits for its consumer."""
         unit = function.unit
         if unit.generator:
-            return Generator(function, tuple(args), tuple(kwargs.items()), node)
+            generator = Generator(function, tuple(args), tuple(kwargs.items()), node)
+            st.store.pop(self.standing(generator), None)
+            self.begun.pop(generator, None)
+            return generator
         if unit.is_memoized:
             return self.remembered(function, args, kwargs, st, node)
         return self.follow(function, args, kwargs, st, node, starred=starred)
@@ -314,7 +317,8 @@ class Functions(Methods):
         plain = not given and not self.threads and not self.is_concerned(unit) and not self.makes(unit)
         if not deep and plain and self.is_quiet(st):
             deep = True  # nothing is under way that it could meet, and it starts nothing
-        if sum(a.unit is unit for a in self.stack) > 1:
+        counted = any(isinstance(v, Const) and type(v.value) is int for v in (*args, *kwargs.values()))
+        if sum(a.unit is unit for a in self.stack) > (DEPTH if counted else 1):
             return UNKNOWN  # what a recursion does it has done one call further up
         if deep:
             return self.unmodelled(function, Call(node, self.site(node), list(args), dict(kwargs)), st)

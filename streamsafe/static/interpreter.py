@@ -21,6 +21,7 @@ from streamsafe.static.loops import (
 )
 from streamsafe.static.source import FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import Key, State, told_apart
+from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     NONE,
     PLAIN,
@@ -35,6 +36,7 @@ from streamsafe.static.values import (
     Partial,
     Tensor,
     Tuple,
+    Union,
     Value,
     alternatives,
     iterate,
@@ -98,6 +100,7 @@ class Interpreter(Loops):
         self.exchanged: dict[
             Key, Value
         ] = {}  # names that a loop exchanges: what the first held when a condition was made
+        self.equalities: dict[cst.MatchValue, cst.Comparison] = {}  # what patterns ask
         self.flags: dict[Key, int] = {}  # attributes whose truth keeps the calls of an object's methods apart
 
     @property
@@ -365,20 +368,75 @@ class Interpreter(Loops):
     def _match(self, node: cst.Match, st: State) -> None:
         subject = self.eval(node.subject, st)
         ends: list[State | None] = []
-        fallback = False
         for case in node.cases:
+            if st.dead:
+                break
             branch = st.copy()
+            fits = self._fits(case.pattern, subject, branch)
+            if fits is None and type(case.pattern) is cst.MatchValue:
+                outcomes = self.test(self._equality(node.subject, case.pattern), branch)
+                self.enter_branch(node.subject, outcomes, True, branch)
+                self.enter_branch(node.subject, outcomes, False, st)
+            if fits is False or branch.dead:
+                continue
             self.capture_pattern(case.pattern, subject, branch)
             if case.guard is not None:
-                self.enter_branch(case.guard, self.test(case.guard, branch), True, branch)
-            elif isinstance(case.pattern, cst.MatchAs) and case.pattern.pattern is None:
-                fallback = True
+                outcomes = self.test(case.guard, branch)
+                otherwise = branch.copy()
+                self.enter_branch(case.guard, outcomes, True, branch)
+                self.enter_branch(case.guard, outcomes, False, otherwise)
+                if fits:
+                    self.settle(st, None if otherwise.dead else otherwise)
+            elif fits:
+                st.dead = True  # no other case is looked at
             if not branch.dead:
                 self.suite(case.body, branch)
             ends.append(branch)
-        if not fallback:
-            ends.append(st.copy())
-        self.settle(st, self.joined(ends))
+        self.settle(st, self.joined([*ends, st.copy()]))
+
+    def _equality(self, subject: cst.BaseExpression, pattern: cst.MatchValue) -> cst.Comparison:
+        """The comparison that a pattern stands for: it is the same each time."""
+        made = self.equalities.get(pattern)
+        if made is None:
+            target = cst.ComparisonTarget(cst.Equal(), pattern.value)
+            made = self.equalities[pattern] = cst.Comparison(subject, [target])
+        return made
+
+    def _fits(self, pattern: cst.CSTNode, subject: Value, st: State) -> bool | None:
+        """Whether a value fits a pattern; None where that is not known."""
+        if isinstance(pattern, cst.MatchAs):
+            return True if pattern.pattern is None else self._fits(pattern.pattern, subject, st)
+        if isinstance(pattern, cst.MatchOr):
+            fits = [self._fits(inner.pattern, subject, st) for inner in pattern.patterns]
+            return True if True in fits else None if None in fits else False
+        if isinstance(pattern, (cst.MatchValue, cst.MatchSingleton)):
+            value = self.eval(pattern.value, st)
+            if (
+                isinstance(value, Const)
+                and isinstance(subject, Const)
+                and ... not in (value.value, subject.value)
+            ):
+                return type(value.value) is type(subject.value) and bool(value.value == subject.value)
+            if subject != UNKNOWN and value == NONE and not isinstance(subject, (Const, Opaque, Union)):
+                return False
+            return None
+        if isinstance(pattern, cst.MatchClass):
+            kind = self.eval(pattern.cls, st)
+            answer = self.do_isinstance(Call(pattern, self.site(pattern), [subject, kind]), st)
+            known = isinstance(answer, Const) and type(answer.value) is bool
+            if known and not answer.value:  # type: ignore[attr-defined]
+                return False
+            return True if known and not (pattern.patterns or pattern.kwds) else None
+        items = self.known_items(subject, st) if isinstance(pattern, cst.MatchSequence) else None
+        if items is None:
+            return None
+        starred = any(isinstance(p, cst.MatchStar) for p in pattern.patterns)  # type: ignore[attr-defined]
+        if not starred and len(items) != len(pattern.patterns):  # type: ignore[attr-defined]
+            return False
+        if starred:
+            return None
+        fits = [self._fits(p.value, item, st) for p, item in zip(pattern.patterns, items, strict=True)]  # type: ignore[attr-defined]
+        return False if False in fits else None if None in fits else True
 
     def capture_pattern(self, pattern: cst.CSTNode, subject: Value, st: State) -> None:
         """Names that a pattern binds."""
@@ -427,9 +485,11 @@ class Interpreter(Loops):
                 self.suite(final, state)
 
         with self.exits(finish):
-            self.activation.handlers.append(st.copy())
             capturing, current = st.capture is not None, dict(st.current)
-            self.suite(node.body, st)
+            ordering = syntax.leading_waits(node.body)
+            self.block(node.body.body[:ordering], st)  # these do not fail
+            self.activation.handlers.append(st.copy())
+            self.block(node.body.body[ordering:], st)
             caught = self.activation.handlers.pop()
             if caught is not None and (not capturing or (st.capture is None and not st.dead)):
                 caught.leave_capture()  # the exception that gets here has ended it

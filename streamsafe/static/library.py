@@ -109,7 +109,8 @@ class Library(Streams):
         mode = self.capture_mode(call.get(2, "capture_error_mode"))
         self.choose_pool(st, self.graph_of(st, call.args[0]), call.get(1, "pool"))
         self.capture_begin(st, self.graph_of(st, call.args[0]), None, mode, "torch", call.site)
-        managed = any(a.unit and (a.unit.name == "__enter__" or a.unit.is_contextmanager) for a in self.stack)
+        entry = next((a.unit for a in self.stack if a.unit), None)
+        managed = entry is not None and (entry.name == "__enter__" or entry.is_contextmanager)
         if st.capture is not None and not st.capture.nested and AMBIENT in st.capture.origin and not managed:
             st.capture = replace(
                 st.capture, on_default=True
@@ -206,7 +207,11 @@ class Library(Streams):
 
     def do_exit_stack(self, call: Call, st: State) -> Value:
         """``ExitStack``: what it entered it leaves at its end."""
-        return Context("stack")
+        return Context("stack", (self.container(call.node, st, "list", []),))
+
+    def do_closing(self, call: Call, st: State) -> Value:
+        """``contextlib.closing(x)``: closes it at its end."""
+        return Context("closing", tuple(call.args[:1]))
 
     def do_cupy_device(self, call: Call, st: State) -> Value:
         """``cupy.cuda.Device``: a context, and it synchronizes."""

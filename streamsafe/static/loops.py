@@ -437,7 +437,18 @@ class Loops(Calls):
     ) -> None:
         """Walk an iterable: a generator of the file runs up to each yield, anything else gives elements."""
         if isinstance(iterable, Generator):
-            self.run_generator(iterable, st, node, lambda value, current: (body(value, current), NONE)[1])
+            loop = Loop()
+
+            def consumer(value: Value, current: State) -> Value:
+                loop.continues.clear()
+                body(value, current)
+                self.settle(current, self.joined([current, *loop.continues]))
+                return NONE
+
+            self.activation.loops.append(loop)
+            self.run_generator(iterable, st, node, consumer)
+            self.activation.loops.pop()
+            self.settle(st, self.joined([st, *loop.breaks]))
             return
         if isinstance(iterable, Partial) and iterable.args and isinstance(iterable.args[0], Generator):
             if iterable.function == Api("builtins.enumerate"):

@@ -166,8 +166,8 @@ class Methods(Contexts):
             return UNKNOWN
         if isinstance(receiver, Context):
             return self._context_method(receiver, name, call, st)
-        if isinstance(receiver, Generator) and name in ("__next__", "send", "close"):
-            return UNKNOWN
+        if isinstance(receiver, Generator):
+            return self._generator_method(receiver, name, call, st)
         if isinstance(receiver, Opaque):
             return self.opaque_method(receiver, name, call, st)
         if isinstance(receiver, Device):
@@ -205,8 +205,26 @@ class Methods(Contexts):
         return UNKNOWN
 
     def _context_method(self, context: Context, name: str, call: Call, st: State) -> Value:
-        if name in ("enter_context", "__enter__", "push"):
+        if context.kind == "stack" and name in ("callback", "push_async_callback") and call.args:
+            later = Partial(call.args[0], tuple(call.args[1:]), tuple(call.kwargs.items()))
+            self.extend_container(st, context.payload[0], Tuple((later,)))
+            return call.args[0]
+        if context.kind == "stack" and name in ("close", "aclose", "__exit__", "__aexit__"):
+            self.leave_stack(context, st, call)
+            return NONE
+        if name in ("enter_context", "enter_async_context", "__enter__", "push"):
             value = self._context(call.args[0]) if call.args else context
+            if context.kind == "stack" and call.args:
+                if name == "push" and not isinstance(
+                    value, (Generator, Context)
+                ):  # entered already, or a function
+                    self.extend_container(st, context.payload[0], Tuple((value,)))
+                    return value
+                entered = self._enter_on_stack(context, value, call, st)
+                if entered is not None:
+                    return entered
+                if isinstance(value, Context) and value.kind == "nothing" and value.payload:
+                    return value.payload[0]
             if isinstance(value, Context) and value.kind == "stream":
                 stream = value.payload[0]
                 library = self.stream_library(stream)
@@ -233,6 +251,47 @@ class Methods(Contexts):
             self.enter_device(context, st)
             return context
         return UNKNOWN
+
+    def _generator_method(self, generator: Generator, name: str, call: Call, st: State) -> Value:
+        """A generator, or a context manager made of one, is run by hand."""
+        if name in ("__next__", "send", "__anext__", "asend", "__enter__", "__aenter__"):
+            item = self.advance(generator, st, *call.args[:1])
+            st.dead = st.dead or item is None
+            return UNKNOWN if item is None else item
+        if name in ("__exit__", "__aexit__"):
+            self.advance(generator, st)
+        return UNKNOWN
+
+    def leave_stack(self, stack: Context, st: State, call: Call) -> None:
+        """What an ``ExitStack`` has collected is called, the last first."""
+        held = stack.payload[0] if stack.payload else NONE
+        items = (sequences.items(st, held) if isinstance(held, Container) else None) or []
+        if isinstance(held, Container):
+            sequences.put(st, held, [])
+        for item in reversed(items):
+            if st.dead:
+                return
+            if isinstance(item, Generator):
+                self.advance(item, st)
+            elif isinstance(item, (Instance, Context)):
+                arguments: list[Value] = [NONE, NONE, NONE]
+                self._method(item, "__exit__", Call(call.node, call.site, arguments), st)
+            else:
+                self.call_value(item, Call(call.node, call.site), st)
+
+    def _enter_on_stack(self, stack: Context, given: Value, call: Call, st: State) -> Value | None:
+        """A context manager of the file is entered by an ``ExitStack``; None for those of libraries."""
+        held = stack.payload[0] if stack.payload else NONE
+        value: Value | None = None
+        if isinstance(given, Generator):
+            value = self.advance(given, st)
+        elif isinstance(given, Instance) and self.own_method(given, "__enter__"):
+            value = self._method(given, "__enter__", Call(call.node, call.site), st)
+        elif isinstance(given, Stream):
+            given = Context("stream", (given,))
+        if isinstance(given, (Generator, Instance, Context)):
+            self.extend_container(st, held, Tuple((given,)))
+        return value
 
     def _instance_method(self, receiver: Instance | Class, name: str, call: Call, st: State) -> Value:
         if isinstance(receiver, Class):

@@ -62,6 +62,8 @@ class Builtins(Tensors):
 
     if TYPE_CHECKING:  # further down the chain
 
+        def advance(self, generator: Generator, st: State, sent: Value = NONE) -> Value | None: ...
+
         def known_items(self, iterable: Value, st: State) -> list[Value] | None: ...
 
         def fields(self, unit: ClassUnit) -> list[str]: ...
@@ -307,6 +309,53 @@ class Builtins(Tensors):
                 return self.call_function(own, [], {}, st, node)
         return None
 
+    def do_task(self, call: Call, st: State) -> Value:
+        """``asyncio.create_task(coroutine)``: awaited, it gives what the coroutine returns, which has run already."""
+        return call.args[0] if call.args else UNKNOWN
+
+    def do_gather(self, call: Call, st: State) -> Value:
+        """``asyncio.gather(*coroutines)``: the list of what they return."""
+        return Tuple(tuple(call.args)) if not call.starred else UNKNOWN
+
+    def do_chain(self, call: Call, st: State) -> Value:
+        """``itertools.chain(first, second)``."""
+        given: list[Value] | None = list(call.args)
+        if call.text.endswith("from_iterable"):
+            given = self.known_items(call.args[0], st) if call.args else None
+        parts_ = [self.known_items(value, st) for value in given or ()]
+        if given is None or call.starred or any(part is None for part in parts_):
+            return call.args[0] if call.args else UNKNOWN
+        joined = Tuple(tuple(item for part in parts_ for item in part or ()))
+        return self.do_iterator(Call(call.node, call.site, [joined]), st)
+
+    def do_starmap(self, call: Call, st: State) -> Value:
+        """``itertools.starmap(f, rows)``: the function runs for each row, now."""
+        if len(call.args) < 2:
+            return UNKNOWN
+        function = call.args[0]
+        made = Container(self.fresh(call.node, st, "starmap"), "list")
+        self.closed.add(made.name)
+        sequences.put(st, made, [])
+
+        def body(item: Value, state: State) -> None:
+            row = self.known_items(item, state)
+            given = Call(call.node, call.site, [item] if row is None else row, starred=row is None)
+            self.extend_container(state, made, Tuple((self.call_value(function, given, state),)))
+
+        self.iterate_over(call.args[1], st, call.node, body)
+        return made
+
+    def do_reduce(self, call: Call, st: State) -> Value:
+        """``functools.reduce(f, xs, first)``."""
+        if len(call.args) < 2:
+            return UNKNOWN
+        items = self.known_items(call.args[1], st)
+        items = [self.item_of(call.args[1], st, call.node)] if items is None else items
+        result, *rest = [*call.args[2:3], *items] or [UNKNOWN]
+        for item in rest:
+            result = self.call_value(call.args[0], Call(call.node, call.site, [result, item]), st)
+        return result
+
     def do_chained(self, call: Call, st: State) -> Value:
         """``ChainMap(first, second)``: of what both hold it gives that of the first."""
         made = Container(self.fresh(call.node, st, "dict"), "dict")
@@ -523,6 +572,15 @@ class Builtins(Tensors):
     def do_next_item(self, call: Call, st: State) -> Value:
         """``next(it)``."""
         value = call.args[0] if call.args else UNKNOWN
+        if isinstance(value, Generator):
+            item = self.advance(value, st)
+            if item is None:
+                st.dead = st.dead or len(call.args) < 2
+                item = call.args[1] if len(call.args) > 1 else UNKNOWN
+            return item
+        own = self.own_method(value, "__next__")
+        if own is not None:
+            return self.call_function(own, [], {}, st, call.node)
         if isinstance(value, Opaque):
             return Opaque(self.fresh(call.node, st, "next"))
         if isinstance(value, Container) and value.kind == "iterator":

@@ -281,6 +281,26 @@ def _assigned(body: cst.CSTNode) -> Iterator[cst.BaseExpression]:
             yield from (target.target for target in inner.targets)
 
 
+def leading_waits(body: cst.BaseSuite) -> int:
+    """How many statements at the head of a block only order: if these fail, the device is lost."""
+    count = 0
+    for statement in body.body:
+        inner = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
+        if not inner or not all(
+            isinstance(s, cst.Expr)
+            and isinstance(s.value, cst.Call)
+            and isinstance(s.value.func, cst.Attribute)
+            and s.value.func.attr.value in _WAITS
+            for s in inner
+        ):
+            break
+        count += 1
+    return count
+
+
+_WAITS = frozenset("synchronize wait_stream wait_event record_event record_stream".split())
+
+
 def targets(clause: cst.CompFor) -> frozenset[str]:
     """The names that a comprehension binds."""
     inner = clause.inner_for_in
