@@ -489,6 +489,15 @@ class Order:
         """Nothing is known of this buffer any more."""
         self.made.discard(buffer)
 
+    def retain(self, keep: Callable[[Made, tuple[Way, ...]], bool]) -> None:
+        """Forget the accesses that ``keep`` does not admit."""
+        for buffer, table in list(self.made.items()):
+            kept = Accesses((made, ways) for made, ways in table.items() if keep(made, ways))
+            if not kept:
+                self.made.discard(buffer)
+            elif len(kept) < len(table):
+                self.made[buffer] = kept
+
     def iterate(self) -> Iterator[tuple[Made, tuple[Way, ...]]]:
         """Every access, with its ways."""
         for table in self.made.values():

@@ -101,6 +101,8 @@ KEEPING_METHODS = frozenset(
 """Methods that keep what they are given and read nothing of it."""
 PACKS = "saved_tensors_hooks"
 """What a class is called that packs what autograd saves; a function that does so is kept under this name."""
+AFTER_PASS = "queue_callback"
+"""The method of autograd's engine that is given what runs at the end of the pass under way (TA-06)."""
 
 DISMANTLING_METHODS = frozenset({"prepare_for_saving"})
 """Methods that give the tensors that a tensor is made of."""
@@ -174,6 +176,8 @@ FUNCTIONS: dict[str, str] = {
     "torch.autograd.backward": "backward_function",
     "torch.autograd.grad": "grad_function",
     "torch.autograd.graph.saved_tensors_hooks": "saved_tensors_hooks",
+    "torch.autograd.Variable._execution_engine.queue_callback": "queue_callback",
+    "torch.autograd.variable.Variable._execution_engine.queue_callback": "queue_callback",
     "torch.nn.utils.clip_grad_norm_": "use_gradients",
     "torch.nn.utils.clip_grad_value_": "use_gradients",
     "torch.nn.utils.get_total_norm": "use_gradients",

@@ -63,6 +63,7 @@ class Calls(Unseen):
         super().__init__(file)
         self.models = models
         self.hooks: list[tuple[Function, State, str]] = []  # with what registered each
+        self.passing = False  # a backward pass calls its hooks
         self.own_events: set[Name] = set()
         self.event_sites: dict[Name, Site] = {}
         self.clock_sites: dict[object, Site] = {}

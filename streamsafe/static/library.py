@@ -49,6 +49,8 @@ class Library(Streams):
 
         def register_hook(self, value: Value, name: str, st: State) -> None: ...
 
+        def register_hooks(self, name: str, call: Call, st: State) -> Value: ...
+
         def do_map_call(self, call: Call, st: State) -> Value: ...
 
         def do_numpy_function(self, call: Call, st: State) -> Value: ...
@@ -246,6 +248,10 @@ class Library(Streams):
         self.backward(st, roots, self._gradients(gradients, st), call.site, "torch.autograd.backward()")
         return NONE
 
+    def do_queue_callback(self, call: Call, st: State) -> Value:
+        """``Variable._execution_engine.queue_callback(function)``."""
+        return self.register_hooks(apis.AFTER_PASS, call, st)
+
     def do_grad_function(self, call: Call, st: State) -> Value:
         """``torch.autograd.grad(outputs, inputs, grad_outputs=None)`` returns the gradients (TA-09)."""
         gradients = call.get(2, "grad_outputs")
@@ -342,13 +348,18 @@ class Library(Streams):
                 "Process",
                 "P2P",
                 "batch_",
-                "_coalescing",
+                "_coalescing_manager_",
                 "Reduce",
                 "split",
                 "Device",
             )
         ):
             return UNKNOWN
+        if name == "_coalescing_manager":  # one work for all that is enqueued inside, there once they are
+            work = self.fresh(call.node, st, "work")
+            self.own_events.add(work)
+            st.store[(work, "@coalesces on")] = Stream(self._communication(call, name))
+            return Work(work)
         tensors = [
             a for a in call.args if any(isinstance(v, (Tensor, Opaque, Container)) for v in iterate(a))
         ]
@@ -382,7 +393,8 @@ class Library(Streams):
     @staticmethod
     def _communication(call: Call, name: str) -> Name:
         """The stream of an asynchronous collective: each group has its own."""
-        group = call.get(2, "group") if name in ("isend", "irecv") else call.kwargs.get("group")
+        position = {"isend": 2, "irecv": 2, "_coalescing_manager": 0}.get(name, -1)
+        group = call.get(position, "group")
         return Name(COMMUNICATION.site, (group.name.base(),)) if isinstance(group, Opaque) else COMMUNICATION
 
     # -- Python --------------------------------------------------------------------------------------------------

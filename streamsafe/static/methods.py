@@ -10,7 +10,7 @@ from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import ALWAYS, HOST
 from streamsafe.static import apis, sequences, walks
 from streamsafe.static.contexts import Contexts
-from streamsafe.static.facts import Assumed, Site
+from streamsafe.static.facts import GRADIENTS, Assumed, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit
 from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
@@ -58,12 +58,23 @@ _OF_NO_NUMBER = _TENSOR_METHODS | apis.SCALAR_METHODS | {"detach"}
 """Whoever is asked for one of these is neither None nor a number: a total that starts at zero is a tensor by then."""
 
 
+def hook_arguments(registered: str) -> tuple[Value, ...]:
+    """What autograd gives a function, by the method that registered it."""
+    if registered == "register_hook":
+        return (Tensor(GRADIENTS),)
+    if registered == "register_post_accumulate_grad_hook":
+        return (Opaque(Name("a parameter")),)
+    return ()
+
+
 class Methods(Contexts):
     """Method calls, by what the receiver is."""
 
     if TYPE_CHECKING:  # further down the chain
         entered: set[FunctionUnit]
         host_waits: bool
+        hooks: list[tuple[Function, State, str]]
+        passing: bool
         waiting: set[FunctionUnit]
 
         def call_api(self, name: str, call: Call, st: State) -> Value: ...
@@ -394,20 +405,42 @@ class Methods(Contexts):
     def register_hooks(self, name: str, call: Call, st: State) -> Value:
         """Functions that autograd will call."""
         for value in call.everything():
-            if name in HOOK_REGISTRATIONS:
+            if name in HOOK_REGISTRATIONS or name == apis.AFTER_PASS:
                 self.register_hook(value, name, st)
         return UNKNOWN
 
     def register_hook(self, value: Value, name: str, st: State) -> None:
-        """A hook runs on its node's stream (TA-06): it is interpreted by itself, later."""
+        """A hook runs in each backward pass, and by itself on its node's stream, whichever that is (TA-06)."""
         for inner in iterate(value):
-            arguments: tuple[Value, ...] = ()
-            if isinstance(inner, Partial):
-                arguments, inner = inner.args, inner.function
-            if isinstance(inner, Function) and not any(f.unit is inner.unit for f, _, _ in self.hooks):
-                self.entered.add(inner.unit)
-                self.hooks.append((inner, st.copy(), name))
-                del arguments
+            function = inner.function if isinstance(inner, Partial) else inner
+            if not isinstance(function, Function):
+                continue
+            if name != apis.AFTER_PASS:
+                self.entered.add(function.unit)
+                if not any(f.unit is function.unit for f, _, _ in self.hooks):
+                    self.hooks.append((function, st.copy(), name))
+            key = (GRADIENTS, f"@{name}")
+            kept = st.store.get(key)
+            st.store[key] = union([*([(kept, ALWAYS)] if kept is not None else []), (inner, ALWAYS)])
+
+    def run_gradient_hooks(self, st: State, site: Site) -> None:
+        """A backward pass calls what was registered with parameters and tensors, on the stream of their nodes.
+
+        That is taken to be the current one: hooks by themselves are interpreted where it is any.
+        """
+        if self.passing:
+            return
+        self.passing = True
+        for name in sorted(HOOK_REGISTRATIONS):
+            hooks = st.store.get((GRADIENTS, f"@{name}"))
+            for hook in iterate(hooks) if hooks is not None else ():
+                if not st.dead:
+                    self.call_value(hook, Call(site.node, site, list(hook_arguments(name))), st)
+        last = st.store.pop((GRADIENTS, f"@{apis.AFTER_PASS}"), None)
+        for callback in iterate(last) if last is not None else ():
+            if not st.dead:
+                self.call_value(callback, Call(site.node, site), st)
+        self.passing = False
 
     def _container_method(self, receiver: Container, name: str, call: Call, st: State) -> Value:
         if receiver.kind == "queue":
@@ -608,7 +641,7 @@ class Methods(Contexts):
             return self.texture_copy(receiver, name, call, st)
         if name.startswith("register_forward"):
             return self.keep_forward_hook(receiver, call, st)
-        if name in HOOK_REGISTRATIONS:
+        if name in HOOK_REGISTRATIONS or name == apis.AFTER_PASS:
             return self.register_hooks(name, call, st)
         held = st.store.get((receiver.name, name))
         if held is not None:

@@ -14,6 +14,7 @@ from streamsafe.static.concerned import DEFINITIONS, Concerned
 from streamsafe.static.facts import AMBIENT, GRADIENTS, HANDED_OUT, HOOK, Assumed, Detail, Finding
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
+from streamsafe.static.methods import hook_arguments
 from streamsafe.static.roles import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.stages import filled_attributes, late_attributes
@@ -40,6 +41,10 @@ from streamsafe.static.values import (
 PROTOCOL_ROUNDS = 3
 _INITIALIZES = re.compile(r"_(?:init|initialize)_\w+")
 """A method that nobody in the file calls and that by its name is part of how a base, not seen, makes an object."""
+_GRADIENT_MADE = Detail(
+    "backward()", "the gradient", Assumed.NOTHING, frozenset({"backward", "hook"}), "autograd"
+)
+"""A gradient that a hook is given has been written on the hook's stream."""
 SET_UP = ("setUp", "asyncSetUp", "setup_method")
 
 
@@ -434,6 +439,9 @@ class Roots:
                 if end is not None:
                     reached.add(method)
                     merged = interpreter.join_calls(merged, end, start)
+            end = self._pass(instance, start)
+            if end is not None:
+                merged = interpreter.join_calls(merged, end, start)
             if merged is None or merged.same(start):
                 break
             alone = not merged.order.made or len(interpreter.carriers.known()) == carriers
@@ -498,6 +506,44 @@ class Roots:
         if backward:
             st.current = dict(start.current)
             st.order.learn(AMBIENT, HOOK)
+        return self._called_once(st, before, entry, instance, made)
+
+    def _pass(self, instance: Instance, start: State) -> State | None:
+        """Whoever uses an object that registered hooks runs a backward pass, which calls them."""
+        interpreter = self.interpreter
+        name = instance.unit.name
+        units = [f.unit for f, _, _ in interpreter.hooks if f.unit.qualname.startswith(f"{name}.")]
+        if not units or "backward" in self.calls_of(name):
+            return None
+        st = start.copy()
+        made: set[Name] = set()
+        interpreter.rounds = [made]
+        interpreter.entry = f"{name}.backward"
+        interpreter.steps = interpreter.effort = interpreter.crowded = 0
+        # what follows a pass is not seen
+        st.order.retain(lambda made, _: _entry_of(made) != interpreter.entry)
+        before = st.order.copy()
+        interpreter.stack = [Activation(Name("autograd"), None, units[0].slice)]
+        site = interpreter.site(units[0].node)
+        st.order.drop(GRADIENTS)  # what becomes of gradients between two passes is not seen
+        st.order.add(Made(site, GRADIENTS, None, True, AMBIENT, _GRADIENT_MADE))
+        interpreter.run_gradient_hooks(st, site)
+        st.order.drop(GRADIENTS)
+        # what some path through a hook waits for is what the last hook of a pass waits for
+        st.order.retain(
+            lambda made, ways: (
+                _entry_of(made) != interpreter.entry or len({way.carriers for way in ways}) == 1
+            )
+        )
+        interpreter.stack = []
+        interpreter.rounds = []
+        return None if st.dead else self._called_once(st, before, interpreter.entry, instance, made)
+
+    def _called_once(
+        self, st: State, before: Order, entry: str, instance: Instance, made: set[Name]
+    ) -> State:
+        """What one call leaves to the next."""
+        interpreter = self.interpreter
         st.leave_capture()  # that it ends in another method is seen from who calls both
         # before anything is forgotten: that is not to be ordered
         self.ends.setdefault(entry, []).append((before, st.order.copy()))
@@ -527,10 +573,7 @@ class Roots:
         ]
         shared = self.concern.shared_by(unit.name)
         concerned = [m for m in methods if m.qualname in self.concerned or self._touches(m, shared)]
-        own: set[str] = set()
-        for qualname, definitions in self.file.definitions.items():
-            if qualname.partition(".")[0] == unit.name:
-                own = own.union(*(d.calls - {d.node.name} for d in definitions))
+        own = self.calls_of(unit.name)
         roots = [m for m in concerned if m.name not in called or (self._entry(m) and m.name not in own)]
         fresh = [m for m in roots if m not in self.interpreter.entered]
         if nobody:
@@ -541,6 +584,14 @@ class Roots:
         if not any(m.qualname in self.concerned for m in fresh):
             return []
         return fresh
+
+    def calls_of(self, name: str) -> set[str]:
+        """What the methods of a class call or mention, except themselves, by name."""
+        own: set[str] = set()
+        for qualname, definitions in self.file.definitions.items():
+            if qualname.partition(".")[0] == name:
+                own = own.union(*(d.calls - {d.node.name} for d in definitions))
+        return own
 
     def _forward_hooks(self, name: str) -> set[str]:
         """Methods that a class registers with modules, or that make what it registers: who calls those calls them."""
@@ -612,17 +663,12 @@ class Roots:
                 self._pack(function, st)
                 continue
             st.current = {"torch": Stream(HOOK)}
-            bits = interpreter.carriers.bit(HOOK)
-            del bits
-            detail = Detail(
-                "backward()", "the gradient", Assumed.NOTHING, frozenset({"backward", "hook"}), "autograd"
-            )
             unit = function.unit
             interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
             site = interpreter.site(unit.node)
-            st.order.add(Made(site, GRADIENTS, None, True, HOOK, detail))
+            st.order.add(Made(site, GRADIENTS, None, True, HOOK, _GRADIENT_MADE))
             st.store[(GRADIENTS, "@allocated")] = Stream(HOOK)
-            args: list[Value] = [Tensor(GRADIENTS)] if registered == "register_hook" else []
+            args = list(hook_arguments(registered))
             receiver = function.receiver
             if receiver is not None:
                 interpreter.protocol_roots = (
@@ -656,6 +702,11 @@ class Roots:
             interpreter.allocate(st, Name("the next tensor"), "torch", site)
             interpreter.stack = []
         interpreter.protocol_roots = []
+
+
+def _entry_of(made: Made) -> str:
+    """In which entry into the file an access was made."""
+    return made.detail.entry if isinstance(made.detail, Detail) else ""
 
 
 def _is_test(method: FunctionUnit, unit: ClassUnit) -> bool:

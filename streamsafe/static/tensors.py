@@ -80,6 +80,10 @@ class Call:
 class Tensors(Expressions):
     """What happens to tensors."""
 
+    if TYPE_CHECKING:  # further down the chain
+
+        def run_gradient_hooks(self, st: State, site: Site) -> None: ...
+
     # -- which library, which place ------------------------------------------------------------------------------
 
     def library_of(self, st: State, values: Iterable[Value]) -> str:
@@ -474,6 +478,7 @@ class Tensors(Expressions):
         self.join_leaves(st, roots)
         self.access(st, Tensor(GRADIENTS), site, text, writes=True, tags=frozenset({"backward"}))
         self.pass_done(st, site)
+        self.run_gradient_hooks(st, site)
         self.launched(st, site, text, device=True)
 
     def join_leaves(self, st: State, roots: Iterable[Value]) -> None:
