@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -70,6 +70,8 @@ class Conditions(Attributes):
         flags: dict[Key, int]
         branching: int
         closures: dict[Name, Name]
+
+        def parts_of(self, st: State, value: Value, depth: int = 0) -> Iterator[Value]: ...
 
         @staticmethod
         def asks_for_device(left: Value, right: Value) -> bool | None: ...
@@ -500,6 +502,10 @@ class Conditions(Attributes):
                     if found == {not outcome}:  # it was not the other one
                         self.narrow(one, st, outcome)
             return
+        counted = _counted(node)
+        if counted is not None:
+            self.narrow(counted[0], st, outcome is counted[1])
+            return
         if type(node) is cst.Call:
             self._narrow_kind(node, st, outcome)
             return
@@ -587,12 +593,11 @@ class Conditions(Attributes):
     def none_pending(self, st: State, value: Value | None) -> None:
         """A list of handles is empty: of what is not waited for through it, nothing is under way."""
         for inner in iterate(value) if value is not None else ():
-            for handle in self.held(inner, st) if isinstance(inner, Container) else ():
-                for event in iterate(handle):
-                    if isinstance(event, (Event, Work)):
-                        st.order.learn(HOST, event.name)
-                        for s, guard in self.streams(st, "torch"):
-                            st.order.learn(s.name, event.name, guard=guard)
+            for event in self.parts_of(st, inner) if isinstance(inner, Container) else ():
+                if isinstance(event, (Event, Work)):
+                    st.order.learn(HOST, event.name)
+                    for s, guard in self.streams(st, "torch"):
+                        st.order.learn(s.name, event.name, guard=guard)
 
     def _key_of(self, node: cst.BaseExpression, st: State) -> tuple[Name, Hashable] | None:
         if isinstance(node, cst.Name):
@@ -636,6 +641,25 @@ def _is_member(value: Value) -> bool:
 def _is_constant(node: cst.BaseExpression) -> bool:
     """Whether an expression is by its name a constant: the member of an enumeration."""
     return isinstance(node, cst.Attribute) and node.attr.value.isupper()
+
+
+def _counted(node: cst.BaseExpression) -> tuple[cst.BaseExpression, bool] | None:
+    """Of ``len(x)``, ``len(x) > 0`` and their like, what is counted, and whether they ask for something in it."""
+    some = True
+    if type(node) is cst.Comparison and len(node.comparisons) == 1:
+        operator, number = node.comparisons[0].operator, node.comparisons[0].comparator
+        if not isinstance(number, cst.Integer):
+            return None
+        if isinstance(operator, (cst.Equal, cst.NotEqual)):
+            count, none = int(number.value, 0), isinstance(operator, cst.Equal)
+        else:
+            count, none = _count_test(operator, int(number.value, 0)) or (-1, False)
+        if count != 0:
+            return None
+        node, some = node.left, not none
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "len":
+        return (node.args[0].value, some) if len(node.args) == 1 and not node.args[0].star else None
+    return None
 
 
 def _count_test(operator: cst.BaseCompOp, number: int) -> tuple[int, bool] | None:

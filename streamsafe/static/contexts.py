@@ -572,9 +572,9 @@ class Contexts(TensorMethods):
             if entered:  # what any other context was left with stays: a stream that was set
                 state.current = dict(before)
             for work, _ in contexts:
-                held = state.store.get((work.name, "@coalesces on")) if isinstance(work, Work) else None
-                if held is not None:
-                    self.record(state, Event(work.name), held, "torch", self.site(node))
+                if isinstance(work, Work) and (work.name, "@coalesces on") in state.store:
+                    stream = state.store[(work.name, "@coalesces on")]
+                    self.record(state, Event(work.name), stream, "torch", self.site(node))
 
         self.inside += 1
         with self.exits(leave):

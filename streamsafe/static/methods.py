@@ -426,19 +426,23 @@ class Methods(Contexts):
     def run_gradient_hooks(self, st: State, site: Site) -> None:
         """A backward pass calls what was registered with parameters and tensors, on the stream of their nodes.
 
-        That is taken to be the current one: hooks by themselves are interpreted where it is any.
+        That is taken to be the current one: hooks by themselves are interpreted where it is any. Each is given a
+        gradient of its own. What was queued for the end of the pass follows.
         """
         if self.passing:
             return
         self.passing = True
+        st.order.repeat(GRADIENTS, "a gradient before its hook")
         for name in sorted(HOOK_REGISTRATIONS):
-            hooks = st.store.get((GRADIENTS, f"@{name}"))
-            for hook in iterate(hooks) if hooks is not None else ():
-                if not st.dead:
+            for hook in iterate(st.store.get((GRADIENTS, f"@{name}")) or NONE):
+                if isinstance(hook, (Function, Partial)) and not st.dead:
+                    st.order.repeat("a gradient before its hook", GRADIENTS)
                     self.call_value(hook, Call(site.node, site, list(hook_arguments(name))), st)
-        last = st.store.pop((GRADIENTS, f"@{apis.AFTER_PASS}"), None)
-        for callback in iterate(last) if last is not None else ():
-            if not st.dead:
+                    st.order.move(GRADIENTS, "gradients after their hooks", lambda _: True)
+        st.order.move("gradients after their hooks", GRADIENTS, lambda _: True)
+        st.order.drop("a gradient before its hook")
+        for callback in iterate(st.store.pop((GRADIENTS, f"@{apis.AFTER_PASS}"), NONE)):
+            if isinstance(callback, (Function, Partial)) and not st.dead:
                 self.call_value(callback, Call(site.node, site), st)
         self.passing = False
 

@@ -281,7 +281,7 @@ class Unseen(Functions):
         for inner in iterate(value):
             yield inner
             held = list(inner.items) if isinstance(inner, Tuple) else []
-            if isinstance(inner, (Container, Instance)):
+            if isinstance(inner, (Container, Instance, Opaque)):
                 held = self.held(inner, st)
             for part in held if depth < 3 else ():
                 yield from self.parts_of(st, part, depth + 1)
