@@ -15,6 +15,7 @@ from streamsafe.static import apis, sequences, walks
 from streamsafe.static.computed import Computed
 from streamsafe.static.conditions import BOTH, Outcomes
 from streamsafe.static.facts import HOOK, Site
+from streamsafe.static.helps import COMMUNICATION
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import State, leans
 from streamsafe.static.syntax import spelled
@@ -189,6 +190,9 @@ class Expressions(Computed):
             return f"{parent}[...]"
         if name.site == "ambient":
             return "the current stream" if kind else "ambient"
+        if name.site == COMMUNICATION and name.path:
+            group = name.path[0]
+            return f"{COMMUNICATION} of {self.name_text(group)}" if isinstance(group, Name) else COMMUNICATION
         if isinstance(name.site, str):
             return name.site
         return "a stream" if kind else UNNAMED

@@ -32,7 +32,7 @@ class Help:
             waits = f"wait_event({source}.record())" if self._cupy else f"wait_stream({source})"
             where = f"{BEFORE}{target} becomes current" if first.timeline == CURRENT else ""
             return f"{target}.{waits}{where}"
-        if first.timeline == COMMUNICATION:
+        if first.timeline.startswith(COMMUNICATION):
             return "call wait() on the collective's work first"
         if first.timeline == second.timeline:
             return "let the stream that is current here wait for the one that was current there"

@@ -9,7 +9,7 @@ import libcst as cst
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
-from streamsafe.static import apis, syntax
+from streamsafe.static import apis, helps, syntax
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.expressions import Expressions
 from streamsafe.static.facts import AMBIENT, GRADIENTS, IS_CUDA, Assumed, Detail, Site
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 HOST_PLACES = frozenset({"pinned", "pageable", "host"})
-COMMUNICATION = Name("the communication stream")
+COMMUNICATION = Name(helps.COMMUNICATION)
 _TAKES_ANY = frozenset({"submit()", "put()", "put_nowait()", "send()", "start()"})
 """Ways to hand a tensor to another thread, wherever it lies."""
 
