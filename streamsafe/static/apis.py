@@ -415,6 +415,8 @@ PREFIXES: dict[str, str] = {
     "torch.compiler.": "plain",
     "torch.jit.": "plain",
     "torch.backends.": "plain",
+    "torch.nn.Sequential": "make_modules",
+    **dict.fromkeys(("torch.nn.ModuleList", "torch.nn.ModuleDict"), "make_modules"),
     "torch.nn.Parameter": "make_parameter",
     "torch.nn.parameter.": "make_parameter",
     "torch.nn.functional.": "torch_function",

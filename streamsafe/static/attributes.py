@@ -388,7 +388,7 @@ class Attributes(Containers):
         """``target = value``."""
         if type(target) is cst.Name:
             value = self.identified_number(target.value, value, st, node)
-            value = self._one_row(value, st, target, Instance)
+            value = self.one_row(value, st, target, Instance)
             if isinstance(value, Object):
                 self.call_it(value.name, target.value)
             elif isinstance(value, Union):
@@ -407,14 +407,14 @@ class Attributes(Containers):
             self.assign(target.value, UNKNOWN, st, node)
 
     def _unpack(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:
-        value = self._one_row(value, st, target, Tuple)
+        value = self.one_row(value, st, target, Tuple)
         if isinstance(value, (Partial, Generator, Instance)):
             value = self.listed(value, st, node)
         self.stack[-1].held.append(value)
         self._unpack_into(target, value, st, node)
         self.stack[-1].held.pop()
 
-    def _one_row(
+    def one_row(
         self, value: Value, st: State, target: cst.CSTNode, kind: type[Tuple] | type[Instance]
     ) -> Value:
         """Of several rows it is one: what is taken from it, data and the event beside it, stays together."""

@@ -13,10 +13,12 @@ from streamsafe.static import apis, sequences
 from streamsafe.static.facts import GRADIENTS, HOOK, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.state import State
+from streamsafe.static.tensor_methods import AFTER_FORWARD, BEFORE_FORWARD
 from streamsafe.static.tensors import UNNAMED_REST, UNPLACED, Call
 from streamsafe.static.unseen import Unseen
 from streamsafe.static.values import (
     GRAPHED,
+    NONE,
     UNKNOWN,
     Api,
     Class,
@@ -98,6 +100,8 @@ class Calls(Unseen):
                 self.masking = node.func.value
             receiver = self.eval(node.func.value, st)
             name = node.func.attr.value
+            if receiver == NONE and name in apis.TENSOR_METHODS:
+                receiver = self.assigned_by_then(node.func.value, st)
         else:
             function = self.eval(node.func, st)
         call = Call(node, self.site(node))
@@ -140,6 +144,15 @@ class Calls(Unseen):
         if type(node.func) is cst.Name:
             call.text = node.func.value
         return self.call_value(function, call, st)
+
+    def assigned_by_then(self, node: cst.BaseExpression, st: State) -> Value:
+        """An attribute that is None and used as a tensor: by then somebody has assigned it, a hook perhaps."""
+        owner = self.eval(node.value, st) if type(node) is cst.Attribute else NONE
+        if not isinstance(owner, Instance) or type(node) is not cst.Attribute:
+            return NONE
+        found = Opaque(owner.name.child(node.attr.value))
+        st.store[(owner.name, node.attr.value)] = found
+        return found
 
     def rows(self, value: Value, st: State) -> list[tuple[list[Value], Guard]]:
         """The elements of each sequence that a value may be, with its guard; none where some are not known."""
@@ -220,14 +233,34 @@ class Calls(Unseen):
                 method = self.find_method(function.unit, name)
                 if method is not None:
                     bound = Function(method, None, function)
-                    return self.call_function(
+                    self.run_forward_hooks(BEFORE_FORWARD, function, call, [], st)
+                    result = self.call_function(
                         bound, call.args, call.kwargs, st, call.node, starred=call.starred
                     )
+                    self.run_forward_hooks(AFTER_FORWARD, function, call, [result], st)
+                    return result
+        if isinstance(function, Container) and self.is_row_of_modules(function, st):
+            return self.call_in_turn(function, call, st)
         if isinstance(function, Opaque) and function.name.parent is not None and self.is_bound(function, st):
             return self._method(Opaque(function.name.parent), str(function.name.site), call, st)
+        if not isinstance(function, Opaque):
+            return self.unmodelled(function, call, st)
+        self.run_forward_hooks(BEFORE_FORWARD, function, call, [], st)
         result = self.unmodelled(function, call, st)
-        self.run_forward_hooks(function, call, result, st)
+        self.run_forward_hooks(AFTER_FORWARD, function, call, [result], st)
         return result
+
+    def call_in_turn(self, modules: Container, call: Call, st: State) -> Value:
+        """``Sequential(...)(x)``: each module is given what the one before it has made."""
+        handed = (self.stack[-1].frame, f"@handed on at {id(call.node)}")
+        st.store[handed] = call.args[0] if call.args else UNKNOWN
+
+        def body(module: Value, state: State) -> None:
+            given = state.store.get(handed, UNKNOWN)
+            state.store[handed] = self.call_value(module, Call(call.node, call.site, [given]), state)
+
+        self.iterate_over(modules, st, call.node, body, at_least_once=True)
+        return st.store.pop(handed, UNKNOWN)
 
     def rounds_around(self) -> int | None:
         """How often what is interpreted runs in the loops that it stands in; None where that is not known."""

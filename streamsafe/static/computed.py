@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 BEGUN = "@begun "
 """Under this and its name is kept what a number was when the round began."""
 
+LENGTH = "len"
+"""What the length of something that is not seen made, or has grown, is called."""
 NUMBER = "@number"
 """What is kept of an object that is a number: how it is computed."""
 

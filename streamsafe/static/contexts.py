@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import sequences, syntax, walks
+from streamsafe.static import numbers, sequences, syntax, walks
+from streamsafe.static.computed import LENGTH
 from streamsafe.static.facts import AMBIENT, LOADER, Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import TensorMethods
@@ -29,6 +31,7 @@ from streamsafe.static.values import (
     Generator,
     Instance,
     Name,
+    Number,
     Object,
     Opaque,
     Partial,
@@ -350,14 +353,33 @@ class Contexts(TensorMethods):
                 return None
             return [Tuple((Const(number), item)) for number, item in enumerate(inner, start.value)]
         if name == "builtins.zip":
-            columns = [column for column in (self.known_items(a, st) for a in args) if column is not None]
-            if len(columns) < len(args):
+            columns = [self.known_items(a, st) for a in args]
+            if None in columns:
+                columns = self._beside_streams(args, columns, st)
+            if None in columns:
                 return None
-            return [Tuple(row) for row in zip(*columns, strict=False)]
+            return [Tuple(row) for row in zip(*(c for c in columns if c is not None), strict=False)]
         if name == "builtins.reversed":
             inner = self.known_items(args[0], st)
             return None if inner is None else inner[::-1]
         return None
+
+    def _beside_streams(
+        self, walked: Sequence[Value], columns: list[list[Value] | None], st: State
+    ) -> list[list[Value] | None]:
+        """What is walked beside a few streams has an element for each of them."""
+        known = [c for c in columns if c and any(isinstance(v, Stream) for v in c)]
+        if not known:
+            return columns
+        found: list[list[Value] | None] = []
+        for value, column in zip(walked, columns, strict=True):
+            numbers_ = [Const(number) for number in range(len(known[0]))]
+            if column is None and isinstance(value, Tensor):
+                column = [replace(value, part=self.picked(value.part, [n], st)) for n in numbers_]
+            elif column is None and isinstance(value, Opaque):
+                column = [self.element(value, n, st) for n in numbers_]
+            found.append(column)
+        return found
 
     @contextmanager
     def round_apart(self, node: cst.CSTNode, number: int, count: int) -> Iterator[None]:
@@ -469,6 +491,10 @@ class Contexts(TensorMethods):
                 return bounds[0] > 0
             if len(bounds) >= 2 and isinstance(bounds[0], int) and isinstance(bounds[1], int):
                 return bounds[1] > bounds[0]
+            length = self._length_of(iterable)
+            if length is not None:
+                # what was put into a container is there
+                return length.parent is None or self.is_walked(Opaque(length.parent), st)
             # a loop over a count that is a parameter is written for the case that it runs
             return False
         if all(isinstance(v, Container) and v.kind != "queue" for v in iterate(iterable)):
@@ -479,9 +505,15 @@ class Contexts(TensorMethods):
 
     @staticmethod
     def is_walked(iterable: Value, st: State) -> bool:
-        """Whether something is known of the elements: then there are some."""
-        walked = iterable.args if isinstance(iterable, Partial) else (iterable,)
-        elements = [v.name.child(EACH) for v in walked if isinstance(v, Opaque)]
+        """Whether something is known of the elements, or they are a module's parts: then there are some."""
+        walked = [
+            v
+            for v in (iterable.args if isinstance(iterable, Partial) else (iterable,))
+            if isinstance(v, Opaque)
+        ]
+        if any((v.name, "@module") in st.store for v in walked):
+            return True
+        elements = [v.name.child(EACH) for v in walked]
         known = [e for e in elements if st.store.of(e) or e in st.order.made]
         return bool(known) or any(st.store.of(e.parent.child(MET)) for e in elements if e.parent)
 
@@ -495,11 +527,25 @@ class Contexts(TensorMethods):
             return bool(site[-1] == LOADER)
         return isinstance(site, str) and "loader" in site.lower()
 
+    @staticmethod
+    def _length_of(iterable: Partial) -> Name | None:
+        """What stands for the length in ``range(len(x))``: a part of what is not seen made, or by itself."""
+        bound = iterable.args[0] if len(iterable.args) == 1 else None
+        if not isinstance(bound, Number) or len(atoms := bound.form.atoms()) != 1:
+            return None
+        whole = atoms.pop()
+        atom = whole.args[0] if isinstance(whole, numbers.Derived) and whole.kind == "met" else whole
+        named = atom.site if isinstance(atom, Name) else None
+        is_length = named == f"{LENGTH}()" or (isinstance(named, tuple) and named[-1] == LENGTH)
+        return atom if is_length and bound.form == numbers.of_atom(whole) else None
+
     def count_of(self, iterable: Value) -> Opaque | None:
         """The object whose truth says whether a loop has a round."""
         if isinstance(iterable, Partial) and isinstance(iterable.function, Api):
             if iterable.function.name == "builtins.range":
-                bounds = iterable.args
+                bounds, length = iterable.args, self._length_of(iterable)
+                if length is not None and length.parent is not None:
+                    return self.count_of(Opaque(length.parent))
                 return bounds[0] if len(bounds) == 1 and isinstance(bounds[0], Opaque) else None
             return self.count_of(iterable.args[0]) if iterable.args else None
         if isinstance(iterable, Opaque) and not isinstance(iterable.name.root().site, tuple):

@@ -11,7 +11,7 @@ from streamsafe.static import apis
 from streamsafe.static.facts import AMBIENT, GRADIENTS, LOADER, Assumed
 from streamsafe.static.state import State
 from streamsafe.static.streams import Streams
-from streamsafe.static.tensors import COMMUNICATION, HOST_PLACES, Call
+from streamsafe.static.tensors import COMMUNICATION, HOST_PLACES, UNPLACED, Call
 from streamsafe.static.values import (
     NONE,
     PLAIN,
@@ -22,12 +22,14 @@ from streamsafe.static.values import (
     Event,
     Function,
     Graph,
+    Instance,
     Name,
     Number,
     Object,
     Opaque,
     Stream,
     Tensor,
+    Tuple,
     Value,
     Work,
     iterate,
@@ -52,6 +54,10 @@ class Library(Streams):
         def register_hooks(self, name: str, call: Call, st: State) -> Value: ...
 
         def do_map_call(self, call: Call, st: State) -> Value: ...
+
+        def do_make_container(self, call: Call, st: State) -> Value: ...
+
+        def do_make_mapping(self, call: Call, st: State) -> Value: ...
 
         def do_numpy_function(self, call: Call, st: State) -> Value: ...
 
@@ -311,6 +317,44 @@ class Library(Streams):
             if isinstance(value, Object):
                 st.store[(name, f"part {position}")] = value
         return Opaque(name)
+
+    def do_make_modules(self, call: Call, st: State) -> Value:
+        """Modules in a row, or under names: followed where some of them are of classes of the file, or are to come."""
+        rest = call.kwargs.pop(UNPLACED, None)
+        given = [*call.args, *(rest.items if isinstance(rest, Tuple) else ())]
+        within = given if call.text.endswith(".Sequential") and not self._is_named_row(given) else given[:1]
+        parts = [v for value in within for v in iterate(value)]
+        inside = [
+            v
+            for part in parts
+            for v in (self.held(part, st) if isinstance(part, Container) else [part])
+            for v in iterate(v)
+        ]
+        followed = any(isinstance(v, Instance) or self.is_row_of_modules(v, st) for v in inside)
+        if not followed and (given or call.text.endswith(".Sequential")):
+            return self.do_make_module(call, st)
+        made: Value
+        if within is given and call.text.endswith(".Sequential"):
+            made = self.container(call.node, st, "list", given, exact=not call.starred and rest is None)
+        elif call.text.endswith(".ModuleDict"):
+            made = self.do_make_mapping(call, st)
+        else:
+            made = self.do_make_container(call, st)
+        if isinstance(made, Container):
+            if call.text.endswith(".Sequential"):
+                made = replace(made, kind="list")  # its parts, whatever they are called
+            st.store[(made.name, "@module")] = Const(call.text.rpartition(".")[2])
+        return made
+
+    @staticmethod
+    def _is_named_row(given: list[Value]) -> bool:
+        """Whether a Sequential is given one dict of named modules."""
+        return len(given) == 1 and isinstance(given[0], Container) and given[0].kind == "dict"
+
+    @staticmethod
+    def is_row_of_modules(value: Value, st: State) -> bool:
+        """Whether this is a container of modules, which is a module itself."""
+        return isinstance(value, Container) and (value.name, "@module") in st.store
 
     def do_make_parameter(self, call: Call, st: State) -> Value:
         """``nn.Parameter(x)`` is x."""

@@ -14,7 +14,12 @@ from streamsafe.static.facts import GRADIENTS, Assumed, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit
 from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
-from streamsafe.static.tensor_methods import _TENSOR_METHODS, HOOK_REGISTRATIONS
+from streamsafe.static.tensor_methods import (
+    _TENSOR_METHODS,
+    AFTER_FORWARD,
+    BEFORE_FORWARD,
+    HOOK_REGISTRATIONS,
+)
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     EACH,
@@ -49,6 +54,8 @@ from streamsafe.static.values import (
     union,
 )
 
+_MODULE_ITSELF = frozenset({"cuda", "to", "eval", "train", "half", "float", "requires_grad_", "bfloat16"})
+"""Methods of a module that give the module."""
 _PARTS = frozenset(
     "parameters named_parameters buffers named_buffers modules named_modules children named_children state_dict".split()
 )
@@ -91,6 +98,7 @@ class Methods(Contexts):
 
     def call_method(self, receiver: Value, name: str, call: Call, st: State) -> Value:
         """``receiver.name(...)``."""
+        receiver = self.one_row(receiver, st, call.node, Instance)
         choices = alternatives(receiver, st.path)
         if len(choices) > 1 and name in _OF_NO_NUMBER:
             choices = [(v, g) for v, g in choices if not isinstance(v, Const)] or choices
@@ -336,7 +344,9 @@ class Methods(Contexts):
             elif method.is_classmethod:
                 bound = Function(method, None, Class(receiver.unit))
             return self.call_value(bound, call, st)
-        if name in HOOK_REGISTRATIONS or name.startswith("register_forward"):
+        if name.startswith("register_forward"):
+            return self.keep_forward_hook(receiver, name, call, st)
+        if name in HOOK_REGISTRATIONS:
             return self.register_hooks(name, call, st)
         asked = self.asked_for(receiver, name, st, call.node)
         if asked is not None:
@@ -357,7 +367,7 @@ class Methods(Contexts):
         if name == "register_buffer" and len(call.args) >= 2 and isinstance(call.args[0], Const):
             self.set_attribute(receiver, str(call.args[0].value), call.args[1], st, call.node)
             return NONE
-        if name in ("cuda", "to", "eval", "train", "half", "float", "requires_grad_", "__init__", "bfloat16"):
+        if name in _MODULE_ITSELF or name == "__init__":
             if name in ("cuda", "to"):
                 for target, _ in self.tensors(st, receiver):
                     if self.place(st, target) == "pageable":
@@ -384,23 +394,27 @@ class Methods(Contexts):
         """Whether an object is a thread of a class of the file."""
         return any(base.rpartition(".")[2] == "Thread" for u in self.ancestry(value.unit) for base in u.bases)
 
-    def keep_forward_hook(self, module: Opaque, call: Call, st: State) -> Value:
-        """A function that runs whenever a module of unknown kind is called, or one that it is a part of."""
+    def keep_forward_hook(self, module: Opaque | Instance, name: str, call: Call, st: State) -> Value:
+        """A function that runs before, or after, a module is called, or one that it is a part of."""
         hook = call.get(0, "hook")
+        kept = BEFORE_FORWARD if "pre_hook" in name else AFTER_FORWARD
         if isinstance(hook, (Function, Partial)):
-            for name in module.name.chain():
-                old = st.store.get((name, "@forward hooks"))
-                st.store[(name, "@forward hooks")] = union(
+            for owner in module.name.chain():
+                old = st.store.get((owner, kept))
+                st.store[(owner, kept)] = union(
                     [*([(old, ALWAYS)] if old is not None else []), (hook, ALWAYS)]
                 )
         return UNKNOWN
 
-    def run_forward_hooks(self, module: Value, call: Call, result: Value, st: State) -> None:
-        """A module has been called: its hooks are given it, what it was given, and what it returns."""
-        hooks = st.store.get((module.name, "@forward hooks")) if isinstance(module, Opaque) else None
+    def run_forward_hooks(
+        self, kept: str, module: Opaque | Instance, call: Call, given: list[Value], st: State
+    ) -> None:
+        """A module is called: its hooks are given it, what it was given, and, after it, what it returns."""
+        hooks = st.store.get((module.name, kept))
         for hook in iterate(hooks) if hooks is not None else ():
-            given = [module, Tuple(tuple(call.args)), result]
-            self.call_value(hook, Call(call.node, call.site, given), st)
+            if not st.dead:
+                arguments = [module, Tuple(tuple(call.args)), *given]
+                self.call_value(hook, Call(call.node, call.site, arguments), st)
 
     def register_hooks(self, name: str, call: Call, st: State) -> Value:
         """Functions that autograd will call."""
@@ -535,6 +549,9 @@ class Methods(Contexts):
             return self.duplicate(receiver, call.node, st)
         if name == "keys":
             return Opaque(receiver.name.child("keys()"))
+        if self.is_row_of_modules(receiver, st):
+            itself = name in _MODULE_ITSELF or name in ("children", "modules")
+            return receiver if itself else Opaque(receiver.name.child(f"{name}()"))
         if name in ("get", "setdefault") and call.args:
             found = self._element(receiver, call.args[0], st)
             if found != UNKNOWN or len(call.args) < 2:
@@ -644,7 +661,7 @@ class Methods(Contexts):
         if name in ("copy_from", "copy_to") and self.default_library == "cupy" and call.args:
             return self.texture_copy(receiver, name, call, st)
         if name.startswith("register_forward"):
-            return self.keep_forward_hook(receiver, call, st)
+            return self.keep_forward_hook(receiver, name, call, st)
         if name in HOOK_REGISTRATIONS or name == apis.AFTER_PASS:
             return self.register_hooks(name, call, st)
         held = st.store.get((receiver.name, name))

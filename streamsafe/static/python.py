@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis, parts, sequences
+from streamsafe.static import apis, numbers, parts, sequences
+from streamsafe.static.computed import LENGTH
 from streamsafe.static.source import ClassUnit
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call, Tensors
@@ -26,6 +27,7 @@ from streamsafe.static.values import (
     Generator,
     Instance,
     Name,
+    Number,
     Object,
     Opaque,
     Partial,
@@ -181,6 +183,11 @@ class Builtins(Tensors):
             count = sequences.length(st, value)
         if count is None and isinstance(value, (Tensor, Opaque)) and self.is_tensor(st, value):
             return self.size_of(value, Call(call.node, call.site, [Const(0)]), st)
+        if count is None and isinstance(value, Opaque):
+            return self.measure(value, LENGTH, st)
+        if count is None and isinstance(value, Container) and value.kind != "queue":
+            length = self.fresh(call.node, st, LENGTH)  # it may grow
+            return Number(..., numbers.of_atom(length))
         return PLAIN if count is None else Const(count)
 
     def do_partial(self, call: Call, st: State) -> Value:
@@ -519,13 +526,20 @@ class Builtins(Tensors):
     def do_make_mapping(self, call: Call, st: State) -> Value:
         """A dict."""
         given = call.args[0] if call.args else None
-        if isinstance(given, Opaque) or (isinstance(given, Container) and given.kind == "dict"):
-            if not call.kwargs:
-                return given
+        if isinstance(given, (Opaque, Container)) and not self.gives_pairs(given) and not call.kwargs:
+            return given
         made = Container(self.fresh(call.node, st, "dict"), "dict")
         self.closed.add(made.name)
         sequences.set_keys(st, made, ())
-        if given is not None:
+        if given is not None and self.gives_pairs(given) and self.known_items(given, st) is None:
+            sequences.set_keys(st, made, None)
+
+            def put(pair: Value, state: State) -> None:
+                key, value = (self.element(pair, Const(n), state) for n in (0, 1))
+                self.store_element(made, key, value, state)
+
+            self.iterate_over(given, st, call.node, put)
+        elif given is not None:
             self.add_items(made, given, st)
         for key, value in call.kwargs.items():
             self.store_element(made, Const(key), value, st)
@@ -550,6 +564,15 @@ class Builtins(Tensors):
             return
         sequences.set_keys(st, mapping, None)
         self.extend_container(st, mapping, added)
+
+    @staticmethod
+    def gives_pairs(value: Value) -> bool:
+        """Whether what a dict is made of is walked for its keys and values, and is no mapping."""
+        if isinstance(value, Opaque):
+            return str(value.name.site).startswith("named_") and value.name.parent is not None
+        return isinstance(value, (Partial, Generator)) or (
+            isinstance(value, Container) and value.kind != "dict"
+        )
 
     def do_make_defaultdict(self, call: Call, st: State) -> Value:
         """``defaultdict(factory)``: what is asked for and not there is made."""

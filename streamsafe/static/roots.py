@@ -20,6 +20,7 @@ from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.stages import filled_attributes, late_attributes
 from streamsafe.static.state import State, Waited
 from streamsafe.static.values import (
+    NONE,
     UNKNOWN,
     Const,
     Container,
@@ -445,10 +446,9 @@ class Roots:
             if merged is None or merged.same(start):
                 break
             alone = not merged.order.made or len(interpreter.carriers.known()) == carriers
-            if interpreter.is_quiet(merged) and (
-                self.concern.quiet or (alone and not self._news(self_name, start, merged))
-            ):
-                break  # no call leaves anything that another one could meet
+            if interpreter.is_quiet(merged) and not self._appears(self_name, start, merged):
+                if self.concern.quiet or (alone and not self._news(self_name, start, merged)):
+                    break  # no call leaves anything that another one could meet
             start = merged
         else:
             pools = [b for b in start.order.made if isinstance(b, tuple) and b[0] == "pool"]
@@ -465,6 +465,16 @@ class Roots:
         self.kept = []
         interpreter.protocol_roots = []
         self._between_methods(name)
+
+    @staticmethod
+    def _appears(instance: Name, before: State, after: State) -> bool:
+        """Whether calls leave something where there was None: who used it before did nothing with it."""
+        old = before.store.of(instance)
+        return any(
+            old.get(key) == NONE and any(isinstance(v, (Tensor, Opaque)) for v in iterate(value))
+            for key, value in after.store.of(instance).items()
+            if isinstance(key, str) and key[:1] != "@"
+        )
 
     @staticmethod
     def _news(instance: Name, before: State, after: State) -> bool:

@@ -391,6 +391,8 @@ class Tensors(Expressions):
             tags=frozenset({"d2h?"}) if down else frozenset(),
             opaque=opaque,
         )
+        if asynchronous and self.on_side_stream(st, library):
+            self.presume_tensor(st, result)  # whoever says all this of a copy makes it for its memory
         if "device" not in places:
             self.wait_where_blocking(st, outcomes, library, site)
         return result
