@@ -129,7 +129,7 @@ def _run(options: Options) -> int:
     selects = any((options.select, options.extend_select, options.ignore))
     if selects or any(_selects(file.config) for file in found.files):
         _check_selectors(options, found.files)
-    plan = project.plan(found.files, given, use_prefilter=options.prefilter)
+    plan = project.plan(found.files, given, use_prefilter=options.prefilter, jobs=options.jobs)
     checked = [*plan.unread, *project.check(plan.tasks, options.jobs)]
     crashes = [result for result in checked if result.crash]
     for result in crashes:

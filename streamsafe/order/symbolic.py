@@ -22,7 +22,7 @@ from streamsafe.order.forks import Forked, meeting
 HOST = "host"
 
 
-_guard = tuple.__new__  # what the class does when it is called, without the call
+_made = tuple.__new__  # what a named tuple's class does when it is called, without the call
 
 
 class Guard(NamedTuple):
@@ -37,7 +37,7 @@ class Guard(NamedTuple):
             return self
         if self is ALWAYS:
             return other
-        return _guard(Guard, (self.true | other.true, self.false | other.false))
+        return _made(Guard, (self.true | other.true, self.false | other.false))
 
     def contradicts(self, other: Guard) -> bool:
         """Whether no assignment satisfies both."""
@@ -49,15 +49,15 @@ class Guard(NamedTuple):
 
     def without(self, other: Guard) -> Guard:
         """What this one decides and the other does not."""
-        return _guard(Guard, (self.true & ~other.true, self.false & ~other.false))
+        return _made(Guard, (self.true & ~other.true, self.false & ~other.false))
 
     def common(self, other: Guard) -> Guard:
         """What both decide, and decide alike."""
-        return _guard(Guard, (self.true & other.true, self.false & other.false))
+        return _made(Guard, (self.true & other.true, self.false & other.false))
 
     def forget(self, conditions: int) -> Guard:
         """The same, with those conditions undecided."""
-        return Guard(self.true & ~conditions, self.false & ~conditions)
+        return _made(Guard, (self.true & ~conditions, self.false & ~conditions))
 
     def exchange(self, old: int, new: int) -> Guard:
         """The same, with one condition in the place of another, where that is not decided already."""
@@ -555,12 +555,14 @@ class Order:
 
     def reguard(self, conditions: int, change: Callable[[Guard], Guard]) -> None:
         """Every guard that mentions one of these conditions changes."""
+        known: dict[tuple[Way, ...], tuple[Way, ...]] = {}
         for buffer, table in list(self.made.items()):
-            if table.summary.conditions & conditions:
-                self.made[buffer] = Accesses(
-                    (made, simplify(Way(way.carriers, change(way.guard)) for way in ways))
-                    for made, ways in table.items()
-                )
+            if not table.summary.conditions & conditions:
+                continue
+            for ways in table.values():
+                if ways not in known:
+                    known[ways] = simplify(Way(way.carriers, change(way.guard)) for way in ways)
+            self.made[buffer] = Accesses((made, known[ways]) for made, ways in table.items())
 
     @staticmethod
     def join(first: Order, first_only: Sequence[Guard], second: Order, second_only: Sequence[Guard]) -> Order:
@@ -615,7 +617,7 @@ def _under(
     for way in ways:
         for guard in guards if way not in but else ():
             if not way.guard.contradicts(guard):
-                yield Way(way.carriers, way.guard & guard)
+                yield _made(Way, (way.carriers, way.guard & guard))
 
 
 def _moved(carriers: int, moves: list[tuple[int, int]]) -> int:

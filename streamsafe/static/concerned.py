@@ -188,10 +188,11 @@ class Concerned:
         """Whether a function calls a method of a common name, and it or its class names a class that has it."""
         owners = set().union(*(common[name] for name in definition.calls & common.keys()))
         own = qualname.partition(".")[0]
+        others = owners - {own}
+        if not others:
+            return False
         text = self.file.segment(self.file.classes.get(own, definition.node))
-        return bool(owners - {own}) and bool(
-            re.search(rf"\b(?:{'|'.join(map(re.escape, owners - {own}))})\b", text)
-        )
+        return re.search(rf"\b(?:{'|'.join(map(re.escape, others))})\b", text) is not None
 
 
 def _heirs(file: SourceFile) -> dict[str, set[str]]:

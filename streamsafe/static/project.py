@@ -8,9 +8,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamsafe.config import Models
 from streamsafe.order.hazard import Access, Conflict, Facts, Memory, Span
@@ -60,6 +60,9 @@ class Task:
     data: bytes | None = None
 
 
+LOOKS_A_PROCESS = 1000
+"""Files to read for which a process is worth starting."""
+
 COLLECT_AFTER = 1_000_000
 """How many new objects call for a search for unreachable cycles: an analysis leaves few."""
 
@@ -79,7 +82,9 @@ class Plan:
     unread: list[Checked] = field(default_factory=list)
 
 
-def plan(files: Iterable[File], given: Mapping[str, bytes], *, use_prefilter: bool = True) -> Plan:
+def plan(
+    files: Sequence[File], given: Mapping[str, bytes], *, use_prefilter: bool = True, jobs: int = 0
+) -> Plan:
     """Read the files and keep those worth parsing.
 
     That a file does not parse is reported when it has stream code or is named, with and without the prefilter: a
@@ -89,32 +94,59 @@ def plan(files: Iterable[File], given: Mapping[str, bytes], *, use_prefilter: bo
         files: the files to check.
         given: the bytes of files that are not to be read from disk.
         use_prefilter: when false, every file is analysed.
+        jobs: at most so many processes; 0 for as many as there are processors.
     """
     result = Plan()
-    for file in files:
-        data = given.get(file.path)
-        if data is None:
-            try:
-                with open(file.path, "rb") as opened:
-                    data = opened.read()
-            except OSError as error:
-                reason = f"cannot be read: {error.strerror or error}"
-                result.unread.append(Checked(file.path, [syntax_error(file.path, reason)]))
-                continue
-        concerned = prefilter.concerned(data, file.config.models)
-        if suppress.mentioned(data):
+    for file, look in zip(files, _looks(files, given, jobs), strict=True):
+        if look.problem:
+            result.unread.append(Checked(file.path, [syntax_error(file.path, look.problem)]))
+            continue
+        if look.mentions:
             result.mentions.add(file.path)
         task = Task(
             file.path,
-            len(data),
+            look.size,
             file.config.models,
-            analyse=concerned or not use_prefilter,
-            report_syntax=concerned or file.named,
+            analyse=look.concerned or not use_prefilter,
+            report_syntax=look.concerned or file.named,
             data=given.get(file.path),
         )
         if task.analyse or task.report_syntax:
             result.tasks.append(task)
     return result
+
+
+class _Look(NamedTuple):
+    """What the bytes of a file say."""
+
+    size: int = 0
+    concerned: bool = False
+    mentions: bool = False
+    problem: str = ""
+
+
+def _look(file: File, data: bytes | None = None) -> _Look:
+    if data is None:
+        try:
+            with open(file.path, "rb") as opened:
+                data = opened.read()
+        except OSError as error:
+            return _Look(problem=f"cannot be read: {error.strerror or error}")
+    return _Look(len(data), prefilter.concerned(data, file.config.models), suppress.mentioned(data))
+
+
+def _looks(files: Sequence[File], given: Mapping[str, bytes], jobs: int) -> Iterable[_Look]:
+    """What the bytes of each file say; of many files, found out by several processes."""
+    jobs = min(jobs or _processors(), len(files) // LOOKS_A_PROCESS)
+    if jobs > 1 and not given:
+        from concurrent.futures.process import BrokenProcessPool
+
+        try:
+            with _pool(jobs) as pool:
+                return [*pool.map(_look, files, chunksize=LOOKS_A_PROCESS // 4)]
+        except BrokenProcessPool:
+            pass  # this process can do it alone
+    return (_look(file, given.get(file.path)) for file in files)
 
 
 def check(tasks: list[Task], jobs: int = 0) -> list[Checked]:

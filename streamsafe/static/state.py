@@ -40,9 +40,23 @@ MOST_GUARDS = 4
 class Table(dict[Hashable, Value]):
     """What one object holds."""
 
-    __slots__ = ("_mentioned",)
+    __slots__ = ("_conditions", "_mentioned")
 
+    _conditions: int
     _mentioned: frozenset[Name]
+
+    def conditions(self) -> int:
+        """The conditions on which it depends what is held; the table must not change any more."""
+        try:
+            return self._conditions
+        except AttributeError:
+            found = 0
+            for value in self.values():
+                if type(value) is Union:
+                    for _, (true, false) in value.alternatives:
+                        found |= true | false
+            self._conditions = found
+            return found
 
     def mentioned(self) -> frozenset[Name]:
         """The newest of every name that the values speak of; the table must not change any more."""
@@ -98,6 +112,25 @@ class Store:
         """An object is no more."""
         self.objects.discard(owner)
         self._own.discard(owner)
+
+    def conditions(self) -> int:
+        """The conditions on which it depends what objects hold."""
+        self._own = set()  # a table of which something has been worked out is not changed any more
+        found = 0
+        for table in self.objects.values():
+            found |= table.conditions()
+        return found
+
+    def leaning(self, conditions: int) -> list[tuple[Key, Value]]:
+        """What depends on some of these conditions."""
+        self._own = set()
+        return [
+            ((owner, key), value)
+            for owner, table in self.objects.items()
+            if table.conditions() & conditions
+            for key, value in table.items()
+            if leans(value, conditions)
+        ]
 
     def rename(self, renaming: Callable[[Name], Name], names: set[Name]) -> None:
         """Objects age: every mention of them changes."""
@@ -433,9 +466,8 @@ class State:
         if self.capture is not None:
             self.capture = replace(self.capture, guard=change(self.capture.guard))
         self.rebound = frozenset(r._replace(guard=change(r.guard)) for r in self.rebound)
-        for key, value in self.store.items():
-            if leans(value, conditions):
-                self.store[key] = union((v, change(g)) for v, g in alternatives(value))
+        for key, value in self.store.leaning(conditions):
+            self.store[key] = union((v, change(g)) for v, g in alternatives(value))
         for library, value in self.current.items():
             if leans(value, conditions):
                 self.current[library] = union((v, change(g)) for v, g in alternatives(value))
@@ -446,9 +478,9 @@ class State:
 
     def conditions(self) -> int:
         """The conditions that something here leans on."""
-        found = 0
+        found = self.store.conditions()
         guards = [*self.routes]
-        for value in (*self.current.values(), *(value for _, value in self.store.items())):
+        for value in self.current.values():
             if isinstance(value, Union):
                 guards.extend(guard for _, guard in value.alternatives)
         for order in (self.order, self.eager):
@@ -492,11 +524,10 @@ class State:
         self.rebound = frozenset(
             r._replace(guard=guard) for r in self.rebound for guard in retold(r.guard, told, asked)
         )
-        for key, value in self.store.items():
-            if leans(value, asked):
-                self.store[key] = union(
-                    (v, guard) for v, g in alternatives(value) for guard in retold(g, told, asked)
-                )
+        for key, value in self.store.leaning(asked):
+            self.store[key] = union(
+                (v, guard) for v, g in alternatives(value) for guard in retold(g, told, asked)
+            )
 
     def age(self, names: set[Name]) -> Renaming:
         """The newest objects of these names become those of the round before: every mention of them changes.
