@@ -143,7 +143,7 @@ def _looks(files: Sequence[File], given: Mapping[str, bytes], jobs: int) -> Iter
 
         try:
             with _pool(jobs) as pool:
-                return [*pool.map(_look, files, chunksize=LOOKS_A_PROCESS // 4)]
+                return [*pool.map(_look, files, chunksize=len(files) // (4 * jobs) + 1)]
         except BrokenProcessPool:
             pass  # this process can do it alone
     return (_look(file, given.get(file.path)) for file in files)

@@ -204,12 +204,14 @@ def test_no_prefilter_and_jobs_change_nothing(
 ) -> None:
     (project / "broken.py").write_text("def f(:\n")
     (project / "plain.py").write_text("print('hello')  # noqa: SS101\n")
+    (project / "suppressed.py").write_text(f"{BUG}# streamsafe: ignore-file[SS101]\n")
     for number in range(5):
         (project / f"bug{number}.py").write_text(BUG)
     expected = cli("check", "--output-format", "json").stdout
     assert len(json.loads(expected)) == 6
     assert cli("check", "--output-format", "json", "--no-prefilter").stdout == expected
     monkeypatch.setattr("streamsafe.static.project.PARALLEL_FROM", 0)
+    monkeypatch.setattr("streamsafe.static.project.LOOKS_A_PROCESS", 2)
     for jobs in ("1", "2", "3"):
         assert cli("check", "--output-format", "json", "--jobs", jobs).stdout == expected
 
