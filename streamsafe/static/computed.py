@@ -13,6 +13,7 @@ from streamsafe.static.state import State
 from streamsafe.static.values import (
     ANY,
     EACH,
+    NUMBER,
     PLAIN,
     UNKNOWN,
     Api,
@@ -37,8 +38,6 @@ BEGUN = "@begun "
 
 LENGTH = "len"
 """What the length of something that is not seen made, or has grown, is called."""
-NUMBER = "@number"
-"""What is kept of an object that is a number: how it is computed."""
 
 _OPERATORS: dict[type[cst.CSTNode], str] = {
     cst.Add: "+",

@@ -13,6 +13,7 @@ from streamsafe.static.attributes import Attributes
 from streamsafe.static.state import Key, State
 from streamsafe.static.values import (
     NONE,
+    NUMBER,
     Api,
     Class,
     Const,
@@ -320,8 +321,8 @@ class Conditions(Attributes):
                 if not guard.contradicts(g)
             ]
             return self.apart(("==", right), wanted, outcomes, left, st, track)
-        if isinstance(node.left, (cst.Name, cst.Attribute, cst.Subscript)) and isinstance(
-            comparator, cst.Integer
+        if isinstance(comparator, cst.Integer) and (
+            isinstance(node.left, (cst.Name, cst.Attribute, cst.Subscript))
         ):
             counted = _count_test(operator, int(comparator.value, 0))
             left = self.eval(node.left, st)
@@ -409,6 +410,9 @@ class Conditions(Attributes):
             names.extend(value.form.names())
             return value.form
         if isinstance(value, Opaque):
+            number = st.store.get((value.name, NUMBER))
+            if isinstance(number, Number) and not self.is_tensor(st, value):
+                return self._form(node, number, st, names)
             names.append(value.name)
             return None if self.is_tensor(st, value) else value.name
         if isinstance(node, cst.BinaryOperation):

@@ -263,6 +263,10 @@ class Number(Const):
         return Number(self.value, form) if form is not None and known else Const(self.value)
 
 
+NUMBER = "@number"
+"""What is kept of an object that is a number: how it is computed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Text(Value):
     """A string made of parts of which some are not known; the parts that are literals are constants."""
