@@ -587,10 +587,12 @@ class Attributes(Containers):
         elif len(keys) == 1:
             for inner in iterate(base):
                 index = walks.key_of(keys[0])
+                if isinstance(inner, Container) and isinstance(index, int) and index < 0:
+                    index += sequences.length(st, inner) or 0
                 if (
                     isinstance(inner, (Container, Opaque))
-                    and isinstance(keys[0], Const)
-                    and index is not None
+                    and isinstance(keys[0], (Const, Tuple))
+                    and not walks.is_unsure(index)
                 ):
                     named = f"[{index!r}]" if isinstance(inner, Opaque) and isinstance(index, str) else index
                     self.rebound_input(st, (inner.name, named), value, self.site(target))

@@ -86,6 +86,7 @@ class Calls(Unseen):
         self.supers: dict[tuple[ClassUnit, ClassUnit], ClassUnit | None] = {}
         self._owners: dict[str, list[str]] = {}
         self.element_types: dict[Name, cst.BaseExpression] = {}
+        self._own_names = frozenset(q.rpartition(".")[2] for q in file.definitions) | frozenset(file.classes)
         self._makes: dict[str, bool] = {}
         self.roles: dict[tuple[str, str], str] = {}  # the classes of functions' parameters
         self._method_owners: dict[str, list[ClassUnit]] | None = None

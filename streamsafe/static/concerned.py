@@ -18,7 +18,6 @@ WORD = re.compile(
     r"|default_timer|^(?:record|wait|synchronize|replay|query|done)$"
 )
 """Identifiers that make a loop worth more than one round."""
-_NAMED_AFTER_CLASS = frozenset({"__init__", "forward", "__call__", "__enter__", "__iter__"})
 
 
 class Concerned:
@@ -56,7 +55,23 @@ class Concerned:
         self.one_stream = not everything & (needles.STREAM | needles.OTHER) and not self._words
         # functions and options of the module that copy without waiting: who names one does so too
         self._words |= {name for name, found in bound.items() if found & needles.COPY}
+        for name, fills in file.fills.items():
+            for statement in fills:
+                bound[name] |= needles.of_tree(statement)
+        self._words |= {name for name in file.fills if bound[name] & (needles.COPY | needles.HANDLE)}
+        self._tables: dict[str, set[str]] = defaultdict(
+            set
+        )  # functions, and what of the module they are kept in
+        for name, functions in file.registered.items():
+            for function in functions:
+                self._tables[function].add(name)
+        for name, statements in [*file.fills.items(), *file.bindings.items()]:
+            for statement in statements:
+                if isinstance(statement, (ast.Assign, ast.Expr)):
+                    for function in _names(statement) & file.functions.keys():
+                        self._tables[function].add(name)
         self._heirs = _heirs(file)
+        self._bases = {name: {b for b, heirs in self._heirs.items() if name in heirs} for name in self._heirs}
         self.roles = Roles(file)
         self.quiet = self.one_stream and not (everything & needles.PINNED and everything & needles.COPY)
         self.functions: set[str] = set()
@@ -148,13 +163,15 @@ class Concerned:
                 owner, _, last = qualname.rpartition(".")
                 if owner in self.file.classes and last in COMMON_METHODS:
                     common.setdefault(last, set()).update(self._heirs[owner])
+                if not owner:
+                    names |= self._tables.get(last, set())
                 if not owner and last in COMMON_METHODS:
                     plain.add(last)
-                if last in _NAMED_AFTER_CLASS:
+                if last == "forward" or (last.startswith("__") and last.endswith("__")):
                     names.add(owner.rpartition(".")[2])
                 if owner in self.file.classes:
-                    for heir in self._heirs[owner]:
-                        inside.setdefault(heir, set()).add(last)
+                    for kin in self._heirs[owner] | self._bases[owner]:
+                        inside.setdefault(kin, set()).add(last)
                 if last not in COMMON_METHODS and not last.startswith("__"):
                     names.add(last)
             found = {

@@ -53,6 +53,12 @@ MAX_DECIDED = 6
 """How many branches deep conditions are told apart; what an assertion or an early exit has settled is none."""
 
 
+def _is_made(value: Opaque) -> bool:
+    """Whether a constructor has made an object: it is not None."""
+    site = value.name.site
+    return type(site) is tuple and site[-1] in ("module", "generator", "pool", "namespace")
+
+
 class Conditions(Attributes):
     """Conditions: what holds on a path, and what a test says of values."""
 
@@ -297,7 +303,7 @@ class Conditions(Attributes):
             for value, guard in alternatives(tested, st.path):
                 if value == NONE:
                     found.append((wanted, guard))
-                elif isinstance(value, Opaque):
+                elif isinstance(value, Opaque) and not _is_made(value):
                     for outcome, g in self.condition(("none", value.name), (value.name,), st, track):
                         if not guard.contradicts(g):
                             found.append((outcome is wanted, guard & g))

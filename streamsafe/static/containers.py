@@ -43,12 +43,17 @@ from streamsafe.static.values import (
     union,
 )
 
+if TYPE_CHECKING:
+    from streamsafe.static.interpreter import Activation
+
 
 class Containers(Captures):
     """Containers, elements and views."""
 
     if TYPE_CHECKING:  # further down the chain
         rounds: list[set[Name]]
+        stack: list[Activation]
+        sure_lookups: int
         counting: int
         moved_parameters: bool
 
@@ -61,6 +66,9 @@ class Containers(Captures):
         def ancestry(self, unit: ClassUnit) -> Iterator[ClassUnit]: ...
 
         def known_items(self, iterable: Value, st: State) -> list[Value] | None: ...
+
+        @staticmethod
+        def contains(container: Container, key: Value, st: State) -> bool | None: ...
 
         def add_items(self, mapping: Container, added: Value, st: State) -> None: ...
 
@@ -423,6 +431,12 @@ class Containers(Captures):
             elif len(keys) == 1:
                 factory = st.store.get((inner.name, "@factory")) if isinstance(inner, Container) else None
                 held = union((self._element(inner, key, st), told) for key, told in _one_of_few(keys[0], st))
+                if self.is_mapping(inner) and factory is None and self.stack[-1].handlers:
+                    there = self.contains(inner, keys[0], st)  # type: ignore[arg-type]
+                    self.sure_lookups += there is True
+                    if there is False:
+                        st.dead = True  # a handler goes on
+                        return UNKNOWN
                 if held == UNKNOWN and factory is not None:
                     held = self.make_default(factory, node, st)
                     self.store_element(inner, keys[0], held, st)

@@ -435,6 +435,8 @@ class Contexts(TensorMethods):
 
         several = len(call.args) > 2
         walked = Partial(Api("builtins.zip"), tuple(call.args[1:]), ()) if several else call.args[1]
+        if self.literal_items(walked, st) is not None:
+            sequences.put(st, result, [])
         if isinstance(call.args[0], (Function, Partial)):
             self.iterate_over(walked, st, call.node, body, at_least_once=True)
         else:

@@ -77,6 +77,10 @@ class Expressions(Computed):
         def interpret_global(self, statement: ast.stmt, st: State) -> None:
             """Interpret a module-level assignment."""
 
+        def behind(
+            self, unit: FunctionUnit, value: Value, st: State, *, registering: bool = False
+        ) -> Value: ...
+
         def function_value(self, unit: FunctionUnit, name: str, st: State) -> Value:
             """A top-level function, behind its decorators."""
 
@@ -243,6 +247,8 @@ class Expressions(Computed):
                     self.globals_under_way.discard(name)
                 found = st.store.get((MODULE, name))
                 if found is not None:
+                    if isinstance(found, Container):
+                        self.fill_global(name, st)
                     if isinstance(found, Opaque) and name.isupper():
                         self.plain.add(found.name.base())  # a constant, as PEP 8 writes them
                     return found
@@ -251,6 +257,15 @@ class Expressions(Computed):
             return Api(f"builtins.{name}")
         starred = self.file.imports.get("*") if not bindings else None  # nothing else can have bound it
         return Api(apis.canonical(f"{starred[:-1]}{name}")) if starred else Opaque(Name(name))
+
+    def fill_global(self, name: str, st: State) -> None:
+        """What a container of the module is given as the module is loaded, by its statements and by decorators."""
+        for statement in self.file.fills.get(name, ()):
+            self.interpret_global(statement, st)
+        for registered in dict.fromkeys(self.file.registered.get(name, ())):
+            unit = self.unit(registered)
+            if isinstance(unit, FunctionUnit):
+                self.behind(unit, Function(unit), st, registering=True)
 
     # -- evaluation ----------------------------------------------------------------------------------------------
 

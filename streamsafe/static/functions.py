@@ -82,6 +82,7 @@ class Functions(Methods):
         new_parameters: bool
         element_types: dict[Name, cst.BaseExpression]
         roles: dict[tuple[str, str], str]
+        _own_names: frozenset[str]
         _makes: dict[str, bool]
         _method_owners: dict[str, list[ClassUnit]] | None
         _owners: dict[str, list[str]]
@@ -212,8 +213,15 @@ class Functions(Methods):
             st.store[(MODULE, name)] = decorated
         return decorated
 
-    def behind(self, unit: FunctionUnit, value: Value, st: State) -> Value:
-        """What the decorators of a function make of it, those that are functions of the file."""
+    def behind(self, unit: FunctionUnit, value: Value, st: State, *, registering: bool = False) -> Value:
+        """What the decorators of a function make of it, those that are functions of the file.
+
+        Args:
+            unit: the function.
+            value: the function as a value.
+            st: what is known; changed in place.
+            registering: they are called for what they do; else those that have nothing to do with streams are not.
+        """
         for node in reversed(getattr(unit.node, "decorators", ())):
             expression = node.decorator
             target = expression.func if isinstance(expression, cst.Call) else expression
@@ -221,7 +229,7 @@ class Functions(Methods):
             if (
                 not isinstance(made_by, FunctionUnit)
                 or made_by.generator
-                or not (made_by.qualname in self.concerned or st.capture is not None)
+                or not (registering or made_by.qualname in self.concerned or st.capture is not None)
             ):
                 continue
             rounds, self.rounds = self.rounds, []
@@ -353,10 +361,30 @@ class Functions(Methods):
             definitions = self.file.definitions.get(unit.qualname, ())
             known = self._makes[unit.qualname] = any(
                 (d.node.end_lineno or 0) - d.node.lineno < FACTORY_LINES
-                and (not d.calls.isdisjoint(self.file.imports) or _fills(d.node) or _hands_on(d.node))
+                and (not d.calls.isdisjoint(self.file.imports) or _fills(d.node) or self._hands_on(d.node))
                 for d in definitions
             )
         return known
+
+    def _hands_on(self, function: ast.AST) -> bool:
+        """Whether a function returns something that it was given or has met, or what another one of the file gives."""
+        for node in needles.walk(function):
+            if not isinstance(node, ast.Return):
+                continue
+            value = node.value
+            while isinstance(value, (ast.Attribute, ast.Subscript)):
+                value = value.value
+            if isinstance(value, (ast.Name, ast.Tuple, ast.IfExp, ast.BoolOp)):
+                return True
+            if isinstance(value, ast.Call):
+                called = (
+                    value.func.attr
+                    if isinstance(value.func, ast.Attribute)
+                    else getattr(value.func, "id", "")
+                )
+                if called in _TAKING or called in self._own_names:
+                    return True
+        return False
 
     def is_quiet(self, st: State) -> bool:
         """Whether nothing is under way that a plain function could meet: no capture, clock, side stream or copy."""
@@ -587,11 +615,25 @@ class Functions(Methods):
 
     def instantiate(self, unit: ClassUnit, call: Call, st: State) -> Value:
         """``Class(...)``."""
+        new = self.find_method(unit, "__new__")
+        if new is not None and not any(a.unit is new for a in self.stack):
+            made = self.call_function(Function(new), [Class(unit), *call.args], call.kwargs, st, call.node)
+        else:
+            made = self.new_object(unit, call, st)
+        if isinstance(made, Instance):
+            self.initialize(made, unit, call, st, known=True)
+        return made
+
+    def new_object(self, unit: ClassUnit, call: Call, st: State) -> Instance:
+        """An object of a class that nothing has been done to."""
         name = self.fresh(call.node, st, f"{unit.name}()")
         self.closed.add(name)
-        instance = Instance(name, unit)
-        self.initialize(instance, unit, call, st, known=True)
-        return instance
+        return Instance(name, unit)
+
+    def do_new_object(self, call: Call, st: State) -> Value:
+        """``object.__new__(cls)``."""
+        given = call.args[0] if call.args else UNKNOWN
+        return self.new_object(given.unit, call, st) if isinstance(given, Class) else UNKNOWN
 
     def initialize(self, instance: Instance, unit: ClassUnit, call: Call, st: State, *, known: bool) -> None:
         """Run ``__init__``, or fill a dataclass's fields."""
@@ -707,34 +749,15 @@ class Functions(Methods):
 
 
 def _fills(function: ast.AST) -> bool:
-    """Whether a function writes in place: by a method such as ``mul_``, or item by item."""
+    """Whether a function writes in place: by a method such as ``mul_``, item by item, or to an object's attributes."""
     return any(
-        (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store))
+        (isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store))
         or (isinstance(node, ast.Attribute) and node.attr.endswith("_") and not node.attr.startswith("_"))
         for node in needles.walk(function)
     )
 
 
-def _hands_on(function: ast.AST) -> bool:
-    """Whether a function returns something that it was given, or that it has met, and not what a call comes to."""
-    for node in needles.walk(function):
-        if not isinstance(node, ast.Return):
-            continue
-        value = node.value
-        while isinstance(value, (ast.Attribute, ast.Subscript)):
-            value = value.value
-        if isinstance(value, (ast.Name, ast.Tuple, ast.IfExp, ast.BoolOp)):
-            return True
-        if (
-            isinstance(value, ast.Call)
-            and isinstance(value.func, ast.Attribute)
-            and value.func.attr in _TAKING
-        ):
-            return True
-    return False
-
-
-_TAKING = frozenset({"get", "pop", "popleft", "setdefault"})
+_TAKING = frozenset({"get", "pop", "popleft", "setdefault", "getattr", "cls"})
 """Methods that give what a container holds."""
 
 

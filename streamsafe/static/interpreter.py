@@ -100,6 +100,7 @@ class Interpreter(Loops):
         self.exchanged: dict[
             Key, Value
         ] = {}  # names that a loop exchanges: what the first held when a condition was made
+        self.sure_lookups = 0  # subscripts that found what they asked for
         self.equalities: dict[cst.MatchValue, cst.Comparison] = {}  # what patterns ask
         self.flags: dict[Key, int] = {}  # attributes whose truth keeps the calls of an object's methods apart
 
@@ -489,8 +490,11 @@ class Interpreter(Loops):
             ordering = syntax.leading_waits(node.body)
             self.block(node.body.body[:ordering], st)  # these do not fail
             self.activation.handlers.append(st.copy())
+            sure = self.sure_lookups
             self.block(node.body.body[ordering:], st)
             caught = self.activation.handlers.pop()
+            if sure < self.sure_lookups and syntax.looks_up(node):
+                caught = None  # it was there
             if caught is not None and (not capturing or (st.capture is None and not st.dead)):
                 caught.leave_capture()  # the exception that gets here has ended it
             if caught is not None:

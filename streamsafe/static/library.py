@@ -489,6 +489,8 @@ class Library(Streams):
                 return least
         value = call.args[0] if call.args else UNKNOWN
         item = self.item_of(value, st, call.node) if not isinstance(value, Tensor) else value
+        if chooses is not None and all(isinstance(v, (Stream, Event, Instance)) for v in iterate(item)):
+            return item
         if any(isinstance(v, Tensor) for v in iterate(item)):
             return self.operation(st, [item], call.site, f"{call.text.rpartition('.')[2]}()")
         if call.text == "builtins.all" and all(

@@ -86,9 +86,13 @@ class Methods(Contexts):
 
         def call_api(self, name: str, call: Call, st: State) -> Value: ...
 
-        def behind(self, unit: FunctionUnit, value: Value, st: State) -> Value: ...
+        def behind(
+            self, unit: FunctionUnit, value: Value, st: State, *, registering: bool = False
+        ) -> Value: ...
 
         def do_saved_tensors_hooks(self, call: Call, st: State) -> Value: ...
+
+        def do_new_object(self, call: Call, st: State) -> Value: ...
 
         def class_of_method(self, name: str, call: Call) -> ClassUnit | None: ...
 
@@ -332,6 +336,8 @@ class Methods(Contexts):
         if held is not None:
             return self.call_value(held, call, st)
         method = self.find_method(receiver.unit, name)
+        if method is not None and method.is_property:
+            return self.call_value(self.attribute(receiver, name, st, call.node), call, st)
         if method is not None:
             whole = self.bound_to(receiver)
             bound: Value = Function(method, None, whole)
@@ -461,6 +467,14 @@ class Methods(Contexts):
         self.passing = False
 
     def _container_method(self, receiver: Container, name: str, call: Call, st: State) -> Value:
+        if receiver.kind == "variable":
+            if name == "set" and call.args:
+                st.store[(receiver.name, "value")] = call.args[0]
+            return (
+                st.store.get((receiver.name, "value"), *call.args[:1]) or UNKNOWN
+                if name == "get"
+                else UNKNOWN
+            )
         if receiver.kind == "queue":
             if name in ("put", "put_nowait"):
                 if not self.carries_event(call.args):
@@ -554,6 +568,8 @@ class Methods(Contexts):
             return receiver if itself else Opaque(receiver.name.child(f"{name}()"))
         if name in ("get", "setdefault") and call.args:
             found = self._element(receiver, call.args[0], st)
+            if found == UNKNOWN and len(call.args) < 2 and self.contains(receiver, call.args[0], st) is False:
+                return NONE
             if found != UNKNOWN or len(call.args) < 2:
                 return found
             if name == "setdefault":
@@ -656,6 +672,8 @@ class Methods(Contexts):
             return UNKNOWN
         if name in apis.HANDING_METHODS and call.args:
             return self.hand_over(name, call, st)
+        if name == "__new__" and receiver.name.site == "super()":
+            return self.do_new_object(call, st)
         if name == "__init__" and receiver.name == Name("super()", (apis.PACKS,)):
             return self.do_saved_tensors_hooks(call, st)
         if name in ("copy_from", "copy_to") and self.default_library == "cupy" and call.args:

@@ -250,6 +250,9 @@ class Builtins(Tensors):
         if len(call.args) == 2 and isinstance(call.args[0], Function) and isinstance(call.args[1], Const):
             return Const((self.function_name(call.args[0]), call.args[1].value) in st.store)
         if len(call.args) == 2 and isinstance(call.args[0], Opaque) and isinstance(call.args[1], Const):
+            there = (call.args[0].name, call.args[1].value) in st.store
+            if there or call.args[0].name in self.closed:
+                return Const(there)
             return Opaque(call.args[0].name.child(f"hasattr {call.args[1].value}"))
         return PLAIN
 
@@ -304,6 +307,7 @@ class Builtins(Tensors):
     def do_make_namespace(self, call: Call, st: State) -> Value:
         """``SimpleNamespace(name=...)``: an object with these attributes."""
         made = Opaque(self.fresh(call.node, st, "namespace"))
+        self.closed.add(made.name)
         for key, value in call.kwargs.items():
             st.store[(made.name, key)] = value
         return made
@@ -380,6 +384,14 @@ class Builtins(Tensors):
         sequences.set_keys(st, made, ())
         for key in keys if keys is not None else [UNKNOWN]:
             self.store_element(made, key, call.args[1] if len(call.args) > 1 else NONE, st)
+        return made
+
+    def do_make_context_variable(self, call: Call, st: State) -> Value:
+        """``ContextVar("name", default=x)``: a place for one object."""
+        made = Container(self.fresh(call.node, st, "variable"), "variable")
+        self.closed.add(made.name)
+        if "default" in call.kwargs:
+            st.store[(made.name, "value")] = call.kwargs["default"]
         return made
 
     def do_weak_reference(self, call: Call, st: State) -> Value:

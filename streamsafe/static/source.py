@@ -392,6 +392,34 @@ class SourceFile:
                 found.add(test.id)
         return frozenset(found)
 
+    @cached_property
+    def fills(self) -> dict[str, list[ast.stmt]]:
+        """The top-level statements that put something into what a name of the module holds."""
+        found: dict[str, list[ast.stmt]] = {}
+        for statement in _flat(self.statements):
+            place: ast.expr | None = None
+            if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
+                place = statement.targets[0].value
+            elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+                function = statement.value.func
+                place = function.value if isinstance(function, ast.Attribute) else None
+            if isinstance(place, ast.Name):
+                found.setdefault(place.id, []).append(statement)
+        return found
+
+    @cached_property
+    def registered(self) -> dict[str, list[str]]:
+        """Functions whose decorators, functions of the file themselves, mention a name of the module."""
+        found: dict[str, list[str]] = {}
+        for name, function in self.functions.items():
+            for decorator in getattr(function, "decorator_list", ()):
+                base = decorator.func if isinstance(decorator, ast.Call) else decorator
+                made_by = base.id if isinstance(base, ast.Name) else ""
+                for definition in self.definitions.get(made_by, ()):
+                    for mentioned in definition.calls & self.bindings.keys():
+                        found.setdefault(mentioned, []).append(name)
+        return found
+
     def slice(self, statement: ast.stmt) -> Slice:
         """The slice of a top-level statement."""
         found = self._slices.get(statement)
@@ -500,6 +528,10 @@ def _flat(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _flat(handler.body)
 
 
+_NAMING = frozenset({"getattr", "methodcaller", "setattr"})
+"""Functions that are told by a string what they mean."""
+
+
 def _calls(function: AstFunction) -> tuple[frozenset[str], int, bool, list[ast.Import | ast.ImportFrom]]:
     """The last names of what a function calls or mentions, its needles, whether it yields, and what it imports."""
     names: set[str] = set()
@@ -524,6 +556,8 @@ def _calls(function: AstFunction) -> tuple[frozenset[str], int, bool, list[ast.I
                 continue
             if kind is ast.Attribute:
                 names.add(node.attr)  # type: ignore[attr-defined]
+            if kind is ast.Call and type(node.func) is ast.Name and node.func.id in _NAMING:  # type: ignore[attr-defined]
+                names.update(a.value for a in node.args if type(a) is ast.Constant and type(a.value) is str)  # type: ignore[attr-defined]
         elif kind is ast.Yield or kind is ast.YieldFrom:
             generator = generator or own
         elif kind is ast.Import or kind is ast.ImportFrom:
