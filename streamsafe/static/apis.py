@@ -304,6 +304,7 @@ FUNCTIONS: dict[str, str] = {
     "asyncio.ensure_future": "task",
     "asyncio.gather": "gather",
     "anyio.to_thread.run_sync": "thread_call",
+    "itertools.cycle": "cycle",
     "itertools.islice": "iterator",
     "itertools.chain": "chain",
     "itertools.chain.from_iterable": "chain",

@@ -326,6 +326,8 @@ class Contexts(TensorMethods):
             return list(iterable.items)
         iterable = self.as_container(iterable)
         if isinstance(iterable, Container):
+            if iterable.kind == "cycle":
+                return None  # it has no end
             return sequences.items(st, iterable)
         if isinstance(iterable, Instance) and iterable.unit.is_named_tuple:
             names = self.fields(iterable.unit)
@@ -353,7 +355,10 @@ class Contexts(TensorMethods):
                 return None
             return [Tuple((Const(number), item)) for number, item in enumerate(inner, start.value)]
         if name == "builtins.zip":
-            columns = [self.known_items(a, st) for a in args]
+            shortest = min(
+                (len(known) for a in args if (known := self.known_items(a, st)) is not None), default=0
+            )
+            columns = [self.column(a, shortest, st) for a in args]
             if None in columns:
                 columns = self._beside_streams(args, columns, st)
             if None in columns:
@@ -380,6 +385,13 @@ class Contexts(TensorMethods):
                 column = [self.element(value, n, st) for n in numbers_]
             found.append(column)
         return found
+
+    def column(self, iterable: Value, length: int, st: State) -> list[Value] | None:
+        """The elements of one that is walked beside others; of a cycle as many as these have."""
+        if isinstance(iterable, Container) and iterable.kind == "cycle":
+            known = sequences.items(st, iterable) or []
+            return [known[n % len(known)] for n in range(length)] if known and length else None
+        return self.known_items(iterable, st)
 
     @contextmanager
     def round_apart(self, node: cst.CSTNode, number: int, count: int) -> Iterator[None]:

@@ -579,6 +579,8 @@ class Interpreter(Loops):
             return union((item, ALWAYS) for item in iterable.items)
         if isinstance(iterable, Partial):
             return self.next_of_call(iterable, st, node)
+        if isinstance(iterable, Container) and iterable.kind == "cycle":
+            return self.turned(iterable, st)
         if isinstance(iterable, Object):
             return self.each(iterable, st, node)
         return UNKNOWN

@@ -30,6 +30,7 @@ from streamsafe.static.values import (
     Object,
     Opaque,
     Partial,
+    Picks,
     Stream,
     Tensor,
     Tuple,
@@ -102,7 +103,7 @@ class Loops(Calls):
             at_least_once: there is no way round the body.
             node: the loop; where it holds no stream code one round stands for all.
         """
-        if node is not None and not self.holds_stream_code(node):
+        if node is not None and not self.holds_stream_code(node) and not self.meets_pinned(node, st):
             self._one_round(st, enter, body, at_least_once=at_least_once)
             return
         for _, bit, value in self._told(st):
@@ -339,6 +340,18 @@ class Loops(Calls):
             known = self.loops_with_streams[id(node)] = self.is_stream_code(syntax.names_in(node))
         return known
 
+    def meets_pinned(self, node: cst.CSTNode, st: State) -> bool:
+        """Whether a loop names pinned memory: what one round copies from it the next one may overwrite."""
+        frame = self.activation.frame
+        owner = st.store.get((frame, "self"))
+        scopes = [frame, owner.name] if isinstance(owner, Instance) else [frame]
+        for name in syntax.names_in(node):
+            for scope in scopes:
+                held = st.store.get((scope, name))
+                if isinstance(held, Tensor) and st.store.get((held.name, "@place")) == Const("pinned"):
+                    return True
+        return False
+
     def _rounds_allowed(self) -> int:
         """Fewer for loops inside loops, whose bodies are interpreted again in each round outside."""
         if self.is_exhausted():
@@ -487,7 +500,7 @@ class Loops(Calls):
             if marked:
                 round_ = self.round_name(node, current)
                 self.number_round(item, iterable, round_, current)
-                item = walks.met(item, ((round_.base(), round_),))
+                item = met_in_round(item, iterable, ((round_.base(), round_),))
             body(item, current)
 
         self.activation.held.append(iterable)
@@ -558,6 +571,8 @@ class Loops(Calls):
         self.numbering = numbering
 
     def _picks_slots(self, node: cst.CSTNode, iterable: Value) -> bool:
+        if any(map(_goes_round, iterable.args if isinstance(iterable, Partial) else (iterable,))):
+            return True
         return _picks_slots(node, iterable, handed_on=self.file.picks_by_remainder)
 
     def _walk_instance(
@@ -638,7 +653,7 @@ class Loops(Calls):
                     item = self.next_item(iterable, st, node)
                 if enumerated:
                     item = Tuple((item, self.next_item(iterable.args[0], st, node)))
-                body(walks.met(item, ((round_.base(), round_),)), st)
+                body(met_in_round(item, iterable, ((round_.base(), round_),)), st)
             self.settle(st, self.joined([st, *loop.continues]))
             early = early if number else [*loop.breaks]
             if st.dead:
@@ -665,6 +680,19 @@ class Loops(Calls):
             self.settle(st, self.joined([st, *loop.continues]))
         self.activation.loops.pop()
         self.settle(st, self.joined([st, *loop.breaks]))
+
+
+def _goes_round(iterable: Value) -> bool:
+    return isinstance(iterable, Container) and iterable.kind == "cycle"
+
+
+def met_in_round(item: Value, iterable: Value, rounds: Picks) -> Value:
+    """What a round meets, other rounds do not; what goes round they do."""
+    if isinstance(iterable, Partial) and isinstance(item, Tuple) and any(map(_goes_round, iterable.args)):
+        if len(item.items) == len(iterable.args):
+            columns = zip(item.items, iterable.args, strict=True)
+            return Tuple(tuple(v if _goes_round(a) else walks.met(v, rounds) for v, a in columns))
+    return item if _goes_round(iterable) else walks.met(item, rounds)
 
 
 def _picks_slots(node: cst.CSTNode, iterable: Value, *, handed_on: bool) -> bool:

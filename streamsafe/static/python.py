@@ -339,6 +339,24 @@ class Builtins(Tensors):
         joined = Tuple(tuple(item for part in parts_ for item in part or ()))
         return self.do_iterator(Call(call.node, call.site, [joined]), st)
 
+    def do_cycle(self, call: Call, st: State) -> Value:
+        """``itertools.cycle(xs)``: its elements one after another, and again."""
+        known = self.known_items(call.args[0], st) if call.args else None
+        if not known or len(known) > sequences.FEW:
+            return call.args[0] if call.args else UNKNOWN
+        made = Container(self.fresh(call.node, st, "cycle"), "cycle")
+        self.closed.add(made.name)
+        sequences.put(st, made, known)
+        return made
+
+    def turned(self, cycle: Container, st: State) -> Value:
+        """The next element of a cycle, which comes last from now on."""
+        known = sequences.items(st, cycle)
+        if not known:
+            return self.any_element(cycle, st)
+        sequences.put(st, cycle, [*known[1:], known[0]])
+        return known[0]
+
     def do_starmap(self, call: Call, st: State) -> Value:
         """``itertools.starmap(f, rows)``: the function runs for each row, now."""
         if len(call.args) < 2:
@@ -618,6 +636,8 @@ class Builtins(Tensors):
             return self.call_function(own, [], {}, st, call.node)
         if isinstance(value, Opaque):
             return Opaque(self.fresh(call.node, st, "next"))
+        if isinstance(value, Container) and value.kind == "cycle":
+            return self.turned(value, st)
         if isinstance(value, Container) and value.kind == "iterator":
             known = sequences.items(st, value)
             if known:
