@@ -7,7 +7,7 @@ pointer that is handed on, a macro) leaves the array whole: a span may be too wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import gcd
 from typing import Any, NamedTuple, TypeAlias
@@ -53,6 +53,14 @@ def _join(one: Span, other: Span) -> Span:
         return other if one.high < one.low else one
     step = gcd(one.step, other.step, one.low - other.low)
     return Span(min(one.low, other.low), max(one.high, other.high), step)
+
+
+def hull(spans: Iterable[Span]) -> Span:
+    """Numbers among which all those of some spans are; none for no spans."""
+    joined = _EMPTY
+    for each in spans:
+        joined = _join(joined, each)
+    return joined
 
 
 def _arithmetic(operator: str, a: Span, b: Span) -> Span | None:
@@ -141,10 +149,7 @@ class _Run:
             return
         spans.append(span)
         if len(spans) > _MOST:
-            joined = spans[0]
-            for each in spans[1:]:
-                joined = _join(joined, each)
-            spans[:] = [joined]
+            spans[:] = [hull(spans)]
 
     def escape(self, value: _Value) -> None:
         if isinstance(value, _Pointer):

@@ -121,7 +121,18 @@ BUILTINS = frozenset(
     repr reversed round set setattr slice sorted staticmethod str sum super tuple type vars zip""".split()
 )
 
+INTEGERS = frozenset(
+    ["builtins.int"]
+    + [
+        f"{library}.{kind}"
+        for library in ("numpy", "cupy")
+        for kind in "int8 int16 int32 int64 uint8 uint16 uint32 uint64 intp intc uintc".split()
+    ]
+)
+"""Make whole numbers of numbers."""
+
 FUNCTIONS: dict[str, str] = {
+    **dict.fromkeys(INTEGERS, "host_scalar"),
     # streams and events (TS)
     "torch.cuda.Stream": "make_stream",
     "torch.cuda.ExternalStream": "make_external_stream",
@@ -317,7 +328,6 @@ FUNCTIONS: dict[str, str] = {
     "builtins.bytearray": "host_library",
     "builtins.memoryview": "share_host",
     "builtins.float": "host_scalar",
-    "builtins.int": "host_scalar",
     "builtins.bool": "host_scalar",
     "builtins.sum": "host_sum",
     "builtins.max": "host_sum",

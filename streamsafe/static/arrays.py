@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.cuda import kernels
+from streamsafe.cuda import Signature, kernels
 from streamsafe.order import edges
 from streamsafe.order.symbolic import HOST, Guard
 from streamsafe.static import apis, parts
 from streamsafe.static.facts import AMBIENT, Assumed
 from streamsafe.static.interop import Interop
 from streamsafe.static.kernels import assigned_elements, has_constants, stored_through
+from streamsafe.static.launches import reached
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
@@ -566,9 +567,12 @@ class Arrays(Interop):
                 return UNKNOWN
             packed = call.args[2]
             arguments = list(map(self.pointee, packed.items if isinstance(packed, Tuple) else [packed]))
-            known = self.directions(kernel, st)
-            assumed = Assumed.NOTHING if known else Assumed.UNMODELLED
-            directions = [*known, *(["writes"] * (len(arguments) - len(known)))]
+            known = self.signature(kernel, st)
+            assumed = Assumed.NOTHING if known is not None else Assumed.UNMODELLED
+            directions = [] if known is None else [parameter.direction for parameter in known.parameters]
+            directions += ["writes"] * (len(arguments) - len(directions))
+            if known is not None:
+                arguments = self.reached(known, arguments, call, st)
             for writes in (False, True):
                 for value, direction in zip(arguments, directions, strict=False):
                     if direction == "updates" or writes is (direction not in ("reads", "value")):
@@ -610,15 +614,41 @@ class Arrays(Interop):
             return None
         return len([p for p in texts[0].split(",") if p.strip()])
 
-    def directions(self, kernel: Opaque, st: State) -> list[str]:
-        """What a raw kernel does with each parameter (see :mod:`streamsafe.cuda`); nothing where that is not known."""
+    def signature(self, kernel: Opaque, st: State) -> Signature | None:
+        """What a raw kernel does with its parameters (see :mod:`streamsafe.cuda`)."""
         texts = self.sources(kernel, st)
         for text in texts:
             found = kernels(text)
             for name, known in found:
                 if name in texts or len(found) == 1:
-                    return [parameter.direction for parameter in known.parameters]
-        return []
+                    return known
+        return None
+
+    def reached(self, known: Signature, arguments: list[Value], call: Call, st: State) -> list[Value]:
+        """The arguments of a launch, the arrays as what it touches of them."""
+        if not any(each.itemsize for each in known.parameters):
+            return arguments
+        forms = [self.form_of(value, st) for value in arguments]
+        found = reached(known, forms, *(_extents(value) for value in call.args[:2])) if any(forms) else {}
+        result = list(arguments)
+        for place, (parameter, value) in enumerate(zip(known.parameters, arguments, strict=False)):
+            picked = found.get(parameter.name)
+            if picked is not None:
+                result[place] = union(
+                    (replace(v, part=parts.elements(v.part, parameter.itemsize, picked)), guard)
+                    if isinstance(v, Tensor) and not v.strided
+                    else (v, guard)
+                    for v, guard in alternatives(self.view(st, value))
+                )
+        return result
+
+
+def _extents(value: Value) -> tuple[int, ...] | None:
+    """A grid or a block, where its numbers are written down."""
+    if not isinstance(value, Tuple) or not value.items:
+        return None
+    sizes = tuple(item.value for item in value.items if isinstance(item, Const) and type(item.value) is int)
+    return sizes if len(sizes) == len(value.items) else None
 
 
 MAX_PIECES = 8

@@ -473,8 +473,12 @@ class Library(Streams):
         for value in call.args:
             if self.converted(value, call.text, call.node, st) is None:
                 self.read_on_host(st, value, call.site, f"{call.text.rpartition('.')[2]}()")
-        if call.text == "builtins.int" and len(call.args) == 1 and isinstance(call.args[0], Number):
-            return call.args[0]
+        if call.text in apis.INTEGERS and len(call.args) == 1:
+            value = call.args[0]
+            tensor = isinstance(value, Opaque) and self.is_tensor(st, value)
+            form = None if tensor else self.form_of(value, st)
+            if form is not None:
+                return value if isinstance(value, Const) else Number(..., form)
         return PLAIN
 
     def do_host_sum(self, call: Call, st: State) -> Value:

@@ -157,6 +157,12 @@ def reshaped(part: Hashable | None, shape: Hashable) -> Part:
     return (*layers, Layer(shape))
 
 
+def elements(part: Hashable | None, itemsize: int, picked: range | Bounds) -> Part:
+    """The elements of a part that a kernel touches, counted as they lie in memory."""
+    shape = ("elements", itemsize)
+    return (*reshaped(part, shape)[:-1], Layer(shape, ((0, picked),)))
+
+
 def touched(part: Hashable | None) -> Hashable | None:
     """A part without the shapes of which nothing is picked; None for all of the buffer."""
     if type(part) is not tuple or part[-1].picked:
@@ -228,8 +234,9 @@ def _along(key: Value, before: Picked | None, form: Callable[[Value], Form | Non
             at = within[key.value] if -len(within) <= key.value < len(within) else None
             return None if at is None else range(at, at + 1)
         given: list[Any] = [b.value if isinstance(b, Const) else ... for b in key.args] if is_slice else [...]  # type: ignore[attr-defined]
-        if all(b is None or type(b) is int for b in given) and all(b is None or b > 0 for b in given[2:]):
-            return within[slice(*given)]
+        if all(b is None or type(b) is int for b in given) and given[2:] != [0]:
+            picked = within[slice(*given)]
+            return picked if picked.step > 0 else picked[::-1]
     found = _slice(key, form) if is_slice else _index(key, form)  # type: ignore[arg-type]
     if before is None or found is None:
         return found if found is not None or before is None else before
