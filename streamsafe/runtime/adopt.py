@@ -84,7 +84,7 @@ def arrays(wanted: Callable[[Any], bool]) -> list[Any]:
 
     def look(values: Any) -> None:
         for value in values:
-            if type(value) is numpy.ndarray and wanted(value):
+            if type(value) is numpy.ndarray and value.base is not None and wanted(value):
                 found[id(value)] = value
 
     look(gc.get_referents(*gc.get_objects()))
@@ -93,6 +93,19 @@ def arrays(wanted: Callable[[Any], bool]) -> list[Any]:
         while at is not None:
             look(_locals(at))
             at = at.f_back
+    return list(found.values())
+
+
+def nearby(wanted: Callable[[Any], bool]) -> list[Any]:
+    """The plain arrays that ``wanted`` is true of and this thread's frames hold, or what they hold does."""
+    found: dict[int, Any] = {}
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        held = _locals(frame)
+        for value in [*held, *gc.get_referents(*held)]:
+            if type(value) is numpy.ndarray and not value.dtype.hasobject and wanted(value):
+                found[id(value)] = value
+        frame = frame.f_back
     return list(found.values())
 
 

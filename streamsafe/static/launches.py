@@ -1,7 +1,7 @@
 """Which elements a raw kernel's launch touches, where its numbers are known by how they are computed.
 
-:mod:`streamsafe.indexing` works it out for numbers. Here some of them are forms: the bounds are asked for at some points,
-and taken to be sums of the numbers where they are at all of them.
+:mod:`streamsafe.indexing` works it out for numbers. Here some of them are forms: the bounds are asked for at some
+points, and taken to be sums of the numbers where they are at all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FULL: Shape = (1024, 1024, 64)
 _NEAR = 1 << 60
 """What lies beyond is bounded by nothing in the kernel."""
 _STEPS = ((0,), (1,), (2, 0, 1), (0, 3, 1), (5, 1), (64, 4096, 7), (4096, 64, 1), (100_000, 3), (3, 100_000))
-"""Where the bounds are looked at: the numbers in turn are these. A size may be none, small, or larger than an offset."""
+"""Where the bounds are looked at: the numbers in turn are these. A size may be 0, small, or larger than an offset."""
 
 
 def reached(
@@ -89,7 +89,7 @@ def _bounds(
     grid: Shape,
     block: Shape,
 ) -> dict[str, tuple[tuple[int, ...], tuple[int, ...] | None, int]]:
-    """For each pointer its lowest and highest element, as a constant and a factor for each free number, and the step."""
+    """For each pointer its lowest and highest element, as a constant and a factor for each free number; the step."""
     node = read(body)
     if node is None:
         return {}

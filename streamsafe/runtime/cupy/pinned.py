@@ -79,7 +79,7 @@ def register(monitor: Monitor, start: int, size: int, *, used: bool = False) -> 
     _pinned[start] = monitor.allocate(HOST, start, size, stream=None, owner="pinned")
     uses.pinned_blocks.add(start, size)
     if used:
-        for array in adopt.arrays(lambda value: start <= value.__array_interface__["data"][0] < start + size):
+        for array in adopt.nearby(lambda value: start <= value.ctypes.data < start + size):
             adopt.adopt(array)
 
 
@@ -87,7 +87,7 @@ def unregister(monitor: Monitor, start: int) -> None:
     """The program's own pinned memory goes."""
     block = _pinned.pop(start, None)
     if block is not None:
-        uses.pinned_blocks.discard(start)
+        _drop(start)
         monitor.freed(block)
 
 
