@@ -529,6 +529,7 @@ class Attributes(Containers):
             else:
                 value_here = value
             st.store[key] = value_here
+            self.gradients_given |= name == "grad" and value != NONE
             self.holds(owner)
             if (
                 isinstance(inner, Instance)
@@ -563,6 +564,9 @@ class Attributes(Containers):
             )
         ]
         if tensors:
+            for picked, _ in tensors:
+                if not (isinstance(picked, Tensor) and picked.numpy):
+                    self.picks_by_list(st, picked, keys, self.site(target))
             views = union(
                 (
                     replace(v, part=self.picked(v.part, keys, st))

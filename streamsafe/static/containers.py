@@ -406,8 +406,6 @@ class Containers(Captures):
                     self.eval(element.slice.value, st)
             return base
         keys = self.keys_of(node, st)
-        for key in keys:
-            self.read_index(st, key, base, node)
         found: list[tuple[Value, Guard]] = []
         for inner, guard in alternatives(base, st.path):
             if len(keys) > 1 and self.is_mapping(inner):  # ``d[a, b]``: the pair is the key
@@ -507,6 +505,8 @@ class Containers(Captures):
     def view_of(self, base: Object, keys: list[Value], st: State, node: cst.CSTNode) -> Value:
         """A view, or a gathered copy, of a tensor."""
         numpy = isinstance(base, Tensor) and base.numpy
+        if not numpy:
+            self.picks_by_list(st, base, keys, self.site(node))
         gathered = any(
             isinstance(v, Tensor) or (isinstance(v, Opaque) and self.is_tensor(st, v))
             for key in keys
@@ -529,8 +529,14 @@ class Containers(Captures):
         """The part of a part that a subscript picks."""
         return parts.pick(part, keys, lambda value: self.form_of(value, st))
 
-    def read_index(self, st: State, key: Value, base: Value, node: cst.CSTNode) -> None:
-        """An index that is itself a tensor is read."""
+    def picks_by_list(self, st: State, base: Object, keys: list[Value], site: Site) -> None:
+        """A list as an index of a tensor on the device is copied there: from pageable memory, and the host waits."""
+        lists = [
+            key for key in keys if all(isinstance(v, Container) and v.kind == "list" for v in iterate(key))
+        ]
+        if st.capture is not None and lists and self.place(st, base) in ("device", ""):
+            assumed = Assumed.NOTHING if self.place(st, base) else Assumed.PLACE
+            self.sync_in_capture(st, site, "indexing by a list", assumed)
 
 
 def _one_of_few(key: Value, st: State) -> list[tuple[Value, Guard]]:

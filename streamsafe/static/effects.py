@@ -93,6 +93,7 @@ class Effects(Memory):
         # those of them that are only what a call of unknown kind has made of one
         self.presumed: set[Name] = set()
         self.asked_otherwise: set[Name] = set()  # objects that are asked for a method which no tensor has
+        self.gradients_given = False  # something was assigned to the gradient of a parameter
         self.late: dict[Name, set[str]] = {}  # attributes that are not there until some method assigns them
         self.explained: list[tuple[Site, str]] | None = None
         self.beside = False  # the entry is a thread's that waits for what others hand over

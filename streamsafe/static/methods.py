@@ -214,7 +214,7 @@ class Methods(Contexts):
 
     def hand_over(self, name: str, call: Call, st: State) -> Value:
         """Somebody on the host is given something; with the event to wait for he may wait."""
-        if not self.carries_event(call.args):
+        if not self.carries_event(call.args, st):
             self.hand_to_host(st, call.args, call.site, f"{name}()")
         return UNKNOWN
 
@@ -477,7 +477,7 @@ class Methods(Contexts):
             )
         if receiver.kind == "queue":
             if name in ("put", "put_nowait"):
-                if not self.carries_event(call.args):
+                if not self.carries_event(call.args, st):
                     self.hand_to_host(st, call.args, call.site, "put()")
                 self.extend_container(st, receiver, Tuple(tuple(call.args[:1])))
                 if self.calling is not None:  # who takes it out has heard from that stream
@@ -589,13 +589,20 @@ class Methods(Contexts):
         return value
 
     @staticmethod
-    def carries_event(values: list[Value]) -> bool:
-        """Whether something is handed over together with the event or stream to wait for."""
+    def carries_event(values: list[Value], st: State) -> bool:
+        """Whether something is handed over together with the event or stream to wait for, or what holds the event."""
         flat = [v for value in values for v in iterate(value)]
         flat += [
             v for value in flat if isinstance(value, Tuple) for item in value.items for v in iterate(item)
         ]
-        return any(isinstance(v, (Event, Stream)) for v in flat)
+        held = [
+            v
+            for value in flat
+            if isinstance(value, Instance)
+            for attribute in st.store.of(value.name).values()
+            for v in iterate(attribute)
+        ]
+        return any(isinstance(v, (Event, Stream)) for v in flat) or any(isinstance(v, Event) for v in held)
 
     def drop_element(self, container: Container, key: Value, st: State) -> None:
         """An element leaves a dict."""
@@ -659,7 +666,7 @@ class Methods(Contexts):
             and call.args
             and (isinstance(call.args[0], (Function, Partial, Method)) or self.is_bound(call.args[0], st))
         ):
-            if not self.carries_event(call.args[1:]):
+            if not self.carries_event(call.args[1:], st):
                 self.hand_to_host(st, call.args[1:], call.site, "submit()")
             return Partial(FUTURE, (self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st),), ())
         if (receiver.name, "@executor") in st.store and name == "map":
@@ -667,7 +674,7 @@ class Methods(Contexts):
         if name == "run_in_executor" and len(call.args) > 1:
             return self.in_thread(call.args[1], call.args[2:], call.kwargs, call, st)
         if (receiver.name, "@executor") in st.store and name == "submit":
-            if not self.carries_event(call.args[1:]):
+            if not self.carries_event(call.args[1:], st):
                 self.hand_to_host(st, call.args[1:], call.site, "submit()")
             return UNKNOWN
         if name in apis.HANDING_METHODS and call.args:
@@ -826,7 +833,7 @@ class Methods(Contexts):
     def _thread_method(self, receiver: Opaque | Instance, name: str, call: Call, st: State) -> Value:
         target, items = self._thread_target(receiver, st)
         if name == "start":
-            if not self.carries_event(items):
+            if not self.carries_event(items, st):
                 self.hand_to_host(st, items, call.site, "start()")
             if target is not None:
                 syncs = self.waits

@@ -100,7 +100,7 @@ class Roles:
         self._members: dict[str, _Members] = {}
         silent = {q.rpartition(".")[0] for q, ds in file.definitions.items() if self._unnamed(q, ds[-1].node)}
         concerned = {q.rpartition(".")[0] for q, ds in file.definitions.items() if any(d.needles for d in ds)}
-        if not silent or concerned.isdisjoint(file.classes):
+        if not silent or not concerned or not file.classes:
             return
         self._members = {name: self._members_of(node, set()) for name, node in file.classes.items()}
         uses = {
@@ -196,6 +196,8 @@ class Roles:
             if "__call__" in asked and not all(n in called for n in arities):
                 continue
             fitting.append((name, own))
+        if len(fitting) > 1:
+            fitting = [(name, own) for name, own in fitting if _is_named_after(word, name)]
         if len(fitting) != 1:
             return None
         name, own = fitting[0]

@@ -202,7 +202,8 @@ class Roots:
         unit = function.unit
         interpreter.stack = [Activation(Name(f"caller of {unit.qualname}"), None, unit.slice)]
         try:
-            result = interpreter.run_function(function, args, {}, st, unit.node, root=True)
+            called, given = self._decorated(function, args, st)
+            result = interpreter.run_function(called, given, {}, st, unit.node, root=True)
             self._returned(result, st)
             self._handed_out(result, st)
             if not st.dead:
@@ -218,6 +219,15 @@ class Roots:
         finally:
             interpreter.stack = []
         return result
+
+    def _decorated(self, function: Function, args: list[Value], st: State) -> tuple[Function, list[Value]]:
+        """What whoever calls a function of the file calls: what its decorators, if they are in the file, make of it."""
+        plain = Function(function.unit, function.frame)
+        made = self.interpreter.behind(function.unit, plain, st) if function.unit.decorators else plain
+        if made == plain or not isinstance(made, Function):
+            return function, args
+        receiver = function.receiver
+        return made, [*([receiver] if receiver is not None else []), *args]
 
     def _returned(self, result: Value, st: State) -> None:
         """Functions made inside and given to a caller who is not seen: they are called, and again."""

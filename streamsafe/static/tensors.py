@@ -499,7 +499,12 @@ class Tensors(Expressions):
 
     def use_of_gradients(self, st: State, site: Site, text: str) -> None:
         """Something that reads or changes ``.grad``."""
-        self.access(st, Tensor(GRADIENTS), site, text, writes=False, tags=frozenset({"gradient use"}))
+        tags = frozenset({"gradient use"})
+        self.access(st, Tensor(GRADIENTS), site, text, writes=False, tags=tags)
+        if self.gradients_given:
+            tables = [table for _, table in st.store.objects.items() if "grad" in table]
+            given = [v for table in tables for v in iterate(table["grad"]) if isinstance(v, Tensor)]
+            self.read_operands(st, [v for v in given if v.name != GRADIENTS], site, text, tags=tags)
         # where the backward pass ran, what is done with gradients runs
         self.launched(st, site, text, device=(GRADIENTS, "@passes") in st.store)
 
