@@ -437,6 +437,7 @@ PREFIXES: dict[str, str] = {
     "torch.nn.utils.": "torch_function",
     "torch.nn.init.": "init_function",
     "torch.nn.": "make_module",
+    "torch.utils.tensorboard.": "make_module",
     "torch.utils.": "plain",
     "torch.version.": "plain",
     "torch.": "torch_function",
@@ -464,7 +465,7 @@ PREFIXES: dict[str, str] = {
     "sklearn.": "host_library",
     "safetensors.": "host_library",
     "struct.": "host_library",
-    "math.": "plain",
+    "math.": "host_number",
     "logging.": "host_library",
     **dict.fromkeys(
         """dataclasses.is_dataclass inspect. os. platform. re. socket. sys. typing. uuid. warnings.
@@ -602,6 +603,9 @@ HOST_METHOD = re.compile(
     r"|(?:named_)?(?:parameters|buffers|modules|children)|(?:load_)?state_dict"
 )
 """What by its name keeps, sets or writes down something: whatever it is given, it is no work that is timed."""
+
+WRITES_DOWN = re.compile(r"add_(?:scalars?|histogram|images?|video|audio|figure|embedding|pr_curve|mesh)")
+"""What a writer of summaries does: it brings what it is given to the host, and waits for that."""
 
 METADATA_NAME = re.compile(
     r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|devices?|ranks?|strides?|names?|keys?|world_size)"

@@ -86,18 +86,6 @@ class Conditions(Attributes):
         @staticmethod
         def says_device(value: Opaque) -> bool | None: ...
 
-    @staticmethod
-    def contains(container: Container, key: Value, st: State) -> bool | None:
-        """Whether a dict has a key; None where that is not known."""
-        known, index = sequences.keys(st, container), walks.key_of(key)
-        if known is None or walks.is_unsure(index):
-            return None
-        if index in known:
-            return True
-        # of two objects that are told apart, neither's identity is the other's
-        told_apart = isinstance(key, Const) or (isinstance(key, Opaque) and key.name.site == "identity")
-        return False if told_apart else None
-
     def unknown_flag(self, node: cst.CSTNode, st: State) -> Opaque:
         """A truth that is not known, but is one value: tested twice it comes out alike."""
         name = self.fresh(node, st, "flag")

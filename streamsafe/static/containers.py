@@ -59,6 +59,8 @@ class Containers(Captures):
 
         def eval(self, node: cst.BaseExpression, st: State) -> Value: ...
 
+        def _key_of(self, node: cst.BaseExpression, st: State) -> tuple[Name, Hashable] | None: ...
+
         def form_of(self, value: Value, st: State) -> Form | None: ...
 
         def bound(self, value: Value, node: cst.BaseExpression, st: State) -> Value: ...
@@ -66,9 +68,6 @@ class Containers(Captures):
         def ancestry(self, unit: ClassUnit) -> Iterator[ClassUnit]: ...
 
         def known_items(self, iterable: Value, st: State) -> list[Value] | None: ...
-
-        @staticmethod
-        def contains(container: Container, key: Value, st: State) -> bool | None: ...
 
         def add_items(self, mapping: Container, added: Value, st: State) -> None: ...
 
@@ -283,12 +282,31 @@ class Containers(Captures):
                 return Event(name, first.timing)
         return value
 
+    @staticmethod
+    def contains(container: Value, key: Value, st: State) -> bool | None:
+        """Whether a dict has a key; None where that is not known."""
+        if not isinstance(container, Container) or (container.name, "@factory") in st.store:
+            return None
+        known, index = sequences.keys(st, container), walks.key_of(key)
+        if known is None or walks.is_unsure(index):
+            return None
+        if index in known:
+            return True
+        # of two objects that are told apart, neither's identity is the other's
+        told_apart = isinstance(key, Const) or (isinstance(key, Opaque) and key.name.site == "identity")
+        return False if told_apart else None
+
     def element(self, base: Value, key: Value, st: State) -> Value:
         """``base[key]``."""
-        found = []
-        for inner, guard in alternatives(base, st.path):
-            found.append((self._element(inner, key, st), guard))
+        found = [(self._element(inner, key, st), guard) for inner, guard in self.holders_of(base, key, st)]
         return union(found) if found else UNKNOWN
+
+    def holders_of(self, base: Value, key: Value, st: State) -> list[tuple[Value, Guard]]:
+        """What may have been subscripted: a dict without that key would have raised."""
+        choices = alternatives(base, st.path)
+        if len(choices) < 2:
+            return choices
+        return [(v, g) for v, g in choices if self.contains(v, key, st) is not False] or choices
 
     def _element(self, base: Value, key: Value, st: State) -> Value:
         if isinstance(base, Tuple):
@@ -407,14 +425,18 @@ class Containers(Captures):
             return base
         keys = self.keys_of(node, st)
         found: list[tuple[Value, Guard]] = []
-        for inner, guard in alternatives(base, st.path):
+        key = keys[0] if len(keys) == 1 else Tuple(tuple(keys))
+        holders = self.holders_of(base, key, st)
+        place = self._key_of(node.value, st) if isinstance(base, Union) and base != union(holders) else None
+        if place is not None:
+            st.store[place] = union(holders)  # on goes who has not raised
+        for inner, guard in holders:
             if len(keys) > 1 and self.is_mapping(inner):  # ``d[a, b]``: the pair is the key
                 keys = [Tuple(tuple(keys))]
             own = self.own_method(inner, "__getitem__")
             if own is None:
                 inner = self.as_container(inner)
             if own is not None:
-                key = keys[0] if len(keys) == 1 else Tuple(tuple(keys))
                 found.append((self.call_function(own, [key], {}, st, node), guard))
             elif isinstance(inner, Tensor) or (
                 isinstance(inner, Opaque) and self.is_indexed(st, inner, base, keys)
@@ -430,7 +452,7 @@ class Containers(Captures):
                 factory = st.store.get((inner.name, "@factory")) if isinstance(inner, Container) else None
                 held = union((self._element(inner, key, st), told) for key, told in _one_of_few(keys[0], st))
                 if self.is_mapping(inner) and factory is None and self.stack[-1].handlers:
-                    there = self.contains(inner, keys[0], st)  # type: ignore[arg-type]
+                    there = self.contains(inner, keys[0], st)
                     self.sure_lookups += there is True
                     if there is False:
                         st.dead = True  # a handler goes on

@@ -38,8 +38,11 @@ from streamsafe.static.values import (
     Stream,
     Tensor,
     Tuple,
+    Union,
     Value,
+    alternatives,
     iterate,
+    union,
 )
 
 FACTORY_LINES = 8
@@ -481,8 +484,10 @@ class Functions(Methods):
                 value = self.element(unnamed, Const(name), st)
             else:
                 value = self.parameter(function, parameter, st)
-            if isinstance(value, Opaque):
-                value = self.annotated(value, parameter.annotation, st)
+            if isinstance(value, (Opaque, Union)) and parameter.annotation is not None:
+                said = [(v, self.annotated(v, parameter.annotation, st), g) for v, g in alternatives(value)]
+                if any(old is not new for old, new, _ in said):
+                    value = union((new, g) for _, new, g in said)
             st.store[(frame, name)] = value
         star = parameters.star_arg
         if type(star) is cst.Param:
@@ -549,9 +554,9 @@ class Functions(Methods):
             return self.materialized(value, role, st)
         return value
 
-    def annotated(self, value: Opaque, annotation: cst.Annotation | None, st: State) -> Value:
+    def annotated(self, value: Value, annotation: cst.Annotation | None, st: State) -> Value:
         """What an annotation says of an object of unknown kind."""
-        if annotation is None:
+        if annotation is None or not isinstance(value, Opaque):
             return value
         return self.described(value, annotation.annotation, st)
 

@@ -459,6 +459,14 @@ class Library(Streams):
                 self.hand_to_host(st, [value], call.site, f"{name}()")
         return UNKNOWN
 
+    def do_host_number(self, call: Call, st: State) -> Value:
+        """``math.isnan(x)`` and its like ask a tensor for its number."""
+        for value in call.everything():
+            for inner in iterate(value):
+                if isinstance(inner, Tensor):
+                    self.read_on_host(st, inner, call.site, f"{call.text.rpartition('.')[2]}()")
+        return PLAIN
+
     def do_place_on_ring(self, call: Call, st: State) -> Value:
         """``get_rank(group)``, ``get_world_size(group)``: not known, but the same each time."""
         group = call.get(0, "group")

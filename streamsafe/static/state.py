@@ -785,8 +785,8 @@ def _joined(
             continue
         alike = False
         if one is None or other is None:
-            if key in ("@length", "@keys", "@nonzero"):
-                continue  # not known on both paths
+            if key == "@nonzero" or (key in ("@length", "@keys") and left and right):
+                continue  # not known on both paths; what was made on one of them is what it is there
             default = None
             if opaque and not known and isinstance(key, str) and key[0] not in "@*[":
                 default = Opaque(owner.child(key))  # what it is before anything is assigned to it

@@ -32,6 +32,7 @@ from streamsafe.static.values import (
     Tuple,
     Union,
     Value,
+    Work,
     iterate,
     under,
 )
@@ -77,6 +78,9 @@ class Unseen(Functions):
             for held_value in self.parts_of(st, value):
                 if isinstance(held_value, Event):
                     st.store[(held_value.name, "@given")] = PLAIN
+                elif isinstance(held_value, Work):  # whoever is given a work with its tensors waits for it
+                    for s, guard in self.streams(st, "torch"):
+                        st.order.learn(s.name, held_value.name, guard=guard)
         kept = isinstance(function, Api) and called in apis.CONTAINER_METHODS
         if kept or spelled(_STORES, name):
             return NONE  # it keeps what it is given
@@ -87,6 +91,10 @@ class Unseen(Functions):
             return made_object
         if _describes(called):
             return PLAIN
+        if spelled(apis.WRITES_DOWN, called):
+            for value in values:
+                self.read_on_host(st, value, call.site, text)
+            return NONE
         if spelled(apis.TRACED, called):
             return Const(False)
         if spelled(apis.HANDS_OUT, called):
