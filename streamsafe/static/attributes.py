@@ -62,6 +62,10 @@ WHOLE = Partial(Api("builtins.slice"), (NONE, NONE, NONE), ())
 """``[:]``."""
 
 
+_METADATA = frozenset("dtype layout itemsize ndim nbytes requires_grad".split())
+"""Attributes of arrays that are no data, whatever else has them."""
+
+
 class Attributes(Containers):
     """Attributes, and assignment to names, attributes and elements."""
 
@@ -163,7 +167,10 @@ class Attributes(Containers):
                 )
             if name == "is_cuda":
                 return self.is_cuda(base, st)
-            return Opaque(base.name.child(name))
+            part = base.name.child(name)
+            if name in _METADATA:
+                self.plain.add(part.base())
+            return Opaque(part)
         if isinstance(base, Device):
             if name == "type":
                 return Const(base.kind) if base.kind else PLAIN
@@ -207,7 +214,7 @@ class Attributes(Containers):
             return Device({"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(place, ""))
         if name == "is_cuda":
             return self.is_cuda(base, st)
-        if name in ("dtype", "layout", "itemsize", "ndim", "nbytes", "size", "requires_grad"):
+        if name in _METADATA or name == "size":
             return PLAIN
         if name == "shape":
             return self.shape_of(base)

@@ -460,7 +460,7 @@ class Conditions(Attributes):
             elif isinstance(inner, Instance) and (own := self.own_method(inner, "__bool__")) is not None:
                 answer = self.call_function(own, [], {}, st, node)
                 found.extend((o, guard & g) for o, g in self.truth(answer, st, node, track=track))
-            elif isinstance(inner, (Stream, Event, Function, Class, Context, Instance, Api)):
+            elif isinstance(inner, (Stream, Event, Work, Function, Class, Context, Instance, Api)):
                 found.append((True, guard))
             elif isinstance(inner, Tuple):
                 found.append((bool(inner.items), guard))
@@ -534,7 +534,7 @@ class Conditions(Attributes):
                     return bool(v.value) is outcome
                 if isinstance(v, Container):
                     return outcome or not self.held(v, st)
-                return outcome or not isinstance(v, (Stream, Event, Tensor, Function, Instance))
+                return outcome or not isinstance(v, (Stream, Event, Work, Tensor, Function, Instance))
 
             target = node
         if isinstance(target, cst.Subscript):

@@ -130,7 +130,10 @@ class Contexts(TensorMethods):
         """
         key = self.standing(generator)
         stands = st.store.get(key)
-        before = stands.value if isinstance(stands, Const) else 0
+        # of several rounds of a loop one has advanced it furthest: no round begins it anew
+        before = max(
+            (v.value for v in iterate(stands or NONE) if isinstance(v, Const) and v.value), default=0
+        )
         path, current = self.begun.setdefault(generator, (self.stack[-1].path, dict(st.current)))
         met = 0
         given: tuple[Value, State] | None = None

@@ -17,7 +17,7 @@ from streamsafe.static.memory import Release
 from streamsafe.static.methods import hook_arguments
 from streamsafe.static.roles import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
-from streamsafe.static.stages import filled_attributes, late_attributes
+from streamsafe.static.stages import filled_attributes, late_attributes, reassigned_attributes
 from streamsafe.static.state import State, Waited
 from streamsafe.static.values import (
     NONE,
@@ -25,6 +25,7 @@ from streamsafe.static.values import (
     Const,
     Container,
     Context,
+    Device,
     Event,
     Function,
     Graph,
@@ -429,6 +430,8 @@ class Roots:
             empty = isinstance(value, Container) and sequences.length(start, value) == 0
             if isinstance(value, Container) and empty and key not in self.filled:
                 sequences.blur(start, value)  # others put something into it
+            if value == Device("cpu") and key in reassigned_attributes(self.file, interpreter.ancestry(unit)):
+                start.store[(self_name, key)] = Device("")  # where a module is made is not where it runs
         late = late_attributes(self.file, interpreter.ancestry(unit), start.store.of(self_name))
         interpreter.late = {self_name: late} if late else {}
         reached: set[FunctionUnit] = set()

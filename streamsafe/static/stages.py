@@ -50,6 +50,23 @@ def late_attributes(file: SourceFile, classes: Iterable[ClassUnit], there: Colle
     return {name for name in found - early if name not in there}
 
 
+def reassigned_attributes(file: SourceFile, classes: Iterable[ClassUnit]) -> set[str]:
+    """The attributes of ``self`` that a method other than the constructor assigns.
+
+    Args:
+        file: where the classes stand.
+        classes: the class and its bases in the file.
+    """
+    names = {unit.name for unit in classes}
+    return {
+        name
+        for qualname, definitions in file.definitions.items()
+        if qualname.partition(".")[0] in names and qualname.split(".")[1:2] != ["__init__"]
+        for definition in definitions
+        for name in _assigned(definition.node)
+    }
+
+
 def _assigned(function: ast.AST) -> Iterable[str]:
     for node in needles.walk(function):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
