@@ -174,6 +174,10 @@ FUNCTIONS: dict[str, str] = {
     "torch.cuda.manual_seed": "seed",
     "torch.cuda.manual_seed_all": "seed",
     "torch.manual_seed": "seed",
+    **{
+        f"torch.cuda.default_generators.{name}": "read_rng_state"
+        for name in "clone_state get_state set_state get_offset set_offset initial_seed seed manual_seed".split()
+    },
     "torch.Generator": "make_generator",
     "torch.device": "make_device",
     # copies (TM)
@@ -651,6 +655,12 @@ BLOCKING_METHODS = frozenset(
     "nonzero masked_select unique equal allclose argwhere unique_consecutive".split()
 )
 """Block the host on the current stream and give tensors or booleans (TM-10)."""
+
+MASKS = frozenset(
+    """bool eq ne lt le gt ge less less_equal greater greater_equal not_equal isnan isinf isfinite isneginf isposinf
+    isclose isin signbit logical_and logical_or logical_not logical_xor""".split()
+)
+"""Functions and methods of tensors that give booleans, one for each element."""
 
 TENSOR_METHODS = (
     VIEW_METHODS

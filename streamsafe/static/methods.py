@@ -723,6 +723,8 @@ class Methods(Contexts):
             if name in ("get", "set", "copy"):
                 return self._mapping_or_array(receiver, name, call, st)
             return self.tensor_method(receiver, name, call, st)
+        if name in _PARTS:
+            return Opaque(receiver.name.child(f"{name}()"))
         mapping = name in ("items", "keys", "values") and not call.args  # no tensor has the first two
         keeps = name == "add" and any(
             isinstance(v, (Instance, Class, Function, Stream, Event)) for a in call.args for v in iterate(a)
@@ -775,8 +777,6 @@ class Methods(Contexts):
         if name.endswith("_") and not name.startswith("_") and len(name) > 2:
             self.mark_tensor(st, receiver)
             return self.tensor_method(receiver, name, call, st)
-        if name in _PARTS:
-            return Opaque(receiver.name.child(f"{name}()"))
         if (
             name in ("eval", "train", "requires_grad_", "half", "float", "bfloat16", "double")
             and not call.args

@@ -151,7 +151,8 @@ class TensorMethods(Arrays):
             self.in_place(st, out, operands, call.site, f"{name}()")
             return out
         tags: frozenset[str] = frozenset({"method"} if spelled(apis.HOST_METHOD, name) else ())
-        return self.operation(st, operands, call.site, f"{name}()", library=library, tags=tags)
+        result = self.operation(st, operands, call.site, f"{name}()", library=library, tags=tags)
+        return self.mask(st, result) if name in apis.MASKS else result
 
     def viewed(self, receiver: Value, name: str, call: Call, st: State) -> Value:
         """What a method gives that is a view: a part, pieces, or the same memory with other axes."""
@@ -505,7 +506,8 @@ class TensorMethods(Arrays):
         if path[1] == "_C":  # not all that is in there gives tensors
             return self.unmodelled(Api(call.text), call, st)
         if name in apis.FACTORIES and len(path) == 2:
-            return self.factory(name, call, st)
+            made = self.factory(name, call, st)
+            return self.mask(st, made) if call.kwargs.get("dtype") == Api("torch.bool") else made
         if name[:1].isupper() or name in (
             "get_default_dtype",
             "device",
@@ -545,7 +547,8 @@ class TensorMethods(Arrays):
             return call.args[0]
         if not any(self.tensors(st, o) for o in operands):
             return UNKNOWN
-        return self.operation(st, operands, call.site, text)
+        result = self.operation(st, operands, call.site, text)
+        return self.mask(st, result) if name in apis.MASKS else result
 
     def copy_each(self, call: Call, st: State) -> None:
         """``torch._foreach_copy_(targets, sources, non_blocking=False)``: a copy for each pair."""
