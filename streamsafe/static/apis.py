@@ -311,6 +311,7 @@ FUNCTIONS: dict[str, str] = {
     "queue.SimpleQueue": "make_queue",
     "concurrent.futures.ThreadPoolExecutor": "make_executor",
     "concurrent.futures.as_completed": "pass_through",
+    "concurrent.futures.wait": "wait_futures",
     "asyncio.to_thread": "thread_call",
     "asyncio.run": "pass_through",
     "asyncio.wait_for": "pass_through",

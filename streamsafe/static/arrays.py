@@ -313,6 +313,8 @@ class Arrays(Interop):
         held = st.store.get((base.name, name))
         if held is not None:
             return held
+        if name == "data" and base.numpy:  # a memory view
+            return base
         if name == "ctypes" or (name in ("data", "ptr", "mem") and self.is_array(st, base)):
             return Partial(POINTER, (base,), ())
         if name in ("real", "imag"):

@@ -607,7 +607,13 @@ class Attributes(Containers):
                 ):
                     named = f"[{index!r}]" if isinstance(inner, Opaque) and isinstance(index, str) else index
                     self.rebound_input(st, (inner.name, named), value, self.site(target))
+                if st.graphs and isinstance(inner, Container) and self.is_of_round(keys[0]):
+                    self.keep_output(st, inner, self.held(inner, st), value, self.site(target))
             self.store_element(base, keys[0], value, st)
+
+    def is_of_round(self, key: Value) -> bool:
+        """Whether a key is one that each round of the loop has anew."""
+        return bool(self.rounds) and isinstance(key, Opaque) and key.name.root().newest() in self.rounds[-1]
 
     @staticmethod
     def looks_like_tensor(keys: list[Value]) -> bool:

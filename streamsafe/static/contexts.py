@@ -233,6 +233,8 @@ class Contexts(TensorMethods):
             if isinstance(node, cst.DictComp):
                 key = self.eval(node.key, state)
                 value = self.eval(node.value, state)
+                if state.graphs and not isinstance(key, Const):
+                    self.keep_output(state, result, self.held(result, state), value, self.site(node))
                 self.store_element(result, key, value, state)
                 if isinstance(key, Opaque) and key.name.site == EACH:
                     self.extend_container(state, result, Tuple((value,)))
@@ -289,11 +291,11 @@ class Contexts(TensorMethods):
                     body(item, st)
             return exact
         else:
-            before = self.followed
+            before = self.followed, self.replays
             made: set[Name] = set()
             self.rounds.append(made)
             body(self.of_round(self.next_item(iterable, st, clause), clause, st), st)
-            if self.followed != before and not st.dead:
+            if (self.followed, self.replays) != before and not st.dead:
                 self.release_unreachable(st, self.site(clause), self.suspended())
                 self.age(st, made)
                 body(self.of_round(self.next_item(iterable, st, clause), clause, st), st)
@@ -630,6 +632,8 @@ class Contexts(TensorMethods):
                     self.leave_stack(context, state, call)
                 elif isinstance(context, Context) and context.kind == "closing" and context.payload:
                     self.call_method(context.payload[0], "close", call, state)
+                elif isinstance(context, Opaque) and (context.name, "@executor") in state.store:
+                    self.call_method(context, "shutdown", call, state)
             if stack and not capturing and state.capture is not None:  # a capture was put on the stack
                 self.capture_end(state, self.site(node))
             if entered:  # what any other context was left with stays: a stream that was set

@@ -581,6 +581,9 @@ class Interpreter(Loops):
             return self.next_of_call(iterable, st, node)
         if isinstance(iterable, Container) and iterable.kind == "cycle":
             return self.turned(iterable, st)
+        following = self.own_method(iterable, "__next__")
+        if following is not None:
+            return self.call_function(following, [], {}, st, node)
         if isinstance(iterable, Object):
             return self.each(iterable, st, node)
         return UNKNOWN

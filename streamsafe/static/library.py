@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamsafe.order.symbolic import HOST
+from streamsafe.order.symbolic import ALWAYS, HOST
 from streamsafe.static import apis
-from streamsafe.static.facts import AMBIENT, GRADIENTS, LOADER, Assumed
+from streamsafe.static.facts import AMBIENT, GRADIENTS, LOADER, Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.streams import Streams
 from streamsafe.static.tensors import COMMUNICATION, HOST_PLACES, UNPLACED, Call
@@ -33,6 +33,7 @@ from streamsafe.static.values import (
     Value,
     Work,
     iterate,
+    union,
 )
 
 if TYPE_CHECKING:
@@ -501,6 +502,12 @@ class Library(Streams):
                 return least
         value = call.args[0] if call.args else UNKNOWN
         item = self.item_of(value, st, call.node) if not isinstance(value, Tensor) else value
+        key = call.kwargs.get("key", NONE)
+        if chooses is not None and key != NONE:
+            item = item if len(call.args) == 1 else union((v, ALWAYS) for v in call.args)
+            by = self.call_value(key, Call(call.node, call.site, [item]), st)
+            self.read_on_host(st, by, call.site, f"{call.text.rpartition('.')[2]}()")
+            return item
         if chooses is not None and all(isinstance(v, (Stream, Event, Instance)) for v in iterate(item)):
             return item
         if any(isinstance(v, Tensor) for v in iterate(item)):
@@ -552,6 +559,17 @@ class Library(Streams):
     def do_thread_call(self, call: Call, st: State) -> Value:
         """``asyncio.to_thread(f, *args)``."""
         return self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st) if call.args else UNKNOWN
+
+    def do_wait_futures(self, call: Call, st: State) -> Value:
+        """``concurrent.futures.wait(fs)``."""
+        self.threads_done(st)
+        return Tuple((call.args[0], UNKNOWN)) if call.args else UNKNOWN
+
+    @staticmethod
+    def threads_done(st: State) -> None:
+        """Somebody waited for what runs in other threads: from here on none of them is taken to be at work."""
+        if st.threads:
+            st.threads = frozenset(t for t in st.threads if not isinstance(t, Site))
 
     threads = 0
     """How many threads deep the interpretation is."""

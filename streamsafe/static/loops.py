@@ -17,6 +17,7 @@ from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
 from streamsafe.static.state import Key, State, is_falsy
 from streamsafe.static.values import (
     EACH,
+    GRAPHED,
     NONE,
     UNKNOWN,
     Api,
@@ -103,7 +104,7 @@ class Loops(Calls):
             at_least_once: there is no way round the body.
             node: the loop; where it holds no stream code one round stands for all.
         """
-        if node is not None and not self.holds_stream_code(node) and not self.meets_pinned(node, st):
+        if node is not None and not self.holds_stream_code(node) and not self.meets_lasting(node, st):
             self._one_round(st, enter, body, at_least_once=at_least_once)
             return
         for _, bit, value in self._told(st):
@@ -340,8 +341,8 @@ class Loops(Calls):
             known = self.loops_with_streams[id(node)] = self.is_stream_code(syntax.names_in(node))
         return known
 
-    def meets_pinned(self, node: cst.CSTNode, st: State) -> bool:
-        """Whether a loop names pinned memory: what one round copies from it the next one may overwrite."""
+    def meets_lasting(self, node: cst.CSTNode, st: State) -> bool:
+        """Whether a loop names what the next round may overwrite: pinned memory, a graphed callable's outputs."""
         frame = self.activation.frame
         owner = st.store.get((frame, "self"))
         scopes = [frame, owner.name] if isinstance(owner, Instance) else [frame]
@@ -349,6 +350,10 @@ class Loops(Calls):
             for scope in scopes:
                 held = st.store.get((scope, name))
                 if isinstance(held, Tensor) and st.store.get((held.name, "@place")) == Const("pinned"):
+                    return True
+                if isinstance(held, Object) and (held.name, "@graphed") in st.store:
+                    return True
+                if isinstance(held, Partial) and held.function == GRAPHED:
                     return True
         return False
 
@@ -470,6 +475,8 @@ class Loops(Calls):
         if isinstance(iterable, Instance):
             self._walk_instance(iterable, st, node, body)
             return
+        if isinstance(iterable, Partial):
+            self._begin_instances(iterable, st, node)
         items = self.literal_items(iterable, st) if _index_matters(node, iterable) else None
         if items is not None:
             self.activation.held.append(Tuple(tuple(items)))
@@ -501,7 +508,8 @@ class Loops(Calls):
                 round_ = self.round_name(node, current)
                 self.number_round(item, iterable, round_, current)
                 item = met_in_round(item, iterable, ((round_.base(), round_),))
-            body(item, current)
+            if not current.dead:
+                body(item, current)
 
         self.activation.held.append(iterable)
         if (
@@ -574,6 +582,16 @@ class Loops(Calls):
         if any(map(_goes_round, iterable.args if isinstance(iterable, Partial) else (iterable,))):
             return True
         return _picks_slots(node, iterable, handed_on=self.file.picks_by_remainder)
+
+    def _begin_instances(self, iterable: Partial, st: State, node: cst.CSTNode) -> None:
+        """What is walked beside others, or counted, makes itself ready; those that are their own iterators do."""
+        for given in iterable.args:
+            if isinstance(given, Partial):
+                self._begin_instances(given, st, node)
+            elif self.own_method(given, "__next__") is not None:
+                begin = self.own_method(given, "__iter__")
+                if begin is not None and not any(a.unit is begin.unit for a in self.stack):
+                    self.call_function(begin, [], {}, st, node)
 
     def _walk_instance(
         self, instance: Instance, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]

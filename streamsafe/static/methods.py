@@ -86,6 +86,9 @@ class Methods(Contexts):
 
         def call_api(self, name: str, call: Call, st: State) -> Value: ...
 
+        @staticmethod
+        def threads_done(st: State) -> None: ...
+
         def behind(
             self, unit: FunctionUnit, value: Value, st: State, *, registering: bool = False
         ) -> Value: ...
@@ -180,6 +183,7 @@ class Methods(Contexts):
         if isinstance(receiver, Partial) and receiver.function == POINTER:
             return self.pointer_method(receiver, name, call, st)
         if isinstance(receiver, Partial) and receiver.function == FUTURE:
+            self.threads_done(st)
             return receiver.args[0] if name == "result" else PLAIN
         if isinstance(receiver, (Instance, Class)):
             return self._instance_method(receiver, name, call, st)
@@ -664,11 +668,21 @@ class Methods(Contexts):
         if (
             name == "submit"
             and call.args
-            and (isinstance(call.args[0], (Function, Partial, Method)) or self.is_bound(call.args[0], st))
+            and (
+                isinstance(call.args[0], (Api, Function, Partial, Method)) or self.is_bound(call.args[0], st)
+            )
         ):
             if not self.carries_event(call.args[1:], st):
                 self.hand_to_host(st, call.args[1:], call.site, "submit()")
-            return Partial(FUTURE, (self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st),), ())
+            syncs = self.waits
+            future = Partial(
+                FUTURE, (self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st),), ()
+            )
+            if self.waits > syncs:
+                st.threads |= {call.site}
+            return future
+        if name in ("shutdown", "result"):
+            self.threads_done(st)
         if (receiver.name, "@executor") in st.store and name == "map":
             return self.mapped_in_threads(call, st)
         if name == "run_in_executor" and len(call.args) > 1:
@@ -849,7 +863,7 @@ class Methods(Contexts):
         if name == "join":
             if st.store.pop((receiver.name, "@waiting"), None) is not None and target is not None:
                 self.in_thread(target, items, {}, call, st)
-            st.threads = frozenset(t for t in st.threads if not isinstance(t, Site))
+            self.threads_done(st)
         return NONE
 
     def _thread_target(self, thread: Opaque | Instance, st: State) -> tuple[Value | None, list[Value]]:
