@@ -522,6 +522,11 @@ class Attributes(Containers):
             whose = parts.object_of(inner.part) if isinstance(inner, Tensor) and name == "data" else None
             key = (owner, name) if whose is None else (whose, "grad")
             self.rebound_input(st, key, value, self.site(node))
+            if st.graphs and isinstance(value, Object):
+                if name == "data":
+                    self.replaced_memory(st, owner, value, self.site(node))
+                elif isinstance(inner, Opaque) and spelled(apis.PARAMETER_NAME, name):
+                    self.replaced_memory(st, owner.child(name), value, self.site(node))
             old = st.store.get(key)
             if old is None and name == "grad" and isinstance(inner, Object):
                 old = self.gradient(inner)

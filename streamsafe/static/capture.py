@@ -30,6 +30,9 @@ from streamsafe.static.values import (
     union,
 )
 
+if TYPE_CHECKING:
+    from streamsafe.static.interpreter import Activation
+
 
 class Captures(Replays):
     """What capturing adds to the verbs."""
@@ -44,6 +47,8 @@ class Captures(Replays):
 
         def callers_hold(self) -> Iterable[Value]:
             """Values that nobody but callers and enclosing statements holds."""
+
+        stack: list[Activation]
 
     def capture_begin(
         self, st: State, graph: Value | None, stream: Value | None, mode: str, library: str, site: Site
@@ -116,6 +121,10 @@ class Captures(Replays):
             st.graphs[capture.graph] = self.inputs(st)
             st.store[(capture.graph, "@entry")] = Const(self.entry)
             st.store[(capture.graph, "@uses")] = self.uses(st)
+            if capture.modules:
+                st.store[(capture.graph, "@modules")] = Tuple(tuple(map(Opaque, capture.modules)))
+            if any(a.unit is not None and a.unit.name == "__init__" for a in self.stack):
+                st.store[(capture.graph, "@there from the start")] = PLAIN
             if capture.external:
                 st.store[(capture.graph, "@records")] = Tuple(
                     tuple(map(Event, sorted(capture.external, key=str)))
@@ -217,7 +226,7 @@ class Captures(Replays):
     def graph_reset(self, st: State, graph: Name) -> None:
         """The graph holds nothing any more, or something else."""
         st.graphs.pop(graph, None)
-        for key in ("@uses", "@freed", "@taken", "@records"):
+        for key in ("@uses", "@freed", "@taken", "@records", "@modules", "@there from the start"):
             st.store.pop((graph, key), None)
         st.rebound = frozenset(r for r in st.rebound if r.graph != graph)
 
@@ -467,6 +476,28 @@ class Captures(Replays):
                 st.store[(name, "@rebound")] = PLAIN
             if gone:  # what a method is given each time is set up for the replay of the same call at most
                 st.rebound |= {Rebound(str(key[1]), site, graph, passing=bool(again))}
+
+    def replaced_memory(self, st: State, owner: Name, value: Value, site: Site) -> None:
+        """A tensor, or what a module holds, gets other memory: a graph reads what was there at its capture (GC-04).
+
+        What another method does may come before the capture, unless an object has its graph from the start.
+        """
+        if st.capture is not None:
+            return
+        for graph, inputs in st.graphs.items():
+            here = st.store.get((graph, "@entry")) == Const(self.entry)
+            if not here and (graph, "@there from the start") not in st.store:
+                continue
+            called = st.store.get((graph, "@modules"))
+            modules = (
+                [m.name for m in called.items if isinstance(m, Opaque)] if isinstance(called, Tuple) else []
+            )
+            if owner in inputs or any(m in owner.chain() or owner in m.chain() for m in modules):
+                memory = self.describe(Opaque(owner))
+                if isinstance(value, Object) and value.name == owner:  # it is given back what it had
+                    st.rebound = frozenset(r for r in st.rebound if (r.graph, r.memory) != (graph, memory))
+                else:
+                    st.rebound |= {Rebound(memory, site, graph)}
 
     def held_by_a_former_caller(self, st: State, name: Name) -> bool:
         """Whether a tensor is an argument of a call that is over, which nothing that is seen holds any more."""

@@ -681,6 +681,8 @@ class Methods(Contexts):
             if self.waits > syncs:
                 st.threads |= {call.site}
             return future
+        if name == "load_state_dict" and st.graphs and call.kwargs.get("assign") == Const(True):
+            self.replaced_memory(st, receiver.name, UNKNOWN, call.site)
         if name in ("shutdown", "result"):
             self.threads_done(st)
         if (receiver.name, "@executor") in st.store and name == "map":

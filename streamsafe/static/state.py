@@ -297,6 +297,7 @@ class Capture:
         on_default: it was begun on what is taken to be the default stream.
         external: events that each replay will record for the world outside.
         cold: what of it has not been warmed up, and where that is called.
+        modules: what it called without being seen inside: the parameters of those are inputs, too.
     """
 
     site: Hashable
@@ -311,6 +312,7 @@ class Capture:
     on_default: bool = False
     external: frozenset[Name] = frozenset()
     cold: tuple[str, Hashable] | None = None
+    modules: frozenset[Name] = frozenset()
 
 
 class Rebound(NamedTuple):
