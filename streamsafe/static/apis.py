@@ -508,6 +508,9 @@ HANDING_METHODS = frozenset(
 RESULT_FIELDS = frozenset("values indices".split())
 """What ``topk``, ``sort`` and their like name the tensors they return; of a sparse tensor these are methods."""
 
+OPTIMIZER_NAME = re.compile(r"(?:\w+_)?opts?(?:_\w)?")
+"""What an optimizer is called that is not seen made and whose name does not spell the word out: ``opt_d``."""
+
 PARAMETER_NAME = re.compile(r"(?:\w+_)?(?:weights?|bias(?:es)?|kernel|embedding|gamma|beta)|w\d")
 """An attribute of a module that is not seen made, which by its name is one of its parameters."""
 

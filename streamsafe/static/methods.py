@@ -923,7 +923,11 @@ def _optimizes(value: Opaque, st: State) -> bool:
     """Whether an object is an optimizer, or a scaler of gradients, as it was made or by its name."""
     text = _last_word(value.name)
     return (value.name, "@optimizer") in st.store or (
-        ("optim" in text or text in ("opt", "opts", "scaler", "scalers", "grad_scaler"))
+        (
+            "optim" in text
+            or text in ("scaler", "scalers", "grad_scaler")
+            or spelled(apis.OPTIMIZER_NAME, text)
+        )
         and "scheduler" not in text
     )
 
