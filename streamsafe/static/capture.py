@@ -290,7 +290,10 @@ class Captures(Replays):
             # what the null stream is given runs at once; beside a blocking stream it would have to wait (GP-02, GP-03)
             if any(self.table.is_blocking(origin) for origin in capture.origin):
                 self.sync_in_capture(st, site, f"{operation} on the null stream")
-            return
+                return
+            before = st.order.accesses(target.name)
+            if not any(made.writes and made.timeline in capture.members for made in before):
+                return  # else what was captured, and has not run, was meant to come first
         if not self.takes_part(capture, stream):
             self.violation(
                 st,
