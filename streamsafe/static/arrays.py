@@ -13,7 +13,7 @@ from streamsafe.order.symbolic import HOST, Guard
 from streamsafe.static import apis, parts
 from streamsafe.static.facts import AMBIENT, Assumed
 from streamsafe.static.interop import Interop
-from streamsafe.static.kernels import assigned_elements, has_constants, stored_through
+from streamsafe.static.kernels import assigned_elements, has_constants, stored_through, waits
 from streamsafe.static.launches import reached
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
@@ -535,6 +535,9 @@ class Arrays(Interop):
         else:
             written = assigned_elements(unit.node)
         library = self.library_of(st, arguments)
+        if waits(unit.node):
+            for s, guard in self.streams(st, library, stream):
+                st.order.learn_everything(s.name, guard)
         given = [*zip(names, arguments, strict=False), *(call.kwargs.items() if kind == "triton" else ())]
         for name, value in given:
             if kind == "triton":  # most are numbers: sizes, strides, flags

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import libcst as cst
@@ -10,6 +11,8 @@ from streamsafe.static import syntax
 
 _STORES = ("store", "atomic")
 """How the functions of Triton's language that write through a pointer begin."""
+_WAITS = re.compile(r"(?:\w+_)?(?:wait|spin)(?:_(?:eq|ge|ne|until|signal|flag|on)\w*)?")
+"""Functions that kernels call to wait for a signal."""
 
 
 def assigned_elements(node: cst.CSTNode) -> set[str]:
@@ -91,6 +94,31 @@ def stored_through(node: cst.CSTNode, flags: Mapping[str, bool]) -> set[str]:
             found.add(name)
             pending.append(name)
     return found
+
+
+def waits(node: cst.FunctionDef | cst.Lambda) -> bool:
+    """Whether a kernel waits for a signal that another one sets: in memory that it is given, loaded by a loop's test.
+
+    Such a kernel comes after whatever sets the signal, on any stream, and reads it meanwhile.
+    """
+    given = {p.name.value for p in (*node.params.posonly_params, *node.params.params)}
+    for inner in syntax.walk(node):  # pointers into it
+        if isinstance(inner, cst.Assign) and _names(inner.value) & given:
+            given |= {t.target.value for t in inner.targets if isinstance(t.target, cst.Name)}
+
+    def asks(call: cst.CSTNode) -> bool:
+        return isinstance(call, cst.Call) and any(
+            _names(argument.value) & given for argument in call.args[:1]
+        )
+
+    for inner in syntax.walk(node):
+        if isinstance(inner, cst.While) and any(map(asks, syntax.walk(inner.test))):
+            return True
+        if isinstance(inner, cst.Call) and asks(inner):
+            function = inner.func.attr if isinstance(inner.func, cst.Attribute) else inner.func
+            if isinstance(function, cst.Name) and syntax.spelled(_WAITS, function.value):
+                return True
+    return False
 
 
 def _names(node: cst.BaseExpression) -> set[str]:
