@@ -78,7 +78,7 @@ def indexed_by(node: cst.BaseSuite, number: str, most: int) -> bool:
             if (
                 len(targets) == 1
                 and isinstance(targets[0].target, cst.Name)
-                and number in names_in(inner.value)
+                and not names.isdisjoint(names_in(inner.value))
             ):
                 names.add(targets[0].target.value)
         elif isinstance(inner, cst.BinaryOperation) and isinstance(inner.operator, cst.Modulo):
