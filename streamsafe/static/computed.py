@@ -96,8 +96,8 @@ class Computed(Conditions):
         sign = _OPERATORS.get(type(operator)) if operator is not None else None
         if sign is None or not isinstance(result, (Const, Opaque)):
             return result
-        if sign == "%" and type(result) is not Opaque and result.value is not ...:
-            return Const(result.value)  # a remainder that is known says which slot it is, in whatever is made of it
+        if sign == "%" and isinstance(result, Const) and result.value is not ...:
+            return Const(result.value)  # a remainder that is known says which slot it is
         one, other = self.form_of(left, st), self.form_of(right, st)
         form = numbers.combined(sign, one, other) if one is not None and other is not None else None
         if isinstance(result, Opaque):
