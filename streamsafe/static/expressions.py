@@ -467,6 +467,11 @@ class Expressions(Computed):
         identity = all(type(c.operator) in (cst.Is, cst.IsNot, cst.In, cst.NotIn) for c in node.comparisons)
         flat = [v for o in operands for v in iterate(o)]
         if node is self.masking and not identity and st.capture is not None:
+            # what was counted up by a number is an array if what it is compared to has methods
+            atoms = {a for v in flat if isinstance(v, Number) for a in v.form.atoms()}
+            given = (a for a in atoms if isinstance(a, Name) and isinstance(a.root().site, str))
+            counted = [Opaque(a) for a in sorted(given, key=str)]
+            operands, flat = [*operands, *counted], [*flat, *counted]
             first = next((v for v in flat if isinstance(v, Opaque) and not self.is_plain(v.name)), None)
             if first is not None:
                 self.mark_tensor(st, first)
