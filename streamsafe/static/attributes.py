@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -88,7 +88,7 @@ class Attributes(Containers):
 
         def query_stream(self, st: State, stream: Stream, site: Site) -> Value: ...
 
-        def query_event(self, st: State, event: Event, site: Site, *others: Event) -> Value: ...
+        def query_event(self, st: State, choices: Sequence[tuple[Event, Guard]], site: Site) -> Value: ...
 
         def call_function(
             self,
@@ -182,7 +182,7 @@ class Attributes(Containers):
         if isinstance(base, Stream) and name == "done":
             return self.query_stream(st, base, self.site(node))
         if isinstance(base, Event) and name == "done":
-            return self.query_event(st, base, self.site(node))
+            return self.query_event(st, [(base, ALWAYS)], self.site(node))
         if isinstance(base, Object):
             held = st.store.get((base.name, name))
             if held is not None:

@@ -110,6 +110,10 @@ class Containers(Captures):
         @staticmethod
         def is_mask(st: State, value: Value) -> bool: ...
 
+        def one_row(
+            self, value: Value, st: State, target: cst.CSTNode, kind: type[Tuple] | type[Instance]
+        ) -> Value: ...
+
     def _tuple(self, node: cst.Tuple, st: State) -> Value:
         if any(isinstance(e, cst.StarredElement) for e in node.elements):
             items: list[Value] = []
@@ -355,6 +359,7 @@ class Containers(Captures):
         for inner in map(self.as_container, iterate(base)):
             index = walks.key_of(key)
             if isinstance(inner, Container):
+                sequences.set_front(st, inner, None)
                 known = sequences.keys(st, inner)
                 if known is not None:
                     certain = not walks.is_unsure(index) and base is inner
@@ -447,10 +452,14 @@ class Containers(Captures):
                 if sliced is not None:
                     found.append((sliced, guard))
                     continue
+                if isinstance(inner, Container):  # what is cut off stands for the whole
+                    sequences.set_front(st, inner, None)
                 found.append((inner if isinstance(inner, (Container, Opaque)) else UNKNOWN, guard))
             elif len(keys) == 1:
                 factory = st.store.get((inner.name, "@factory")) if isinstance(inner, Container) else None
                 held = union((self._element(inner, key, st), told) for key, told in _one_of_few(keys[0], st))
+                if keys[0] == Const(0) and isinstance(inner, Container) and inner.kind != "dict":
+                    held = self.front(inner, held, st, node)
                 if self.is_mapping(inner) and factory is None and self.stack[-1].handlers:
                     there = self.contains(inner, keys[0], st)
                     self.sure_lookups += there is True
@@ -466,6 +475,18 @@ class Containers(Captures):
             else:
                 found.append((UNKNOWN, guard))
         return union(found) if found else UNKNOWN
+
+    def front(self, container: Container, held: Value, st: State, node: cst.CSTNode) -> Value:
+        """The first of a list or queue: until something else is there, it is the same one of those it may be."""
+        if not isinstance(held, Union) or sequences.length(st, container) is not None:
+            return held
+        found = sequences.front(st, container)
+        if found is None:
+            rows = type(held.alternatives[0][0])
+            found = self.one_row(held, st, node, Tuple if rows is Tuple else Instance)
+            if found is not held:
+                sequences.set_front(st, container, found)
+        return found
 
     def is_indexed(self, st: State, value: Object, among: Value, keys: list[Value]) -> bool:
         """Whether what is subscripted is a tensor: what may as well be a list that is made here is another list.

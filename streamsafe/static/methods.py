@@ -61,6 +61,9 @@ _PARTS = frozenset(
 )
 
 
+_MOVING = frozenset("appendleft insert extendleft remove reverse sort rotate discard clear".split())
+"""Methods of lists and queues after which another element may be the first."""
+
 _OF_NO_NUMBER = _TENSOR_METHODS | apis.SCALAR_METHODS | {"detach"}
 """Whoever is asked for one of these is neither None nor a number: a total that starts at zero is a tensor by then."""
 
@@ -495,6 +498,8 @@ class Methods(Contexts):
                     self.host_waits = True
                 return self.take(receiver, 0, st)
             return UNKNOWN
+        if name in _MOVING:
+            sequences.set_front(st, receiver, None)
         if name in ("append", "add", "appendleft", "insert", "put", "push"):
             known = sequences.items(st, receiver)
             at_front = name == "appendleft" or (name == "insert" and call.args[:1] == [Const(0)])
@@ -584,8 +589,10 @@ class Methods(Contexts):
     def take(self, container: Container, position: int | None, st: State) -> Value:
         """An element leaves a list or a queue; some element where its position is not known."""
         known = sequences.items(st, container)
+        first = sequences.front(st, container) if position == 0 else None
+        sequences.set_front(st, container, None)
         if known is None or position is None or not -len(known) <= position < len(known):
-            value = self.any_element(container, st)
+            value = first or self.any_element(container, st)
             sequences.blur(st, container)
             return value
         value = known.pop(position)

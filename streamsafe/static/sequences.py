@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static.values import Const, Container, Name, Value, union
+from streamsafe.static.values import UNKNOWN, Const, Container, Name, Value, alternatives, union
 
 if TYPE_CHECKING:
     from streamsafe.static.state import State
@@ -45,6 +45,21 @@ def put(st: State, container: Container, values: list[Value]) -> None:
     for position, value in enumerate(values):
         st.store[(container.name, position)] = value
     st.store[(container.name, "@length")] = Const(len(values))
+
+
+def front(st: State, container: Container) -> Value | None:
+    """The element that was found at the head of a list or queue, which nothing has taken from there since."""
+    found = st.store.get((container.name, "@front"))
+    known = found is not None and all(v != UNKNOWN for v, _ in alternatives(found, st.path))
+    return found if known else None
+
+
+def set_front(st: State, container: Container, value: Value | None) -> None:
+    """This element is at the head, or any."""
+    if value is None:
+        st.store.pop((container.name, "@front"), None)
+    else:
+        st.store[(container.name, "@front")] = value
 
 
 def blur(st: State, container: Container) -> None:

@@ -14,6 +14,7 @@ from streamsafe.static import walks
 from streamsafe.static.values import (
     EACH,
     MET,
+    UNKNOWN,
     Clock,
     Const,
     Name,
@@ -780,16 +781,21 @@ def _joined(
     known = "@materialized" in left or "@materialized" in right
     alike = len(left) == len(right)
     table = Table()
+    taken = any("@taken from" in side and "@length" in side for side in (left, right))
+    loose: list[tuple[Value, Guard]] = []
     for key in {**left, **right}:
         one, other = left.get(key), right.get(key)
         if one is other or one == other:
             table[key] = one  # type: ignore[assignment]
             continue
         alike = False
+        if taken and type(key) is int and (one is None or other is None):
+            loose.append((one, left_only) if one is not None else (other, right_only))  # type: ignore[arg-type]
+            continue  # where it has left, another one may come to stand
         if one is None or other is None:
             if key == "@nonzero" or (key in ("@length", "@keys") and left and right):
                 continue  # not known on both paths; what was made on one of them is what it is there
-            default = None
+            default = UNKNOWN if key == "@front" and left and right else None
             if opaque and not known and isinstance(key, str) and key[0] not in "@*[":
                 default = Opaque(owner.child(key))  # what it is before anything is assigned to it
             if default is None or default in (one, other):
@@ -799,6 +805,9 @@ def _joined(
         elif key in ("@length", "@keys"):
             continue
         table[key] = union([(one, left_only), (other, right_only)])
+    if loose:
+        rest = table.get("*")
+        table["*"] = union([*([(rest, ALWAYS)] if rest is not None else []), *loose])
     return left if alike else table
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import syntax
 from streamsafe.static.facts import AMBIENT, Assumed, Site
 from streamsafe.static.python import Builtins
@@ -393,22 +393,25 @@ class Streams(Builtins):
 
     def do_event_query(self, call: Call, st: State) -> Value:
         """``e.query()``: true is an edge to the host (TS-16)."""
-        events = self.event_of(call.args[0])
-        return self.query_event(st, events[0], call.site, *events[1:]) if events else PLAIN
+        choices = [(e, g) for v, g in alternatives(call.args[0], st.path) for e in self.event_of(v)]
+        return self.query_event(st, choices, call.site) if choices else PLAIN
 
     def do_event_elapsed_time(self, call: Call, st: State) -> Value:
         """``a.elapsed_time(b)`` needs timing and completion, and is no sync (TX-01)."""
-        other = call.get(1, "end_event")
-        self.check_elapsed(st, [*self.event_of(call.args[0]), *self.event_of(other)], call.site)
+        self.check_elapsed(st, [call.args[0], call.get(1, "end_event") or NONE], call.site)
         return PLAIN
 
     def do_elapsed_time_function(self, call: Call, st: State) -> Value:
         """``cupy.cuda.get_elapsed_time(a, b)``."""
-        self.check_elapsed(st, [e for a in call.args[:2] for e in self.event_of(a)], call.site)
+        self.check_elapsed(st, call.args[:2], call.site)
         return PLAIN
 
-    def check_elapsed(self, st: State, events: list[Event], site: Site) -> None:
+    def check_elapsed(self, st: State, given: list[Value], site: Site) -> None:
         """SS312: made without timing, never recorded, or not known to be complete."""
+        choices = [
+            (e, way) for value in given for v, way in alternatives(value, st.path) for e in self.event_of(v)
+        ]
+        events = [event for event, _ in choices]
         for event in events:
             if event.timing is False:
                 made = self.event_sites.get(event.name.base())
@@ -425,11 +428,11 @@ class Streams(Builtins):
                     st, "event-timing-misuse", site, "elapsed_time", notes, tags=frozenset({"not recorded"})
                 )
                 return
-        for event in events[-1:]:
+        for event, way in choices[-1:]:
             recorded = st.store.get((event.name, "@recorded"))
             if recorded is None:
                 continue
-            if st.order.accesses(("timing", event.name)):
+            if st.order.conflicts(("timing", event.name), None, True, HOST, st.path & way):
                 self.violation(
                     st,
                     "event-timing-misuse",

@@ -40,7 +40,7 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 HOST_PLACES = frozenset({"pinned", "pageable", "host"})
 COMMUNICATION = Name(helps.COMMUNICATION)
@@ -652,17 +652,17 @@ class Tensors(Expressions):
                 st.order.obey(edges.synchronize_stream(HOST, stream.name, self.table), guard)
         return self.guarded(outcomes)
 
-    def query_event(self, st: State, event: Event, site: Site, *others: Event) -> Value:
-        """A query that is true is an edge to the host (TS-16)."""
-        self.wait_in_capture(st, site, "query()", (event.name, *(e.name for e in others)))
+    def query_event(self, st: State, choices: Sequence[tuple[Event, Guard]], site: Site) -> Value:
+        """A query that is true is an edge to the host (TS-16), from that of several events which is asked."""
+        self.wait_in_capture(st, site, "query()", [event.name for event, _ in choices])
         outcomes = self.asked(st, site)
-        recorded_on, at = self.recorders(st, event)
+        recorded_on, at = self.recorders(st, choices[0][0])
         for outcome, guard in outcomes:
             if outcome:
                 before = self._lacking(st, HOST, guard)
-                for one in (event, *others):
-                    for source in self.spread(one.name):
-                        st.order.learn(HOST, source, guard=guard)
+                for event, way in choices:
+                    for source in self.spread(event.name):
+                        st.order.learn(HOST, source, guard=guard & way)
                 self._waited(st, HOST, site, at, recorded_on, before, guard)
         return self.guarded(outcomes)
 
