@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import ALWAYS, HOST
 from streamsafe.static import apis, sequences, walks
-from streamsafe.static.contexts import Contexts
-from streamsafe.static.facts import GRADIENTS, Assumed, Site
+from streamsafe.static.facts import Assumed, Site
+from streamsafe.static.hooks import Hooks
 from streamsafe.static.source import ClassUnit, FunctionUnit
 from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
 from streamsafe.static.tensor_methods import (
     _TENSOR_METHODS,
-    AFTER_FORWARD,
-    BEFORE_FORWARD,
     HOOK_REGISTRATIONS,
 )
 from streamsafe.static.tensors import Call
@@ -68,23 +66,11 @@ _OF_NO_NUMBER = _TENSOR_METHODS | apis.SCALAR_METHODS | {"detach"}
 """Whoever is asked for one of these is neither None nor a number: a total that starts at zero is a tensor by then."""
 
 
-def hook_arguments(registered: str) -> tuple[Value, ...]:
-    """What autograd gives a function, by the method that registered it."""
-    if registered == "register_hook":
-        return (Tensor(GRADIENTS),)
-    if registered == "register_post_accumulate_grad_hook":
-        return (Opaque(Name("a parameter")),)
-    return ()
-
-
-class Methods(Contexts):
+class Methods(Hooks):
     """Method calls, by what the receiver is."""
 
     if TYPE_CHECKING:  # further down the chain
-        entered: set[FunctionUnit]
         host_waits: bool
-        hooks: list[tuple[Function, State, str]]
-        passing: bool
         waiting: set[FunctionUnit]
 
         def call_api(self, name: str, call: Call, st: State) -> Value: ...
@@ -406,72 +392,6 @@ class Methods(Contexts):
     def is_thread(self, value: Instance) -> bool:
         """Whether an object is a thread of a class of the file."""
         return any(base.rpartition(".")[2] == "Thread" for u in self.ancestry(value.unit) for base in u.bases)
-
-    def keep_forward_hook(self, module: Opaque | Instance, name: str, call: Call, st: State) -> Value:
-        """A function that runs before, or after, a module is called, or one that it is a part of."""
-        hook = call.get(0, "hook")
-        kept = BEFORE_FORWARD if "pre_hook" in name else AFTER_FORWARD
-        if isinstance(hook, (Function, Partial)):
-            for owner in module.name.chain():
-                old = st.store.get((owner, kept))
-                st.store[(owner, kept)] = union(
-                    [*([(old, ALWAYS)] if old is not None else []), (hook, ALWAYS)]
-                )
-        return UNKNOWN
-
-    def run_forward_hooks(
-        self, kept: str, module: Opaque | Instance, call: Call, given: list[Value], st: State
-    ) -> None:
-        """A module is called: its hooks are given it, what it was given, and, after it, what it returns."""
-        hooks = st.store.get((module.name, kept))
-        for hook in iterate(hooks) if hooks is not None else ():
-            if not st.dead:
-                arguments = [module, Tuple(tuple(call.args)), *given]
-                self.call_value(hook, Call(call.node, call.site, arguments), st)
-
-    def register_hooks(self, name: str, call: Call, st: State) -> Value:
-        """Functions that autograd will call."""
-        for value in call.everything():
-            if name in HOOK_REGISTRATIONS or name == apis.AFTER_PASS:
-                self.register_hook(value, name, st)
-        return UNKNOWN
-
-    def register_hook(self, value: Value, name: str, st: State) -> None:
-        """A hook runs in each backward pass, and by itself on its node's stream, whichever that is (TA-06)."""
-        for inner in iterate(value):
-            function = inner.function if isinstance(inner, Partial) else inner
-            if not isinstance(function, Function):
-                continue
-            if name != apis.AFTER_PASS:
-                self.entered.add(function.unit)
-                if not any(f.unit is function.unit for f, _, _ in self.hooks):
-                    self.hooks.append((function, st.copy(), name))
-            key = (GRADIENTS, f"@{name}")
-            kept = st.store.get(key)
-            st.store[key] = union([*([(kept, ALWAYS)] if kept is not None else []), (inner, ALWAYS)])
-
-    def run_gradient_hooks(self, st: State, site: Site) -> None:
-        """A backward pass calls what was registered with parameters and tensors, on the stream of their nodes.
-
-        That is taken to be the current one: hooks by themselves are interpreted where it is any. Each is given a
-        gradient of its own. What was queued for the end of the pass follows.
-        """
-        if self.passing:
-            return
-        self.passing = True
-        st.order.repeat(GRADIENTS, "a gradient before its hook")
-        for name in sorted(HOOK_REGISTRATIONS):
-            for hook in iterate(st.store.get((GRADIENTS, f"@{name}")) or NONE):
-                if isinstance(hook, (Function, Partial)) and not st.dead:
-                    st.order.repeat("a gradient before its hook", GRADIENTS)
-                    self.call_value(hook, Call(site.node, site, list(hook_arguments(name))), st)
-                    st.order.move(GRADIENTS, "gradients after their hooks", lambda _: True)
-        st.order.move("gradients after their hooks", GRADIENTS, lambda _: True)
-        st.order.drop("a gradient before its hook")
-        for callback in iterate(st.store.pop((GRADIENTS, f"@{apis.AFTER_PASS}"), NONE)):
-            if isinstance(callback, (Function, Partial)) and not st.dead:
-                self.call_value(callback, Call(site.node, site), st)
-        self.passing = False
 
     def _container_method(self, receiver: Container, name: str, call: Call, st: State) -> Value:
         if receiver.kind == "variable":

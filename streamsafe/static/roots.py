@@ -12,9 +12,9 @@ from streamsafe.static import apis, needles, sequences
 from streamsafe.static.arrays import PINNED_POOL
 from streamsafe.static.concerned import DEFINITIONS, Concerned
 from streamsafe.static.facts import AMBIENT, GRADIENTS, HANDED_OUT, HOOK, Assumed, Detail, Finding
+from streamsafe.static.hooks import hook_arguments
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
-from streamsafe.static.methods import hook_arguments
 from streamsafe.static.roles import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.stages import filled_attributes, late_attributes, reassigned_attributes

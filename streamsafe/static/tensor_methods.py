@@ -41,10 +41,6 @@ from streamsafe.static.values import (
     union,
 )
 
-BEFORE_FORWARD = "@forward pre hooks"
-AFTER_FORWARD = "@forward hooks"
-"""Under these a module keeps the functions that run whenever it is called."""
-
 HOOK_REGISTRATIONS = frozenset(
     """register_hook register_post_accumulate_grad_hook register_full_backward_hook register_backward_hook
     register_full_backward_pre_hook register_multi_grad_hook""".split()

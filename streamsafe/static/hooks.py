@@ -1,0 +1,118 @@
+"""What runs around the call of a module and within a backward pass: hooks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamsafe.order.symbolic import ALWAYS
+from streamsafe.static import apis
+from streamsafe.static.contexts import Contexts
+from streamsafe.static.facts import GRADIENTS, Site
+from streamsafe.static.source import FunctionUnit
+from streamsafe.static.state import State
+from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
+from streamsafe.static.tensors import Call
+from streamsafe.static.values import (
+    NONE,
+    UNKNOWN,
+    Function,
+    Instance,
+    Name,
+    Opaque,
+    Partial,
+    Tensor,
+    Tuple,
+    Value,
+    iterate,
+    union,
+)
+
+BEFORE_FORWARD = "@forward pre hooks"
+AFTER_FORWARD = "@forward hooks"
+"""Under these a module keeps the functions that run whenever it is called."""
+
+
+def hook_arguments(registered: str) -> tuple[Value, ...]:
+    """What autograd gives a function, by the method that registered it."""
+    if registered == "register_hook":
+        return (Tensor(GRADIENTS),)
+    if registered == "register_post_accumulate_grad_hook":
+        return (Opaque(Name("a parameter")),)
+    return ()
+
+
+class Hooks(Contexts):
+    """Functions that a module's call and a backward pass run."""
+
+    if TYPE_CHECKING:  # further down the chain
+        entered: set[FunctionUnit]
+        hooks: list[tuple[Function, State, str]]
+        passing: bool
+
+    def keep_forward_hook(self, module: Opaque | Instance, name: str, call: Call, st: State) -> Value:
+        """A function that runs before, or after, a module is called, or one that it is a part of."""
+        hook = call.get(0, "hook")
+        kept = BEFORE_FORWARD if "pre_hook" in name else AFTER_FORWARD
+        if isinstance(hook, (Function, Partial)):
+            for owner in module.name.chain():
+                old = st.store.get((owner, kept))
+                st.store[(owner, kept)] = union(
+                    [*([(old, ALWAYS)] if old is not None else []), (hook, ALWAYS)]
+                )
+        return UNKNOWN
+
+    def run_forward_hooks(
+        self, kept: str, module: Opaque | Instance, call: Call, given: list[Value], st: State
+    ) -> None:
+        """A module is called: its hooks are given it, what it was given, and, after it, what it returns."""
+        hooks = st.store.get((module.name, kept))
+        for hook in iterate(hooks) if hooks is not None else ():
+            if not st.dead:
+                arguments = [module, Tuple(tuple(call.args)), *given]
+                self.call_value(hook, Call(call.node, call.site, arguments), st)
+
+    def register_hooks(self, name: str, call: Call, st: State) -> Value:
+        """Functions that autograd will call."""
+        for value in call.everything():
+            if name in HOOK_REGISTRATIONS or name == apis.AFTER_PASS:
+                self.register_hook(value, name, st)
+        return UNKNOWN
+
+    def register_hook(self, value: Value, name: str, st: State) -> None:
+        """A hook runs in each backward pass, and by itself on its node's stream, whichever that is (TA-06)."""
+        for inner in iterate(value):
+            function = inner.function if isinstance(inner, Partial) else inner
+            if not isinstance(function, Function):
+                continue
+            if name != apis.AFTER_PASS:
+                self.entered.add(function.unit)
+                if not any(f.unit is function.unit for f, _, _ in self.hooks):
+                    self.hooks.append((function, st.copy(), name))
+            key = (GRADIENTS, f"@{name}")
+            kept = st.store.get(key)
+            st.store[key] = union([*([(kept, ALWAYS)] if kept is not None else []), (inner, ALWAYS)])
+
+    def run_gradient_hooks(self, st: State, site: Site) -> None:
+        """A backward pass calls what was registered with parameters and tensors, on the stream of their nodes.
+
+        That is taken to be the current one: hooks by themselves are interpreted where it is any. Each is given a
+        gradient of its own. What was queued for the end of the pass follows.
+        """
+        if self.passing:
+            return
+        self.passing = True
+        try:
+            st.order.repeat(GRADIENTS, "a gradient before its hook")
+            for name in sorted(HOOK_REGISTRATIONS):
+                for hook in iterate(st.store.get((GRADIENTS, f"@{name}")) or NONE):
+                    if isinstance(hook, (Function, Partial)) and not st.dead:
+                        st.order.repeat("a gradient before its hook", GRADIENTS)
+                        self.call_value(hook, Call(site.node, site, list(hook_arguments(name))), st)
+                        st.order.move(GRADIENTS, "gradients after their hooks", lambda _: True)
+            st.order.move("gradients after their hooks", GRADIENTS, lambda _: True)
+            st.order.drop("a gradient before its hook")
+            for callback in iterate(st.store.pop((GRADIENTS, f"@{apis.AFTER_PASS}"), NONE)):
+                if isinstance(callback, (Function, Partial)) and not st.dead:
+                    self.call_value(callback, Call(site.node, site), st)
+        finally:
+            self.passing = False
