@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import inspect
 import sys
 import weakref
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy
 
+from streamsafe.runtime import frames
 from streamsafe.runtime.host import COLLECTED, HEAP, PinnedArray
 
 _POINTER = ctypes.sizeof(ctypes.c_void_p)
@@ -91,7 +91,7 @@ def arrays(wanted: Callable[[Any], bool]) -> list[Any]:
     for frame in sys._current_frames().values():
         at: Any = frame
         while at is not None:
-            look(_locals(at))
+            look(frames.variables(at))
             at = at.f_back
     return list(found.values())
 
@@ -101,23 +101,12 @@ def nearby(wanted: Callable[[Any], bool]) -> list[Any]:
     found: dict[int, Any] = {}
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        held = _locals(frame)
+        held = frames.variables(frame)
         for value in [*held, *gc.get_referents(*held)]:
             if type(value) is numpy.ndarray and not value.dtype.hasobject and wanted(value):
                 found[id(value)] = value
         frame = frame.f_back
     return list(found.values())
-
-
-def _locals(frame: FrameType) -> list[Any]:
-    """The values of a frame's names. Until Python 3.12 a function's ``f_locals`` is a copy that stays with the frame:
-    emptied, it keeps nothing that the program lets go of.
-    """
-    held = frame.f_locals
-    values = list(held.values())
-    if frame.f_code.co_flags & inspect.CO_OPTIMIZED and type(held) is dict:
-        held.clear()
-    return values
 
 
 _POSSIBLE = _possible()

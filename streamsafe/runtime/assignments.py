@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import atexit
-import ctypes
 import inspect
 import linecache
 import operator
@@ -21,14 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from streamsafe.runtime import sites
+from streamsafe.runtime import frames, sites
 from streamsafe.runtime.host import PinnedArray, host_reads
 from streamsafe.runtime.patches import Patches
 
 _NAME = "streamsafe"
 _monitoring: Any = getattr(sys, "monitoring", None)
-_variable: Any = None
-"""``PyFrame_GetVar``, since Python 3.12."""
 _VIEWS = frozenset(["reshape", "ravel", "view", "squeeze", "transpose", "swapaxes"])
 _ATTRIBUTES = frozenset(["T", "real", "imag"])
 _OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
@@ -123,18 +120,12 @@ def _look(node: ast.expr, frame: FrameType) -> Any:
 
 
 def _named(name: str, frame: FrameType) -> Any:
-    """What a name stands for in a frame. A function's ``f_locals`` is left alone: until Python 3.12 it is a copy that
-    stays with the frame, and keeps what the program lets go of.
-    """
-    if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        try:
-            return _variable(frame, name)
-        except NameError:
-            pass
-    elif name in frame.f_locals:
-        return frame.f_locals[name]
-    if name in frame.f_globals:
-        return frame.f_globals[name]
+    """What a name stands for in a frame."""
+    try:
+        return frames.variable(frame, name)
+    except NameError:
+        if name in frame.f_globals:
+            return frame.f_globals[name]
     raise _Unknown
 
 
@@ -175,10 +166,6 @@ def _line(code: CodeType, line: int) -> Any:
 
 def install(patches: Patches) -> None:
     """Listens to lines that begin, where the interpreter tells of them and nobody else took the last free place."""
-    global _variable
-    if _monitoring is not None:
-        _variable = ctypes.pythonapi.PyFrame_GetVar
-        _variable.restype, _variable.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.py_object)
     tool = _monitoring and next((each for each in (4, 3) if _monitoring.get_tool(each) is None), None)
     if not tool:
         return

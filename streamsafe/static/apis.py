@@ -627,6 +627,9 @@ METADATA_METHODS = frozenset(
     register_post_accumulate_grad_hook has_names storage_type""".split()
 )
 
+METADATA_ATTRIBUTES = frozenset("dtype layout itemsize ndim nbytes requires_grad".split())
+"""Attributes of arrays that are no data, whatever else has them."""
+
 SIZE_METHODS = frozenset("size numel nelement element_size nbytes dim ndimension __len__".split())
 """Of these, those that give a number that is not negative."""
 

@@ -62,10 +62,6 @@ WHOLE = Partial(Api("builtins.slice"), (NONE, NONE, NONE), ())
 """``[:]``."""
 
 
-_METADATA = frozenset("dtype layout itemsize ndim nbytes requires_grad".split())
-"""Attributes of arrays that are no data, whatever else has them."""
-
-
 class Attributes(Containers):
     """Attributes, and assignment to names, attributes and elements."""
 
@@ -168,7 +164,7 @@ class Attributes(Containers):
             if name == "is_cuda":
                 return self.is_cuda(base, st)
             part = base.name.child(name)
-            if name in _METADATA:
+            if name in apis.METADATA_ATTRIBUTES:
                 self.plain.add(part.base())
             return Opaque(part)
         if isinstance(base, Device):
@@ -214,7 +210,7 @@ class Attributes(Containers):
             return Device({"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(place, ""))
         if name == "is_cuda":
             return self.is_cuda(base, st)
-        if name in _METADATA or name == "size":
+        if name in apis.METADATA_ATTRIBUTES or name == "size":
             return PLAIN
         if name == "shape":
             return self.shape_of(base)

@@ -460,7 +460,7 @@ class Containers(Captures):
                 held = union((self._element(inner, key, st), told) for key, told in _one_of_few(keys[0], st))
                 if keys[0] == Const(0) and isinstance(inner, Container) and inner.kind != "dict":
                     held = self.front(inner, held, st, node)
-                if self.is_mapping(inner) and factory is None and self.stack[-1].handlers:
+                if self.is_mapping(inner) and factory is None and self.stack[-1].tried:
                     there = self.contains(inner, keys[0], st)
                     self.sure_lookups += there is True
                     if there is False:

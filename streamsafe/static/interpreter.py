@@ -70,7 +70,8 @@ class Activation:
     path: tuple[Hashable, ...] = ()
     returns: list[tuple[State, Value]] = field(default_factory=list)
     loops: list[Loop] = field(default_factory=list)
-    handlers: list[State | None] = field(default_factory=list)
+    tried: int = 0
+    """How many ``try`` statements stand around."""
     on_yield: Callable[[Value, State], Value] | None = None
     outer: set[str] = field(default_factory=set)
     temporaries: list[Value] = field(default_factory=list)
@@ -132,16 +133,13 @@ class Interpreter(Loops):
 
     # -- blocks --------------------------------------------------------------------------------------------------
 
-    def block(self, statements: Sequence[cst.CSTNode], st: State, *, guarded: bool = False) -> None:
-        """Statements one after another; ``guarded`` by a handler, which may start after each of them."""
-        handlers = self.activation.handlers if guarded else None
+    def block(self, statements: Sequence[cst.CSTNode], st: State) -> None:
+        """Statements one after another."""
         for statement in statements:
             for small in statement.body if type(statement) is cst.SimpleStatementLine else (statement,):
                 if st.dead:
                     return
                 self.statement(small, st)
-            if handlers and not st.dead:
-                handlers[-1] = self.join(handlers[-1], st.copy())
 
     def suite(self, body: cst.BaseSuite, st: State) -> None:
         """The body of a compound statement."""
@@ -489,15 +487,16 @@ class Interpreter(Loops):
             capturing, current = st.capture is not None, dict(st.current)
             ordering = syntax.leading_waits(node.body)
             self.block(node.body.body[:ordering], st)  # these do not fail
-            self.activation.handlers.append(st.copy())
+            self.activation.tried += 1
+            caught: State | None = st.copy()  # a handler is taken to begin with what held before
             sure = self.sure_lookups
             self.block(node.body.body[ordering:], st)
-            caught = self.activation.handlers.pop()
+            self.activation.tried -= 1
             if sure < self.sure_lookups and syntax.looks_up(node):
                 caught = None  # it was there
-            if caught is not None and (not capturing or (st.capture is None and not st.dead)):
-                caught.leave_capture()  # the exception that gets here has ended it
             if caught is not None:
+                if not capturing or (st.capture is None and not st.dead):
+                    caught.leave_capture()  # the exception that gets here has ended it
                 caught.current = current  # and has left the contexts it was raised in
             if node.orelse is not None and not st.dead:
                 self.suite(node.orelse.body, st)

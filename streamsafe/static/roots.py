@@ -536,7 +536,7 @@ class Roots:
         interpreter = self.interpreter
         name = instance.unit.name
         units = [f.unit for f, _, _ in interpreter.hooks if f.unit.qualname.startswith(f"{name}.")]
-        if not units or "backward" in self.calls_of(name):
+        if not units or "backward" in self._calls_of(name):
             return None
         st = start.copy()
         made: set[Name] = set()
@@ -596,7 +596,7 @@ class Roots:
         ]
         shared = self.concern.shared_by(unit.name)
         concerned = [m for m in methods if m.qualname in self.concerned or self._touches(m, shared)]
-        own = self.calls_of(unit.name)
+        own = self._calls_of(unit.name)
         roots = [m for m in concerned if m.name not in called or (self._entry(m) and m.name not in own)]
         fresh = [m for m in roots if m not in self.interpreter.entered]
         if nobody:
@@ -608,7 +608,7 @@ class Roots:
             return []
         return fresh
 
-    def calls_of(self, name: str) -> set[str]:
+    def _calls_of(self, name: str) -> set[str]:
         """What the methods of a class call or mention, except themselves, by name."""
         own: set[str] = set()
         for qualname, definitions in self.file.definitions.items():

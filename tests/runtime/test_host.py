@@ -259,6 +259,16 @@ def test_sources_of_before_the_session(unhooked: Program, kind: str) -> None:
     del held
 
 
+def test_looking_for_arrays_leaves_what_locals_gave(unhooked: Program) -> None:
+    """Until Python 3.12 a frame's variables, looked at from outside, are the dict that ``locals()`` gave out."""
+    held, host = _made("ndarray", unhooked.cp)
+    names = locals()
+    assert names["host"] is host
+    with streamsafe.sanitize("collect"), unhooked.writer:
+        unhooked.x[:64].get(out=host, blocking=False)
+    assert names["host"] is host and names["held"] is held
+
+
 def test_an_array_of_a_session_is_known_in_the_next(program: Program) -> None:
     with streamsafe.sanitize("collect"):
         host = pinned(64)
