@@ -121,6 +121,25 @@ BUILTINS = frozenset(
     repr reversed round set setattr slice sorted staticmethod str sum super tuple type vars zip""".split()
 )
 
+_KINDS = frozenset("dict list tuple set deque".split())
+_ABSTRACT_KINDS = {
+    **dict.fromkeys(("Mapping", "MutableMapping"), frozenset({"dict"})),
+    **dict.fromkeys(("Set", "MutableSet"), frozenset({"set"})),
+    "Sequence": frozenset({"list", "tuple", "deque"}),
+    "MutableSequence": frozenset({"list", "deque"}),
+    "Reversible": _KINDS - {"set"},
+    **dict.fromkeys("Iterable Collection Container Sized".split(), _KINDS),
+}
+
+
+def kinds_of(type_name: str) -> frozenset[str]:
+    """Of what kinds the containers are that are instances of a type, by its name; none where it is no container."""
+    module, _, name = type_name.rpartition(".")
+    if module in ("collections.abc", "typing"):
+        return _ABSTRACT_KINDS.get(name, frozenset({name.lower()} & _KINDS))
+    return frozenset({name} & _KINDS) if module in ("builtins", "collections") else frozenset()
+
+
 INTEGERS = frozenset(
     ["builtins.int"]
     + [
@@ -504,6 +523,9 @@ HANDING_METHODS = frozenset(
     """put put_nowait send send_bytes sendall sendto send_multipart send_pyobj dump dumps write writelines""".split()
 )
 """Of a queue, a pipe, a socket or a file that is not seen made: they hand over what they are given on the host."""
+
+FILLING_METHODS = frozenset("readinto readinto1 recv_into recvfrom_into pack_into".split())
+"""Of a file, a socket or a format that is not seen made: the host fills the memory that it is given."""
 
 RESULT_FIELDS = frozenset("values indices".split())
 """What ``topk``, ``sort`` and their like name the tensors they return; of a sparse tensor these are methods."""

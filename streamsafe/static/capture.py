@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from streamsafe.static.values import (
     NONE,
     PLAIN,
     Const,
+    Container,
     Event,
     Graph,
     Name,
@@ -47,6 +48,9 @@ class Captures(Replays):
 
         def callers_hold(self) -> Iterable[Value]:
             """Values that nobody but callers and enclosing statements holds."""
+
+        def held(self, container: Object, st: State, index: Hashable = None) -> list[Value]:
+            """Everything a container is known to hold."""
 
         stack: list[Activation]
 
@@ -271,13 +275,30 @@ class Captures(Replays):
         """What a graph computes is kept; its next replay overwrites it: kept twice, it is one tensor twice (GC-05)."""
         if st.capture is not None or (container.name, "@taken from") in st.store:
             return
-        names = {v.name for v in held if isinstance(v, Object)}
-        for inner, _ in alternatives(value, st.path):
-            if not isinstance(inner, Object) or (inner.name, "@captured") not in st.store:
+        kept = list(self.leaves(value, st))
+        if any(isinstance(v, Graph) for v in kept):
+            return  # beside its graph it is where that writes, not what it has computed
+        names = {inner.name for v in held for inner in self.leaves(v, st)}
+        for inner in kept:
+            made: Name | None = inner.name
+            while made is not None and (made, "@captured") not in st.store:
+                made = None if str(made.site).isidentifier() else made.parent  # an attribute may be a number
+            if made is None:
                 continue
-            if inner.name in names and (inner.name, "@replayed over") in st.store:
+            if inner.name in names and (made, "@replayed over") in st.store:
                 self.stale_output(st, inner, site)
-            st.store[(inner.name, "@kept")] = PLAIN
+            st.store[(made, "@kept")] = PLAIN
+
+    def leaves(self, value: Value, st: State, depth: int = 0) -> Iterator[Object]:
+        """The objects that a value is or, as a row or a container, holds."""
+        for inner, _ in alternatives(value, st.path):
+            rows = inner.items if isinstance(inner, Tuple) else ()
+            if isinstance(inner, Container):
+                rows = tuple(self.held(inner, st))
+            elif isinstance(inner, Object):
+                yield inner
+            for row in rows if depth < 3 else ():
+                yield from self.leaves(row, st, depth + 1)
 
     def capture_access(
         self, st: State, target: Object, stream: Name, site: Site, operation: str, writes: bool

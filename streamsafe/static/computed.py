@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.static import numbers, parts, syntax, walks
-from streamsafe.static.conditions import Conditions
+from streamsafe.static.conditions import BOUNDS, Conditions
 from streamsafe.static.numbers import Derived, Form
 from streamsafe.static.state import State
 from streamsafe.static.values import (
@@ -23,6 +23,7 @@ from streamsafe.static.values import (
     Object,
     Opaque,
     Partial,
+    Positive,
     Tensor,
     Tuple,
     Union,
@@ -135,7 +136,7 @@ class Computed(Conditions):
 
     def identified_number(self, name: str, value: Value, st: State, node: cst.CSTNode) -> Value:
         """A number of which nothing is known, bound to a name that picks elements: from now on it is this one."""
-        plain = type(value) is Const and value.value is ...
+        plain = type(value) in (Const, Positive) and value.value is ...  # type: ignore[attr-defined]
         unit = self.stack[-1].unit if self.stack and (plain or value is UNKNOWN) else None
         if unit is None:
             return value
@@ -169,12 +170,19 @@ class Computed(Conditions):
         shape = self.shape_of(receiver)
         return shape if dim is None else self.element(shape, dim, st)
 
-    def number_round(self, item: Value, iterable: Value, round_: Name, st: State) -> None:
-        """The index that a round of a loop gives is told from those of its other rounds."""
+    def number_round(self, item: Value, iterable: Value, round_: Name, st: State, *, first: bool) -> None:
+        """The index that a round of a loop gives is told from those of its other rounds; of the first it is known."""
         index = item.items[0] if isinstance(item, Tuple) and item.items else item
         form = self._walked(iterable, round_, st) if isinstance(index, Opaque) else None
         if form is not None and isinstance(index, Opaque):
             st.store[(index.name, NUMBER)] = Number(..., form)
+            begin, _, step = self._steps(iterable, st)
+            least = (begin + step).least() if begin is not None and step is not None else None
+            begun = begin.constant() if begin is not None else None
+            if first and begun is not None:
+                st.store[(index.name, BOUNDS)] = Const((begun, begun))
+            elif not first and least is not None:
+                st.store[(index.name, BOUNDS)] = Const((least, None))
 
     def number_of(self, count: int, iterable: Value, round_: Name, st: State) -> Const:
         """The index that a round gives of which the count is known."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
-from streamsafe.static import parts, sequences, syntax, walks
+from streamsafe.static import apis, parts, sequences, syntax, walks
 from streamsafe.static.attributes import Attributes
 from streamsafe.static.state import Key, State
 from streamsafe.static.values import (
@@ -37,6 +37,8 @@ from streamsafe.static.values import (
     Work,
     alternatives,
     iterate,
+    least,
+    most,
     union,
 )
 
@@ -45,6 +47,9 @@ Outcomes = list[tuple[bool, Guard]]
 BOTH: Outcomes = [(True, ALWAYS), (False, ALWAYS)]
 
 MAX_CONDITIONS = 128
+
+BOUNDS = "@bounds"
+"""Under this it is kept between which numbers one is, the second None where it has no end."""
 
 MOST_CURRENT = 5
 """Of how many streams it is told apart whether they are current."""
@@ -300,6 +305,10 @@ class Conditions(Attributes):
                 else:
                     found.append((not wanted, guard))
             return self.apart("none", wanted, found, tested, st, track)
+        if isinstance(comparator, cst.Integer):
+            bounded = self._test_bounds(node, operator, int(comparator.value, 0), st)
+            if bounded is not None:
+                return bounded
         constant = _is_constant(comparator)
         if isinstance(operator, (cst.Equal, cst.NotEqual)) or (
             constant and isinstance(operator, (cst.Is, cst.IsNot))
@@ -323,6 +332,26 @@ class Conditions(Attributes):
             if counted is not None and isinstance(left, Opaque) and not self.is_tensor(st, left):
                 return self._equals(left, counted[0], counted[1], st, track)
         return None
+
+    @staticmethod
+    def bounds_of(value: Value, st: State) -> tuple[int | None, int | None]:
+        """Between which numbers one is, as far as that is known."""
+        bounds = st.store.get((value.name, BOUNDS)) if isinstance(value, Opaque) else None
+        return bounds.value if isinstance(bounds, Const) else (least(value), most(value))
+
+    def _test_bounds(
+        self, node: cst.Comparison, operator: cst.BaseCompOp, number: int, st: State
+    ) -> Outcomes | None:
+        """How a number compares with one that is written down; None where no alternative of it is known to."""
+        found: Outcomes = []
+        if not isinstance(node.left, (cst.Name, cst.Attribute)):
+            return None
+        for value, guard in alternatives(self.eval(node.left, st), st.path):
+            outcome = _decided(operator, number, *self.bounds_of(value, st))
+            if outcome is None:
+                return None
+            found.append((outcome, guard))
+        return found
 
     def _test_equality(
         self, node: cst.Comparison, left: Value, right: Value, wanted: bool, st: State, track: bool
@@ -441,7 +470,10 @@ class Conditions(Attributes):
         """How the truth of a value may come out; of a tensor it is a read by the host."""
         found: Outcomes = []
         for inner, guard in alternatives(self.exclusive(st, value), st.path):
-            if isinstance(inner, Const):
+            lower, upper = self.bounds_of(inner, st)
+            if (lower is not None and lower > 0) or lower == upper == 0:
+                found.append((lower != 0, guard))
+            elif isinstance(inner, Const):
                 if inner.value is ...:
                     found.extend((o, guard) for o in (True, False))
                 else:
@@ -564,7 +596,7 @@ class Conditions(Attributes):
             k.name if isinstance(k, Api) else ""
             for k in (kinds.items if isinstance(kinds, Tuple) else (kinds,))
         }
-        if names <= _COLLECTIONS:
+        if all(map(apis.kinds_of, names)):
             for value in iterate(self.eval(node.args[0].value, st)):
                 if isinstance(value, Opaque):
                     st.store[(value.name, "@collection")] = NONE
@@ -613,7 +645,6 @@ class Conditions(Attributes):
         return None
 
 
-_COLLECTIONS = frozenset({"builtins.dict", "builtins.list", "builtins.tuple", "builtins.set"})
 _ASKS: dict[type[cst.BaseCompOp], tuple[str, bool, bool]] = {
     cst.LessThan: ("<", True, False),
     cst.GreaterThanEqual: ("<", False, False),
@@ -658,6 +689,25 @@ def _counted(node: cst.BaseExpression) -> tuple[cst.BaseExpression, bool] | None
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "len":
         return (node.args[0].value, some) if len(node.args) == 1 and not node.args[0].star else None
     return None
+
+
+def _decided(operator: cst.BaseCompOp, number: int, lower: int | None, upper: int | None) -> bool | None:
+    """How whatever lies between two bounds compares with a number; None where that is open."""
+    word, wanted, turned = _ASKS.get(type(operator), ("", True, False))
+    if turned:  # asked is whether the number is less
+        less = True if lower is not None and number < lower else None
+        less = False if upper is not None and upper <= number else less
+    else:
+        less = True if upper is not None and upper < number else None
+        less = False if lower is not None and number <= lower else less
+    if word == "=":
+        less = (
+            False
+            if (lower is not None and number < lower) or (upper is not None and upper < number)
+            else None
+        )
+        less = True if number == lower == upper else less
+    return None if less is None or word not in ("<", "=") else less is wanted
 
 
 def _count_test(operator: cst.BaseCompOp, number: int) -> tuple[int, bool] | None:

@@ -23,6 +23,7 @@ from streamsafe.static.values import (
     EACH,
     NONE,
     PLAIN,
+    POSITIVE,
     UNKNOWN,
     Api,
     Class,
@@ -44,6 +45,7 @@ from streamsafe.static.values import (
     aging,
     alternatives,
     iterate,
+    least,
     union,
 )
 
@@ -366,7 +368,7 @@ class Expressions(Computed):
             masks = both and self.is_mask(st, left) and self.is_mask(st, right)
             return self.mask(st, result) if masks else result
         if all(isinstance(v, Const) for v in operands):
-            return PLAIN
+            return POSITIVE if operator in (cst.Add, cst.AddAssign) and _grown(left, right) else PLAIN
         if operator is cst.BitOr and self.is_mapping(left) and all(map(self.is_mapping, iterate(right))):
             return self.merged(left, right, node, st)  # type: ignore[arg-type]
         if isinstance(left, Container) and operator is cst.Multiply:
@@ -746,6 +748,14 @@ def _compare(operator: cst.BaseCompOp, left: Any, right: Any) -> bool | None:
     except TypeError:
         return None
     return None
+
+
+def _grown(left: Value, right: Value) -> bool:
+    """Whether a sum is greater than zero."""
+    sides = [[least(v) for v in iterate(value)] for value in (left, right)]
+    return all(n is not None and n >= 0 for side in sides for n in side) and any(
+        all(n is not None and n > 0 for n in side) for side in sides
+    )
 
 
 def _is_list(value: Value) -> bool:

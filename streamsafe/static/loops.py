@@ -501,12 +501,15 @@ class Loops(Calls):
             return None if leaves.dead else leaves
 
         marked = self.holds_stream_code(node)
+        begun = False
 
         def round_(current: State) -> None:
+            nonlocal begun
             item = self.next_item(iterable, current, node)
             if marked:
                 round_ = self.round_name(node, current)
-                self.number_round(item, iterable, round_, current)
+                self.number_round(item, iterable, round_, current, first=not begun)
+                begun = True
                 item = met_in_round(item, iterable, ((round_.base(), round_),))
             if not current.dead:
                 body(item, current)

@@ -70,6 +70,12 @@ class Form:
         """What is added to the products."""
         return next((c for m, c in self.terms if not m), 0)
 
+    def least(self) -> int | None:
+        """What the number is at least, None where something is subtracted."""
+        if any(count < 0 for monomial, count in self.terms if monomial):
+            return None
+        return sum(count * math.prod(map(_least, monomial)) for monomial, count in self.terms)
+
     def atoms(self) -> set[Atom]:
         """The atoms of its products."""
         return {atom for monomial, _ in self.terms for atom in monomial}
@@ -120,6 +126,13 @@ class Form:
         """The form with other names."""
         terms = frozenset((_ordered([_mapped(a, change) for a in m]), c) for m, c in self.terms)
         return Form(terms)
+
+
+def _least(atom: Atom) -> int:
+    """What an atom is at least: what has been added up before a round, not the first one, is more than nothing."""
+    if not isinstance(atom, Derived) or atom.kind != "sum":
+        return 0
+    return sum(max(0, form.least() or 0) for form in atom.args[1:])
 
 
 _UNCHANGED: dict[Any, Any] = {}

@@ -218,10 +218,9 @@ class Builtins(Tensors):
                 return Const(True)
             if isinstance(value, (Container, Tuple)) and names and all(n in ("torch.Tensor",) for n in names):
                 return Const(False)
-            if isinstance(value, Container) and names:
-                return Const(any(n == f"builtins.{value.kind}" for n in names))
-            if isinstance(value, Tuple) and names:
-                return Const("builtins.tuple" in names)
+            if isinstance(value, (Container, Tuple)) and names:
+                own_kind = value.kind if isinstance(value, Container) else "tuple"
+                return Const(any(own_kind in apis.kinds_of(n) for n in names))
             if isinstance(value, Tensor) and names:
                 return Const(False)
             if isinstance(value, Instance) and isinstance(kind, Class):

@@ -793,7 +793,7 @@ def _joined(
             loose.append((one, left_only) if one is not None else (other, right_only))  # type: ignore[arg-type]
             continue  # where it has left, another one may come to stand
         if one is None or other is None:
-            if key == "@nonzero" or (key in ("@length", "@keys") and left and right):
+            if key in ("@nonzero", "@bounds") or (key in ("@length", "@keys") and left and right):
                 continue  # not known on both paths; what was made on one of them is what it is there
             default = UNKNOWN if key == "@front" and left and right else None
             if opaque and not known and isinstance(key, str) and key[0] not in "@*[":
@@ -802,7 +802,7 @@ def _joined(
                 table[key] = one if one is not None else other  # type: ignore[assignment]
                 continue
             one, other = one or default, other or default
-        elif key in ("@length", "@keys"):
+        elif key in ("@length", "@keys", "@bounds"):
             continue
         table[key] = union([(one, left_only), (other, right_only)])
     if loose:

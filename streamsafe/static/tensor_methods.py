@@ -501,7 +501,7 @@ class TensorMethods(Arrays):
         path = call.text.split(".")
         if path[1] == "_C":  # not all that is in there gives tensors
             return self.unmodelled(Api(call.text), call, st)
-        if name in apis.FACTORIES and len(path) == 2:
+        if name in apis.FACTORIES and len(path) == 2 and "out" not in call.kwargs:
             made = self.factory(name, call, st)
             return self.mask(st, made) if call.kwargs.get("dtype") == Api("torch.bool") else made
         if name[:1].isupper() or name in (

@@ -129,7 +129,9 @@ class Unseen(Functions):
                 if setter and target not in iterate(value):
                     continue
                 if self.is_host(st, target):
-                    if self.pending_copy(st, target):
+                    if called in apis.FILLING_METHODS or value is call.kwargs.get("out"):
+                        self.host_access(st, one, call.site, text, writes=True, assumed=assumed)
+                    elif self.pending_copy(st, target):
                         self.host_access(
                             st,
                             one,
@@ -186,6 +188,8 @@ class Unseen(Functions):
             if isinstance(v, Stream):
                 for value in touched:
                     self.recorded_on(st, value, [v, *(s for s, _ in self.streams(st, "torch"))])
+        if called in apis.FILLING_METHODS:
+            return PLAIN
         asked = call.kwargs.get("record_stream", NONE)  # the method's name for a flag: it calls it
         if any(not isinstance(v, Const) or v.value for v in iterate(asked)):
             for value in touched:

@@ -243,6 +243,20 @@ PLAIN = Const(...)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Positive(Const):
+    """A plain number that is not known but greater than zero: what has been counted up."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Positive
+
+    def __hash__(self) -> int:
+        return hash(Positive)
+
+
+POSITIVE = Positive(...)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Number(Const):
     """A plain number of which it is known how it is computed; its value, too, in a round that has a number."""
 
@@ -261,6 +275,20 @@ class Number(Const):
             return self
         known = form is not None and not any(name.is_older() for name in form.names())
         return Number(self.value, form) if form is not None and known else Const(self.value)
+
+
+def least(value: Value) -> int | None:
+    """What a whole number is at least; None for what is none, or where that is not known."""
+    if isinstance(value, Number):
+        return value.form.least()
+    if isinstance(value, Positive):
+        return 1
+    return value.value if isinstance(value, Const) and type(value.value) is int else None
+
+
+def most(value: Value) -> int | None:
+    """What a whole number is at most; None for what is none, is counted up, or where that is not known."""
+    return value.value if isinstance(value, Const) and type(value.value) is int else None
 
 
 NUMBER = "@number"
@@ -563,7 +591,7 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
         if not kept or len(kept) > 3 * MAX_ALTERNATIVES:
             return UNKNOWN
         merged = kept
-    if len(merged) > 1 and any(type(value) is Number for value in merged):
+    if len(merged) > 1 and any(type(value) in (Number, Positive) for value in merged):
         merged = _any_number(merged)
     if not merged:
         return UNKNOWN
@@ -593,7 +621,8 @@ def _any_number(merged: dict[Value, Guard]) -> dict[Value, Guard]:
     ):
         return merged
     left = {v: g for v, g in merged.items() if not _is_plain(v)}
-    return {**left, PLAIN: reduce(Guard.common, (guard for _, guard in numbers))}
+    any_ = POSITIVE if all((least(v) or 0) > 0 for v, _ in numbers) else PLAIN
+    return {**left, any_: reduce(Guard.common, (guard for _, guard in numbers))}
 
 
 def under(value: Value, guard: Guard) -> Value:
