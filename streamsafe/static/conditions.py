@@ -58,10 +58,17 @@ MAX_DECIDED = 6
 """How many branches deep conditions are told apart; what an assertion or an early exit has settled is none."""
 
 
-def _is_made(value: Opaque) -> bool:
-    """Whether a constructor has made an object: it is not None."""
+def _is_there(value: Opaque, st: State) -> bool:
+    """Whether an object is not None: a constructor has made it, or a call that left work on a side stream gave it."""
     site = value.name.site
-    return type(site) is tuple and site[-1] in ("module", "generator", "pool", "namespace")
+    if type(site) is tuple and site[-1] in ("module", "generator", "pool", "namespace"):
+        return True
+    name: Name | None = value.name
+    while name is not None:
+        if (name, "@there") in st.store:
+            return True
+        name = name.parent
+    return False
 
 
 class Conditions(Attributes):
@@ -296,7 +303,7 @@ class Conditions(Attributes):
             for value, guard in alternatives(tested, st.path):
                 if value == NONE:
                     found.append((wanted, guard))
-                elif isinstance(value, Opaque) and not _is_made(value):
+                elif isinstance(value, Opaque) and not _is_there(value, st):
                     for outcome, g in self.condition(("none", value.name), (value.name,), st, track):
                         if not guard.contradicts(g):
                             found.append((outcome is wanted, guard & g))

@@ -381,7 +381,10 @@ class Expressions(Computed):
         ):
             return self.counted(left, right, node, st)
         if unknown:
-            return self.unsure_operation(st, [left, right], self.site(node), "arithmetic")
+            made = self.unsure_operation(st, [left, right], self.site(node), "arithmetic")
+            if isinstance(made, Opaque):
+                st.store[(made.name, "@there")] = PLAIN  # never None
+            return made
         return PLAIN if any(isinstance(v, Opaque) for v in operands) else UNKNOWN
 
     def concatenated(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value:

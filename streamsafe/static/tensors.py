@@ -279,6 +279,7 @@ class Tensors(Expressions):
             elif self.is_tensor(st, target) or (target.name, "@computed") in st.store:
                 # of a capture's inputs and results hardly any lies on the host
                 self.sync_in_capture(st, site, text, Assumed.PLACE)
+                self.untimed(st)  # nor of what is computed: then the host has waited
 
     def blocking_read(self, st: State, value: Value, site: Site, text: str) -> None:
         """A read on the current stream that the host waits for."""

@@ -204,6 +204,8 @@ class Unseen(Functions):
         made = self.new_tensor(
             st, call.site, text, library=library, place=place, assumed=assumed, opaque=True, tags=tags
         )
+        if place:
+            st.store[(made.name, "@there")] = PLAIN  # were it None, the call would have left nothing to wait for
         if sure:
             self.presume_tensor(st, made)
             return made
