@@ -643,6 +643,12 @@ METADATA_NAME = re.compile(
 )
 """A function that is not seen and by its name asks for metadata only."""
 
+DESCRIPTION = re.compile(
+    r"_*(?:\w+_)?(?:shape|strides?|size|dtype|device|layout|ndim|numel|nbytes|itemsize|requires_grad|length|len|count|total"
+    r"|id|uid|key|name|index|idx|rank|step|epoch|type|mode|config|event|stream|fn)|(?:num|n|is|has|use|max|min)_\w+|__\w+__"
+)
+"""An attribute that by its name says something of an object, and is no memory of it."""
+
 METADATA_METHODS = frozenset(
     """size dim numel element_size stride is_contiguous data_ptr nelement storage_offset get_device is_pinned
     is_floating_point is_complex ndimension is_shared is_same_size register_hook nbytes __len__ names

@@ -17,6 +17,7 @@ from streamsafe.static.facts import (
     Site,
 )
 from streamsafe.static.state import State
+from streamsafe.static.syntax import spelled
 from streamsafe.static.values import (
     NONE,
     PLAIN,
@@ -71,6 +72,7 @@ class Memory:
         recorded_siblings: set[tuple[Name, Name]]
         made_here: set[Name]
         closed: set[Name]
+        results: set[Name]
 
         def reuses_captured(self, st: State, buffer: Name, library: str) -> None: ...
 
@@ -125,6 +127,9 @@ class Memory:
         elif kind is Opaque:
             if not self.is_plain(value.name):  # type: ignore[attr-defined]
                 found.append((value, under))  # type: ignore[arg-type]
+                whole = self._result_of(st, value)  # type: ignore[arg-type]
+                if whole is not None:
+                    found.append((whole, under))
                 if depth == 0 and (value.name in st.store.objects or value.name.base() in self.holders):  # type: ignore[attr-defined]
                     rounds = parts.rounds(value.part)  # type: ignore[attr-defined]
                     reached = self._held(st, value)  # type: ignore[arg-type]
@@ -138,6 +143,21 @@ class Memory:
             for key, inner in st.store.of(value.name).items():  # type: ignore[attr-defined]
                 if type(inner) in _LEADING and (type(key) is not str or key[:1] != "@"):
                     self._collect(st, walks.met(inner, rounds), under, depth + 1, found)
+
+    def _result_of(self, st: State, value: Opaque) -> Opaque | None:
+        """What an operation returned, if an object is still the part of it that it was then: its memory was made with it."""
+        name, parent = value.name, value.name.parent
+        if parent is None or name.root().base() not in self.results:
+            return None
+        if type(name.site) is not str or spelled(apis.DESCRIPTION, name.site):
+            return None
+        while parent is not None:
+            if (parent, name.site) in st.store:
+                return None
+            if parent.parent is None:
+                return Opaque(parent, part=parts.field(name.site))
+            name, parent = parent, parent.parent
+        return None
 
     @staticmethod
     def replaced(st: State, value: Value) -> Value | None:

@@ -134,6 +134,11 @@ def component(part: Hashable | None, which: str) -> Part:
     return (*layers[:-1], last._replace(picked=_sorted(picked)))
 
 
+def field(key: Hashable) -> Part:
+    """The part that is one attribute, or one element, of an object that holds several."""
+    return (Layer(None, (("field", str(key)),)),)
+
+
 def of_object(name: Name, what: Hashable) -> Part:
     """The part that belongs to an object, of memory that many objects share.
 

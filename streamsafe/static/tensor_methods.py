@@ -346,16 +346,15 @@ class TensorMethods(Arrays):
         text = "to(non_blocking=True)" if any(o for o, _ in outcomes) else "to()"
         if self.moves_itself(receiver, call, st) or self.is_module(receiver, st):
             return self.move_module(receiver, outcomes, call, st, text, down=kind == "cpu")
+        opaque = all(isinstance(v, Opaque) and not self.is_tensor(st, v) for v in iterate(receiver))
         if kind is None and not call.starred:
             if flag is not None:
-                return self.to_device(st, receiver, outcomes, call.site, text, "")
-            opaque = all(isinstance(v, Opaque) and not self.is_tensor(st, v) for v in iterate(receiver))
+                return self.to_device(st, receiver, outcomes, call.site, text, "", opaque=opaque)
             if opaque:
                 return receiver
             return self.operation(st, [receiver], call.site, "to()")
         if kind == "cpu":
             return self.to_host(st, receiver, outcomes, call.site, text)
-        opaque = all(isinstance(v, Opaque) and not self.is_tensor(st, v) for v in iterate(receiver))
         return self.to_device(st, receiver, outcomes, call.site, text, kind or "", opaque=opaque)
 
     def moves_itself(self, receiver: Value, call: Call, st: State) -> bool:

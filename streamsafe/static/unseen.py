@@ -225,8 +225,8 @@ class Unseen(Functions):
         Of all that such an object holds, a call that is not seen needs little; a batch that is handed over is needed.
         """
         holders = [v for v in iterate(value) if isinstance(v, (Opaque, Instance)) and v != target]
-        if not holders:
-            return False
+        if not holders or (target is not None and any(target.name in v.name.chain() for v in holders)):
+            return False  # it is a part of what was made in one piece
         if any(
             (isinstance(v, Instance) and (target is None or self.is_receiver(v)))
             or (isinstance(v, Opaque) and v.name.parent is not None and str(v.name.site).isidentifier())
