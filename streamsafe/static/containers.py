@@ -325,13 +325,16 @@ class Containers(Captures):
             index = walks.key_of(key)
             rounds = walks.rounds_of(key) + parts.rounds(base.part)
             known = walks.under(st.store.of(base.name), index) if index is not None else None
+            count = sequences.length(st, base)
+            if count is None and type(index) is int and index >= 0 and base.kind != "dict":
+                # two places of a list are two elements, whatever stands for them
+                rounds += ((base.name.base().child("*"), range(index, index + 1)),)
             if known is not None:
                 return walks.met(known, rounds)
             if isinstance(index, int) and index < 0:
                 length = st.store.get((base.name, "@length"))
                 if isinstance(length, Const) and (base.name, length.value + index) in st.store:
                     return st.store[(base.name, length.value + index)]
-            count = sequences.length(st, base)
             if self.counting and isinstance(index, int) and count is not None and index >= count > 0:
                 st.dead = True  # the count that is not known ends before
                 return UNKNOWN

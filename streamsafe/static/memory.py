@@ -145,7 +145,7 @@ class Memory:
                     self._collect(st, walks.met(inner, rounds), under, depth + 1, found)
 
     def _result_of(self, st: State, value: Opaque) -> Opaque | None:
-        """What an operation returned, if an object is still the part of it that it was then: its memory was made with it."""
+        """What an operation returned, if an object still is the part of it that it was then."""
         name, parent = value.name, value.name.parent
         if parent is None or name.root().base() not in self.results:
             return None

@@ -460,7 +460,7 @@ class Methods(Hooks):
             for key, value in call.kwargs.items():
                 self.store_element(receiver, Const(key), value, st)
             return NONE
-        if name in ("pop", "popleft", "popitem", "clear"):
+        if name in ("pop", "popleft", "popitem"):
             st.store[(receiver.name, "@taken from")] = PLAIN
         if name in ("pop", "popleft", "popitem"):
             position = -1 if name == "pop" and not call.args else 0 if name == "popleft" else None
