@@ -146,18 +146,14 @@ class Memory:
 
     def _result_of(self, st: State, value: Opaque) -> Opaque | None:
         """What an operation returned, if an object still is the part of it that it was then."""
-        name, parent = value.name, value.name.parent
-        if parent is None or name.root().base() not in self.results:
+        name, whole = value.name, value.name.root()
+        if name is whole or whole.base() not in self.results:
             return None
         if type(name.site) is not str or spelled(apis.DESCRIPTION, name.site):
             return None
-        while parent is not None:
-            if (parent, name.site) in st.store:
-                return None
-            if parent.parent is None:
-                return Opaque(parent, part=parts.field(name.site))
-            name, parent = parent, parent.parent
-        return None
+        if any(link.parent is not None and (link.parent, link.site) in st.store for link in name.chain()):
+            return None
+        return Opaque(whole, part=parts.field(next(n.site for n in name.chain() if n.parent is whole)))
 
     @staticmethod
     def replaced(st: State, value: Value) -> Value | None:
