@@ -200,13 +200,10 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
     if "host" in finding.tags:
         host = second.reads_or_writes
     gradient = None
-    if "backward" in detail.tags and host is None:
-        gradient = "result"
-    elif "backward" in detail.tags:
-        gradient = "result"
-        host = None
-    elif "consumes initial gradient" in finding.tags and made.writes:
+    if _INITIAL in finding.tags and made.writes:
         gradient = "initial"
+    elif "backward" in detail.tags:
+        gradient, host = "result", None
     if finding.ineffective is not None and isinstance(finding.ineffective.site, Site):
         notes.append(Note("this wait does not cover it", _span(finding.ineffective.site)))
         if isinstance(finding.ineffective.recorded, Site):
@@ -231,7 +228,7 @@ def _reuse(finding: Finding, detail: Detail, notes: list[Note], confidence: Conf
     """The use that nothing covers is the place; the block's next life is the second access."""
     made = finding.first
     assert made is not None
-    initial = "consumes initial gradient" in finding.tags
+    initial = _INITIAL in finding.tags
     use = Access(detail.operation, finding.timeline, "reads", _span(finding.second))
     owner = "cupy" if "library:cupy" in finding.tags else "torch"
     fix = f"let the allocating stream wait for {use.timeline} before the array is released"

@@ -533,6 +533,9 @@ RESULT_FIELDS = frozenset("values indices".split())
 OPTIMIZER_NAME = re.compile(r"(?:\w+_)?opts?(?:_\w)?")
 """What an optimizer is called that is not seen made and whose name does not spell the word out: ``opt_d``."""
 
+LOSS_NAME = re.compile(r"(?:\w+_)?(?:loss(?:es)?|criteri(?:on|a)|crit|objective)(?:_\w+)?")
+"""What a loss function is called: it is called as a module is, and has no parameters."""
+
 PARAMETER_NAME = re.compile(r"(?:\w+_)?(?:weights?|bias(?:es)?|kernel|embedding|gamma|beta)|w\d")
 """An attribute of a module that is not seen made, which by its name is one of its parameters."""
 

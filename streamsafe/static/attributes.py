@@ -148,7 +148,7 @@ class Attributes(Containers):
             if held is not None:
                 return held
             if name == "grad":
-                return self.gradient(base)
+                return self.gradient(base, st)
             if name == "param_groups":  # where capturable may be set later
                 st.store.pop((base.name, "@uncapturable"), None)
             if name in apis.VIEW_ATTRIBUTES and (self.is_tensor(st, base) or name in ("data", "mT")):
@@ -200,7 +200,7 @@ class Attributes(Containers):
         if held is not None:
             return held
         if name == "grad":
-            return self.gradient(base)
+            return self.gradient(base, st)
         if name in apis.VIEW_ATTRIBUTES:
             return self.view(st, base)
         if name in apis.RESULT_FIELDS:
@@ -243,7 +243,7 @@ class Attributes(Containers):
         if name == "__dict__":
             return self.namespace(base, st)
         if name == "grad":
-            return self.gradient(base)
+            return self.gradient(base, st)
         if name in self.late.get(base.name, ()):
             st.dead = True  # it is not there yet
             return UNKNOWN
@@ -268,12 +268,13 @@ class Attributes(Containers):
         self.plain.add(IS_CUDA)
         return Opaque(IS_CUDA)
 
-    def gradient(self, owner: Object) -> Tensor:
+    def gradient(self, owner: Object, st: State) -> Tensor:
         """The gradient of a parameter: what backward() wrote, the part of it that is this parameter's.
 
         Of two parameters of one walk over the same list it is not the same memory; another walk meets them again.
         """
-        return Tensor(GRADIENTS, part=parts.of_object(owner.name, "gradient"))
+        which = owner.part if isinstance(owner, Span) else None
+        return Tensor(GRADIENTS, part=parts.of_object(owner.name, "gradient", which))
 
     # -- parameters of modules -----------------------------------------------------------------------------------
 
@@ -525,7 +526,7 @@ class Attributes(Containers):
                     self.replaced_memory(st, owner.child(name), value, self.site(node))
             old = st.store.get(key)
             if old is None and name == "grad" and isinstance(inner, Object):
-                old = self.gradient(inner)
+                old = self.gradient(inner, st)
             if old is None and isinstance(inner, Tensor) and name == "data":
                 old = replace(inner, view=True)
             if old is not None:

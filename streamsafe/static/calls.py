@@ -141,10 +141,15 @@ class Calls(Unseen):
             self.computed_twice(st, given, call.site)
         self.stack[-1].temporaries.extend(call.everything())
         if receiver is not None:
-            return self.call_method(receiver, name, call, st)
+            result = self.call_method(receiver, name, call, st)
+            owner = () if isinstance(receiver, (Instance, Class)) else (receiver,)
+            self.derive(st, result, (*owner, *call.everything()))
+            return result
         if type(node.func) is cst.Name:
             call.text = node.func.value
-        return self.call_value(function, call, st)
+        result = self.call_value(function, call, st)
+        self.derive(st, result, call.everything())
+        return result
 
     def assigned_by_then(self, node: cst.BaseExpression, st: State) -> Value:
         """An attribute that is None and used as a tensor: by then somebody has assigned it, a hook perhaps."""
@@ -239,6 +244,7 @@ class Calls(Unseen):
                         bound, call.args, call.kwargs, st, call.node, starred=call.starred
                     )
                     self.run_forward_hooks(AFTER_FORWARD, function, call, [result], st)
+                    self.called_for(st, function, result, call.everything())
                     return result
         if isinstance(function, Container) and self.is_row_of_modules(function, st):
             return self.call_in_turn(function, call, st)
@@ -249,6 +255,7 @@ class Calls(Unseen):
         self.run_forward_hooks(BEFORE_FORWARD, function, call, [], st)
         result = self.unmodelled(function, call, st)
         self.run_forward_hooks(AFTER_FORWARD, function, call, [result], st)
+        self.called_for(st, function, result, call.everything())
         return result
 
     def call_in_turn(self, modules: Container, call: Call, st: State) -> Value:

@@ -219,7 +219,7 @@ class Containers(Captures):
             found = self.held(iterable, st)
             value = union((v, ALWAYS) for v in found) if found else UNKNOWN
             value = self.one_of_many(self.element_view(iterable, EACH, value, st))
-            return walks.met(value, parts.rounds(iterable.part))
+            return walks.met(value, parts.told_apart(iterable.part))
         if isinstance(iterable, Tensor):
             return Tensor(iterable.name, numpy=iterable.numpy, part=parts.all_of(iterable.part))
         if isinstance(iterable, Instance):
@@ -227,7 +227,7 @@ class Containers(Captures):
         held = st.store.get((iterable.name, EACH)) or st.store.get((iterable.name, "*"))
         if held is None:
             held = self.typed_element(iterable, Opaque(name), st)
-        return walks.met(held, parts.rounds(getattr(iterable, "part", None)))
+        return walks.met(held, parts.told_apart(getattr(iterable, "part", None)))
 
     def key_met(self, mapping: Container, st: State) -> Value | None:
         """The tensors that a dict is keyed by; None where its keys are something else."""
@@ -457,7 +457,11 @@ class Containers(Captures):
                     continue
                 if isinstance(inner, Container):  # what is cut off stands for the whole
                     sequences.set_front(st, inner, None)
-                found.append((inner if isinstance(inner, (Container, Opaque)) else UNKNOWN, guard))
+                if isinstance(inner, (Container, Opaque)):  # where its elements stand tells them apart
+                    inner = replace(inner, part=self.picked(inner.part, keys, st))
+                    found.append((inner, guard))
+                else:
+                    found.append((UNKNOWN, guard))
             elif len(keys) == 1:
                 factory = st.store.get((inner.name, "@factory")) if isinstance(inner, Container) else None
                 held = union((self._element(inner, key, st), told) for key, told in _one_of_few(keys[0], st))

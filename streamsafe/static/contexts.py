@@ -352,7 +352,7 @@ class Contexts(TensorMethods):
             held = [
                 key for key in st.store.of(args[0].name) if key in keys
             ]  # in the order they were put there
-            return [Tuple((Const(key), st.store[(args[0].name, key)])) for key in held]
+            return [Tuple((walks.value_of(key), st.store[(args[0].name, key)])) for key in held]
         if name == "builtins.enumerate":
             start = options.get("start", args[1] if len(args) > 1 else Const(0))
             inner = self.known_items(args[0], st)

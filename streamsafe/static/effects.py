@@ -12,6 +12,7 @@ from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
 from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Carriers, Guard, Made, Order
 from streamsafe.static.facts import (
+    AGAIN,
     AMBIENT,
     COPIES,
     EFFORT,
@@ -56,6 +57,9 @@ if TYPE_CHECKING:
     import libcst as cst
 
 
+_NONE: frozenset[str] = frozenset()
+
+
 class Effects(Memory):
     """The verbs. The interpreter inherits them."""
 
@@ -96,6 +100,7 @@ class Effects(Memory):
         self.gradients_given = False  # something was assigned to the gradient of a parameter
         self.late: dict[Name, set[str]] = {}  # attributes that are not there until some method assigns them
         self.explained: list[tuple[Site, str]] | None = None
+        self.inherited: set[Made] = set()  # what calls of methods before this one have left
         self.beside = False  # the entry is a thread's that waits for what others hand over
         self.one_stream = False  # the file mentions no other stream than the current one
 
@@ -473,6 +478,7 @@ class Effects(Memory):
                 extra |= Assumed.POSSIBLE  # of two devices that may be one
             if HANDED_OUT in detail.tags:
                 extra |= Assumed.POSSIBLE  # the caller may have waited in between
+            repeated = frozenset({AGAIN}) if detail.entry == self.entry and made in self.inherited else _NONE
             if assumed & detail.assumed & Assumed.FORGOTTEN:
                 extra |= Assumed.POSSIBLE
             if assumed & detail.assumed & Assumed.UNMODELLED:
@@ -488,6 +494,7 @@ class Effects(Memory):
                 memory=self.named_since(target, detail.memory),
                 assumed=assumed | detail.assumed | extra,
                 tags=tags
+                | repeated
                 | {f"first:{t}" for t in detail.tags}
                 | ({"host"} if timeline == HOST or "host function" in tags else set()),
                 entry=self.entry,

@@ -40,6 +40,9 @@ IS_CUDA = Name("is_cuda")
 UNNUMBERED = "on a device of unknown number"
 """Tags an access of the default stream there: it is taken to be the first device's."""
 
+AGAIN = "in another call"
+"""Tags a finding of which the first access was made in an earlier call of the same method."""
+
 HANDED_OUT = "an event that covers it is handed out"
 """Tags an access of a call that has returned an event or a work to wait for to a caller who is not seen."""
 

@@ -32,13 +32,25 @@ AFTER_FORWARD = "@forward hooks"
 """Under these a module keeps the functions that run whenever it is called."""
 
 
+_GIVEN = {
+    "register_hook": "g",
+    "register_post_accumulate_grad_hook": "p",
+    "register_full_backward_hook": "mgg",
+    "register_backward_hook": "mgg",
+    "register_full_backward_pre_hook": "mg",
+    "register_multi_grad_hook": "g",
+}
+"""What a function is given, by the method that registered it: a gradient or several, the parameter, the module."""
+_ARGUMENTS: dict[str, Value] = {
+    "g": Tensor(GRADIENTS),
+    "p": Opaque(Name("a parameter")),
+    "m": Opaque(Name("a module")),
+}
+
+
 def hook_arguments(registered: str) -> tuple[Value, ...]:
     """What autograd gives a function, by the method that registered it."""
-    if registered == "register_hook":
-        return (Tensor(GRADIENTS),)
-    if registered == "register_post_accumulate_grad_hook":
-        return (Opaque(Name("a parameter")),)
-    return ()
+    return tuple(_ARGUMENTS[what] for what in _GIVEN.get(registered, ""))
 
 
 class Hooks(Contexts):

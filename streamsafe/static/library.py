@@ -289,7 +289,7 @@ class Library(Streams):
 
     def do_use_gradients(self, call: Call, st: State) -> Value:
         """``clip_grad_norm_`` and its like read and write every ``.grad``."""
-        self.use_of_gradients(st, call.site, f"{call.text.rpartition('.')[2]}()")
+        self.use_of_gradients(st, call.site, f"{call.text.rpartition('.')[2]}()", call.everything()[:1])
         return self.new_tensor(st, call.site, "clip_grad_norm_()", library="torch")
 
     def do_make_optimizer(self, call: Call, st: State) -> Value:
@@ -303,8 +303,8 @@ class Library(Streams):
             given = call.kwargs.get("capturable")
             if given is None or given == Const(False):
                 st.store[(name, "@uncapturable")] = Const(call.site)
-        if call.args:
-            st.store[(name, "params")] = call.args[0]
+        if (params := call.get(0, "params")) is not None:
+            st.store[(name, "params")] = params
         return Opaque(name)
 
     def do_make_module(self, call: Call, st: State) -> Value:

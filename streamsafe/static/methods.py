@@ -548,13 +548,9 @@ class Methods(Hooks):
         if st.capture is None or name not in ("step", "update"):
             return
         made_at = st.store.get((receiver.name, "@uncapturable"))
-        made = (receiver.name, "@scaler") in st.store
-        scaler = made or (
-            "scaler" in _last_word(receiver.name) and (receiver.name, "@optimizer") not in st.store
-        )
         notes = [("capturing since here", st.capture.site)]
-        if scaler:
-            assumed = Assumed.NOTHING if made else Assumed.UNMODELLED
+        if _scales(receiver, st):
+            assumed = Assumed.NOTHING if (receiver.name, "@scaler") in st.store else Assumed.UNMODELLED
             self.violation(st, "uncapturable-step", site, f"{name}() of a gradient scaler", notes, assumed)  # type: ignore[arg-type]
         elif name == "step" and isinstance(made_at, Const):
             notes.append(("made here, without capturable=True", made_at.value))
@@ -582,7 +578,8 @@ class Methods(Hooks):
                 for closure in call.everything() if name == "step" else ():
                     if isinstance(closure, (Function, Partial)):  # it does the backward pass
                         self.call_value(closure, Call(call.node, call.site), st)
-                self.use_of_gradients(st, call.site, f"{name}()")
+                whose = call.everything()[:1] if _scales(receiver, st) else [receiver]
+                self.use_of_gradients(st, call.site, f"{name}()", whose)
                 return UNKNOWN
             if name == "zero_grad":
                 return self.tensor_zero_grad(receiver, call, st)
@@ -857,6 +854,12 @@ def _optimizes(value: Opaque, st: State) -> bool:
         )
         and "scheduler" not in text
     )
+
+
+def _scales(value: Opaque, st: State) -> bool:
+    """Whether an optimizer is a scaler of gradients, as it was made or by its name."""
+    named = "scaler" in _last_word(value.name) and (value.name, "@optimizer") not in st.store
+    return named or (value.name, "@scaler") in st.store
 
 
 def _event_like(name: Name) -> bool:

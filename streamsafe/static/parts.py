@@ -16,12 +16,18 @@ from streamsafe.static.values import EACH, NONE, Api, Const, Name, Opaque, Parti
 
 _END = 1 << 62
 _WHOLE = range(_END)
-Picked = range | str | Name | Bounds
+Picked = range | str | Name | Bounds | frozenset[Name]
 
 ELLIPSIS = Api("Ellipsis")
 ALL = Partial(Api("builtins.slice"), (NONE, NONE, NONE), ())
 """``:``, all there is along an axis."""
 
+
+POSITION = "position"
+"""The axis along which the elements of a list are told apart by where they stand."""
+
+MODULES = "modules"
+"""The axis along which gradients are told apart by the modules whose parameters they are of."""
 
 OVERLAPPING = "overlapping"
 """A shape of which two elements may be one: what is picked of it tells nothing."""
@@ -139,21 +145,44 @@ def field(key: Hashable) -> Part:
     return (Layer(None, (("field", str(key)),)),)
 
 
-def of_object(name: Name, what: Hashable) -> Part:
+def of_object(name: Name, what: Hashable, which: Hashable | None = None) -> Part:
     """The part that belongs to an object, of memory that many objects share.
 
     Args:
         name: the object.
         what: what the memory is; parts of something else are not compared.
+        which: the part of all objects of that name that it is.
     """
-    return (Layer(what, (("object", name),)),)
+    told = () if type(which) is not tuple else tuple(p for p in which[0].picked if _tells(p[0]))
+    return (Layer(what, _sorted(dict(told) | {"object": name})),)
+
+
+def of_modules(part: Hashable | None, modules: frozenset[Name]) -> Part | None:
+    """The part of all gradients that belongs to parameters of some modules; all of it where there are none."""
+    layers: Part = part if isinstance(part, tuple) and part else (Layer("gradient"),)
+    if not modules:
+        return None if part is None else layers
+    return (layers[0]._replace(picked=_sorted(dict(layers[0].picked) | {MODULES: modules})), *layers[1:])
+
+
+def told_apart(part: Hashable | None) -> Picks:
+    """What tells the elements of a part of a list from others: the rounds that have met it, and where they stand."""
+    if type(part) is not tuple:
+        return ()
+    at = part[0].on(0) if len(part) == 1 and part[0].shape is None else None
+    return (*rounds(part), (POSITION, at)) if isinstance(at, (range, Bounds)) else rounds(part)
+
+
+def _tells(axis: Hashable) -> bool:
+    """Whether what is picked along an axis tells an object from others of its name."""
+    return axis in (POSITION, MODULES) or isinstance(axis, Name)
 
 
 def object_of(part: Hashable | None) -> Name | None:
     """The object a part belongs to, None where it is none or a part of such a part."""
     layers = part if isinstance(part, tuple) else ()
-    found = _without_rounds(layers[0]).picked if len(layers) == 1 else ()
-    return next((what for axis, what in found if axis == "object"), None) if len(found) == 1 else None  # type: ignore[return-value]
+    found = [p for p in layers[0].picked if not _tells(p[0])] if len(layers) == 1 else []
+    return found[0][1] if len(found) == 1 and found[0][0] == "object" else None
 
 
 def reshaped(part: Hashable | None, shape: Hashable) -> Part:
@@ -311,6 +340,8 @@ def _apart(first: Picked, second: Picked) -> bool:
         return first != second
     if isinstance(first, Name) and isinstance(second, Name):
         return _of_other_rounds(first, second)
+    if isinstance(first, frozenset) and isinstance(second, frozenset):
+        return first.isdisjoint(second)
     if not (isinstance(first, (range, Bounds)) and isinstance(second, (range, Bounds))):
         return False
     if first == range(0) or second == range(0):  # there is nothing

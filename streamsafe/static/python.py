@@ -10,9 +10,10 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, numbers, parts, sequences
 from streamsafe.static.computed import LENGTH
+from streamsafe.static.gradients import Gradients
 from streamsafe.static.source import ClassUnit
 from streamsafe.static.state import State
-from streamsafe.static.tensors import Call, Tensors
+from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     NONE,
     PLAIN,
@@ -57,7 +58,7 @@ _CONVERSIONS = {
 """The methods of an object that a function calls, of which it takes the first that there is."""
 
 
-class Builtins(Tensors):
+class Builtins(Gradients):
     """What Python's own functions and types do."""
 
     supers: dict[tuple[ClassUnit, ClassUnit], ClassUnit | None]

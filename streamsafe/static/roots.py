@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from streamsafe.order.symbolic import Made, Order
-from streamsafe.static import apis, needles, sequences
+from streamsafe.static import apis, autograd, needles, sequences
 from streamsafe.static.arrays import PINNED_POOL
+from streamsafe.static.autograd import GRADIENT_MADE
 from streamsafe.static.concerned import DEFINITIONS, Concerned
-from streamsafe.static.facts import AMBIENT, GRADIENTS, HANDED_OUT, HOOK, Assumed, Detail, Finding
+from streamsafe.static.facts import AGAIN, AMBIENT, GRADIENTS, HANDED_OUT, HOOK, Assumed, Detail, Finding
 from streamsafe.static.hooks import hook_arguments
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
@@ -43,10 +44,6 @@ from streamsafe.static.values import (
 PROTOCOL_ROUNDS = 3
 _INITIALIZES = re.compile(r"_(?:init|initialize)_\w+")
 """A method that nobody in the file calls and that by its name is part of how a base, not seen, makes an object."""
-_GRADIENT_MADE = Detail(
-    "backward()", "the gradient", Assumed.NOTHING, frozenset({"backward", "hook"}), "autograd"
-)
-"""A gradient that a hook is given has been written on the hook's stream."""
 SET_UP = ("setUp", "asyncSetUp", "setup_method")
 
 
@@ -517,12 +514,16 @@ class Roots:
             st.current = {"torch": Stream(HOOK)}
             st.order.learn(HOOK, AMBIENT)
         before = st.order.copy()
-        args: list[Value] = []
+        interpreter.inherited = {made for made, _ in before.iterate()}
+        args = autograd.incoming(interpreter, method, st) if backward else []
         interpreter.beside = method in interpreter.waiting
         try:
-            self._run(function, args, st, entry)
+            result = self._run(function, args, st, entry)
+            if backward and not st.dead:
+                autograd.outgoing(interpreter, method, result, st)
         finally:
             interpreter.rounds = []
+            interpreter.inherited = set()
             interpreter.new_parameters = interpreter.beside = False
         if st.dead:
             return None
@@ -549,7 +550,7 @@ class Roots:
         interpreter.stack = [Activation(Name("autograd"), None, units[0].slice)]
         site = interpreter.site(units[0].node)
         st.order.drop(GRADIENTS)  # what becomes of gradients between two passes is not seen
-        st.order.add(Made(site, GRADIENTS, None, True, AMBIENT, _GRADIENT_MADE))
+        st.order.add(Made(site, GRADIENTS, None, True, AMBIENT, GRADIENT_MADE))
         interpreter.run_gradient_hooks(st, site)
         st.order.drop(GRADIENTS)
         # what some path through a hook waits for is what the last hook of a pass waits for
@@ -658,7 +659,8 @@ class Roots:
             if first is None or not finding.entry.startswith(f"{name}."):
                 continue
             detail: Detail = first.detail  # type: ignore[assignment]
-            if detail.entry == finding.entry or not detail.entry.startswith(f"{name}."):
+            within = detail.entry == finding.entry and AGAIN not in finding.tags
+            if within or not detail.entry.startswith(f"{name}."):
                 continue
             timeline = finding.streams[1]
             for entry, runs in self.ends.items():
@@ -689,7 +691,7 @@ class Roots:
             unit = function.unit
             interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
             site = interpreter.site(unit.node)
-            st.order.add(Made(site, GRADIENTS, None, True, HOOK, _GRADIENT_MADE))
+            st.order.add(Made(site, GRADIENTS, None, True, HOOK, GRADIENT_MADE))
             st.store[(GRADIENTS, "@allocated")] = Stream(HOOK)
             args = list(hook_arguments(registered))
             receiver = function.receiver

@@ -336,6 +336,11 @@ class SourceFile:
         return "cupy" if "cupy" in tops and "torch" not in tops else "torch"
 
     @cached_property
+    def has_several_passes(self) -> bool:
+        """Whether it runs more than one backward pass, as far as its text tells."""
+        return sum(line.count("backward(") + line.count("autograd.grad(") for line in self.lines) > 1
+
+    @cached_property
     def is_foreign(self) -> bool:
         """Whether it is written for another library, whose arrays and gradients are not torch's or CuPy's."""
         tops = {name.partition(".")[0] for name in self.imports.values()}

@@ -12,7 +12,6 @@ from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, parts
 from streamsafe.static.arrays import Arrays
 from streamsafe.static.conditions import Outcomes
-from streamsafe.static.facts import GRADIENTS
 from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import Call
@@ -489,7 +488,8 @@ class TensorMethods(Arrays):
     def tensor_zero_grad(self, receiver: Value, call: Call, st: State) -> Value:
         """Gradients are given up, or zeroed where they are."""
         if call.get(0, "set_to_none") == Const(False):
-            self.in_place(st, Tensor(GRADIENTS), [], call.site, "zero_grad()", frozenset({"gradient use"}))
+            gradients, tags = self.gradients_of(st, [receiver]), frozenset({"gradient use"})
+            self.in_place(st, gradients, [], call.site, "zero_grad()", tags)
         return NONE
 
     # -- library functions on tensors ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import apis, helps, syntax
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.expressions import Expressions
-from streamsafe.static.facts import AMBIENT, GRADIENTS, IS_CUDA, Assumed, Detail, Site
+from streamsafe.static.facts import AMBIENT, IS_CUDA, Assumed, Detail, Site
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     NONE,
@@ -79,10 +79,6 @@ class Call:
 
 class Tensors(Expressions):
     """What happens to tensors."""
-
-    if TYPE_CHECKING:  # further down the chain
-
-        def run_gradient_hooks(self, st: State, site: Site) -> None: ...
 
     # -- which library, which place ------------------------------------------------------------------------------
 
@@ -459,55 +455,6 @@ class Tensors(Expressions):
     def is_tensor_value(self, st: State, value: Object) -> bool:
         """Whether this is known to be a tensor that is not on the host."""
         return isinstance(value, Tensor) and not self.is_host(st, value)
-
-    # -- gradients -----------------------------------------------------------------------------------------------
-
-    def backward(
-        self, st: State, roots: Iterable[Value], gradients: list[Value], site: Site, text: str
-    ) -> None:
-        """A backward pass: roots wait for the caller's stream, the caller's stream for the leaves (TA-02, TA-04)."""
-        for gradient in gradients:
-            for target, guard in self.tensors(st, gradient):
-                if self.is_host(st, target):
-                    continue
-                self.access(
-                    st,
-                    under(target, guard),
-                    site,
-                    text,
-                    writes=False,
-                    tags=frozenset({"consumes initial gradient"}),
-                )
-        self.join_leaves(st, roots)
-        self.access(st, Tensor(GRADIENTS), site, text, writes=True, tags=frozenset({"backward"}))
-        self.pass_done(st, site)
-        self.run_gradient_hooks(st, site)
-        self.launched(st, site, text, device=True)
-
-    def join_leaves(self, st: State, roots: Iterable[Value]) -> None:
-        """What a backward pass enqueues runs where the forward pass ran; the caller's stream waits for that (TA-02).
-
-        So it comes after all that was enqueued there before, an optimizer's step for one. Where the forward pass is
-        not seen it is taken to have run on the stream that was current at entry.
-        """
-        for root in roots:
-            for target, guard in self.tensors(st, root):
-                forward = {m.timeline for m in st.order.accesses(target.name) if m.writes} or {AMBIENT}
-                for s, stream_guard in self.streams(st, "torch"):
-                    for timeline in forward:
-                        if not guard.contradicts(stream_guard):
-                            st.order.learn(s.name, timeline, guard=guard & stream_guard)
-
-    def use_of_gradients(self, st: State, site: Site, text: str) -> None:
-        """Something that reads or changes ``.grad``."""
-        tags = frozenset({"gradient use"})
-        self.access(st, Tensor(GRADIENTS), site, text, writes=False, tags=tags)
-        if self.gradients_given:
-            tables = [table for _, table in st.store.objects.items() if "grad" in table]
-            given = [v for table in tables for v in iterate(table["grad"]) if isinstance(v, Tensor)]
-            self.read_operands(st, [v for v in given if v.name != GRADIENTS], site, text, tags=tags)
-        # where the backward pass ran, what is done with gradients runs
-        self.launched(st, site, text, device=(GRADIENTS, "@passes") in st.store)
 
     # -- clocks --------------------------------------------------------------------------------------------------
 

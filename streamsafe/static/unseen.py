@@ -205,7 +205,9 @@ class Unseen(Functions):
             st, call.site, text, library=library, place=place, assumed=assumed, opaque=True, tags=tags
         )
         if place:
-            st.store[(made.name, "@there")] = PLAIN  # were it None, the call would have left nothing to wait for
+            st.store[(made.name, "@there")] = (
+                PLAIN  # were it None, the call would have left nothing to wait for
+            )
         if sure:
             self.presume_tensor(st, made)
             return made

@@ -15,6 +15,7 @@ from streamsafe.static import apis, parts
 from streamsafe.static.values import (
     EACH,
     PAST,
+    UNKNOWN,
     Api,
     Const,
     Name,
@@ -62,6 +63,17 @@ def key_of(value: Value) -> Hashable | None:
             keys = ("text", *keys)
         return (UNSURE, *keys) if any(map(is_unsure, keys)) else keys
     return None
+
+
+def value_of(key: Hashable) -> Value:
+    """What is remembered by a key, as far as it is known."""
+    if type(key) is not tuple:
+        return Const(key)
+    if key[:1] == ("[]",) and isinstance(key[1], Name):
+        return Opaque(key[1], part=parts.met_in(None, key[2]) if len(key) > 2 else None)
+    if key[:1] == ("api",):
+        return Api(key[1])
+    return UNKNOWN
 
 
 def is_unsure(key: Hashable | None) -> bool:

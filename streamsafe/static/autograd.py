@@ -1,0 +1,46 @@
+"""A custom function's ``backward``: what autograd gives it, and what becomes of what it returns."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from streamsafe.order.symbolic import Made
+from streamsafe.static.facts import HOOK, Assumed, Detail
+from streamsafe.static.interpreter import Activation, Interpreter
+from streamsafe.static.source import FunctionUnit
+from streamsafe.static.state import State
+from streamsafe.static.syntax import walk
+from streamsafe.static.values import Const, Name, Opaque, Tensor, Value, under
+
+GRADIENT_MADE = Detail(
+    "backward()", "the gradient", Assumed.NOTHING, frozenset({"backward", "hook"}), "autograd"
+)
+"""A gradient that autograd gives a function has been written on the stream on which it calls it (TA-01, TA-06)."""
+
+
+def incoming(interpreter: Interpreter, unit: FunctionUnit, st: State) -> list[Value]:
+    """A context, and for each output of the forward pass its gradient, ready on the node's stream."""
+    context, *outputs = [p.name.value for p in unit.head.params.params] or ["ctx"]
+    given: list[Value] = [Opaque(Name(context, (id(unit.node),)))]
+    interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
+    site = interpreter.site(unit.node)
+    for name in outputs:
+        gradient = Tensor(Name(name, (id(unit.node),)))
+        st.store[(gradient.name, "@place")] = Const("device")
+        st.order.add(Made(site, gradient.name, None, True, HOOK, GRADIENT_MADE))
+        given.append(gradient)
+    interpreter.stack = []
+    return given
+
+
+def outgoing(interpreter: Interpreter, unit: FunctionUnit, result: Value, st: State) -> None:
+    """Autograd reads what ``backward`` returns on the node's stream: it hands it on, or adds it to a gradient."""
+    returns = [node for node in walk(unit.node) if isinstance(node, cst.Return)]
+    if not returns:
+        return
+    interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
+    for value, guard in interpreter.tensors(st, result):
+        if not interpreter.is_host(st, value):
+            site = interpreter.site(returns[-1])
+            interpreter.access(st, under(value, guard), site, "autograd", writes=False)
+    interpreter.stack = []

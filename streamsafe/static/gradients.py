@@ -1,0 +1,195 @@
+"""Gradients: what a backward pass writes, whose they are, and what uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from streamsafe.static import apis, parts
+from streamsafe.static.facts import AMBIENT, GRADIENTS, Assumed, Site
+from streamsafe.static.source import SourceFile
+from streamsafe.static.state import State
+from streamsafe.static.syntax import spelled
+from streamsafe.static.tensors import Tensors
+from streamsafe.static.values import (
+    Container,
+    Instance,
+    Name,
+    Object,
+    Opaque,
+    Tensor,
+    Tuple,
+    Value,
+    iterate,
+    under,
+)
+
+_MOST = 400
+"""Objects that are looked at for the modules that something was computed with."""
+
+
+class Gradients(Tensors):
+    """Backward passes.
+
+    Where a file has several, it matters whose gradients each writes: the modules that were called on the way to its
+    roots. A pass and a use have nothing in common where modules are known for both, and none is of both.
+    """
+
+    if TYPE_CHECKING:  # further down the chain
+
+        def run_gradient_hooks(self, st: State, site: Site) -> None: ...
+
+    def __init__(self, file: SourceFile) -> None:
+        super().__init__(file)
+        self.origins: dict[Name, set[Name]] = {}  # what results were computed with
+        self.modules: set[Name] = set()  # what is called and has parameters
+        self.losses: set[Name] = set()  # what is called and has none
+
+    def backward(
+        self, st: State, roots: Iterable[Value], gradients: list[Value], site: Site, text: str
+    ) -> None:
+        """A backward pass: roots wait for the caller's stream, the caller's stream for the leaves (TA-02, TA-04)."""
+        roots = list(roots)
+        for gradient in gradients:
+            for target, guard in self.tensors(st, gradient):
+                if self.is_host(st, target):
+                    continue
+                self.access(
+                    st,
+                    under(target, guard),
+                    site,
+                    text,
+                    writes=False,
+                    tags=frozenset({"consumes initial gradient"}),
+                )
+        self.join_leaves(st, roots)
+        self.access(st, self.gradients_of(st, roots), site, text, writes=True, tags=frozenset({"backward"}))
+        self.pass_done(st, site)
+        self.run_gradient_hooks(st, site)
+        self.launched(st, site, text, device=True)
+
+    def join_leaves(self, st: State, roots: Iterable[Value]) -> None:
+        """What a backward pass enqueues runs where the forward pass ran; the caller's stream waits for that (TA-02).
+
+        So it comes after all that was enqueued there before, an optimizer's step for one. Where the forward pass is
+        not seen it is taken to have run on the stream that was current at entry.
+        """
+        for root in roots:
+            for target, guard in self.tensors(st, root):
+                forward = {m.timeline for m in st.order.accesses(target.name) if m.writes} or {AMBIENT}
+                for s, stream_guard in self.streams(st, "torch"):
+                    for timeline in forward:
+                        if not guard.contradicts(stream_guard):
+                            st.order.learn(s.name, timeline, guard=guard & stream_guard)
+
+    def use_of_gradients(self, st: State, site: Site, text: str, whose: Iterable[Value] = ()) -> None:
+        """Something that reads or changes ``.grad``, of all parameters or of some."""
+        tags = frozenset({"gradient use"})
+        self.access(st, self.gradients_of(st, whose), site, text, writes=False, tags=tags)
+        if self.gradients_given:
+            tables = [table for _, table in st.store.objects.items() if "grad" in table]
+            given = [v for table in tables for v in iterate(table["grad"]) if isinstance(v, Tensor)]
+            self.read_operands(st, [v for v in given if v.name != GRADIENTS], site, text, tags=tags)
+        # where the backward pass ran, what is done with gradients runs
+        self.launched(st, site, text, device=(GRADIENTS, "@passes") in st.store)
+
+    # -- operations ------------------------------------------------------------------------------------------------
+
+    def operation(
+        self,
+        st: State,
+        operands: list[Value],
+        site: Site,
+        text: str,
+        *,
+        library: str = "",
+        assumed: Assumed = Assumed.NOTHING,
+        tags: frozenset[str] = frozenset(),
+    ) -> Value:
+        result = super().operation(st, operands, site, text, library=library, assumed=assumed, tags=tags)
+        self.derive(st, result, operands)
+        return result
+
+    def unsure_operation(self, st: State, operands: list[Value], site: Site, text: str) -> Value:
+        result = super().unsure_operation(st, operands, site, text)
+        self.derive(st, result, operands)
+        return result
+
+    def in_place(
+        self,
+        st: State,
+        target: Value,
+        operands: list[Value],
+        site: Site,
+        text: str,
+        tags: frozenset[str] = frozenset(),
+    ) -> None:
+        super().in_place(st, target, operands, site, text, tags)
+        self.derive(st, target, operands)
+
+    # -- whose they are --------------------------------------------------------------------------------------------
+
+    def gradients_of(self, st: State, values: Iterable[Value]) -> Tensor:
+        """The gradients of the modules that were called for some values, or that these belong to."""
+        return Tensor(GRADIENTS, part=parts.of_modules(None, self.modules_behind(st, values)))
+
+    def gradient(self, owner: Object, st: State) -> Tensor:
+        """The gradient of a parameter, as of the modules that it is a parameter of."""
+        found = super().gradient(owner, st)
+        return Tensor(GRADIENTS, part=parts.of_modules(found.part, self.modules_behind(st, [owner])))
+
+    def derive(self, st: State, result: Value, sources: Iterable[Value]) -> None:
+        """A result was computed with these."""
+        if not self.file.has_several_passes:
+            return
+        made = {name.base() for name in self._names(st, result)}
+        given = {name.base() for value in sources for name in self._names(st, value)}
+        for name in made:
+            self.origins.setdefault(name, set()).update(given - {name})
+
+    def called_for(self, st: State, module: Object, result: Value, given: Iterable[Value]) -> None:
+        """A module has made a result: a backward pass from there writes gradients of its parameters."""
+        if not self.file.has_several_passes:
+            return
+        name = module.name.base()
+        if name not in self.losses and not spelled(apis.LOSS_NAME, str(name.site)):
+            self.modules.add(name)
+        self.derive(st, result, [module, *given])
+
+    def modules_behind(self, st: State, values: Iterable[Value]) -> frozenset[Name]:
+        """The modules that were called on the way to some values, or that hold them; none where that is not known."""
+        if not self.modules:
+            return frozenset()
+        todo = [name.base() for value in values for name in self._names(st, value)]
+        seen: set[Name] = set()
+        while todo and len(seen) < _MOST:
+            name = todo.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            for holder in name.chain():
+                todo += self.origins.get(holder, ())
+                if holder.parent is not None and str(holder.site).endswith(
+                    "()"
+                ):  # its parameters are all it has
+                    todo.append(holder.parent)
+            todo += (inner.name.base() for inner in _held(st, name))
+        return frozenset(holder for name in seen for holder in name.chain() if holder in self.modules)
+
+    def _names(self, st: State, value: Value) -> Iterator[Name]:
+        """The objects that a value is, and what stands in its rows."""
+        for inner in iterate(value):
+            if isinstance(inner, Tuple):
+                for item in inner.items:
+                    yield from self._names(st, item)
+            elif isinstance(inner, Object):
+                yield inner.name
+                if isinstance(inner, Container):
+                    yield from (part.name for part in _held(st, inner.name))
+
+
+def _held(st: State, holder: Name) -> Iterator[Object]:
+    """The objects that another one holds."""
+    for key, value in st.store.of(holder).items():
+        if not (isinstance(key, str) and key.startswith("@")):
+            yield from (v for v in iterate(value) if isinstance(v, (Tensor, Opaque, Instance, Container)))
