@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 from streamsafe.order.edges import Edge
+from streamsafe.order.symbolic import Guard
 from streamsafe.static import apis
 from streamsafe.static.facts import Assumed
 from streamsafe.static.functions import Functions
@@ -49,8 +50,52 @@ class Unseen(Functions):
         nothing.
         """
         called = name or _callable_text(function, call)
-        text = f"{called}()"
         values = [self.told_stream(value, st) for value in call.everything()]
+        found = self._ordering_by_name(function, called, call, st, name)
+        if found is not None:
+            return found
+        streams = [v for value in values for v in iterate(value) if isinstance(v, (Stream, Event, Context))]
+        self._order_before(values, streams, st)
+        found = self._result_by_name(function, called, values, call, st, name)
+        if found is not None:
+            return found
+        touched = [v for v in values if not isinstance(v, Const)]
+        # of an object that holds tensors among other things the result may be anything
+        reached = [(v, self.tensors(st, v)) for v in touched]
+        sure = any(
+            isinstance(t, Tensor) or (isinstance(t, Opaque) and self.is_tensor(st, t))
+            for v, tensors in reached
+            for t, _ in tensors
+            if t is v or not any(isinstance(inner, (Opaque, Instance)) and inner != t for inner in iterate(v))
+        )
+        method = name not in ("", "forward", "__call__") or spelled(apis.HOST_METHOD, called)
+        tags = frozenset({"method"} if method else ())
+        library = self.library_of(st, [*values, function])
+        setter = name.startswith("set_")  # keeps an object, and reads nothing that the object holds
+        for value, tensors in reached:
+            self._read_given(
+                value,
+                [t for t in tensors if not setter or t[0] in iterate(value)],
+                called,
+                call,
+                st,
+                library,
+                tags,
+            )
+        receiver = function.receiver if isinstance(function, Method) else function
+        if isinstance(receiver, (Opaque, Instance)):
+            self._read_held(receiver, called, call, st, name, library, tags)
+        self._order_after(touched, streams, call, st, library)
+        if called in apis.FILLING_METHODS:
+            return PLAIN
+        if not any(tensors for _, tensors in reached):
+            return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
+        return self._computed_result(function, called, call, st, library, tags, sure=sure)
+
+    def _ordering_by_name(
+        self, function: Value, called: str, call: Call, st: State, name: str
+    ) -> Value | None:
+        """What a call does whose name, or kernel, tells all of it."""
         if spelled(_CURRENT, called):
             return (
                 self.do_current_cupy_stream(call, st)
@@ -65,9 +110,10 @@ class Unseen(Functions):
         if called in apis.LIKE_FACTORIES:
             return self.factory(called, call, st)
         model = self.kernel_of(function, st)
-        if model is not None:
-            return self.launch_kernel(function, model, call, st, name)
-        streams = [v for value in values for v in iterate(value) if isinstance(v, (Stream, Event, Context))]
+        return self.launch_kernel(function, model, call, st, name) if model is not None else None
+
+    def _order_before(self, values: list[Value], streams: Sequence[Value], st: State) -> None:
+        """Given streams, events or works it waits where that is needed."""
         if any(isinstance(v, (Stream, Event)) for v in streams):
             for s, guard in self.streams(st, "torch"):
                 st.order.learn_everything(s.name, guard)
@@ -81,6 +127,11 @@ class Unseen(Functions):
                 elif isinstance(held_value, Work):  # whoever is given a work with its tensors waits for it
                     for s, guard in self.streams(st, "torch"):
                         st.order.learn(s.name, held_value.name, guard=guard)
+
+    def _result_by_name(
+        self, function: Value, called: str, values: list[Value], call: Call, st: State, name: str
+    ) -> Value | None:
+        """What a call gives whose name tells that it computes nothing on the device."""
         kept = isinstance(function, Api) and called in apis.CONTAINER_METHODS
         if kept or spelled(_STORES, name):
             return NONE  # it keeps what it is given
@@ -93,73 +144,66 @@ class Unseen(Functions):
             return PLAIN
         if spelled(apis.WRITES_DOWN, called):
             for value in values:
-                self.read_on_host(st, value, call.site, text)
+                self.read_on_host(st, value, call.site, f"{called}()")
             return NONE
         if spelled(apis.TRACED, called):
             return Const(False)
-        if spelled(apis.HANDS_OUT, called):
-            return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
-        if spelled(_FLAG, called):
+        if spelled(apis.HANDS_OUT, called) or spelled(_FLAG, called):
             return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
         if spelled(_VIEWS, called) and call.args:
             return call.args[0]
-        library = self.library_of(st, [*values, function])
-        receiver = function.receiver if isinstance(function, Method) else function
-        touched = [v for v in values if not isinstance(v, Const)]
-        held = [receiver] if isinstance(receiver, (Opaque, Instance)) else []
-        # of an object that holds tensors among other things the result may be anything
-        reached = [(v, self.tensors(st, v)) for v in touched]
-        sure = any(
-            isinstance(t, Tensor) or (isinstance(t, Opaque) and self.is_tensor(st, t))
-            for v, tensors in reached
-            for t, _ in tensors
-            if t is v or not any(isinstance(inner, (Opaque, Instance)) and inner != t for inner in iterate(v))
-        )
-        some = any(tensors for _, tensors in reached)
-        assumed = Assumed.UNMODELLED
-        tags: frozenset[str] = frozenset(
-            ("method",)
-            if name not in ("", "forward", "__call__") or spelled(apis.HOST_METHOD, called)
-            else ()
-        )
-        setter = name.startswith("set_")  # keeps an object, and reads nothing that the object holds
-        for value, tensors in reached:
-            for target, guard in tensors:
-                one = under(target, guard)
-                if setter and target not in iterate(value):
+        return None
+
+    def _read_given(
+        self,
+        value: Value,
+        tensors: list[tuple[Object, Guard]],
+        called: str,
+        call: Call,
+        st: State,
+        library: str,
+        tags: frozenset[str],
+    ) -> None:
+        """It reads the tensors that an argument is, or leads to."""
+        text = f"{called}()"
+        for target, guard in tensors:
+            one = under(target, guard)
+            if self.is_host(st, target):
+                if called in apis.FILLING_METHODS or value is call.kwargs.get("out"):
+                    self.host_access(st, one, call.site, text, writes=True, assumed=Assumed.UNMODELLED)
+                elif self.pending_copy(st, target):
+                    # it may as well enqueue a copy from there
+                    assumed = Assumed.UNMODELLED | Assumed.PLACE | Assumed.POSSIBLE
+                    self.host_access(st, one, call.site, text, writes=False, assumed=assumed)
+            elif isinstance(target, Tensor) or target.name in st.order.made or self.is_tensor(st, target):
+                if self.within_standing(value, target, st):
                     continue
-                if self.is_host(st, target):
-                    if called in apis.FILLING_METHODS or value is call.kwargs.get("out"):
-                        self.host_access(st, one, call.site, text, writes=True, assumed=assumed)
-                    elif self.pending_copy(st, target):
-                        self.host_access(
-                            st,
-                            one,
-                            call.site,
-                            text,
-                            writes=False,
-                            # it may as well enqueue a copy from there
-                            assumed=Assumed.UNMODELLED | Assumed.PLACE | Assumed.POSSIBLE,
-                        )
-                elif isinstance(target, Tensor) or target.name in st.order.made or self.is_tensor(st, target):
-                    if self.within_standing(value, target, st):
-                        continue
-                    self.access(
-                        st,
-                        one,
-                        call.site,
-                        text,
-                        writes=False,
-                        library=library,
-                        assumed=assumed,
-                        tags=tags,
-                    )
-        for value in held:
-            # a module that is called needs its parameters, a method little of what its object holds
-            if name and self.within_standing(value, None, st):
-                continue
-            for target, guard in self.tensors(st, value):
-                if target is value or self.is_host(st, target) or self.pending_copy(st, target):
+                self.access(
+                    st,
+                    one,
+                    call.site,
+                    text,
+                    writes=False,
+                    library=library,
+                    assumed=Assumed.UNMODELLED,
+                    tags=tags,
+                )
+
+    def _read_held(
+        self,
+        receiver: Object,
+        called: str,
+        call: Call,
+        st: State,
+        name: str,
+        library: str,
+        tags: frozenset[str],
+    ) -> None:
+        """A module that is called needs its parameters, a method little of what its object holds."""
+        text, assumed = f"{called}()", Assumed.UNMODELLED
+        if not name or not self.within_standing(receiver, None, st):
+            for target, guard in self.tensors(st, receiver):
+                if target is receiver or self.is_host(st, target) or self.pending_copy(st, target):
                     continue
                 if target.name in st.order.made:
                     self.access(
@@ -172,37 +216,58 @@ class Unseen(Functions):
                         assumed=assumed,
                         tags=tags,
                     )
-        weights = (
-            self.parameter_of(held[0].name, st) if held and name in ("", "forward", "__call__") else None
-        )
+        if name not in ("", "forward", "__call__"):
+            return
+        weights = self.parameter_of(receiver.name, st)
         for target, guard in self.tensors(st, weights) if weights is not None else ():
             one = under(target, guard)
             if self.pending_copy(st, target):  # to the host: there it computes
                 self.host_access(st, one, call.site, text, writes=False, assumed=assumed)
             elif target.name in st.order.made and not self.is_host(st, target):
                 self.access(st, one, call.site, text, writes=False, library=library, assumed=assumed)
+
+    def _order_after(
+        self, touched: list[Value], streams: Sequence[Value], call: Call, st: State, library: str
+    ) -> None:
+        """What it did with the streams and events it was given is ordered, too, and what it used is recorded there."""
         for v in streams:
-            if isinstance(v, (Stream, Event)):  # what it did with them is ordered, too
+            if isinstance(v, (Stream, Event)):
                 for s, guard in self.streams(st, "torch"):
                     st.order.obey([Edge(v.name, s.name)], guard)
             if isinstance(v, Stream):
                 for value in touched:
                     self.recorded_on(st, value, [v, *(s for s, _ in self.streams(st, "torch"))])
-        if called in apis.FILLING_METHODS:
-            return PLAIN
         asked = call.kwargs.get("record_stream", NONE)  # the method's name for a flag: it calls it
         if any(not isinstance(v, Const) or v.value for v in iterate(asked)):
             for value in touched:
                 self.record_stream(st, value, self.current(st, library), library, call.site)
-        if not some:
-            return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
+
+    def _computed_result(
+        self,
+        function: Value,
+        called: str,
+        call: Call,
+        st: State,
+        library: str,
+        tags: frozenset[str],
+        *,
+        sure: bool,
+    ) -> Value:
+        """What it makes of the tensors it was given, one of which is ``sure`` to be one."""
         if spelled(apis.HOST_HELPER, called):
             brought = Tensor(self.fresh(call.node, st, "host copy"))
             st.store[(brought.name, "@place")] = Const("host")
             return brought
         place = "device" if self.on_side_stream(st, library) and sure else ""
         made = self.new_tensor(
-            st, call.site, text, library=library, place=place, assumed=assumed, opaque=True, tags=tags
+            st,
+            call.site,
+            f"{called}()",
+            library=library,
+            place=place,
+            assumed=Assumed.UNMODELLED,
+            opaque=True,
+            tags=tags,
         )
         if place:
             st.store[(made.name, "@there")] = (
