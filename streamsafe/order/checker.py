@@ -539,13 +539,13 @@ class Checker(Engine):
     def _log_stream(self, line: Timeline, source: Timeline, site: object) -> None:
         now = self._sequence
         present = Recorded(source, source.count, now, None, source.last)
-        line.log.append((source.name, None, present, None, None, now, site))
+        line.log.append((source.name, None, present, (), None, now, site))
 
     def _log_device(self, line: Timeline, device: Space, site: object) -> None:
         now = self._sequence
         idle_since = max(stream.last for stream in self._devices[device].streams)
         present = Recorded(self._devices[device].legacy, 0, now, None, idle_since)
-        line.log.append((f"device {device}", None, present, None, device, now, site))
+        line.log.append((f"device {device}", None, present, (), device, now, site))
 
     def _forbidden(
         self, subject: Subject, timeline: Timeline, operation: str, host: Hashable, site: object

@@ -65,7 +65,7 @@ class Wait(NamedTuple):
         whom: what was waited for, in words.
         event: what was waited for, when that was an event; its present state may tell that it was recorded too late.
         record: what it stood for at the wait; None: never recorded. For a stream or device: its present.
-        replaced: the record before that one, which it overwrote.
+        replaced: records of other timelines that were overwritten before it, the latest first.
         device: set when the wait was for all streams of a device.
         sequence, site: when and where the wait stands.
     """
@@ -73,7 +73,7 @@ class Wait(NamedTuple):
     whom: str
     event: Event | None
     record: Recorded | None
-    replaced: Recorded | None
+    replaced: tuple[Recorded, ...]
     device: Hashable
     sequence: int
     site: object
@@ -187,7 +187,8 @@ class Event(Carrier):
 
     Attributes:
         key: the caller's.
-        record, replaced: the last record and the one before it, None when there is none.
+        record: the last record, None when there is none.
+        replaced: what it held before of other timelines, the latest first.
         capture: the capture in which it was recorded, if any: outside it orders nothing (GC-20).
     """
 
@@ -197,7 +198,7 @@ class Event(Carrier):
         super().__init__()
         self.key = key
         self.record: Recorded | None = None
-        self.replaced: Recorded | None = None
+        self.replaced: tuple[Recorded, ...] = ()
         self.capture: Capture | None = None
 
     def snapshot(self) -> Snapshot:
@@ -211,7 +212,9 @@ class Event(Carrier):
 
     def stamp(self, source: Timeline, sequence: int, site: object, capture: Capture | None = None) -> None:
         """Whose record it now holds. One made in a capture covers nothing outside it."""
-        self.replaced = self.record
+        last = self.record
+        if last is not None and last.source is not source:
+            self.replaced = (last, *self.replaced[: LOG_LENGTH - 1])
         covered = source.count if capture is None else 0
         self.record = of_values(Recorded, (source, covered, sequence, site, source.last))
         self.capture = capture

@@ -201,7 +201,7 @@ class Explainer:
                     early = self.note("recorded too early here", record.site)
                     return Missed([self.note(message, wait.site), early])
                 continue
-            if covers(wait.replaced):
+            if any(map(covers, wait.replaced)):
                 message = f"{who.name} waits for an event that was recorded for {source.name} and then again"
                 return Missed([self.note(message, wait.site), self.note("recorded again here", record.site)])
             used = who.served.get(record.source.id, 0) > wait.sequence or needs(record.source)

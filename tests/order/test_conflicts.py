@@ -91,6 +91,11 @@ def test_a_range_that_many_cells_remember_is_one_range() -> None:
             ["for A and then again", "recorded again"],
             0,
         ),
+        (
+            "A: write x; A: record e; C: record e; D: record e; B: wait e; B: read x",
+            ["for A and then again", "recorded again"],
+            0,
+        ),
         ("A: write x; B: wait e; C: record e; B: read x", [], 0),
         ("A: write x; A: wait_stream B; B: read x", ["turned round", "recorded here"], 0),
         ("A: write x; host: sync N; B: read x", ["the host waits for N"], 0),
