@@ -436,8 +436,16 @@ class Arrays(Interop):
         st.store[(name, "@random")] = PLAIN
         return Opaque(name)
 
+    def do_make_pinned_pool(self, call: Call, st: State) -> Value:
+        """A pool of pinned memory of the program's own."""
+        name = self.fresh(call.node, st, "pool")
+        st.store[(name, "@pinned_pool")] = PLAIN
+        return Opaque(name)
+
     def array_maker(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
-        """A method of a plan or of a random generator: an operation on the current stream."""
+        """A method of a plan or of a random generator, an operation on the current stream, or of a pinned pool."""
+        if (receiver.name, "@pinned_pool") in st.store and name == "malloc":
+            return self.do_cupy_pinned(call, st)
         if (receiver.name, "@plan") in st.store and name == "fft" and len(call.args) > 1:
             self.in_place(st, call.args[1], call.args[:1], call.site, "fft()")
             return NONE

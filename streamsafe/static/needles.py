@@ -38,7 +38,10 @@ _EXACTLY = {
     "done": TOUCH,
     # CuPy copies from its own pinned memory without waiting, and with no word for it (CS-13)
     **dict.fromkeys(
-        ("empty_pinned", "zeros_pinned", "empty_like_pinned", "zeros_like_pinned", "alloc_pinned_memory"),
+        (
+            *("empty_pinned", "zeros_pinned", "empty_like_pinned", "zeros_like_pinned"),
+            *("alloc_pinned_memory", "PinnedMemoryPool", "get_default_pinned_memory_pool"),
+        ),
         COPY,
     ),
 }

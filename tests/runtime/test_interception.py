@@ -281,6 +281,54 @@ def test_the_users_allocator_is_composed(program: Program) -> None:
     assert calls and codes(session) == ["SS101"]
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_a_pinned_allocator_is_asked_by_cupy_itself(program: Program, own: bool) -> None:
+    """What CuPy stages is not the program's memory; what the program takes from the same pool is."""
+    cp = program.cp
+    pool = cp.cuda.PinnedMemoryPool()
+    before = cp.get_default_pinned_memory_pool().malloc
+    with streamsafe.sanitize("collect") as session:
+        try:
+            cp.cuda.set_pinned_memory_allocator(lambda size: pool.malloc(size))
+            kept = []
+            with program.writer:
+                for _ in range(3):
+                    if own:
+                        staged = np.frombuffer(pool.malloc(4096), "f4", 1024)
+                        staged[:] = 1
+                        kept.append(cp.empty(1024, "f4"))
+                        kept[-1].set(staged)
+                        del staged
+                    else:
+                        kept.append(cp.asarray([1.0] * 1024))
+            program.settle()
+        finally:
+            cp.cuda.set_pinned_memory_allocator(before)
+    assert set(codes(session)) == ({"SS202"} if own else set())
+
+
+def test_a_pools_method_stays_equal_as_an_allocator(program: Program) -> None:
+    cp = program.cp
+    pool = cp.cuda.MemoryPool()
+    allocator = cp.cuda.get_allocator()
+    with streamsafe.sanitize("collect"):
+        cp.cuda.set_allocator(pool.malloc)
+        assert cp.cuda.get_allocator() == pool.malloc
+    assert cp.cuda.get_allocator() == pool.malloc
+    cp.cuda.set_allocator(allocator)
+
+
+def test_a_pools_method_is_its_own_again(cp: Any) -> None:
+    if lifetime._holders:
+        pytest.skip("the hooks are held by this test run")
+    pool = cp.cuda.MemoryPool()
+    allocator = cp.cuda.get_allocator()
+    with streamsafe.sanitize("collect"):
+        cp.cuda.set_allocator(pool.malloc)
+    assert type(cp.cuda.get_allocator()) is type(allocator)
+    cp.cuda.set_allocator(allocator)
+
+
 HANDOVERS: dict[str, Callable[[Any], tuple[Callable[[], object], Callable[[], object]]]] = {
     "event": lambda m: (lambda e: (e.set, e.wait))(m.Event()),
     "semaphore": lambda m: (lambda e: (e.release, e.acquire))(m.Semaphore(0)),

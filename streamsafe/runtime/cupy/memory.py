@@ -10,6 +10,7 @@ import gc
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial, wraps
+from types import BuiltinFunctionType
 from typing import Any
 
 import cupy
@@ -22,7 +23,7 @@ from streamsafe.order.memory import HOST
 from streamsafe.order.pools import Block
 from streamsafe.runtime.cupy import pinned, uses
 from streamsafe.runtime.cupy.perturb import delayed
-from streamsafe.runtime.cupy.state import plain_pointer, state, timeline, timeline_of_handle
+from streamsafe.runtime.cupy.state import ask, asked, plain_pointer, state, timeline, timeline_of_handle
 from streamsafe.runtime.host import fingerprints
 from streamsafe.runtime.monitor import LEGACY, Monitor
 from streamsafe.runtime.patches import Patches
@@ -310,11 +311,18 @@ def _host_waits_for_legacy() -> None:
 # -- allocation ------------------------------------------------------------------------------------------------------
 
 
+_methods: dict[Any, Any] = {}
+"""The methods of pools that hand memory to the program, and what they were before."""
+
+
 class Allocator:
     """A user's, or CuPy's, allocator whose blocks are told to the monitor. Equal to what it wraps."""
 
     def __init__(self, plain: Callable[[int], MemoryPointer]) -> None:
         self.plain = plain
+        self.ask: Callable[[int], MemoryPointer] = unwrapped(plain)
+        if not isinstance(self.ask, BuiltinFunctionType):
+            self.ask = partial(ask, plain)
 
     def __eq__(self, other: object) -> bool:
         return self.plain == (other.plain if isinstance(other, Allocator) else other)
@@ -323,24 +331,48 @@ class Allocator:
         return hash(self.plain)
 
     def __call__(self, size: int) -> MemoryPointer:
-        pointer = self.plain(size)
-        start = pointer.ptr
-        if start == 0 or type(pointer) is not MemoryPointer:
+        return _told(self.ask(size), size)
+
+
+def _told(pointer: MemoryPointer, size: int) -> MemoryPointer:
+    """Tells the monitor of a block that is handed out; the pointer that the program gets."""
+    start = pointer.ptr
+    if start == 0 or type(pointer) is not MemoryPointer:
+        return pointer
+    monitor = state.monitor
+    memory = pointer.mem
+    owner = None
+    if monitor is not None and memory.ptr == start:
+        try:
+            owner = _hand_out(monitor, memory, start, size)
+        except Exception as error:  # an allocator is called from C++ that cannot take an exception
+            monitor.sessions[-1].notes.append(f"an allocation was not tracked: {error}")
+    if plain_pointer.pending:
+        plain_pointer.pending = False
+        return pointer
+    traced = TracedMemoryPointer(memory, start - memory.ptr)
+    traced.owner = owner
+    return traced
+
+
+def unwrapped(allocator: Any) -> Any:
+    """The method of a pool as it was before; any other allocator as it is."""
+    original = _methods.get(getattr(allocator, "__func__", None))
+    return allocator if original is None else original.__get__(allocator.__self__)
+
+
+def _direct(original: Any) -> Any:
+    """A way to take memory from a pool without the current allocator: ``pool.malloc(size)``, ``malloc_async(size)``."""
+
+    @wraps(original)
+    def malloc(*args: Any, **kwargs: Any) -> MemoryPointer:
+        pointer = original(*args, **kwargs)
+        if asked.by_allocator or state.monitor is None:
             return pointer
-        monitor = state.monitor
-        memory = pointer.mem
-        owner = None
-        if monitor is not None and memory.ptr == start:
-            try:
-                owner = _hand_out(monitor, memory, start, size)
-            except Exception as error:  # an allocator is called from C++ that cannot take an exception
-                monitor.sessions[-1].notes.append(f"an allocation was not tracked: {error}")
-        if plain_pointer.pending:
-            plain_pointer.pending = False
-            return pointer
-        traced = TracedMemoryPointer(memory, start - memory.ptr)
-        traced.owner = owner
-        return traced
+        return _told(pointer, args[-1] if args else kwargs["size"])
+
+    _methods[malloc] = original
+    return malloc
 
 
 def _hand_out(monitor: Monitor, memory: Any, start: int, size: int) -> Owner | None:
@@ -388,9 +420,16 @@ def install(patches: Patches) -> None:
     for pool in (memory_module.MemoryPool, PinnedMemoryPool):
         for name in ("free_all_blocks", "free_all_free"):
             patches.wrap(pool, name, _emptied)
+    for pool in (memory_module.MemoryPool, getattr(memory_module, "MemoryAsyncPool", None)):
+        if pool is not None:
+            patches.wrap(pool, "malloc", _direct)
+    for name in ("malloc_async", "malloc_managed"):
+        for module in (memory_module, cupy.cuda):
+            patches.wrap(module, name, _direct)
     wrapped = Allocator(plain_allocator())
     _set_current(wrapped)
-    patches.call(lambda: _set_current(plain_allocator()))
+    patches.call(_methods.clear)
+    patches.call(lambda: _set_current(unwrapped(plain_allocator())))
 
     def setter(original: Callable[..., None]) -> Callable[..., None]:
         def set_allocator(allocator: Any = None) -> None:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Hashable
-from functools import wraps
+from functools import partial, wraps
+from types import BuiltinFunctionType
 from typing import Any
 
 import cupy
 import cupyx
 import numpy
 import numpy.ctypeslib
-from cupy.cuda.pinned_memory import PinnedMemoryPointer, is_memory_pinned
+from cupy.cuda.pinned_memory import PinnedMemoryPointer, PinnedMemoryPool, is_memory_pinned
 
 from streamsafe.order.memory import HOST
 from streamsafe.order.pools import Block
 from streamsafe.runtime import adopt, assignments, host
 from streamsafe.runtime.cupy import uses
-from streamsafe.runtime.cupy.state import called_here, state
+from streamsafe.runtime.cupy.state import ask, asked, called_here, state
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
 
@@ -202,6 +203,7 @@ def _earlier() -> None:
 def install(patches: Patches) -> None:
     """Pinned arrays made from now on are watched."""
     plain_frombuffer = numpy.frombuffer
+    methods: dict[Any, Any] = {}
 
     def allocate(original: Callable[[int], PinnedMemoryPointer]) -> Callable[[int], PinnedMemoryPointer]:
         def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
@@ -212,6 +214,27 @@ def install(patches: Patches) -> None:
             return hand_out(monitor, pointer)
 
         return alloc_pinned_memory
+
+    def malloc(original: Callable[..., PinnedMemoryPointer]) -> Callable[..., PinnedMemoryPointer]:
+        @wraps(original)
+        def malloc(self: Any, size: int) -> PinnedMemoryPointer:
+            own = partial(original, self)
+            return own(size) if asked.by_allocator else allocate(own)(size)
+
+        methods[malloc] = original
+        return malloc
+
+    def setter(original: Callable[..., None]) -> Callable[..., None]:
+        def set_pinned_memory_allocator(allocator: Any = None) -> None:
+            """CuPy asks the allocator for its own copies too: these blocks are not the user's."""
+            wrapped = methods.get(getattr(allocator, "__func__", None))
+            if wrapped is not None:
+                allocator = wrapped.__get__(allocator.__self__)
+            elif allocator is not None and not isinstance(allocator, BuiltinFunctionType):
+                allocator = partial(ask, allocator)
+            original(*(() if allocator is None else (allocator,)))
+
+        return set_pinned_memory_allocator
 
     def watched(original: Callable[..., Any]) -> Callable[..., Any]:
         def make_pinned(*args: Any, **kwargs: Any) -> Any:
@@ -265,6 +288,8 @@ def install(patches: Patches) -> None:
 
     for module in (cupy.cuda, cupy.cuda.pinned_memory):
         patches.wrap(module, "alloc_pinned_memory", allocate)
+        patches.wrap(module, "set_pinned_memory_allocator", setter)
+    patches.wrap(PinnedMemoryPool, "malloc", malloc)
     for name in ("empty_pinned", "empty_like_pinned", "zeros_pinned", "zeros_like_pinned"):
         for module in (cupyx, cupyx._pinned_array):
             patches.wrap(module, name, watched)

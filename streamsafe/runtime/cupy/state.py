@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import cupy
@@ -31,6 +31,25 @@ class _PlainPointer(threading.local):
 
 
 plain_pointer = _PlainPointer()
+
+
+class _Asked(threading.local):
+    """Whether an allocator of the user's is at work: what it takes from a pool is given out by whoever asked it."""
+
+    by_allocator = False
+
+
+asked = _Asked()
+
+
+def ask(allocator: Callable[[int], Any], size: int) -> Any:
+    """What a user's allocator gives, while it is known to be at work."""
+    before = asked.by_allocator
+    asked.by_allocator = True
+    try:
+        return allocator(size)
+    finally:
+        asked.by_allocator = before
 
 
 def timeline(monitor: Monitor, stream: Any = None) -> Hashable:
