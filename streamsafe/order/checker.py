@@ -17,7 +17,7 @@ from streamsafe.order.engine import Engine, Veto
 from streamsafe.order.explain import Render
 from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import Partial, Space, Use
-from streamsafe.order.pools import Block, Owner, begin_life, end_life
+from streamsafe.order.pools import Block, Owner, begin_life, end_life, lives_again
 
 Kind = Literal["legacy", "blocking", "non-blocking", "per-thread"]
 
@@ -353,7 +353,7 @@ class Checker(Engine):
             owner: whose pool.
             fresh: new from the driver (owner ``driver`` always is): earlier uses of the addresses are forgotten.
         """
-        line = self._host_of(host)
+        line = self._host_of(host) if self._threads else self._host
         timeline = line if stream is None else self._streams[stream]
         block = Block(space, start, start + size, owner, timeline, name, site)
         if size <= 0:
@@ -364,7 +364,9 @@ class Checker(Engine):
         if fresh or owner == "driver":
             self.release_block(space, start, size)
         self._blocks[space].add(block)
-        begin_life(self._shadows[space], block, lambda: self._ordered(timeline, line))
+        shadow = self._shadows[space]
+        if not lives_again(shadow, block):
+            begin_life(shadow, block, lambda: self._ordered(timeline, line))
         for capture in self._captures:
             inner = capture.program
             taken = inner._streams.get(stream)

@@ -114,6 +114,26 @@ class Blocks:
             del self._starts[bisect_left(self._starts, block.start)]
 
 
+def lives_again(shadow: Shadow, block: Block) -> bool:
+    """The usual :func:`begin_life`: the block's one cell was last used by the stream that is given it. False: it is not
+    so, and nothing was done.
+    """
+    cell = shadow.cells.get(block.start)
+    if cell is None or cell.stop > block.stop or cell.partial is not None or cell.readers is not None:
+        return False
+    own = block.timeline
+    write, read = cell.write, cell.read
+    if (write is not None and write.timeline is not own) or (read is not None and read.timeline is not own):
+        return False
+    starts = shadow.starts
+    after = bisect_right(starts, block.start)
+    if after < len(starts) and starts[after] < block.stop:
+        return False
+    cell.write = cell.read = None
+    cell.block = block
+    return True
+
+
 def begin_life(shadow: Shadow, block: Block, ordering: Callable[[], Callable[[Partial], bool]]) -> None:
     """The block is handed out: keep, as its earlier owners' doing, what its stream is not ordered after.
 

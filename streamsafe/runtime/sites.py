@@ -184,14 +184,15 @@ def assigned(code: CodeType, offset: int) -> str:
 
 def name_of(site: Site) -> str:
     """What the user's line calls what it makes (see :func:`assigned`)."""
-    if len(site) < 2:
+    if not site:
         return ""
+    found = _assigned.get((id(site[0]), site[1]))  # type: ignore[arg-type]
+    if found is not None and found[0] is site[0]:
+        return found[1]
     code, offset = site[0], site[1]
     assert isinstance(code, CodeType) and isinstance(offset, int)
-    key = (id(code), offset)
-    found = _assigned.get(key)
-    if found is None or found[0] is not code:
-        if len(_assigned) >= _LIMIT:
-            _assigned.clear()
-        found = _assigned[key] = (code, assigned(code, offset))
-    return found[1]
+    if len(_assigned) >= _LIMIT:
+        _assigned.clear()
+    name = assigned(code, offset)
+    _assigned[id(code), offset] = (code, name)
+    return name

@@ -170,3 +170,15 @@ os.waitpid(child, 0)
 """
     )
     assert result.stdout.startswith("cudaErrorInitializationError"), result.stderr
+
+
+def test_a_gpu_of_the_machine_is_out_of_reach() -> None:
+    pytest.importorskip("cupy")
+    result = run(
+        "from streamsafe.runtime import simulate\n"
+        "simulate.install()\n"
+        "import os, cupy\n"
+        "cupy.random.default_rng(1).random(8)\n"
+        "print(repr(os.environ['CUDA_VISIBLE_DEVICES']))"
+    )
+    assert result.stdout.strip() == "''", result.stderr

@@ -341,16 +341,29 @@ def _told(pointer: MemoryPointer, size: int) -> MemoryPointer:
         return pointer
     monitor = state.monitor
     memory = pointer.mem
+    offset = start - memory.ptr
     owner = None
-    if monitor is not None and memory.ptr == start:
+    if monitor is not None and offset == 0:
         try:
-            owner = _hand_out(monitor, memory, start, size)
+            device, size, kind = memory.device_id, memory.size or size, type(memory)
+            block = monitor.allocate(
+                device,
+                start,
+                size,
+                stream=timeline(monitor),
+                owner="driver" if kind is memory_module.Memory else "cupy",
+            )
+            owner = Owner(monitor, block)
+            _blocks[start] = (size, device)
+            if kind is PooledMemory:
+                memory.__dict__["_streamsafe"] = owner
+                owner = None
         except Exception as error:  # an allocator is called from C++ that cannot take an exception
             monitor.sessions[-1].notes.append(f"an allocation was not tracked: {error}")
     if plain_pointer.pending:
         plain_pointer.pending = False
         return pointer
-    traced = TracedMemoryPointer(memory, start - memory.ptr)
+    traced = TracedMemoryPointer(memory, offset)
     traced.owner = owner
     return traced
 
@@ -373,25 +386,6 @@ def _direct(original: Any) -> Any:
 
     _methods[malloc] = original
     return malloc
-
-
-def _hand_out(monitor: Monitor, memory: Any, start: int, size: int) -> Owner | None:
-    device = memory.device_id
-    kind = type(memory)
-    size = memory.size or size
-    block = monitor.allocate(
-        device,
-        start,
-        size,
-        stream=timeline(monitor),
-        owner="driver" if kind is memory_module.Memory else "cupy",
-    )
-    owner = Owner(monitor, block)
-    _blocks[start] = (size, device)
-    if kind is PooledMemory:
-        memory.__dict__["_streamsafe"] = owner
-        return None
-    return owner
 
 
 def _gone(address: int) -> bool:

@@ -71,13 +71,13 @@ def of_array(array: Any, certain: bool = True) -> Touch:
     """The elements of a ``cupy.ndarray``: its exact bytes, with strides where it is not contiguous."""
     data = array.data
     if array._c_contiguous or array._f_contiguous:
-        key = (data.ptr, array.nbytes, array.dtype, certain)
+        key = (data.ptr, array.size, array.dtype, certain)
         touch = _contiguous.get(key)
         if touch is None:
             if len(_contiguous) >= _LIMIT:
                 _contiguous.clear()
-            pointer, size = key[:2]
-            region = (space_of(data), pointer, pointer + size, array.shape, None, array.itemsize)
+            pointer = data.ptr
+            region = (space_of(data), pointer, pointer + array.nbytes, array.shape, None, array.itemsize)
             touch = _contiguous[key] = (region, "", str(array.dtype), certain)
         return touch
     shape, strides = array.shape, array.strides

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import importlib.util
+import os
 import re
 import sys
 from dataclasses import dataclass
@@ -156,6 +157,7 @@ def install(devices: int = 1, *, values: Policy = "stop") -> Simulation:
     if devices < 1:
         raise ValueError("a simulated machine has at least one device")
     _refuse_unsupported()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # kernels that nothing here stands in for fail, as without a GPU
     runtime = importlib.import_module("cupy_backends.cuda.api.runtime")
     driver = importlib.import_module("cupy_backends.cuda.api.driver")
     machine, policy = Machine(devices), Values(values)
