@@ -223,6 +223,8 @@ FUNCTIONS: dict[str, str] = {
     "torch.equal": "blocking_operation",
     "torch.allclose": "blocking_operation",
     "torch.argwhere": "blocking_operation",
+    "torch.testing.assert_close": "blocking_operation",
+    "torch.testing.assert_allclose": "blocking_operation",
     "torch.bincount": "blocking_operation",
     "torch.nn.functional.one_hot": "counted",
     "torch.repeat_interleave": "repeat_interleave",
@@ -468,6 +470,9 @@ PREFIXES: dict[str, str] = {
     "torch.version.": "plain",
     "torch.": "torch_function",
     "cupy.cuda.runtime.": "plain",
+    **dict.fromkeys(
+        "cuda.bindings.runtime. cuda.bindings.driver. cuda.cudart. cuda.cuda.".split(), "bindings"
+    ),
     "cupy.cuda.nvtx.": "plain_context",
     "cupy.cuda.set_allocator": "plain",
     "cupy.cuda.using_allocator": "plain_context",
@@ -499,6 +504,21 @@ PREFIXES: dict[str, str] = {
     ),
     "itertools.": "pass_through",
 }
+
+BINDINGS: dict[str, str] = {
+    **dict.fromkeys(("cudaStreamCreate",), "make_cupy_stream"),
+    **dict.fromkeys(
+        "cudaStreamCreateWithFlags cudaStreamCreateWithPriority cuStreamCreate cuStreamCreateWithPriority".split(),
+        "make_raw_stream",
+    ),
+    **dict.fromkeys(("cudaStreamSynchronize", "cuStreamSynchronize"), "synchronize_raw_stream"),
+    **dict.fromkeys(("cudaDeviceSynchronize", "cuCtxSynchronize"), "synchronize_device"),
+    **dict.fromkeys("cudaEventCreate cudaEventCreateWithFlags cuEventCreate".split(), "make_event_handle"),
+    **dict.fromkeys(("cudaEventRecord", "cuEventRecord"), "raw_record"),
+    **dict.fromkeys(("cudaEventSynchronize", "cuEventSynchronize"), "event_synchronize"),
+    **dict.fromkeys(("cudaStreamWaitEvent", "cuStreamWaitEvent"), "raw_wait"),
+}
+"""What NVIDIA's own bindings do: each call gives a tuple of an error and what it makes."""
 
 FACTORIES = frozenset(
     """empty zeros ones full rand randn randint arange linspace eye empty_strided randperm normal tensor
@@ -545,6 +565,9 @@ HOST_HELPER = re.compile(r"(?:\w+_)?to_(?:cpu|host)")
 
 SIZED_FACTORIES = frozenset("empty zeros ones full rand randn arange eye linspace".split())
 """Take sizes or bounds as numbers: a device tensor among them is read by the host."""
+
+SHAPED_FACTORIES = frozenset("empty zeros ones full rand randn".split())
+"""Take nothing but sizes before their keywords, or what they fill it with."""
 
 RANDOM = frozenset("rand randn randint randperm normal bernoulli multinomial rand_like randn_like".split())
 

@@ -479,6 +479,7 @@ class Captures(Replays):
         st.store[key] = value
         alive = self.reachable(st, self.callers_hold())
         alive -= {name for name in lost if self.held_by_a_former_caller(st, name)}
+        alive |= {name for name in lost if name.root() in alive and self.belongs(st, name)}
         if before is None:
             del st.store[key]
         else:

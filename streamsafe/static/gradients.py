@@ -50,6 +50,9 @@ class Gradients(Tensors):
     ) -> None:
         """A backward pass: roots wait for the caller's stream, the caller's stream for the leaves (TA-02, TA-04)."""
         roots = list(roots)
+        if self.stays_on_host(st, roots):
+            self.run_gradient_hooks(st, site)
+            return
         for gradient in gradients:
             for target, guard in self.tensors(st, gradient):
                 if self.is_host(st, target):
@@ -67,6 +70,13 @@ class Gradients(Tensors):
         self.pass_done(st, site)
         self.run_gradient_hooks(st, site)
         self.launched(st, site, text, device=True)
+
+    def stays_on_host(self, st: State, roots: list[Value]) -> bool:
+        """Whether a backward pass enqueues nothing: its roots are the host's, and no device had a part in them."""
+        reached = [t for root in roots for t, _ in self.tensors(st, root)]
+        return bool(reached) and all(
+            self.is_host(st, t) and (t.name, "@brought") not in st.store for t in reached
+        )
 
     def join_leaves(self, st: State, roots: Iterable[Value]) -> None:
         """What a backward pass enqueues runs where the forward pass ran; the caller's stream waits for that (TA-02).

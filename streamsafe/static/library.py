@@ -362,7 +362,15 @@ class Library(Streams):
         for value in iterate(call.args[0]) if call.args else ():
             if isinstance(value, Object):
                 st.store[(value.name, "@parameter")] = PLAIN
+                self.goes_with_module(value, st)
         return call.args[0] if call.args else UNKNOWN
+
+    def goes_with_module(self, value: Object, st: State) -> None:
+        """What a module is made with in pageable memory lies where the module is moved later."""
+        making = any(a.unit is not None and a.unit.name == "__init__" for a in self.stack)
+        if making and self.place(st, value) == "pageable":
+            st.store[(value.name, "@place")] = Const("")
+            st.store[(value.name, "@goes along")] = PLAIN
 
     def do_make_loader(self, call: Call, st: State) -> Value:
         """A loader that pins memory has a thread of its own (TD-12)."""
@@ -484,6 +492,8 @@ class Library(Streams):
                 self.read_on_host(st, value, call.site, f"{call.text.rpartition('.')[2]}()")
         if call.text in apis.INTEGERS and len(call.args) == 1:
             value = call.args[0]
+            if isinstance(value, Stream):
+                return value  # its handle
             tensor = isinstance(value, Opaque) and self.is_tensor(st, value)
             form = None if tensor else self.form_of(value, st)
             if form is not None:

@@ -364,12 +364,15 @@ class Methods(Hooks):
         if name in _PARTS:
             return Opaque(receiver.name.child(f"{name}()"))
         if name == "register_buffer" and len(call.args) >= 2 and isinstance(call.args[0], Const):
+            for value in iterate(call.args[1]):
+                if isinstance(value, (Tensor, Opaque)):
+                    self.goes_with_module(value, st)
             self.set_attribute(receiver, str(call.args[0].value), call.args[1], st, call.node)
             return NONE
         if name in _MODULE_ITSELF or name == "__init__":
             if name in ("cuda", "to"):
                 for target, _ in self.tensors(st, receiver):
-                    if self.place(st, target) == "pageable":
+                    if self.place(st, target) == "pageable" or (target.name, "@goes along") in st.store:
                         self.set_place(st, target, "device")
                 units = self.ancestry(receiver.unit)
                 if call.node is self.alone and any(

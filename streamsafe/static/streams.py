@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
-from streamsafe.static import syntax
+from streamsafe.static import apis, syntax
 from streamsafe.static.facts import AMBIENT, Assumed, Site
 from streamsafe.static.python import Builtins
 from streamsafe.static.state import State
@@ -27,6 +27,7 @@ from streamsafe.static.values import (
     Opaque,
     Partial,
     Stream,
+    Tuple,
     Union,
     Value,
     alternatives,
@@ -39,6 +40,11 @@ def given(value: Value) -> Value:
     """A value that cannot be None here, or the call would fail."""
     found = [(v, g) for v, g in value.alternatives if v != NONE] if isinstance(value, Union) else []
     return found[0][0] if len(found) == 1 else union(found) if found else value
+
+
+_BLOCKING = frozenset({"streamDefault", "cudaStreamDefault", "CU_STREAM_DEFAULT"})
+_NON_BLOCKING = frozenset({"streamNonBlocking", "cudaStreamNonBlocking", "CU_STREAM_NON_BLOCKING"})
+"""Flags with which a stream is made by its handle."""
 
 
 class Streams(Builtins):
@@ -85,10 +91,10 @@ class Streams(Builtins):
         """``runtime.streamCreateWithFlags(flags)``: blocking by default, and not with ``streamNonBlocking``."""
         flags = call.get(0, "flags")
         text = flags.name.rpartition(".")[2] if isinstance(flags, Api) else ""
-        blocking = flags == Const(0) or text == "streamDefault"
+        blocking = flags == Const(0) or text in _BLOCKING
         options: dict[str, Value] = {"non_blocking": Const(not blocking)}
         stream = self.do_make_cupy_stream(Call(call.node, call.site, [], options), st)
-        if isinstance(stream, Stream) and not blocking and flags != Const(1) and text != "streamNonBlocking":
+        if isinstance(stream, Stream) and not blocking and flags != Const(1) and text not in _NON_BLOCKING:
             self.table.unknown.add(stream.name.base())
         return stream
 
@@ -275,6 +281,8 @@ class Streams(Builtins):
 
         def each_way(self, ways: list[tuple[Value, Guard, Callable[[State], Value]]], st: State) -> Value: ...
 
+        def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value: ...
+
     def do_stream_record_event(self, call: Call, st: State) -> Value:
         """``s.record_event(e=None)`` gives the event."""
         receiver = call.args[0]
@@ -358,6 +366,20 @@ class Streams(Builtins):
         name = self.fresh(call.node, st, "event")
         self.own_events.add(name)
         return Event(name, True if disabled is None else known)
+
+    def do_make_event_handle(self, call: Call, st: State) -> Value:
+        """An event by its handle; whether it times is in flags that are not read."""
+        name = self.fresh(call.node, st, "event")
+        self.own_events.add(name)
+        return Event(name, None)
+
+    def do_bindings(self, call: Call, st: State) -> Value:
+        """A call of NVIDIA's own bindings gives an error, and what it makes."""
+        verb = apis.BINDINGS.get(call.text.rpartition(".")[2])
+        if verb is None:
+            return self.unmodelled(Api(call.text), call, st)
+        made = getattr(self, f"do_{verb}")(call, st)
+        return Tuple((PLAIN,) if made == NONE else (PLAIN, made))
 
     def do_event_record(self, call: Call, st: State) -> Value:
         """``e.record(stream=None)``: left out it is the current stream (TS-11, CS-10)."""

@@ -602,14 +602,31 @@ class TensorMethods(Arrays):
         if name == "tensor" and device is not None:
             self.hand_to_host(st, call.args, call.site, text)
             self.sync_in_capture(st, call.site, "torch.tensor() on a device")
-        written = not name.startswith("empty")
+        nothing = self._has_no_elements(name, call, st)
+        written = not name.startswith("empty") and not nothing
         tags = frozenset({"fill"}) if written else frozenset()
-        made = self.new_tensor(st, call.site, text, library="torch", place=place, written=written, tags=tags)
+        made = self.new_tensor(
+            st,
+            call.site,
+            text,
+            library="torch",
+            place=place,
+            written=written,
+            allocated=not nothing,
+            tags=tags,
+        )
         if name == "tensor" and device is not None:
             self.synchronize_stream(st, None, "torch", call.site)
         if like and name == "tensor":
             self.read_operands(st, call.args, call.site, text)
         return made
+
+    def _has_no_elements(self, name: str, call: Call, st: State) -> bool:
+        """Whether a size that is written down is 0, as of what is to be grown: there is no memory."""
+        if name not in apis.SHAPED_FACTORIES or not call.args:
+            return False
+        sizes = self.known_items(call.args[0], st) if not isinstance(call.args[0], Const) else None
+        return any(size == Const(0) for size in (call.args if sizes is None else sizes))
 
     def do_make_tensor(self, call: Call, st: State) -> Value:
         """``torch.tensor(data, device=, pin_memory=)``: on a device it blocks (TM-10)."""

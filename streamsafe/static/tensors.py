@@ -16,6 +16,7 @@ from streamsafe.static.facts import AMBIENT, IS_CUDA, Assumed, Detail, Site
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     NONE,
+    PLAIN,
     UNKNOWN,
     Clock,
     Const,
@@ -126,6 +127,7 @@ class Tensors(Expressions):
         place: str = "",
         what: str = "",
         written: bool = True,
+        allocated: bool = True,
         assumed: Assumed = Assumed.NOTHING,
         tags: frozenset[str] = frozenset(),
         opaque: bool = False,
@@ -141,7 +143,7 @@ class Tensors(Expressions):
             st.store[(name, "@captured")] = Const(st.capture.site)
         value: Object = Opaque(name) if opaque else Tensor(name)
         self.stack[-1].temporaries.append(value)
-        if place not in HOST_PLACES:
+        if allocated and place not in HOST_PLACES:
             self.allocate(st, name, library, site)
         if written:
             self.access(
@@ -177,6 +179,8 @@ class Tensors(Expressions):
         if numpy or (any(p in HOST_PLACES for p in known) and "device" not in known):
             name = self.fresh(site.node, st, "result")
             st.store[(name, "@place")] = Const("pageable")
+            if any((t.name, "@brought") in st.store for t in flat):
+                st.store[(name, "@brought")] = PLAIN
             return Tensor(name, numpy=numpy)
         place = "device" if "device" in known or self.on_side_stream(st, library) else ""
         return self.new_tensor(st, site, text, library=library, place=place, assumed=assumed, tags=tags)
@@ -334,6 +338,7 @@ class Tensors(Expressions):
         asynchronous = any(outcome for outcome, _ in outcomes)
         self.access(st, source, site, text, writes=False, library=library, tags=frozenset({"copy source"}))
         name = self.fresh(site.node, st, "host copy")
+        st.store[(name, "@brought")] = PLAIN
         self.libraries[name] = library
         result = Tensor(name)
         self.stack[-1].temporaries.append(result)
