@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from streamsafe.order.hazard import Access, Confidence, Conflict, Facts, Memory, Missing, Mode, Note
-from streamsafe.static.facts import Assumed, Detail, Finding, Site
+from streamsafe.static.autograd import GRADIENT_MADE
+from streamsafe.static.facts import GRADIENTS, Assumed, Detail, Finding, Site
 from streamsafe.static.helps import Help
 from streamsafe.static.interpreter import Interpreter
 from streamsafe.static.roots import Roots
@@ -58,6 +59,12 @@ def analyze(
             if explain is not None:
                 interpreter.explained = []
             _with_room(Roots(interpreter, models or ()).run)
+            if interpreter.modules and any(f.buffer == GRADIENTS for f in interpreter.findings.values()):
+                # what is called further down tells whose gradients a hook or a pass further up is about
+                again = Interpreter(file, models)
+                again.modules, again.explained = interpreter.modules, interpreter.explained
+                interpreter = again
+                _with_room(Roots(interpreter, models or ()).run)
             analysis = Analysis(_conflicts(interpreter))
             if explain is not None:
                 analysis.explanation = _explanation(interpreter, explain)
@@ -107,11 +114,21 @@ def _conflicts(interpreter: Interpreter) -> list[Conflict]:
             continue
         groups[(finding.second.node, finding.kind, finding.streams)].append(finding)
     found = []
+    # the passes that call a hook are seen: that some pass calls it says no more
+    passes: dict[object, Confidence] = {}
     for findings in groups.values():
         findings.sort(key=lambda f: (f.assumed & Assumed.POSSIBLE, f.strong, f.assumed.value))
-        found.append(_conflict(findings[0], interpreter))
+        conflict = _conflict(findings[0], interpreter)
+        found.append((findings[0], conflict))
+        if conflict.facts.gradient == "result" and not _of_some_pass(findings[0]):
+            passes[findings[0].second.node] = min(
+                conflict.confidence, passes.get(findings[0].second.node, "possible"), key=_RANK.__getitem__
+            )
     unique: dict[tuple[object, ...], Conflict] = {}
-    for conflict in found:
+    for finding, conflict in found:
+        known_pass = passes.get(finding.second.node)
+        if known_pass and _of_some_pass(finding) and _RANK[known_pass] <= _RANK[conflict.confidence]:
+            continue
         place = conflict.first if conflict.facts.reuse or conflict.facts.gradient == "initial-reuse" else None
         access = place or conflict.second
         key = (access.span, conflict.facts, conflict.first.span if conflict.first else None)
@@ -119,6 +136,11 @@ def _conflicts(interpreter: Interpreter) -> list[Conflict]:
         if known is None or _RANK[conflict.confidence] < _RANK[known.confidence]:
             unique[key] = conflict
     return sorted(unique.values(), key=lambda c: (c.second.span, c.first.span if c.first else c.second.span))
+
+
+def _of_some_pass(finding: Finding) -> bool:
+    """Whether what a hook meets is the gradient that it was given by a pass that is not seen."""
+    return finding.first is not None and finding.first.detail == GRADIENT_MADE
 
 
 _INITIAL = "consumes initial gradient"

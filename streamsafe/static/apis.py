@@ -211,6 +211,7 @@ FUNCTIONS: dict[str, str] = {
     "torch.autograd.grad": "grad_function",
     "torch.autograd.graph.saved_tensors_hooks": "saved_tensors_hooks",
     "torch.autograd.Variable._execution_engine.queue_callback": "queue_callback",
+    "torch.autograd.graph.register_multi_grad_hook": "multi_grad_hook",
     "torch.autograd.variable.Variable._execution_engine.queue_callback": "queue_callback",
     "torch.nn.utils.clip_grad_norm_": "use_gradients",
     "torch.nn.utils.clip_grad_value_": "use_gradients",

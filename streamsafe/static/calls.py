@@ -66,6 +66,7 @@ class Calls(Unseen):
         self.models = models
         self.hooks: list[tuple[Function, State, str]] = []  # with what registered each
         self.passing = False  # a backward pass calls its hooks
+        self.hooked: dict[Value, set[Name]] = {}  # what each hook was registered with
         self.own_events: set[Name] = set()
         self.event_sites: dict[Name, Site] = {}
         self.clock_sites: dict[object, Site] = {}

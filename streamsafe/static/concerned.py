@@ -168,7 +168,7 @@ class Concerned:
                 if not owner and last in COMMON_METHODS:
                     plain.add(last)
                 if last == "forward" or (last.startswith("__") and last.endswith("__")):
-                    names.add(owner.rpartition(".")[2])
+                    names |= self._heirs.get(owner, {owner.rpartition(".")[2]})
                 if owner in self.file.classes:
                     for kin in self._heirs[owner] | self._bases[owner]:
                         inside.setdefault(kin, set()).add(last)

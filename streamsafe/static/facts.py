@@ -34,6 +34,9 @@ HOOK = Name("hook stream")
 GRADIENTS = Name("gradients")
 """The gradients that backward passes leave in ``.grad``."""
 
+PARAMETER = Name("a parameter")
+"""The parameter that a hook is given."""
+
 IS_CUDA = Name("is_cuda")
 """Whether the tensors of a program are on a device, of which nothing else shows where they are."""
 

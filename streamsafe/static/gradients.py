@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from streamsafe.static import apis, parts
-from streamsafe.static.facts import AMBIENT, GRADIENTS, Assumed, Site
+from streamsafe.static.facts import AMBIENT, GRADIENTS, PARAMETER, Assumed, Site
 from streamsafe.static.source import SourceFile
 from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import Tensors
 from streamsafe.static.values import (
+    ANY,
+    EACH,
     Container,
     Instance,
     Name,
@@ -37,13 +39,16 @@ class Gradients(Tensors):
 
     if TYPE_CHECKING:  # further down the chain
 
-        def run_gradient_hooks(self, st: State, site: Site) -> None: ...
+        def run_gradient_hooks(
+            self, st: State, site: Site, modules: frozenset[Name] = frozenset()
+        ) -> None: ...
 
     def __init__(self, file: SourceFile) -> None:
         super().__init__(file)
         self.origins: dict[Name, set[Name]] = {}  # what results were computed with
         self.modules: set[Name] = set()  # what is called and has parameters
         self.losses: set[Name] = set()  # what is called and has none
+        self.given: frozenset[Name] = frozenset()  # whose gradients the hook under way is given
 
     def backward(
         self, st: State, roots: Iterable[Value], gradients: list[Value], site: Site, text: str
@@ -66,9 +71,11 @@ class Gradients(Tensors):
                     tags=frozenset({"consumes initial gradient"}),
                 )
         self.join_leaves(st, roots)
-        self.access(st, self.gradients_of(st, roots), site, text, writes=True, tags=frozenset({"backward"}))
+        modules = self.modules_behind(st, roots)
+        written = Tensor(GRADIENTS, part=parts.of_modules(None, modules))
+        self.access(st, written, site, text, writes=True, tags=frozenset({"backward"}))
         self.pass_done(st, site)
-        self.run_gradient_hooks(st, site)
+        self.run_gradient_hooks(st, site, modules)
         self.launched(st, site, text, device=True)
 
     def stays_on_host(self, st: State, roots: list[Value]) -> bool:
@@ -146,14 +153,15 @@ class Gradients(Tensors):
     def gradient(self, owner: Object, st: State) -> Tensor:
         """The gradient of a parameter, as of the modules that it is a parameter of."""
         found = super().gradient(owner, st)
-        return Tensor(GRADIENTS, part=parts.of_modules(found.part, self.modules_behind(st, [owner])))
+        modules = self.given if owner.name == PARAMETER else self.modules_behind(st, [owner])
+        return Tensor(GRADIENTS, part=parts.of_modules(found.part, modules))
 
     def derive(self, st: State, result: Value, sources: Iterable[Value]) -> None:
         """A result was computed with these."""
         if not self.file.has_several_passes:
             return
-        made = {name.base() for name in self._names(st, result)}
-        given = {name.base() for value in sources for name in self._names(st, value)}
+        made = {name.base() for name in self.names_in(st, result)}
+        given = {name.base() for value in sources for name in self.names_in(st, value)}
         for name in made:
             self.origins.setdefault(name, set()).update(given - {name})
 
@@ -162,6 +170,8 @@ class Gradients(Tensors):
         if not self.file.has_several_passes:
             return
         name = module.name.base()
+        while name.site in (EACH, ANY) and name.parent is not None:  # any of them may be meant
+            name = name.parent
         if name not in self.losses and not spelled(apis.LOSS_NAME, str(name.site)):
             self.modules.add(name)
         self.derive(st, result, [module, *given])
@@ -170,7 +180,7 @@ class Gradients(Tensors):
         """The modules that were called on the way to some values, or that hold them; none where that is not known."""
         if not self.modules:
             return frozenset()
-        todo = [name.base() for value in values for name in self._names(st, value)]
+        todo = [name.base() for value in values for name in self.names_in(st, value)]
         seen: set[Name] = set()
         while todo and len(seen) < _MOST:
             name = todo.pop()
@@ -186,12 +196,12 @@ class Gradients(Tensors):
             todo += (inner.name.base() for inner in _held(st, name))
         return frozenset(holder for name in seen for holder in name.chain() if holder in self.modules)
 
-    def _names(self, st: State, value: Value) -> Iterator[Name]:
+    def names_in(self, st: State, value: Value) -> Iterator[Name]:
         """The objects that a value is, and what stands in its rows."""
         for inner in iterate(value):
             if isinstance(inner, Tuple):
                 for item in inner.items:
-                    yield from self._names(st, item)
+                    yield from self.names_in(st, item)
             elif isinstance(inner, Object):
                 yield inner.name
                 if isinstance(inner, Container):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis
+from streamsafe.static import apis, parts
 from streamsafe.static.contexts import Contexts
-from streamsafe.static.facts import GRADIENTS, Site
+from streamsafe.static.facts import GRADIENTS, PARAMETER, Site
 from streamsafe.static.source import FunctionUnit
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
@@ -41,16 +41,21 @@ _GIVEN = {
     "register_multi_grad_hook": "g",
 }
 """What a function is given, by the method that registered it: a gradient or several, the parameter, the module."""
-_ARGUMENTS: dict[str, Value] = {
-    "g": Tensor(GRADIENTS),
-    "p": Opaque(Name("a parameter")),
-    "m": Opaque(Name("a module")),
-}
 
 
-def hook_arguments(registered: str) -> tuple[Value, ...]:
-    """What autograd gives a function, by the method that registered it."""
-    return tuple(_ARGUMENTS[what] for what in _GIVEN.get(registered, ""))
+def hook_arguments(registered: str, modules: frozenset[Name] = frozenset()) -> tuple[Value, ...]:
+    """What autograd gives a function.
+
+    Args:
+        registered: the method that registered it.
+        modules: whose gradients it is given, where that is known.
+    """
+    given = {
+        "g": Tensor(GRADIENTS, part=parts.of_modules(None, modules)),
+        "p": Opaque(PARAMETER),
+        "m": Opaque(Name("a module")),
+    }
+    return tuple(given[what] for what in _GIVEN.get(registered, ""))
 
 
 class Hooks(Contexts):
@@ -59,6 +64,7 @@ class Hooks(Contexts):
     if TYPE_CHECKING:  # further down the chain
         entered: set[FunctionUnit]
         hooks: list[tuple[Function, State, str]]
+        hooked: dict[Value, set[Name]]
         passing: bool
 
     def keep_forward_hook(self, module: Opaque | Instance, name: str, call: Call, st: State) -> Value:
@@ -83,11 +89,13 @@ class Hooks(Contexts):
                 arguments = [module, Tuple(tuple(call.args)), *given]
                 self.call_value(hook, Call(call.node, call.site, arguments), st)
 
-    def register_hooks(self, name: str, call: Call, st: State) -> Value:
-        """Functions that autograd will call."""
+    def register_hooks(self, name: str, call: Call, st: State, owner: Value = UNKNOWN) -> Value:
+        """Functions that autograd will call for a tensor, a parameter or a module."""
         for value in call.everything():
             if name in HOOK_REGISTRATIONS or name == apis.AFTER_PASS:
                 self.register_hook(value, name, st)
+                for hook in iterate(value):
+                    self.hooked.setdefault(hook, set()).update(self.names_in(st, owner))
         return UNKNOWN
 
     def register_hook(self, value: Value, name: str, st: State) -> None:
@@ -104,11 +112,16 @@ class Hooks(Contexts):
             kept = st.store.get(key)
             st.store[key] = union([*([(kept, ALWAYS)] if kept is not None else []), (inner, ALWAYS)])
 
-    def run_gradient_hooks(self, st: State, site: Site) -> None:
+    def run_gradient_hooks(self, st: State, site: Site, modules: frozenset[Name] = frozenset()) -> None:
         """A backward pass calls what was registered with parameters and tensors, on the stream of their nodes.
 
         That is taken to be the current one: hooks by themselves are interpreted where it is any. Each is given a
         gradient of its own. What was queued for the end of the pass follows.
+
+        Args:
+            st: changed in place.
+            site: where the pass is.
+            modules: whose gradients it writes, where that is known: hooks of others are not called.
         """
         if self.passing:
             return
@@ -117,9 +130,14 @@ class Hooks(Contexts):
             st.order.repeat(GRADIENTS, "a gradient before its hook")
             for name in sorted(HOOK_REGISTRATIONS):
                 for hook in iterate(st.store.get((GRADIENTS, f"@{name}")) or NONE):
+                    owners = self.modules_behind(st, map(Opaque, self.hooked.get(hook, ())))
+                    if owners and modules and owners.isdisjoint(modules):
+                        continue
                     if isinstance(hook, (Function, Partial)) and not st.dead:
                         st.order.repeat("a gradient before its hook", GRADIENTS)
-                        self.call_value(hook, Call(site.node, site, list(hook_arguments(name))), st)
+                        self.given = owners & modules if owners else modules
+                        arguments = list(hook_arguments(name, self.given))
+                        self.call_value(hook, Call(site.node, site, arguments), st)
                         st.order.move(GRADIENTS, "gradients after their hooks", lambda _: True)
             st.order.move("gradients after their hooks", GRADIENTS, lambda _: True)
             st.order.drop("a gradient before its hook")
@@ -128,3 +146,4 @@ class Hooks(Contexts):
                     self.call_value(callback, Call(site.node, site), st)
         finally:
             self.passing = False
+            self.given = frozenset()

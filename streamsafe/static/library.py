@@ -52,7 +52,7 @@ class Library(Streams):
 
         def register_hook(self, value: Value, name: str, st: State) -> None: ...
 
-        def register_hooks(self, name: str, call: Call, st: State) -> Value: ...
+        def register_hooks(self, name: str, call: Call, st: State, owner: Value = UNKNOWN) -> Value: ...
 
         def do_map_call(self, call: Call, st: State) -> Value: ...
 
@@ -258,6 +258,10 @@ class Library(Streams):
     def do_queue_callback(self, call: Call, st: State) -> Value:
         """``Variable._execution_engine.queue_callback(function)``."""
         return self.register_hooks(apis.AFTER_PASS, call, st)
+
+    def do_multi_grad_hook(self, call: Call, st: State) -> Value:
+        """``torch.autograd.graph.register_multi_grad_hook(tensors, function)``."""
+        return self.register_hooks("register_multi_grad_hook", call, st, call.get(0, "tensors") or UNKNOWN)
 
     def do_grad_function(self, call: Call, st: State) -> Value:
         """``torch.autograd.grad(outputs, inputs, grad_outputs=None)`` returns the gradients (TA-09)."""

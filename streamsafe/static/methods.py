@@ -199,7 +199,7 @@ class Methods(Hooks):
         if isinstance(receiver, Function):
             return self.unmodelled(receiver, call, st)
         if name in HOOK_REGISTRATIONS:  # of a node of the graph, say
-            return self.register_hooks(name, call, st)
+            return self.register_hooks(name, call, st, receiver)
         if type(receiver) is Value and name in ("wait", "synchronize"):
             self.host_learns_everything(st, call.site)  # of an object that is not known
             return UNKNOWN
@@ -346,7 +346,7 @@ class Methods(Hooks):
         if name.startswith("register_forward"):
             return self.keep_forward_hook(receiver, name, call, st)
         if name in HOOK_REGISTRATIONS:
-            return self.register_hooks(name, call, st)
+            return self.register_hooks(name, call, st, receiver)
         asked = self.asked_for(receiver, name, st, call.node)
         if asked is not None:
             return self.call_value(asked, call, st)
@@ -631,7 +631,7 @@ class Methods(Hooks):
         if name.startswith("register_forward"):
             return self.keep_forward_hook(receiver, name, call, st)
         if name in HOOK_REGISTRATIONS or name == apis.AFTER_PASS:
-            return self.register_hooks(name, call, st)
+            return self.register_hooks(name, call, st, receiver)
         held = st.store.get((receiver.name, name))
         if held is not None:
             return self.call_value(held, call, st)

@@ -56,7 +56,7 @@ class TensorMethods(Arrays):
 
     if TYPE_CHECKING:  # further down the chain
 
-        def register_hooks(self, name: str, call: Call, st: State) -> Value: ...
+        def register_hooks(self, name: str, call: Call, st: State, owner: Value = UNKNOWN) -> Value: ...
 
         def _within_capture(
             self, context: Context, st: State, node: cst.CSTNode, body: Callable[[Value, State], None]
@@ -80,7 +80,7 @@ class TensorMethods(Arrays):
         if special is not None:
             return special(receiver, call, st)  # type: ignore[no-any-return]
         if name in HOOK_REGISTRATIONS:
-            return self.register_hooks(name, call, st)
+            return self.register_hooks(name, call, st, receiver)
         if name == "__dlpack__":
             return self.exported(receiver, call, st)
         if name in apis.ORDERING_METHODS:  # a promise of one
