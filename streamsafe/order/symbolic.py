@@ -118,13 +118,12 @@ MOST_WAYS = 24
 
 def simplify(ways: Iterable[Way]) -> tuple[Way, ...]:
     """Drop every way that another one covers: fewer carriers under the same or a weaker guard."""
-    return _simplified(frozenset(ways))
+    found = frozenset(ways)
+    return tuple(found) if len(found) == 1 else _simplified(found)
 
 
 @lru_cache(maxsize=1 << 14)
 def _simplified(ways: frozenset[Way]) -> tuple[Way, ...]:
-    if len(ways) == 1:
-        return tuple(ways)
     kept: list[Way] = []
     for way in sorted(ways, key=_exposure)[: 4 * MOST_WAYS]:
         kept = _placed(kept, way)
@@ -512,16 +511,16 @@ class Order:
         asked = 0
         for true, false in guards:
             asked |= true | false
-        known: dict[tuple[Way, ...], tuple[Way, ...]] = {}
+        known: dict[int, tuple[Way, ...]] = {}  # by identity: the tables that are walked keep their ways
         for buffer, table in list(self.made.items()):
             if not table.summary.conditions & asked:
                 continue
             changed = Accesses()
             dirty = False
             for made, ways in table.items():
-                kept = known.get(ways)
+                kept = known.get(id(ways))
                 if kept is None:
-                    kept = known[ways] = _left(ways, guards)
+                    kept = known[id(ways)] = _left(ways, guards)
                 dirty = dirty or kept is not ways
                 if kept:
                     changed[made] = kept
@@ -540,14 +539,14 @@ class Order:
 
     def retell(self, told: Sequence[tuple[Guard, Guard]], asked: int) -> None:
         """Where the first of a pair held the second takes its place; other guards stop mentioning those conditions."""
-        known: dict[tuple[Way, ...], tuple[Way, ...]] = {}
+        known: dict[int, tuple[Way, ...]] = {}  # by identity: the tables that are walked keep their ways
         for buffer, table in list(self.made.items()):
             for ways in table.values():
-                if ways not in known:
-                    known[ways] = simplify(
+                if id(ways) not in known:
+                    known[id(ways)] = simplify(
                         Way(way.carriers, guard) for way in ways for guard in retold(way.guard, told, asked)
                     )
-            changed = Accesses((made, known[ways]) for made, ways in table.items() if known[ways])
+            changed = Accesses((made, new) for made, ways in table.items() if (new := known[id(ways)]))
             if changed:
                 self.made[buffer] = changed
             else:
@@ -555,14 +554,14 @@ class Order:
 
     def reguard(self, conditions: int, change: Callable[[Guard], Guard]) -> None:
         """Every guard that mentions one of these conditions changes."""
-        known: dict[tuple[Way, ...], tuple[Way, ...]] = {}
+        known: dict[int, tuple[Way, ...]] = {}  # by identity: the tables that are walked keep their ways
         for buffer, table in list(self.made.items()):
             if not table.summary.conditions & conditions:
                 continue
             for ways in table.values():
-                if ways not in known:
-                    known[ways] = simplify(Way(way.carriers, change(way.guard)) for way in ways)
-            self.made[buffer] = Accesses((made, known[ways]) for made, ways in table.items())
+                if id(ways) not in known:
+                    known[id(ways)] = simplify(Way(way.carriers, change(way.guard)) for way in ways)
+            self.made[buffer] = Accesses((made, known[id(ways)]) for made, ways in table.items())
 
     @staticmethod
     def join(first: Order, first_only: Sequence[Guard], second: Order, second_only: Sequence[Guard]) -> Order:
@@ -571,27 +570,30 @@ class Order:
         """
         joined = Order(first.carriers, first._disjoint, first._stands_for)
         joined.made, differing = meeting(first.made, second.made)
-        known: dict[tuple[tuple[Way, ...], tuple[Way, ...]], tuple[Way, ...]] = {}
+        # by identity: to hash all ways would cost more than to join some twice; both orders keep theirs meanwhile
+        known: dict[tuple[int, int], tuple[Way, ...]] = {}
         for buffer in differing:
             left, right = first.made.get(buffer, _NONE), second.made.get(buffer, _NONE)
             if left is right:
                 continue
-            table = Accesses()
-            alike = len(left) == len(right)
-            pairs = [(made, ways, right.get(made, ())) for made, ways in left.items()]
+            pairs = [
+                (made, one, other)
+                for made, one in left.items()
+                if one is not (other := right.get(made, ())) and one != other
+            ]
             pairs += [(made, (), ways) for made, ways in right.items() if made not in left]
+            if not pairs:
+                dict.__setitem__(joined.made, buffer, left)
+                continue
+            table = Accesses(left)
             for made, one, other in pairs:
-                if one is other or one == other:
-                    table[made] = one
-                    continue
-                alike = False
-                met = known.get((one, other))
+                met = known.get((id(one), id(other)))
                 if met is None:
                     both = frozenset(one).intersection(other)  # these stand whichever path was taken
                     ways = [*both, *_under(one, first_only, both), *_under(other, second_only, both)]
-                    met = known[(one, other)] = simplify(ways)
+                    met = known[(id(one), id(other))] = simplify(ways)
                 table[made] = met
-            dict.__setitem__(joined.made, buffer, left if alike else table)
+            dict.__setitem__(joined.made, buffer, table)
         return joined
 
 
@@ -615,9 +617,12 @@ def _under(
 ) -> Iterator[Way]:
     """The ways but some, on the paths on which one of the guards holds."""
     for way in ways:
-        for guard in guards if way not in but else ():
-            if not way.guard.contradicts(guard):
-                yield _made(Way, (way.carriers, way.guard & guard))
+        if way in but:
+            continue
+        carriers, (true, false) = way
+        for asked, denied in guards:
+            if not (true & denied or false & asked):
+                yield _made(Way, (carriers, _made(Guard, (true | asked, false | denied))))
 
 
 def _moved(carriers: int, moves: list[tuple[int, int]]) -> int:

@@ -395,9 +395,9 @@ class Effects(Memory):
         covers = alone and part is None and not isinstance(target, Opaque)
         st.order.add(Made(site, buffer, part, writes, stream.name, detail), guard, covers=covers, alone=alone)
         self.capture_access(st, target, stream.name, site, operation, writes)
-        self.explain(
-            st, site, f"{operation} {'writes' if writes else 'reads'} {memory} on {self.describe(stream)}"
-        )
+        if self.explained is not None:
+            text = f"{operation} {'writes' if writes else 'reads'} {memory} on {self.describe(stream)}"
+            self.explain(st, site, text)
 
     def is_some_element(self, buffer: Name) -> bool:
         """Whether it is one of the elements of a walk that is over, no one knows which; a module needs all it has."""

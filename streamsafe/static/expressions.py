@@ -154,8 +154,10 @@ class Expressions(Computed):
         """The conditions that are about the newest objects of these names."""
         bits = 0
         for bit, mentioned in self.mentions.items():
-            if any(not names.isdisjoint(name.family()) for name in mentioned):
-                bits |= bit
+            for name in mentioned:
+                if not names.isdisjoint(name.family()):
+                    bits |= bit
+                    break
         return bits
 
     def age(self, st: State, names: set[Name]) -> None:

@@ -178,7 +178,7 @@ class Interpreter(Loops):
         if handler is None:
             return
         handler(self, node, st)
-        self.activation.temporaries.clear()
+        self.stack[-1].temporaries.clear()
         if st.dead:
             return
         if self.candidates:

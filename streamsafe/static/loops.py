@@ -809,9 +809,11 @@ def _exchanged(before: State, after: State) -> dict[Key, Value]:
     moved = {
         (owner, key): value
         for owner in differing(before.store.objects, after.store.objects)
-        for key, value in before.store.of(owner).items()
-        if all(isinstance(v, (Tensor, Opaque, Stream, Event)) for v in iterate(value))
-        and after.store.get((owner, key), value) != value
+        if (table := after.store.of(owner)) is not (old := before.store.of(owner))
+        for key, value in old.items()
+        if (new := table.get(key, value)) is not value
+        and new != value
+        and all(isinstance(v, (Tensor, Opaque, Stream, Event)) for v in iterate(value))
     }
     return {
         key: value

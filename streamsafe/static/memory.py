@@ -23,14 +23,10 @@ from streamsafe.static.values import (
     PLAIN,
     Const,
     Container,
-    Context,
-    Generator,
     Instance,
-    Method,
     Name,
     Object,
     Opaque,
-    Partial,
     Stream,
     Tensor,
     Tuple,
@@ -38,6 +34,7 @@ from streamsafe.static.values import (
     Value,
     alternatives,
     iterate,
+    led_to,
     union,
 )
 
@@ -190,12 +187,13 @@ class Memory:
         seen = set()
         name = opaque.name
         tables = [st.store.of(name)]
+        newest = name.newest()
         deep = name.base() in self.holders
         if deep:
             tables += [
                 t
                 for o, t in st.store.objects.items()
-                if o.parent is not None and o != name and name in o.chain()
+                if o.parent is not None and o is not name and newest in o.family() and name in o.chain()
             ]
         for table in tables:
             for key, held in list(table.items()):
@@ -209,7 +207,8 @@ class Memory:
             if (
                 isinstance(buffer, Name)
                 and buffer.parent is not None
-                and buffer != name
+                and newest in buffer.family()
+                and buffer is not name
                 and buffer not in seen
             ):
                 if buffer.site != "grad" and name in buffer.chain() and self.belongs(st, buffer):
@@ -409,46 +408,24 @@ class Memory:
         """Every object that some live name leads to."""
         external: set[Name] = set()
         children: dict[Name, list[Name]] = {}
-        for owner in st.store.objects:
-            root = owner.root()
+        tables = st.store.settled()
+        for owner in tables:
+            root = owner if owner.parent is None else owner.root()
             if not root.age and root not in self.made_here and root.base() not in self.closed:
                 external.add(owner)  # somebody who is not seen holds it
             if owner.parent is not None:
                 children.setdefault(owner.parent, []).append(owner)
         seen: set[Name] = set()
-        stack: list[Name] = [*self.frames(), *external]
-        values: list[Value] = list(keep)
-        while stack or values:
-            while values:
-                value = values.pop()
-                if isinstance(value, Union):
-                    values.extend(v for v, _ in value.alternatives)
-                elif isinstance(value, Object):
-                    stack.append(value.name)
-                elif isinstance(value, Tuple):
-                    values.extend(value.items)
-                elif isinstance(value, Method):
-                    values.append(value.receiver)
-                elif isinstance(value, Context):
-                    values.extend(value.payload)
-                elif isinstance(value, (Partial, Generator)):
-                    values.extend((value.function, *value.args, *(v for _, v in value.kwargs)))
-                else:
-                    frame = getattr(value, "frame", None)
-                    if frame is not None:
-                        stack.append(frame)
-                    receiver = getattr(value, "receiver", None)
-                    if receiver is not None:
-                        values.append(receiver)
-            if stack:
-                name = stack.pop()
-                if name in seen:
-                    continue
-                seen.add(name)
-                for key, value in st.store.of(name).items():
-                    if type(value) is not Const and not (type(key) is str and key[:1] == "@"):
-                        values.append(value)
-                stack.extend(children.get(name, ()))
-                if name.parent is not None:
-                    stack.append(name.parent)
+        stack = [*self.frames(), *external, *led_to(keep)]
+        while stack:
+            name = stack.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            table = tables.get(name)
+            if table is not None:
+                stack.extend(table.leads())
+            stack.extend(children.get(name, ()))
+            if name.parent is not None:
+                stack.append(name.parent)
         return seen

@@ -620,7 +620,10 @@ class Roots:
     def _forward_hooks(self, name: str) -> set[str]:
         """Methods that a class registers with modules, or that make what it registers: who calls those calls them."""
         found: set[str] = set()
-        for node in needles.walk(self.file.classes[name]) if name in self.file.classes else ():
+        statement = self.file.classes.get(name)
+        if statement is None or "register_forward" not in self.file.segment(statement):
+            return found
+        for node in needles.walk(statement):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
             if node.func.attr.startswith("register_forward"):

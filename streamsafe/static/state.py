@@ -25,6 +25,7 @@ from streamsafe.static.values import (
     aging,
     alternatives,
     iterate,
+    led_to,
     rename_part,
     union,
 )
@@ -41,9 +42,10 @@ MOST_GUARDS = 4
 class Table(dict[Hashable, Value]):
     """What one object holds."""
 
-    __slots__ = ("_conditions", "_mentioned")
+    __slots__ = ("_conditions", "_leads", "_mentioned")
 
     _conditions: int
+    _leads: frozenset[Name]
     _mentioned: frozenset[Name]
 
     def conditions(self) -> int:
@@ -58,6 +60,20 @@ class Table(dict[Hashable, Value]):
                         found |= true | false
             self._conditions = found
             return found
+
+    def leads(self) -> frozenset[Name]:
+        """The objects that what is held leads to, notes apart; the table must not change any more."""
+        try:
+            return self._leads
+        except AttributeError:
+            self._leads = frozenset(
+                led_to(
+                    v
+                    for k, v in self.items()
+                    if type(v) is not Const and (type(k) is not str or k[:1] != "@")
+                )
+            )
+            return self._leads
 
     def mentioned(self) -> frozenset[Name]:
         """The newest of every name that the values speak of; the table must not change any more."""
@@ -80,6 +96,7 @@ class Table(dict[Hashable, Value]):
 
 
 _NOTHING: Mapping[Hashable, Value] = {}
+_EMPTY = Table()
 
 
 class Store:
@@ -114,20 +131,23 @@ class Store:
         self.objects.discard(owner)
         self._own.discard(owner)
 
+    def settled(self) -> Mapping[Name, Table]:
+        """What each object holds: a table of which something is worked out is not changed any more."""
+        self._own = set()
+        return self.objects
+
     def conditions(self) -> int:
         """The conditions on which it depends what objects hold."""
-        self._own = set()  # a table of which something has been worked out is not changed any more
         found = 0
-        for table in self.objects.values():
+        for table in self.settled().values():
             found |= table.conditions()
         return found
 
     def leaning(self, conditions: int) -> list[tuple[Key, Value]]:
         """What depends on some of these conditions."""
-        self._own = set()
         return [
             ((owner, key), value)
-            for owner, table in self.objects.items()
+            for owner, table in self.settled().items()
             if table.conditions() & conditions
             for key, value in table.items()
             if leans(value, conditions)
@@ -135,18 +155,22 @@ class Store:
 
     def rename(self, renaming: Callable[[Name], Name], names: set[Name]) -> None:
         """Objects age: every mention of them changes."""
-        self._own = set()
         aged: list[tuple[Name, Table]] = []
-        for owner, table in list(self.objects.items()):
+        elsewhere = names.isdisjoint
+        for owner, table in list(self.settled().items()):
             changed = table
-            if not names.isdisjoint(table.mentioned()):
+            apart = elsewhere(owner.family())
+            if elsewhere(table.mentioned()):
+                if apart:
+                    continue
+            else:
                 changed = Table()
                 for key, value in table.items():
                     new, value = walks.aged(key, renaming), value.rename(renaming)
                     changed[new] = (
                         union([(changed[new], ALWAYS), (value, ALWAYS)]) if new in changed else value
                     )
-            new_owner = owner if names.isdisjoint(owner.family()) else renaming(owner)
+            new_owner = owner if apart else renaming(owner)
             if new_owner is not owner:
                 del self.objects[owner]
                 aged.append((new_owner, changed))
@@ -174,6 +198,8 @@ class Store:
         """
         found: dict[Name, dict[Hashable, list[Value]]] = {}
         for owner, table in list(self.objects.items()):
+            if walked.isdisjoint(owner.family()):
+                continue
             element = next((n for n in owner.chain() if n.site == EACH and n.newest() in walked), None)
             if element is None or element.parent is None:
                 continue
@@ -222,7 +248,7 @@ class Store:
             left, right = first.objects.get(owner), second.objects.get(owner)
             if left is right:
                 continue
-            table = _joined(owner, left or Table(), right or Table(), first_only, second_only, opaque(owner))
+            table = _joined(owner, left or _EMPTY, right or _EMPTY, first_only, second_only, opaque)
             if table:
                 dict.__setitem__(joined.objects, owner, table)
             else:
@@ -775,40 +801,43 @@ def _joined(
     right: Table,
     left_only: Guard,
     right_only: Guard,
-    opaque: bool,
+    is_opaque: Callable[[Name], bool],
 ) -> Table:
-    """What one object may hold when either path was taken."""
+    """What one object may hold when either path was taken; the first table itself where both say the same."""
+    unlike = [key for key, one in left.items() if one is not (other := right.get(key)) and one != other]
+    unlike += [key for key in right if key not in left]
+    if not unlike:
+        return left
     known = "@materialized" in left or "@materialized" in right
-    alike = len(left) == len(right)
-    table = Table()
-    taken = any("@taken from" in side and "@length" in side for side in (left, right))
+    opaque = not known and is_opaque(owner)
+    taken = ("@taken from" in left and "@length" in left) or ("@taken from" in right and "@length" in right)
+    table = Table(left)
     loose: list[tuple[Value, Guard]] = []
-    for key in {**left, **right}:
+    for key in unlike:
         one, other = left.get(key), right.get(key)
-        if one is other or one == other:
-            table[key] = one  # type: ignore[assignment]
-            continue
-        alike = False
         if taken and type(key) is int and (one is None or other is None):
             loose.append((one, left_only) if one is not None else (other, right_only))  # type: ignore[arg-type]
+            table.pop(key, None)
             continue  # where it has left, another one may come to stand
         if one is None or other is None:
             if key in ("@nonzero", "@bounds") or (key in ("@length", "@keys") and left and right):
+                table.pop(key, None)
                 continue  # not known on both paths; what was made on one of them is what it is there
             default = UNKNOWN if key == "@front" and left and right else None
-            if opaque and not known and isinstance(key, str) and key[0] not in "@*[":
+            if opaque and isinstance(key, str) and key[0] not in "@*[":
                 default = Opaque(owner.child(key))  # what it is before anything is assigned to it
             if default is None or default in (one, other):
                 table[key] = one if one is not None else other  # type: ignore[assignment]
                 continue
             one, other = one or default, other or default
         elif key in ("@length", "@keys", "@bounds"):
+            del table[key]
             continue
         table[key] = union([(one, left_only), (other, right_only)])
     if loose:
         rest = table.get("*")
         table["*"] = union([*([(rest, ALWAYS)] if rest is not None else []), *loose])
-    return left if alike else table
+    return table
 
 
 def _joined_rebound(

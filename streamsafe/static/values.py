@@ -46,7 +46,7 @@ class Name:
         age: 0 for the newest object of the site, 1 for the one of the round before, 2 for all older ones.
     """
 
-    __slots__ = ("_base", "_family", "age", "parent", "path", "site")
+    __slots__ = ("_base", "_family", "_older", "_unknown", "age", "parent", "path", "site")
 
     _known: ClassVar[dict[tuple[Hashable, ...], Name]] = {}
 
@@ -56,6 +56,8 @@ class Name:
     age: int
     _base: Name | None
     _family: frozenset[Name] | None
+    _older: bool | None
+    _unknown: bool | None
 
     def __new__(
         cls, site: Hashable, path: tuple[Hashable, ...] = (), parent: Name | None = None, age: int = 0
@@ -66,7 +68,7 @@ class Name:
         if self is None:
             self = object.__new__(cls)
             self.site, self.path, self.parent, self.age = site, path, parent, age
-            self._base = self._family = None
+            self._base = self._family = self._older = self._unknown = None
             cls._known[key] = self
         return self
 
@@ -126,11 +128,15 @@ class Name:
 
     def is_unknown_element(self) -> bool:
         """Whether it is an element of which the index is not known, or a part of one."""
-        return any(name.site == ANY for name in self.chain())
+        if self._unknown is None:
+            self._unknown = any(name.site == ANY for name in self.chain())
+        return self._unknown
 
     def is_older(self) -> bool:
         """Whether it, or something it is reached from, stands for many objects."""
-        return any(name.age > 1 for name in self.chain())
+        if self._older is None:
+            self._older = any(name.age > 1 for name in self.chain())
+        return self._older
 
 
 Renaming = Callable[[Name], Name]
@@ -546,6 +552,7 @@ def alternatives(value: Value, path: Guard = ALWAYS) -> list[tuple[Value, Guard]
     return [(value, ALWAYS)]
 
 
+_COMPUTED = frozenset({Number, Positive})
 _TOLD = (Const, Stream)
 """What a name may mean under several guards that are told apart."""
 
@@ -565,9 +572,11 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
                 paths.setdefault(value, [Way(0, known)]).append(Way(0, guard))
             continue
         for inner, inner_guard in value.alternatives:
-            if guard.contradicts(inner_guard):
-                continue
-            both = guard & inner_guard
+            both = inner_guard
+            if guard is not ALWAYS:
+                if guard.contradicts(inner_guard):
+                    continue
+                both = guard & inner_guard
             known = merged.get(inner)
             if known is None:
                 merged[inner] = both
@@ -591,7 +600,7 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
         if not kept or len(kept) > 3 * MAX_ALTERNATIVES:
             return UNKNOWN
         merged = kept
-    if len(merged) > 1 and any(type(value) in (Number, Positive) for value in merged):
+    if len(merged) > 1 and not _COMPUTED.isdisjoint(map(type, merged)):
         merged = _any_number(merged)
     if not merged:
         return UNKNOWN
@@ -639,3 +648,29 @@ def same_kind(values: Iterable[Value]) -> type[Value] | None:
 def iterate(value: Value) -> tuple[Value, ...]:
     """The value itself, or each alternative of a union."""
     return tuple([inner for inner, _ in value.alternatives]) if type(value) is Union else (value,)
+
+
+def led_to(values: Iterable[Value]) -> set[Name]:
+    """The objects that values stand for, or are made of."""
+    found: set[Name] = set()
+    left = list(values)
+    while left:
+        value = left.pop()
+        if isinstance(value, Object):
+            found.add(value.name)
+        elif isinstance(value, Union):
+            left.extend(v for v, _ in value.alternatives)
+        elif isinstance(value, Tuple):
+            left.extend(value.items)
+        elif isinstance(value, Method):
+            left.append(value.receiver)
+        elif isinstance(value, Context):
+            left.extend(value.payload)
+        elif isinstance(value, (Partial, Generator)):
+            left.extend((value.function, *value.args, *(v for _, v in value.kwargs)))
+        elif isinstance(value, Function):
+            if value.frame is not None:
+                found.add(value.frame)
+            if value.receiver is not None:
+                left.append(value.receiver)
+    return found
