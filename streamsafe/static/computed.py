@@ -77,6 +77,8 @@ class Computed(Conditions):
     def atom(self, name: Name, value: Object) -> Name | Derived | None:
         """What stands for a number that an object is, or is asked for; None where it stands for several."""
         rounds = tuple(which for _, which in parts.rounds(getattr(value, "part", None)))
+        if not all(isinstance(which, Name) for which in rounds):
+            return None  # of what stands at a place of a list: no round of a loop is named by that
         for link in name.chain():
             site = link.site
             if site == ANY or (site == EACH and not any(link in names for names in self.rounds)):
