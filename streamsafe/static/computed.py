@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -173,8 +174,11 @@ class Computed(Conditions):
         return shape if dim is None else self.element(shape, dim, st)
 
     def number_round(self, item: Value, iterable: Value, round_: Name, st: State, *, first: bool) -> None:
-        """The index that a round of a loop gives is told from those of its other rounds; of the first it is known."""
-        index = item.items[0] if isinstance(item, Tuple) and item.items else item
+        """The numbers that a round of a loop gives are told from those of its other rounds; the first are known."""
+        for index, walked in columns(item, iterable):
+            self._number_index(index, walked, round_, st, first=first)
+
+    def _number_index(self, index: Value, iterable: Value, round_: Name, st: State, *, first: bool) -> None:
         form = self._walked(iterable, round_, st) if isinstance(index, Opaque) else None
         if form is not None and isinstance(index, Opaque):
             st.store[(index.name, NUMBER)] = Number(..., form)
@@ -218,6 +222,23 @@ class Computed(Conditions):
             begin = iterable.args[1] if len(iterable.args) > 1 else Const(0)
             return self.form_of(dict(iterable.kwargs).get("start", begin), st), None, numbers.ONE
         return None, None, numbers.ONE
+
+
+def columns(item: Value, iterable: Value) -> Iterator[tuple[Value, Value]]:
+    """The numbers that a round is given, and what counts each: ``enumerate`` and ``zip`` hand on what they walk."""
+    name = (
+        iterable.function.name if isinstance(iterable, Partial) and isinstance(iterable.function, Api) else ""
+    )
+    if isinstance(iterable, Partial) and isinstance(item, Tuple):
+        if name == "builtins.enumerate" and len(item.items) == 2 and iterable.args:
+            yield item.items[0], iterable
+            yield from columns(item.items[1], iterable.args[0])
+            return
+        if name == "builtins.zip" and len(item.items) == len(iterable.args):
+            for each, walked in zip(item.items, iterable.args, strict=True):
+                yield from columns(each, walked)
+            return
+    yield item, iterable
 
 
 class Sums:

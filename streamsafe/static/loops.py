@@ -657,7 +657,6 @@ class Loops(Calls):
         """A count that picks slots goes round them: a few rounds with known numbers stand for all there are."""
         if not isinstance(iterable, Partial):
             iterable = Partial(Api("builtins.iter"), (iterable,), ())
-        enumerated = iterable.function == Api("builtins.enumerate")
         skipped = enter(st)
         loop = Loop()
         self.activation.loops.append(loop)
@@ -669,11 +668,7 @@ class Loops(Calls):
             loop.continues.clear()
             round_ = self.round_name(node, st)
             with self.round_apart(node, number, SLOT_ROUNDS):
-                item: Value = self.number_of(number, iterable, round_, st)
-                if iterable.function not in (Api("builtins.range"), Api("builtins.enumerate")):
-                    item = self.next_item(iterable, st, node)
-                if enumerated:
-                    item = Tuple((item, self.next_item(iterable.args[0], st, node)))
+                item = self._numbered_item(number, iterable, round_, st, node)
                 body(met_in_round(item, iterable, ((round_.base(), round_),)), st)
             self.settle(st, self.joined([st, *loop.continues]))
             early = early if number else [*loop.breaks]
@@ -686,6 +681,22 @@ class Loops(Calls):
         self._runs_when_timed(skipped, early, [st, *loop.breaks])
         self.settle(st, self.joined([st, *loop.breaks, None if at_least_once else skipped]))
         self.leave_rounds(st, again=False)
+
+    def _numbered_item(
+        self, number: int, iterable: Value, round_: Name, st: State, node: cst.CSTNode
+    ) -> Value:
+        """What a round is given of which the count is known."""
+        if isinstance(iterable, Partial):
+            if iterable.function == Api("builtins.range"):
+                return self.number_of(number, iterable, round_, st)
+            if iterable.function == Api("builtins.enumerate") and iterable.args:
+                each = self._numbered_item(number, iterable.args[0], round_, st, node)
+                return Tuple((self.number_of(number, iterable, round_, st), each))
+            if iterable.function == Api("builtins.zip"):
+                return Tuple(
+                    tuple(self._numbered_item(number, each, round_, st, node) for each in iterable.args)
+                )
+        return self.next_item(iterable, st, node)
 
     def _unrolled(
         self, items: Sequence[Value], st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
