@@ -597,7 +597,7 @@ ARRAY_WRITING_FUNCTIONS = frozenset(
 
 ARRAY_VIEW_FUNCTIONS = frozenset(
     """reshape ravel transpose squeeze expand_dims broadcast_to broadcast_arrays swapaxes moveaxis rollaxis atleast_1d
-    atleast_2d atleast_3d diagonal flip fliplr flipud rot90 real imag""".split()
+    atleast_2d atleast_3d diagonal flip fliplr flipud rot90 real imag as_strided sliding_window_view""".split()
 )
 
 COMPILERS = {

@@ -211,6 +211,9 @@ class Arrays(Interop):
         if name in apis.ARRAY_WRITING_FUNCTIONS and call.args:
             self.in_place(st, call.args[0], call.everything()[1:], call.site, text)
             return NONE
+        if name == "nan_to_num" and call.get(1, "copy") == Const(False):
+            self.in_place(st, call.args[0], call.args[:1], call.site, text)
+            return call.args[0]
         if name in ("split", "array_split", "hsplit", "vsplit"):
             return self.pieces(call, st)
         if name in apis.ARRAY_VIEW_FUNCTIONS:
