@@ -578,6 +578,8 @@ class Arrays(Interop):
                 st.store[(one.name, "@source")] = Const((*source.value, call.args[0].value))
                 return one
             return UNKNOWN
+        for s, _ in self.streams(st, "cupy", stream):  # whatever memory it is given, by addresses perhaps
+            self.capture_access(st, kernel, s.name, call.site, text, writes=False)
         if kind == Const("RawKernel"):
             if len(call.args) < 3:
                 return UNKNOWN

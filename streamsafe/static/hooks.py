@@ -15,6 +15,8 @@ from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     NONE,
     UNKNOWN,
+    Class,
+    Const,
     Function,
     Instance,
     Name,
@@ -30,6 +32,8 @@ from streamsafe.static.values import (
 BEFORE_FORWARD = "@forward pre hooks"
 AFTER_FORWARD = "@forward hooks"
 """Under these a module keeps the functions that run whenever it is called."""
+FUNCTIONS = "@functions"
+"""Under this gradients keep the functions of the file's own that a forward pass has applied."""
 
 
 _GIVEN = {
@@ -112,6 +116,31 @@ class Hooks(Contexts):
             kept = st.store.get(key)
             st.store[key] = union([*([(kept, ALWAYS)] if kept is not None else []), (inner, ALWAYS)])
 
+    def keep_pass(self, function: Class, context: Opaque, st: State) -> None:
+        """A function of the file's own takes part in a forward pass: one that is captured is captured backward, too."""
+        if st.capture is not None:
+            row = Tuple((function, context, Const(st.capture.site)))
+            kept = st.store.get((GRADIENTS, FUNCTIONS))
+            st.store[(GRADIENTS, FUNCTIONS)] = union(
+                [*([(kept, ALWAYS)] if kept is not None else []), (row, ALWAYS)]
+            )
+
+    def run_captured_passes(self, st: State, site: Site) -> None:
+        """A captured backward pass runs the functions whose forward pass the same capture holds."""
+        rows = iterate(st.store.get((GRADIENTS, FUNCTIONS), NONE)) if st.capture is not None else ()
+        for row in rows:
+            if not isinstance(row, Tuple) or st.dead or st.capture is None:
+                continue
+            function, context, captured = row.items
+            backward = self.find_method(function.unit, "backward") if isinstance(function, Class) else None
+            if backward is None or captured != Const(st.capture.site):
+                continue
+            given = [
+                self.new_tensor(st, site, "the gradient", library="torch", place="device")
+                for _ in backward.node.params.params[1:]
+            ]
+            self.call_function(Function(backward), [context, *given], {}, st, site.node)
+
     def run_gradient_hooks(self, st: State, site: Site, modules: frozenset[Name] = frozenset()) -> None:
         """A backward pass calls what was registered with parameters and tensors, on the stream of their nodes.
 
@@ -127,6 +156,7 @@ class Hooks(Contexts):
             return
         self.passing = True
         try:
+            self.run_captured_passes(st, site)
             st.order.repeat(GRADIENTS, "a gradient before its hook")
             for name in sorted(HOOK_REGISTRATIONS):
                 for hook in iterate(st.store.get((GRADIENTS, f"@{name}")) or NONE):

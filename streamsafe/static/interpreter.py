@@ -337,6 +337,9 @@ class Interpreter(Loops):
 
     def _if(self, node: cst.If, st: State) -> None:
         outcomes = self.test(node.test, st)
+        unit = self.activation.unit
+        if len(outcomes) > 1 and unit is not None and syntax.waits_once_round(node, unit.node):
+            outcomes = [(True, ALWAYS)]
         otherwise = st.copy()
         outside = self.branching
         for _, guard in outcomes:

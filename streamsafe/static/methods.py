@@ -315,6 +315,7 @@ class Methods(Hooks):
                 forward = self.find_method(receiver.unit, "forward")
                 if forward is not None:
                     context = Opaque(self.fresh(call.node, st, "ctx"))
+                    self.keep_pass(receiver, context, st)
                     return self.call_function(
                         Function(forward), [context, *call.args], call.kwargs, st, call.node
                     )

@@ -36,6 +36,8 @@ _BASES = {
 """What the classes have that are no classes of a file, by the last name of their base."""
 _ITSELF = frozenset({"cuda", "cpu", "to", "half", "float", "bfloat16", "eval", "train", "requires_grad_"})
 """Methods of a module that give the module."""
+_MODULES = frozenset("model module net network layer block".split())
+"""What a module is called of which only that is said."""
 
 
 @dataclass
@@ -114,9 +116,10 @@ class Roles:
 
     @staticmethod
     def _unnamed(qualname: str, node: AstFunction) -> list[ast.arg]:
-        """The parameters that no annotation names."""
+        """The parameters that no annotation names, or only as modules."""
         parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        return [p for p in parameters[1 if "." in qualname else 0 :] if p.annotation is None]
+        named = parameters[1 if "." in qualname else 0 :]
+        return [p for p in named if p.annotation is None or _last(p.annotation) == "Module"]
 
     def _members_of(self, node: ast.ClassDef, above: set[str]) -> _Members:
         found = _Members()
@@ -184,6 +187,10 @@ class Roles:
             if others == [found]:
                 yield attribute
 
+    def _modules(self) -> list[str]:
+        """The classes of the file that are modules."""
+        return [c for c, node in self._file.classes.items() if any(_last(b) == "Module" for b in node.bases)]
+
     def _class_for(self, word: str, asked: set[str], arities: set[int], owner: str) -> str | None:
         if not asked or _UNKNOWN in asked:
             return None
@@ -196,6 +203,10 @@ class Roles:
             if "__call__" in asked and not all(n in called for n in arities):
                 continue
             fitting.append((name, own))
+        if word in _MODULES and "__call__" in asked:
+            modules = self._modules()
+            if len(modules) == 1 and modules[0] in dict(fitting):
+                return modules[0]
         if len(fitting) > 1:
             fitting = [(name, own) for name, own in fitting if _is_named_after(word, name)]
         if len(fitting) != 1:

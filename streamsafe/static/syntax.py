@@ -309,6 +309,46 @@ def leading_waits(body: cst.BaseSuite) -> int:
     return count
 
 
+@lru_cache(maxsize=2048)
+def waits_once_round(node: cst.If, function: cst.CSTNode) -> bool:
+    """Whether a branch does nothing but wait, and is taken once a count has gone round what it picks a slot of.
+
+    Before that, the slots are fresh: ``if n >= depth: done[n % depth].synchronize()``.
+    """
+    test = node.test
+    if node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
+        return False
+    if leading_waits(node.body) < len(node.body.body) or type(test) is not cst.Comparison:
+        return False
+    count, slots = _spelled(test.left), _spelled(test.comparisons[0].comparator)
+    if len(test.comparisons) > 1 or type(test.comparisons[0].operator) is not cst.GreaterThanEqual:
+        return False
+    return bool(count and slots) and any(
+        type(inner) is cst.BinaryOperation
+        and type(inner.operator) is cst.Modulo
+        and (_spelled(inner.left), _spelled(inner.right)) == (count, slots)
+        for inner in walk(function)
+    )
+
+
+def _spelled(node: cst.BaseExpression) -> str:
+    """A name, an attribute, a number or a length as it is written; nothing for anything else."""
+    if isinstance(node, (cst.Name, cst.Integer)):
+        return node.value
+    if isinstance(node, cst.Attribute):
+        owner = _spelled(node.value)
+        return f"{owner}.{node.attr.value}" if owner else ""
+    if (
+        isinstance(node, cst.Call)
+        and isinstance(node.func, cst.Name)
+        and node.func.value == "len"
+        and node.args
+    ):
+        counted = _spelled(node.args[0].value)
+        return f"len({counted})" if counted else ""
+    return ""
+
+
 _WAITS = frozenset("synchronize wait_stream wait_event record_event record_stream".split())
 
 
