@@ -542,9 +542,14 @@ RECORDING_HELPER = re.compile(r"(?:\w+_)?record_(?!event)(?:\w+_)?streams?")
 """A function that is not seen and by its name records what it is given on a stream: it touches no memory."""
 
 HANDING_METHODS = frozenset(
-    """put put_nowait send send_bytes sendall sendto send_multipart send_pyobj dump dumps write writelines""".split()
+    """put put_nowait submit apply_async send send_bytes sendall
+    sendto send_multipart send_pyobj dump dumps write writelines""".split()
 )
 """Of a queue, a pipe, a socket or a file that is not seen made: they hand over what they are given on the host."""
+
+LOGGER = re.compile(r"_*(?:\w+_)?log(?:ger)?", re.IGNORECASE)
+LOGGING_METHODS = frozenset("debug info warning warn error critical exception".split())
+"""What a logger is called that is not seen made, and its methods that write down what they are given."""
 
 FILLING_METHODS = frozenset("readinto readinto1 recv_into recvfrom_into pack_into".split())
 """Of a file, a socket or a format that is not seen made: the host fills the memory that it is given."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -600,12 +602,11 @@ class Methods(Hooks):
                 isinstance(call.args[0], (Api, Function, Partial, Method)) or self.is_bound(call.args[0], st)
             )
         ):
-            if not self.carries_event(call.args[1:], st):
-                self.hand_to_host(st, call.args[1:], call.site, "submit()")
             syncs = self.waits
-            future = Partial(
-                FUTURE, (self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st),), ()
-            )
+            with self.handed_to_thread(call.args[0], call.args[1:], "submit()", call, st):
+                future = Partial(
+                    FUTURE, (self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st),), ()
+                )
             if self.waits > syncs:
                 st.threads |= {call.site}
             return future
@@ -614,15 +615,19 @@ class Methods(Hooks):
         if name in ("shutdown", "result"):
             self.threads_done(st)
         if (receiver.name, "@executor") in st.store and name == "map":
-            return self.mapped_in_threads(call, st)
+            with self.handed_to_thread(call.get(0, "fn") or UNKNOWN, call.args[1:], "map()", call, st):
+                return self.mapped_in_threads(call, st)
         if name == "run_in_executor" and len(call.args) > 1:
             return self.in_thread(call.args[1], call.args[2:], call.kwargs, call, st)
         if (receiver.name, "@executor") in st.store and name == "submit":
-            if not self.carries_event(call.args[1:], st):
-                self.hand_to_host(st, call.args[1:], call.site, "submit()")
-            return UNKNOWN
+            with self.handed_to_thread(call.get(0, "fn") or UNKNOWN, call.args[1:], "submit()", call, st):
+                return UNKNOWN
         if name in apis.HANDING_METHODS and call.args:
             return self.hand_over(name, call, st)
+        if name in apis.LOGGING_METHODS and spelled(apis.LOGGER, str(receiver.name.site)):
+            for value in call.args:
+                self.read_on_host(st, value, call.site, f"{name}()")
+            return NONE
         if name == "__new__" and receiver.name.site == "super()":
             return self.do_new_object(call, st)
         if name == "__init__" and receiver.name == Name("super()", (apis.PACKS,)):
@@ -777,24 +782,37 @@ class Methods(Hooks):
     def _thread_method(self, receiver: Opaque | Instance, name: str, call: Call, st: State) -> Value:
         target, items = self._thread_target(receiver, st)
         if name == "start":
-            if not self.carries_event(items, st):
-                self.hand_to_host(st, items, call.site, "start()")
-            if target is not None:
-                syncs = self.waits
-                if self.would_wait(target, items, call, st):
+            syncs = self.waits
+            result: Value = NONE
+            with self.handed_to_thread(target or UNKNOWN, items, "start()", call, st):
+                if target is not None and self.would_wait(target, items, call, st):
                     self.waiting.update(v.unit for v in iterate(target) if isinstance(v, Function))
                     st.store[(receiver.name, "@waiting")] = PLAIN
-                    result: Value = NONE
-                else:
+                elif target is not None:
                     result = self.in_thread(target, items, {}, call, st)
-                if self.waits > syncs:
-                    st.threads |= {call.site}
-                return result
+            if self.waits > syncs:
+                st.threads |= {call.site}
+            return result
         if name == "join":
             if st.store.pop((receiver.name, "@waiting"), None) is not None and target is not None:
                 self.in_thread(target, items, {}, call, st)
             self.threads_done(st)
         return NONE
+
+    @contextmanager
+    def handed_to_thread(
+        self, target: Value, values: list[Value], text: str, call: Call, st: State
+    ) -> Iterator[None]:
+        """Another thread is given something, which it reads; where its function is seen, unless that waits before."""
+        bound = [v for v in iterate(target) if isinstance(v, Partial)]
+        values = [*values, *(v for given in bound for v in given.args)]
+        functions = [v.function if isinstance(v, Partial) else v for v in iterate(target)]
+        seen = all(isinstance(v, Function) for v in functions)
+        if not seen and not self.carries_event(values, st):
+            self.hand_to_host(st, values, call.site, text)
+        yield
+        if seen and not self.carries_event(values, st):
+            self.hand_to_host(st, values, call.site, text)
 
     def _thread_target(self, thread: Opaque | Instance, st: State) -> tuple[Value | None, list[Value]]:
         """What a thread runs, and with what: the function that it was given, or its class's ``run``."""

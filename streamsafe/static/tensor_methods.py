@@ -137,10 +137,12 @@ class TensorMethods(Arrays):
                 place=self.place(st, first),
                 written=name != "new_empty",
             )
+        out = call.kwargs.get("out")
         if isinstance(first, Tensor) and first.numpy:
             self.host_access(st, receiver, call.site, f"{name}()", writes=False)
+            for target, _ in self.tensors(st, out) if out is not None else ():
+                self.host_access(st, target, call.site, f"{name}()", writes=True)
             return Tensor(self.host_result(call, st), numpy=True)
-        out = call.kwargs.get("out")
         operands = [receiver, *call.args, *(v for k, v in call.kwargs.items() if k != "out")]
         if out is not None:
             self.in_place(st, out, operands, call.site, f"{name}()")
@@ -679,7 +681,8 @@ class TensorMethods(Arrays):
             if shared:
                 return union((Tensor(v.name, numpy=True, part=v.part), ALWAYS) for v in shared)
         out = call.kwargs.get("out")
-        targets = [out] if out is not None else call.args[:1] if name in ("copyto", "put", "place") else []
+        fills = name in apis.ARRAY_WRITING_FUNCTIONS
+        targets = [out] if out is not None else call.args[:1] if fills else []
         reads = [v for v in call.everything() if not any(v is t for t in targets)]
         self.hand_to_host(st, reads, call.site, f"{name}()")
         for target in targets:
