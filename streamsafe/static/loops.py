@@ -342,13 +342,21 @@ class Loops(Calls):
         return known
 
     def meets_lasting(self, node: cst.CSTNode, st: State) -> bool:
-        """Whether a loop names what the next round may overwrite: pinned memory, a graphed callable's outputs."""
+        """Whether a loop names what the next round may overwrite, pinned memory or a graphed callable's outputs, or a
+        function with stream code by another name.
+        """
         frame = self.activation.frame
         owner = st.store.get((frame, "self"))
         scopes = [frame, owner.name] if isinstance(owner, Instance) else [frame]
         for name in syntax.names_in(node):
             for scope in scopes:
                 held = st.store.get((scope, name))
+                called = held.function if isinstance(held, Partial) else held
+                if isinstance(called, Instance):
+                    own = self.find_method(called.unit, "__call__")
+                    called = Function(own) if own is not None else None
+                if isinstance(called, Function) and self.is_concerned(called.unit):
+                    return True
                 if isinstance(held, Tensor) and st.store.get((held.name, "@place")) == Const("pinned"):
                     return True
                 if isinstance(held, Object) and (held.name, "@graphed") in st.store:
