@@ -119,7 +119,17 @@ MOST_WAYS = 24
 def simplify(ways: Iterable[Way]) -> tuple[Way, ...]:
     """Drop every way that another one covers: fewer carriers under the same or a weaker guard."""
     found = frozenset(ways)
-    return tuple(found) if len(found) == 1 else _simplified(found)
+    if len(found) > 2:
+        return _simplified(found)
+    return tuple(found) if len(found) == 1 else _of_two(found)
+
+
+def _of_two(ways: Iterable[Way]) -> tuple[Way, ...]:
+    """What :func:`_simplified` makes of two ways, or none: the most frequent case, and not worth remembering."""
+    kept: list[Way] = []
+    for way in sorted(ways, key=_exposure):
+        kept = _placed(kept, way)
+    return tuple(kept)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -6,6 +6,7 @@ These are the verbs of a stream program. The tables say which call means which v
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from streamsafe.order import edges
@@ -114,7 +115,7 @@ class Effects(Memory):
 
     def current(self, st: State, library: str) -> Value:
         """The current stream of a library."""
-        return st.current.get(library) or Stream(AMBIENT, library)
+        return st.current.get(library) or _ambient(library)
 
     calling: Value | None = None
     """The stream whose host function is interpreted, if any."""
@@ -641,6 +642,11 @@ class Effects(Memory):
         """Keep a line for ``--explain-line``."""
         if self.explained is not None:
             self.explained.append((site, text))
+
+
+@cache
+def _ambient(library: str) -> Stream:
+    return Stream(AMBIENT, library)
 
 
 def _stands_for(named: Hashable, other: Hashable) -> bool:

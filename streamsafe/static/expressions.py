@@ -222,10 +222,11 @@ class Expressions(Computed):
         frame: Name | None = self.stack[-1].frame
         if name in self.stack[-1].outer:
             frame = self.closures.get(frame) if frame else None
+        objects = st.store.objects
         while frame is not None:
-            found = st.store.get((frame, name))
-            if found is not None:
-                return found
+            table = objects.get(frame)
+            if table is not None and name in table:
+                return table[name]
             frame = self.closures.get(frame)
         return self.lookup_global(name, st)
 

@@ -11,10 +11,11 @@ from typing import NamedTuple, overload
 from streamsafe.order.forks import Forked, differing, meeting
 from streamsafe.order.symbolic import ALWAYS, MOST_WAYS, Guard, Made, Order, Way, retold, simplify
 from streamsafe.static import walks
+from streamsafe.static.tables import EMPTY, Table
+from streamsafe.static.tables import joined as joined_tables
 from streamsafe.static.values import (
     EACH,
     MET,
-    UNKNOWN,
     Clock,
     Const,
     Name,
@@ -25,7 +26,6 @@ from streamsafe.static.values import (
     aging,
     alternatives,
     iterate,
-    led_to,
     rename_part,
     union,
 )
@@ -39,64 +39,7 @@ MOST_GUARDS = 4
 """How many guards may tell the paths that arrive from one side from those that arrive from the other."""
 
 
-class Table(dict[Hashable, Value]):
-    """What one object holds."""
-
-    __slots__ = ("_conditions", "_leads", "_mentioned")
-
-    _conditions: int
-    _leads: frozenset[Name]
-    _mentioned: frozenset[Name]
-
-    def conditions(self) -> int:
-        """The conditions on which it depends what is held; the table must not change any more."""
-        try:
-            return self._conditions
-        except AttributeError:
-            found = 0
-            for value in self.values():
-                if type(value) is Union:
-                    for _, (true, false) in value.alternatives:
-                        found |= true | false
-            self._conditions = found
-            return found
-
-    def leads(self) -> frozenset[Name]:
-        """The objects that what is held leads to, notes apart; the table must not change any more."""
-        try:
-            return self._leads
-        except AttributeError:
-            self._leads = frozenset(
-                led_to(
-                    v
-                    for k, v in self.items()
-                    if type(v) is not Const and (type(k) is not str or k[:1] != "@")
-                )
-            )
-            return self._leads
-
-    def mentioned(self) -> frozenset[Name]:
-        """The newest of every name that the values speak of; the table must not change any more."""
-        try:
-            return self._mentioned
-        except AttributeError:
-            names: set[Name] = set()
-
-            def note(name: Name) -> Name:
-                names.update(name.family())
-                return name
-
-            for key, value in self.items():
-                if type(value) is not Const:
-                    value.rename(note)
-                if type(key) is tuple:
-                    names.update(name.newest() for name in walks.mentioned(key))
-            self._mentioned = frozenset(names)
-            return self._mentioned
-
-
 _NOTHING: Mapping[Hashable, Value] = {}
-_EMPTY = Table()
 
 
 class Store:
@@ -135,6 +78,12 @@ class Store:
         """What each object holds: a table of which something is worked out is not changed any more."""
         self._own = set()
         return self.objects
+
+    def leads(self, owner: Name) -> frozenset[Name]:
+        """The objects that what one object holds leads to."""
+        self._own.discard(owner)
+        table = self.objects.get(owner)
+        return table.leads() if table is not None else frozenset()
 
     def conditions(self) -> int:
         """The conditions on which it depends what objects hold."""
@@ -248,7 +197,7 @@ class Store:
             left, right = first.objects.get(owner), second.objects.get(owner)
             if left is right:
                 continue
-            table = _joined(owner, left or _EMPTY, right or _EMPTY, first_only, second_only, opaque)
+            table = joined_tables(owner, left or EMPTY, right or EMPTY, first_only, second_only, opaque)
             if table:
                 dict.__setitem__(joined.objects, owner, table)
             else:
@@ -793,51 +742,6 @@ def _against(guard: Guard, other: Guard) -> Iterator[Guard]:
     while false:
         yield Guard(0, false & -false)
         false &= false - 1
-
-
-def _joined(
-    owner: Name,
-    left: Table,
-    right: Table,
-    left_only: Guard,
-    right_only: Guard,
-    is_opaque: Callable[[Name], bool],
-) -> Table:
-    """What one object may hold when either path was taken; the first table itself where both say the same."""
-    unlike = [key for key, one in left.items() if one is not (other := right.get(key)) and one != other]
-    unlike += [key for key in right if key not in left]
-    if not unlike:
-        return left
-    known = "@materialized" in left or "@materialized" in right
-    opaque = not known and is_opaque(owner)
-    taken = ("@taken from" in left and "@length" in left) or ("@taken from" in right and "@length" in right)
-    table = Table(left)
-    loose: list[tuple[Value, Guard]] = []
-    for key in unlike:
-        one, other = left.get(key), right.get(key)
-        if taken and type(key) is int and (one is None or other is None):
-            loose.append((one, left_only) if one is not None else (other, right_only))  # type: ignore[arg-type]
-            table.pop(key, None)
-            continue  # where it has left, another one may come to stand
-        if one is None or other is None:
-            if key in ("@nonzero", "@bounds") or (key in ("@length", "@keys") and left and right):
-                table.pop(key, None)
-                continue  # not known on both paths; what was made on one of them is what it is there
-            default = UNKNOWN if key == "@front" and left and right else None
-            if opaque and isinstance(key, str) and key[0] not in "@*[":
-                default = Opaque(owner.child(key))  # what it is before anything is assigned to it
-            if default is None or default in (one, other):
-                table[key] = one if one is not None else other  # type: ignore[assignment]
-                continue
-            one, other = one or default, other or default
-        elif key in ("@length", "@keys", "@bounds"):
-            del table[key]
-            continue
-        table[key] = union([(one, left_only), (other, right_only)])
-    if loose:
-        rest = table.get("*")
-        table["*"] = union([*([(rest, ALWAYS)] if rest is not None else []), *loose])
-    return table
 
 
 def _joined_rebound(

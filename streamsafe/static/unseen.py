@@ -302,6 +302,8 @@ class Unseen(Functions):
             return True
         names = {v.name for v in holders}
         for root in self.protocol_roots:
+            if names.isdisjoint(st.store.leads(root)):
+                continue
             for value in st.store.of(root).values():
                 for inner in iterate(value) if type(value) is Union else (value,):
                     if isinstance(inner, Object) and inner.name in names and inner in holders:
