@@ -14,6 +14,7 @@ from streamsafe.static.tensors import Tensors
 from streamsafe.static.values import (
     ANY,
     EACH,
+    NONE,
     Container,
     Instance,
     Name,
@@ -51,9 +52,24 @@ class Gradients(Tensors):
         self.given: frozenset[Name] = frozenset()  # whose gradients the hook under way is given
 
     def backward(
-        self, st: State, roots: Iterable[Value], gradients: list[Value], site: Site, text: str
+        self,
+        st: State,
+        roots: Iterable[Value],
+        gradients: list[Value],
+        site: Site,
+        text: str,
+        leaves: Value | None = None,
     ) -> None:
-        """A backward pass: roots wait for the caller's stream, the caller's stream for the leaves (TA-02, TA-04)."""
+        """A backward pass: roots wait for the caller's stream, the caller's stream for the leaves (TA-02, TA-04).
+
+        Args:
+            st: changed in place.
+            roots: what it begins from.
+            gradients: their gradients, where some are given.
+            site: where it is.
+            text: what the call is called.
+            leaves: the tensors whose gradients are asked for, where not all are.
+        """
         roots = list(roots)
         if self.stays_on_host(st, roots):
             self.run_gradient_hooks(st, site)
@@ -71,7 +87,7 @@ class Gradients(Tensors):
                     tags=frozenset({"consumes initial gradient"}),
                 )
         self.join_leaves(st, roots)
-        modules = self.modules_behind(st, roots)
+        modules = self.modules_behind(st, roots if leaves in (None, NONE) else [leaves])
         written = Tensor(GRADIENTS, part=parts.of_modules(None, modules))
         self.access(st, written, site, text, writes=True, tags=frozenset({"backward"}))
         self.pass_done(st, site)

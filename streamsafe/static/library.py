@@ -252,7 +252,8 @@ class Library(Streams):
         """``torch.autograd.backward(tensors, grad_tensors=None)``."""
         gradients = call.get(1, "grad_tensors")
         roots = self.tensor_results(st, call.get(0, "tensors") or UNKNOWN)
-        self.backward(st, roots, self._gradients(gradients, st), call.site, "torch.autograd.backward()")
+        given, leaves = self._gradients(gradients, st), call.get(5, "inputs")
+        self.backward(st, roots, given, call.site, "torch.autograd.backward()", leaves)
         return NONE
 
     def do_queue_callback(self, call: Call, st: State) -> Value:

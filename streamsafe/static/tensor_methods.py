@@ -463,7 +463,8 @@ class TensorMethods(Arrays):
         gradient = call.get(0, "gradient")
         if gradient is None:
             gradient = call.kwargs.get("grad_tensors")
-        self.backward(st, [receiver], self._gradients(gradient, st), call.site, "backward()")
+        given, leaves = self._gradients(gradient, st), call.get(3, "inputs")
+        self.backward(st, [receiver], given, call.site, "backward()", leaves)
         return NONE
 
     def tensor_resize(self, receiver: Value, call: Call, st: State) -> Value:
