@@ -377,6 +377,8 @@ FUNCTIONS: dict[str, str] = {
     "builtins.map": "map_call",
     "builtins.filter": "map_call",
     "builtins.len": "length",
+    "torch.distributed.P2POp": "make_p2p",
+    "torch.distributed.batch_isend_irecv": "batch_p2p",
     "torch.distributed.get_rank": "place_on_ring",
     "torch.distributed.get_world_size": "place_on_ring",
     "builtins.slice": "make_slice",

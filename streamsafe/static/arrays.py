@@ -222,7 +222,11 @@ class Arrays(Interop):
             name == "where" and len(call.args) == 1
         ):
             return self.do_blocking_operation(call, st)
-        return self.operation(st, operands, call.site, text, library="cupy")
+        result = self.operation(st, operands, call.site, text, library="cupy")
+        for made in iterate(result):
+            if isinstance(made, Tensor) and not self.place(st, made):
+                st.store[(made.name, "@place")] = Const("device")
+        return result
 
     def operands(self, name: str, call: Call, st: State) -> tuple[list[Value], Value | None]:
         """What a function of CuPy reads, and the array that it is given to write: ``out=``, a filter's ``output=``

@@ -516,7 +516,8 @@ class Contexts(TensorMethods):
                 return length.parent is None or self.is_walked(Opaque(length.parent), st)
             # a loop over a count that is a parameter is written for the case that it runs
             return False
-        if all(isinstance(v, Container) and v.kind != "queue" for v in iterate(iterable)):
+        walked = [v for v in iterate(iterable) if v != NONE]  # nobody walks None
+        if walked and all(isinstance(v, Container) and v.kind != "queue" for v in walked):
             return True  # what was put into it is there
         if self.is_loader(iterable) or self.is_walked(iterable, st):
             return True

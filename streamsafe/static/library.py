@@ -16,6 +16,7 @@ from streamsafe.static.values import (
     NONE,
     PLAIN,
     UNKNOWN,
+    Api,
     Const,
     Container,
     Context,
@@ -404,8 +405,6 @@ class Library(Streams):
                 "new_",
                 "destroy",
                 "Process",
-                "P2P",
-                "batch_",
                 "_coalescing_manager_",
                 "Reduce",
                 "split",
@@ -422,13 +421,10 @@ class Library(Streams):
             a for a in call.args if any(isinstance(v, (Tensor, Opaque, Container)) for v in iterate(a))
         ]
         tensors += [v for k, v in call.kwargs.items() if "tensor" in k or k in ("input", "output")]
-        stream: Value | None = None
-        asynchronous = call.kwargs.get("async_op") == Const(True) or name in ("isend", "irecv")
-        if asynchronous:
+        stream: Stream | None = None
+        if call.kwargs.get("async_op") == Const(True) or name in ("isend", "irecv"):
             stream = Stream(self._communication(call, name))
-            waits = st.waits  # the library's own wait is meant for nothing else
-            self.wait_stream(st, stream, self.current(st, "torch"), "torch", call.site)
-            st.waits = waits
+            self._begin_communication(stream, call, st)
         two = name.endswith(("_tensor", "_base", "_single")) or name in (
             "all_gather",
             "all_to_all",
@@ -438,21 +434,74 @@ class Library(Streams):
             writes = name not in ("send", "isend") and (position == 0 or not two)
             if not two and position > 0:
                 continue
-            # the work holds what it is given until it is waited for, or has been seen to complete (TD-07)
-            tags = frozenset({"kept alive"}) if asynchronous else frozenset()
-            self.access(st, value, call.site, f"{name}()", writes=writes, stream=stream, tags=tags)
-        if not asynchronous:
-            return NONE
+            self._communicate(value, name, call, st, stream, writes=writes)
+        return self._work(stream, call, st) if stream is not None else NONE
+
+    def _begin_communication(self, stream: Stream, call: Call, st: State) -> None:
+        """What is enqueued asynchronously comes after the current stream's work so far."""
+        waits = st.waits  # the library's own wait is meant for nothing else
+        self.wait_stream(st, stream, self.current(st, "torch"), "torch", call.site)
+        st.waits = waits
+
+    def _communicate(
+        self, value: Value, name: str, call: Call, st: State, stream: Stream | None, *, writes: bool
+    ) -> None:
+        # the work holds what it is given until it is waited for, or has been seen to complete (TD-07)
+        tags = frozenset({"kept alive"}) if stream is not None else frozenset[str]()
+        self.access(st, value, call.site, f"{name}()", writes=writes, stream=stream, tags=tags)
+
+    def _work(self, stream: Stream, call: Call, st: State) -> Work:
         work = self.fresh(call.node, st, "work")
         self.own_events.add(work)
         self.record(st, Event(work), stream, "torch", call.site)
         return Work(work)
 
-    @staticmethod
-    def _communication(call: Call, name: str) -> Name:
+    def do_make_p2p(self, call: Call, st: State) -> Value:
+        """``P2POp(op, tensor, peer, group=None)``: what ``batch_isend_irecv`` is to do."""
+        name = self.fresh(call.node, st, "operation")
+        for position, key in enumerate(("op", "tensor", "peer", "group")):
+            value = call.get(position, key)
+            if value is not None:
+                st.store[(name, key)] = value
+        return Opaque(name)
+
+    def do_batch_p2p(self, call: Call, st: State) -> Value:
+        """``batch_isend_irecv(operations)``: each as ``isend`` or ``irecv`` does it; NCCL gives one work for all."""
+        operations = self._operations(call.get(0, "p2p_op_list") or UNKNOWN, st)
+        if not operations:
+            return UNKNOWN
+        groups = (st.store.get((operation.name, "group")) for operation in operations)
+        stream = Stream(self._stream_of(next(filter(None, groups), None)))
+        self._begin_communication(stream, call, st)
+        for operation in operations:
+            for kind in iterate(st.store.get((operation.name, "op"), UNKNOWN)):
+                name = kind.name.rpartition(".")[2] if isinstance(kind, Api) else "isend"
+                tensor = st.store.get((operation.name, "tensor"), UNKNOWN)
+                self._communicate(tensor, name, call, st, stream, writes=name == "irecv")
+        return self.container(call.node, st, "list", [self._work(stream, call, st)])
+
+    def _operations(self, given: Value, st: State) -> list[Opaque]:
+        """The operations in a list; where it is not known exactly, of those that one line has made the newest."""
+        known = self.known_items(given, st)
+        if known is None:
+            lists = [v for v in iterate(given) if isinstance(v, Container)]
+            known = [value for inner in lists for value in self.held(inner, st)]
+        newest: dict[Name, Opaque] = {}
+        for operation in (inner for value in known for inner in iterate(value)):
+            if isinstance(operation, Opaque) and (operation.name, "op") in st.store:
+                other = newest.setdefault(operation.name.base(), operation)
+                if operation.name.age < other.name.age:
+                    newest[operation.name.base()] = operation
+        return list(newest.values())
+
+    @classmethod
+    def _communication(cls, call: Call, name: str) -> Name:
         """The stream of an asynchronous collective: each group has its own."""
         position = {"isend": 2, "irecv": 2, "_coalescing_manager": 0}.get(name, -1)
-        group = call.get(position, "group")
+        return cls._stream_of(call.get(position, "group"))
+
+    @staticmethod
+    def _stream_of(group: Value | None) -> Name:
         return Name(COMMUNICATION.site, (group.name.base(),)) if isinstance(group, Opaque) else COMMUNICATION
 
     # -- Python --------------------------------------------------------------------------------------------------

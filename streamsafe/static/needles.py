@@ -34,6 +34,7 @@ _EXACTLY = {
     "capture_begin": STREAM,
     "isend": STREAM,
     "irecv": STREAM,
+    "batch_isend_irecv": STREAM,
     "Device": OTHER,
     "done": TOUCH,
     # CuPy copies from its own pinned memory without waiting, and with no word for it (CS-13)

@@ -57,6 +57,8 @@ class Streams(Builtins):
             return Device(value.value.partition(":")[0])
         if isinstance(value, (Device, Union)):
             return value
+        if isinstance(value, Opaque) and value.name.base() in self.cuda_devices:
+            return Device("cuda")
         return Device("cuda" if isinstance(value, Const) and isinstance(value.value, int) else "")
 
     def do_device_module(self, call: Call, st: State) -> Value:
