@@ -220,7 +220,10 @@ class Computed(Conditions):
             return self.form_of(first, st), self.form_of(stop, st), self.form_of(step, st)
         if name == "builtins.enumerate" and isinstance(iterable, Partial):
             begin = iterable.args[1] if len(iterable.args) > 1 else Const(0)
-            return self.form_of(dict(iterable.kwargs).get("start", begin), st), None, numbers.ONE
+            start, walked = self.form_of(dict(iterable.kwargs).get("start", begin), st), iterable.args[0]
+            length = self.measure(walked, LENGTH, st) if isinstance(walked, Opaque) else UNKNOWN
+            count = self.form_of(length, st)
+            return start, start + count if start and count else None, numbers.ONE
         return None, None, numbers.ONE
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
-from streamsafe.static import apis, parts, sequences, syntax, walks
+from streamsafe.static import apis, numbers, parts, sequences, syntax, walks
 from streamsafe.static.attributes import Attributes
+from streamsafe.static.numbers import Form
 from streamsafe.static.state import Key, State
 from streamsafe.static.values import (
     NONE,
@@ -71,6 +72,33 @@ def _is_there(value: Opaque, st: State) -> bool:
     return False
 
 
+class Question(NamedTuple):
+    """What a comparison asks.
+
+    Args:
+        key: equal where the same is asked again.
+        names: the objects it is about.
+        wanted: false where the comparison asks for the opposite.
+        numbers: the two sides as numbers, None for one that is none.
+    """
+
+    key: tuple[Any, ...]
+    names: tuple[Name, ...]
+    wanted: bool
+    numbers: tuple[Form | None, Form | None]
+
+
+def _as_form(value: Value, side: Hashable) -> Form | None:
+    """A side of a question as a number; of the number of a round, how it is computed."""
+    if isinstance(value, Number):
+        return value.form
+    if isinstance(side, Form):
+        return side
+    if isinstance(side, Name):
+        return numbers.of_atom(side)
+    return numbers.number(int(side)) if isinstance(side, str) and side.isdecimal() else None
+
+
 class Conditions(Attributes):
     """Conditions: what holds on a path, and what a test says of values."""
 
@@ -85,6 +113,7 @@ class Conditions(Attributes):
 
     if TYPE_CHECKING:  # further down the chain
         conditions: dict[Hashable, int]
+        lasts: dict[Name, dict[int, bool]]
         mentions: dict[int, tuple[Name, ...]]
         flags: dict[Key, int]
         branching: int
@@ -404,19 +433,24 @@ class Conditions(Attributes):
         self, node: cst.Comparison, operands: Sequence[Value], st: State, track: bool
     ) -> Outcomes:
         """How a comparison comes out of which only that is known: asked twice of the same values it comes out alike."""
-        asked = self.question(node, operands, st)
-        if asked is None:
+        question = self.question(node, operands, st)
+        if question is None:
             return self.truth(self.unknown_flag(node, st), st, node, track=track)
-        key, names, wanted = asked
-        return [(o is wanted, g) for o, g in self.condition(key, names, st, track)]
+        return self.how_asked(question, st, track)
 
-    def question(
-        self, node: cst.Comparison, operands: Sequence[Value], st: State
-    ) -> tuple[Hashable, tuple[Name, ...], bool] | None:
-        """What a comparison asks: a key, the objects it is about, and whether it asks for the opposite.
+    def how_asked(self, question: Question, st: State, track: bool) -> Outcomes:
+        """How a question comes out; one that tells a loop's last round from those before is kept to its end."""
+        outcomes = self.condition(question.key, question.names, st, track)
+        bit = self.conditions.get(question.key)
+        if bit is not None and len(outcomes) == 2:
+            left, right = question.numbers
+            told = numbers.last_round(question.key[0], left, right) if left and right else None
+            if told is not None:
+                self.lasts.setdefault(told[0], {})[bit] = told[1]
+        return [(outcome is question.wanted, guard) for outcome, guard in outcomes]
 
-        None where the values are not known to be the same if they are asked for again.
-        """
+    def question(self, node: cst.Comparison, operands: Sequence[Value], st: State) -> Question | None:
+        """What a comparison asks; None where the values are not known to be the same if they are asked for again."""
         asks = _ASKS.get(type(node.comparisons[0].operator))
         if asks is None or len(operands) != 2:
             return None
@@ -430,7 +464,11 @@ class Conditions(Attributes):
             return None
         if word == "in" and not isinstance(node.comparisons[0].comparator, (cst.Tuple, cst.List, cst.Set)):
             return None  # what is put into it later is in it
-        return (word, *(reversed(sides) if turned else sides)), tuple(names), wanted
+        counts = [_as_form(value, side) for value, side in zip(operands, sides, strict=True)]
+        if turned:
+            sides.reverse()
+            counts.reverse()
+        return Question((word, *sides), tuple(names), wanted, (counts[0], counts[1]))
 
     def _form(self, node: cst.BaseExpression, value: Value, st: State, names: list[Name]) -> Hashable | None:
         """An operand by what it is computed from; the objects that it mentions are added to ``names``."""

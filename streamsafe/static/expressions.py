@@ -13,7 +13,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, sequences, walks
 from streamsafe.static.computed import Computed
-from streamsafe.static.conditions import BOTH, Outcomes
+from streamsafe.static.conditions import Outcomes
 from streamsafe.static.facts import HOOK, Site
 from streamsafe.static.helps import COMMUNICATION
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
@@ -122,6 +122,9 @@ class Expressions(Computed):
         self.rounds: list[set[Name]] = []
         self.turns = 0  # how often a known number was brought down to one of a few
         self.conditions: dict[Hashable, int] = {}
+        self.lasts: dict[
+            Name, dict[int, bool]
+        ] = {}  # by round: what tells whether it is the last, and how then
         self.mentions: dict[int, tuple[Name, ...]] = {}
         self.units: dict[str, FunctionUnit | ClassUnit | None] = {}
         self.globals_under_way: set[str] = set()
@@ -501,12 +504,11 @@ class Expressions(Computed):
             # what is kept in a name is what the same test says elsewhere
             if outcomes and (len(outcomes) == 1 or all(g != ALWAYS for _, g in outcomes)):
                 return union((Const(outcome), guard) for outcome, guard in outcomes)
-        asked = self.question(node, operands, st)
-        if asked is not None and self.asking:
-            key, names, wanted = asked
-            outcomes = self.condition(key, names, st, True)
-            if outcomes != BOTH:
-                return union((Const(outcome is wanted), guard) for outcome, guard in outcomes)
+        question = self.question(node, operands, st)
+        if question is not None and self.asking:
+            outcomes = self.how_asked(question, st, True)
+            if any(guard != ALWAYS for _, guard in outcomes) or len(outcomes) == 1:
+                return union((Const(outcome), guard) for outcome, guard in outcomes)
         return self.unknown_flag(node, st)
 
     def _boolean(self, node: cst.BooleanOperation, st: State) -> Value:

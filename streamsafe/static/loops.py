@@ -521,6 +521,8 @@ class Loops(Calls):
                 item = met_in_round(item, iterable, ((round_.base(), round_),))
             if not current.dead:
                 body(item, current)
+            if marked:
+                self._leave_after_last(round_, current)
 
         self.activation.held.append(iterable)
         if (
@@ -678,6 +680,7 @@ class Loops(Calls):
             with self.round_apart(node, number, SLOT_ROUNDS):
                 item = self._numbered_item(number, iterable, round_, st, node)
                 body(met_in_round(item, iterable, ((round_.base(), round_),)), st)
+            self._leave_after_last(round_, st)
             self.settle(st, self.joined([st, *loop.continues]))
             early = early if number else [*loop.breaks]
             if st.dead:
@@ -705,6 +708,16 @@ class Loops(Calls):
                     tuple(self._numbered_item(number, each, round_, st, node) for each in iterable.args)
                 )
         return self.next_item(iterable, st, node)
+
+    def _leave_after_last(self, round_: Name, st: State) -> None:
+        """No round follows one that a test has told to be the last."""
+        loop = self.activation.loops[-1]
+        for bit, outcome in self.lasts.pop(round_, {}).items():
+            before = Guard(0, bit) if outcome else Guard(bit, 0)
+            for state in (st, *loop.continues):
+                if not state.dead:
+                    loop.breaks.append(state.copy())
+                    state.assume(before)
 
     def _unrolled(
         self, items: Sequence[Value], st: State, node: cst.CSTNode, body: Callable[[Value, State], object]

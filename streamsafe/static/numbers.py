@@ -371,6 +371,28 @@ def _before(stop: Form | None, start: Form) -> bool:
     return positive(difference) and positive(stop)
 
 
+def last_round(word: str, left: Form, right: Form) -> tuple[Any, bool] | None:
+    """The round of which a comparison tells whether it is the last, and how it then comes out.
+
+    Args:
+        word: ``<`` or ``=``.
+        left: the number that is compared; it, or ``right``, counts the rounds of a loop of which the end is known.
+        right: the number that it is compared with.
+    """
+    difference = left - right
+    for atom in difference.atoms():
+        if not isinstance(atom, Derived) or atom.kind != "walk" or atom.args[1] is None:
+            continue
+        short = of_atom(atom) - atom.args[1] + ONE  # 0 in the last round, negative before
+        if word == "=" and difference in (short, -short):
+            return atom.args[0], True
+        if word == "<" and difference == short:
+            return atom.args[0], False
+        if word == "<" and -difference == short + ONE:
+            return atom.args[0], True
+    return None
+
+
 def positive(form: Form, depth: int = 2) -> bool:
     """Whether a number is surely not negative."""
     if all(count >= 0 for _, count in form.terms):
