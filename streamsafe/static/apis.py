@@ -669,6 +669,9 @@ HOST_METHOD = re.compile(
 )
 """What by its name keeps, sets or writes down something: whatever it is given, it is no work that is timed."""
 
+FILE_NAME = re.compile(r"_*(?:\w+_)?(?:io|file|fp|fh|writer|zarr|h5)")
+"""What is written to by ``write()`` like a file: it brings what it is given to the host, and waits for that."""
+
 WRITES_DOWN = re.compile(r"add_(?:scalars?|histogram|images?|video|audio|figure|embedding|pr_curve|mesh)")
 """What a writer of summaries does: it brings what it is given to the host, and waits for that."""
 

@@ -67,6 +67,7 @@ class Calls(Unseen):
         self.hooks: list[tuple[Function, State, str]] = []  # with what registered each
         self.passing = False  # a backward pass calls its hooks
         self.hooked: dict[Value, set[Name]] = {}  # what each hook was registered with
+        self.with_calls: dict[str, bool] = {}  # by name, whether a function calls anything
         self.own_events: set[Name] = set()
         self.event_sites: dict[Name, Site] = {}
         self.clock_sites: dict[object, Site] = {}

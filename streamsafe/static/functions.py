@@ -81,6 +81,7 @@ class Functions(Methods):
     if TYPE_CHECKING:  # further down the chain
         nested: dict[cst.CSTNode, FunctionUnit | ClassUnit]
         captured_frames: set[Name]
+        with_calls: dict[str, bool]
         concerned: set[str]
         new_parameters: bool
         element_types: dict[Name, cst.BaseExpression]
@@ -326,7 +327,7 @@ class Functions(Methods):
         deep = len(self.stack) > DEPTH
         given = function.frame is not None or self.hands_over(function, [*args, *kwargs.values()], st)
         plain = not given and not self.threads and not self.is_concerned(unit) and not self.makes(unit)
-        if not deep and plain and self.is_quiet(st):
+        if not deep and plain and self.calls_something(unit) and self.is_quiet(st):
             deep = True  # nothing is under way that it could meet, and it starts nothing
         counted = any(isinstance(v, Const) and type(v.value) is int for v in (*args, *kwargs.values()))
         if sum(a.unit is unit for a in self.stack) > (DEPTH if counted else 1):
@@ -336,6 +337,14 @@ class Functions(Methods):
         result = self.run_function(function, args, kwargs, st, node, starred=starred)
         self.stack[-1].temporaries.append(result)
         return result
+
+    def calls_something(self, unit: FunctionUnit) -> bool:
+        """Whether a function calls anything: one that does not, and builds a dict, say, is soon followed."""
+        known = self.with_calls.get(unit.qualname)
+        if known is None:
+            nodes = (n for d in self.file.definitions.get(unit.qualname, ()) for n in ast.walk(d.node))
+            known = self.with_calls[unit.qualname] = any(isinstance(n, ast.Call) for n in nodes)
+        return known
 
     def remembered(
         self, function: Function, args: list[Value], kwargs: dict[str, Value], st: State, node: cst.CSTNode

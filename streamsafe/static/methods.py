@@ -622,7 +622,9 @@ class Methods(Hooks):
         if (receiver.name, "@executor") in st.store and name == "submit":
             with self.handed_to_thread(call.get(0, "fn") or UNKNOWN, call.args[1:], "submit()", call, st):
                 return UNKNOWN
-        if name in apis.HANDING_METHODS and call.args:
+        if name in apis.HANDING_METHODS and (call.args or call.starred):
+            if name == "write" and st.capture is None and spelled(apis.FILE_NAME, _called_on(call)):
+                self.synchronize_stream(st, None, "torch", call.site)  # by then it is on the host
             return self.hand_over(name, call, st)
         if name in apis.LOGGING_METHODS and spelled(apis.LOGGER, str(receiver.name.site)):
             for value in call.args:
@@ -909,3 +911,10 @@ def _is_unknown(value: Value) -> bool:
     while isinstance(value, Method):
         value = value.receiver
     return type(value) is Value
+
+
+def _called_on(call: Call) -> str:
+    """The name by which a method's object goes at its call."""
+    base = getattr(getattr(call.node, "func", None), "value", None)
+    word = getattr(getattr(base, "attr", base), "value", "")
+    return word if isinstance(word, str) else ""
