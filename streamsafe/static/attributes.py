@@ -525,8 +525,11 @@ class Attributes(Containers):
                 elif isinstance(inner, Opaque) and spelled(apis.PARAMETER_NAME, name):
                     self.replaced_memory(st, owner.child(name), value, self.site(node))
             old = st.store.get(key)
-            if old is None and name == "grad" and isinstance(inner, Object):
-                old = self.gradient(inner, st)
+            # of those that a walk meets, another one's may be gone already
+            if name == "grad" and (
+                old is None or (old == NONE and isinstance(inner, Span) and walks.is_met(inner))
+            ):
+                old = self.gradient(inner, st) if isinstance(inner, Object) else None
             if old is None and isinstance(inner, Tensor) and name == "data":
                 old = replace(inner, view=True)
             if old is not None:

@@ -88,6 +88,10 @@ class Gradients(Tensors):
                 )
         self.join_leaves(st, roots)
         modules = self.modules_behind(st, roots if leaves in (None, NONE) else [leaves])
+        if (GRADIENTS, "@allocated") not in st.store:
+            self.allocate(st, GRADIENTS, "torch", site)
+            for owner in [o for o, table in st.store.objects.items() if table.get("grad") == NONE]:
+                del st.store[(owner, "grad")]  # set to None, and there again
         written = Tensor(GRADIENTS, part=parts.of_modules(None, modules))
         self.access(st, written, site, text, writes=True, tags=frozenset({"backward"}))
         self.pass_done(st, site)

@@ -14,6 +14,7 @@ from streamsafe.static import apis, sequences, syntax, walks
 from streamsafe.static.calls import Calls
 from streamsafe.static.computed import Sums
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
+from streamsafe.static.facts import GRADIENTS
 from streamsafe.static.state import Key, State, is_falsy
 from streamsafe.static.values import (
     EACH,
@@ -338,7 +339,10 @@ class Loops(Calls):
         """Whether a loop mentions streams, copies or clocks, or a function of the file that does."""
         known = self.loops_with_streams.get(id(node))
         if known is None:
-            known = self.loops_with_streams[id(node)] = self.is_stream_code(syntax.names_in(node))
+            names = syntax.names_in(node)
+            if isinstance(node, cst.For) and syntax.calls_one_of(node.body, syntax.names_in(node.target)):
+                names |= {"__call__", "forward"}
+            known = self.loops_with_streams[id(node)] = self.is_stream_code(names)
         return known
 
     def meets_lasting(self, node: cst.CSTNode, st: State) -> bool:
@@ -448,6 +452,7 @@ class Loops(Calls):
 
         runs = self.never_empty(node.iter, iterable, st)
         runs = runs or (self.holds_stream_code(node) and walks_devices(node))
+        runs = runs or (GRADIENTS in st.order.made and syntax.drops_gradients(node.body))
         self.iterate_over(iterable, st, node, body, at_least_once=runs)
         if node.orelse is not None and not st.dead:
             self.suite(node.orelse.body, st)

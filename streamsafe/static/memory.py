@@ -383,6 +383,7 @@ class Memory:
                     pooled = made._replace(buffer=pool, part=release, writes=True)
                     st.order.made[pool] = Accesses({**st.order.accesses(pool), pooled: simplify(ways)})
         st.order.drop(buffer)
+        del st.store[(buffer, "@allocated")]
 
     def prune(self, st: State, keep: Iterable[Value] = ()) -> None:
         """Forget objects that nothing leads to any more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from functools import lru_cache
 
 import libcst as cst
@@ -145,6 +145,26 @@ def _is_neighbour(node: cst.BaseExpression, names: set[str]) -> bool:
         and isinstance(node.left, cst.Name)
         and node.left.value in names
         and isinstance(node.right, cst.Integer)
+    )
+
+
+def calls_one_of(node: cst.BaseSuite, names: Set[str]) -> bool:
+    """Whether a body calls what one of these names stands for: ``layer(x)``."""
+    return any(
+        type(inner) is cst.Call and type(inner.func) is cst.Name and inner.func.value in names
+        for inner in walk(node)
+    )
+
+
+@lru_cache(maxsize=2048)
+def drops_gradients(node: cst.BaseSuite) -> bool:
+    """Whether a body sets gradients to None: ``p.grad = None``."""
+    return any(
+        type(inner) is cst.Assign
+        and type(inner.value) is cst.Name
+        and inner.value.value == "None"
+        and any(type(t.target) is cst.Attribute and t.target.attr.value == "grad" for t in inner.targets)
+        for inner in walk(node)
     )
 
 
