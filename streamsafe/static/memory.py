@@ -146,7 +146,10 @@ class Memory:
         name, whole = value.name, value.name.root()
         if name is whole or whole.base() not in self.results:
             return None
-        if type(name.site) is not str or spelled(apis.DESCRIPTION, name.site):
+        if type(name.site) is int:  # a row of what is unpacked may be a handle: one that is used as a tensor is none
+            if not self.is_tensor(st, value):
+                return None
+        elif type(name.site) is not str or spelled(apis.DESCRIPTION, name.site):
             return None
         if any(link.parent is not None and (link.parent, link.site) in st.store for link in name.chain()):
             return None

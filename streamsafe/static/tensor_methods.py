@@ -199,11 +199,12 @@ class TensorMethods(Arrays):
         return asked
 
     def tensor_contiguous(self, receiver: Value, call: Call, st: State) -> Value:
-        """The tensor itself; a copy where it was asked and is not contiguous."""
+        """The tensor itself; a copy where it was asked and is not contiguous, or its axes have changed places."""
         found: list[tuple[Value, Guard]] = []
         for inner, guard in alternatives(receiver, st.path):
             name = inner.name.child("is_contiguous()") if isinstance(inner, Object) else None
-            if st.path.false & self.conditions.get(("truth", name), 0):
+            turned = isinstance(inner, Tensor) and inner.strided
+            if turned or st.path.false & self.conditions.get(("truth", name), 0):
                 library = self.library_of(st, [inner])
                 inner = self.operation(st, [inner], call.site, "contiguous()", library=library)
             found.append((inner, guard))
@@ -532,6 +533,9 @@ class TensorMethods(Arrays):
         out = call.kwargs.get("out")
         operands = [*call.args, *(v for k, v in call.kwargs.items() if k != "out")]
         text = f"{name}()"
+        for row in (v for value in operands for v in iterate(value) if isinstance(v, Opaque)):
+            if type(row.name.site) is int and row.name.root().base() in self.results:
+                self.mark_tensor(st, row)  # unpacked from what was computed
         if out is not None:
             for value in self.tensor_results(st, out):
                 self.in_place(st, value, operands, call.site, text)
