@@ -88,6 +88,7 @@ class Effects(Memory):
         self.libraries: dict[Name, str] = {}  # whose a tensor is
         self.sites_of: dict[Name, Site] = {}  # where a tensor is allocated
         self.results: set[Name] = set()  # tensors that an operation returns
+        self.tensor_rows: set[Name] = set()  # what was unpacked from one of these, and is used as a tensor
         self.closed: set[Name] = set()  # scopes and objects that hold only what is seen put there
         self.holders: set[Name] = set()  # objects of whose parts something is known
         self.cuda_devices: set[Name] = (

@@ -70,6 +70,7 @@ class Memory:
         made_here: set[Name]
         closed: set[Name]
         results: set[Name]
+        tensor_rows: set[Name]
 
         def reuses_captured(self, st: State, buffer: Name, library: str) -> None: ...
 
@@ -147,7 +148,7 @@ class Memory:
         if name is whole or whole.base() not in self.results:
             return None
         if type(name.site) is int:  # a row of what is unpacked may be a handle: one that is used as a tensor is none
-            if not self.is_tensor(st, value):
+            if name.base() not in self.tensor_rows:
                 return None
         elif type(name.site) is not str or spelled(apis.DESCRIPTION, name.site):
             return None

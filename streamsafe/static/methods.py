@@ -688,6 +688,7 @@ class Methods(Hooks):
                 or name not in ("half", "float", "double", "bfloat16", "type", "int", "long", "bool")
                 or receiver.name in st.order.made
             ):
+                self.tensor_rows.add(receiver.name.base())
                 self.mark_tensor(st, receiver)
         foreign = self.is_function(name, call, st) or not (
             name in apis.TENSOR_METHODS

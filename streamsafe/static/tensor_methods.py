@@ -535,7 +535,8 @@ class TensorMethods(Arrays):
         text = f"{name}()"
         for row in (v for value in operands for v in iterate(value) if isinstance(v, Opaque)):
             if type(row.name.site) is int and row.name.root().base() in self.results:
-                self.mark_tensor(st, row)  # unpacked from what was computed
+                self.tensor_rows.add(row.name.base())
+                self.mark_tensor(st, row)
         if out is not None:
             for value in self.tensor_results(st, out):
                 self.in_place(st, value, operands, call.site, text)

@@ -182,7 +182,7 @@ def mentioned(key: Hashable) -> Iterator[Name]:
             for inner in key:
                 yield from mentioned(inner)
         elif len(key) > 2:
-            yield from (what for _, what in key[2])
+            yield from (what for _, what in key[2] if isinstance(what, Name))  # not a place
 
 
 def leave(st: State, made: set[Name], walked: set[Name]) -> None:
