@@ -107,7 +107,7 @@ AFTER_PASS = "queue_callback"
 DISMANTLING_METHODS = frozenset({"prepare_for_saving"})
 """Methods that give the tensors that a tensor is made of."""
 
-_IDENTITY = re.compile(r"_*(?:\w+_)?(?:id|uid|uuid|name|key|index|idx)")
+_IDENTITY = re.compile(r"_*(?:\w+_)?(?:id|identity|uid|uuid|name|key|index|idx)")
 
 
 def identifies(attribute: object) -> bool:

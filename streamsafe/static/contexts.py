@@ -87,6 +87,8 @@ class Contexts(TensorMethods):
             root: bool = False,
         ) -> Value: ...
 
+        def join_values(self, ends: list[tuple[State, Value]], st: State) -> Value: ...
+
         def next_item(self, iterable: Value, st: State, node: cst.CSTNode) -> Value: ...
 
         def suspended(self) -> Iterator[Value]: ...
@@ -597,7 +599,7 @@ class Contexts(TensorMethods):
             if len(kinds) == 1:
                 generator = kinds[0]
                 assert isinstance(generator, Generator)
-                self.run_generator(generator, st, node, _valueless(body))
+                self._within_generator(generator, st, node, body)
                 return
             self.each_way([(v, g, partial(self._within, v, node, body)) for v, g in choices], st)
             return
@@ -649,6 +651,29 @@ class Contexts(TensorMethods):
             body(value, st)
         self.inside -= 1
         leave(st)
+
+    def _within_generator(
+        self, generator: Generator, st: State, node: cst.CSTNode, body: Callable[[Value, State], None]
+    ) -> None:
+        """Where every way through the block returns, what stands behind the ``yield`` runs before anybody goes on."""
+        activation = self.stack[-1]
+        left: list[Value] = []
+
+        def consume(value: Value, state: State) -> Value:
+            before, activation.returns = activation.returns, []
+            body(value, state)
+            returns, activation.returns = activation.returns, before
+            if state.dead and returns:
+                left.append(self.join_values(returns, state))
+                activation.temporaries.append(left[-1])
+            else:
+                before.extend(returns)
+            return UNKNOWN
+
+        self.run_generator(generator, st, node, consume)
+        if left and not st.dead:
+            activation.returns.append((st.copy(), union((v, ALWAYS) for v in left)))
+            st.dead = True
 
     def _within(
         self, manager: Value, node: cst.CSTNode, body: Callable[[Value, State], None], st: State

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis, numbers, parts, sequences
+from streamsafe.static import apis, numbers, parts, sequences, walks
 from streamsafe.static.computed import LENGTH
 from streamsafe.static.gradients import Gradients
 from streamsafe.static.source import ClassUnit
@@ -32,6 +32,7 @@ from streamsafe.static.values import (
     Object,
     Opaque,
     Partial,
+    Span,
     Stream,
     Super,
     Tensor,
@@ -149,13 +150,17 @@ class Builtins(Gradients):
         return Partial(Api(call.text), tuple(call.args), tuple(call.kwargs.items()))
 
     def do_identity(self, call: Call, st: State) -> Value:
-        """``id(x)``: a number that stands for the object."""
+        """``id(x)``: a number that stands for the object, another one in each round that has its own."""
         value = call.args[0] if call.args else UNKNOWN
         if not isinstance(value, Object):
             return PLAIN
         name = value.name.child("identity")
         self.plain.add(name.base())
-        return Opaque(name)
+        rounds = parts.rounds(value.part) if isinstance(value, Span) else ()
+        made = value.name.root().newest()
+        if self.rounds and made in self.rounds[-1]:
+            rounds = (*rounds, (made.base(), made))
+        return walks.met(Opaque(name), rounds)
 
     def do_make_slice(self, call: Call, st: State) -> Value:
         """``slice(start, stop, step)``."""
