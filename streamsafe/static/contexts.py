@@ -630,9 +630,11 @@ class Contexts(TensorMethods):
 
         def leave(state: State) -> None:
             call = Call(node, self.site(node))
+            left: dict[str, Value] = {}
             for context, _ in contexts:
                 if isinstance(context, Context) and context.kind == "stack":
                     self.leave_stack(context, state, call)
+                    left = {k: v for k, v in state.current.items() if k != "device"}
                 elif isinstance(context, Context) and context.kind == "closing" and context.payload:
                     self.call_method(context.payload[0], "close", call, state)
                 elif isinstance(context, Opaque) and (context.name, "@executor") in state.store:
@@ -640,7 +642,7 @@ class Contexts(TensorMethods):
             if stack and not capturing and state.capture is not None:  # a capture was put on the stack
                 self.capture_end(state, self.site(node))
             if entered:  # what any other context was left with stays: a stream that was set
-                state.current = dict(before)
+                state.current = {**before, **left}
             for work, _ in contexts:
                 if isinstance(work, Work) and (work.name, "@coalesces on") in state.store:
                     stream = state.store[(work.name, "@coalesces on")]

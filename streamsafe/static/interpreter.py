@@ -148,9 +148,16 @@ class Interpreter(Loops):
     def join(self, first: State | None, second: State | None) -> State | None:
         """Two paths meet."""
         if first is not None and second is not None and not (first.dead or second.dead):
-            if first.current != second.current and not told_apart(first, second):
+            if first.current != second.current:
                 first, second = first.copy(), second.copy()
-                self.tell_current([first, second])
+                # where none was set the one at entry still is current; few rounds stand for many, of which one sets it
+                again = self.fixpoints or self.counting
+                unset = set() if again else {*first.current} ^ {*second.current}
+                for st in (first, second):
+                    for library in unset - {"device"}:
+                        st.current[library] = self.current(st, library)
+                if not told_apart(first, second):
+                    self.tell_current([first, second])
         return State.join(first, second, self.is_opaque)
 
     def joined(self, states: Sequence[State | None]) -> State | None:

@@ -217,7 +217,14 @@ class Library(Streams):
 
     def do_exit_stack(self, call: Call, st: State) -> Value:
         """``ExitStack``: what it entered it leaves at its end."""
-        return Context("stack", (self.container(call.node, st, "list", []),))
+        held = self.container(call.node, st, "list", [])
+        self.remember_current(held, st)
+        return Context("stack", (held,))
+
+    def remember_current(self, held: Container, st: State) -> None:
+        """What is current before an ``ExitStack`` enters anything is current again once it has left it all."""
+        for library in ("torch", "cupy"):
+            st.store[(held.name, f"@outside {library}")] = self.current(st, library)
 
     def do_closing(self, call: Call, st: State) -> Value:
         """``contextlib.closing(x)``: closes it at its end."""

@@ -692,10 +692,10 @@ class Loops(Calls):
                 st.become(before)
                 break
             self.age(st, {round_, *(name for name in self.rounds[-1] if name.site == EACH)})
-        self.counting -= 1
         self.activation.loops.pop()
         self._runs_when_timed(skipped, early, [st, *loop.breaks])
         self.settle(st, self.joined([st, *loop.breaks, None if at_least_once else skipped]))
+        self.counting -= 1
         self.leave_rounds(st, again=False)
 
     def _numbered_item(

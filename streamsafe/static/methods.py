@@ -296,11 +296,19 @@ class Methods(Hooks):
                 self._method(item, "__exit__", Call(call.node, call.site, arguments), st)
             else:
                 self.call_value(item, Call(call.node, call.site), st)
+        for library in ("torch", "cupy"):
+            outside = (
+                st.store.get((held.name, f"@outside {library}")) if isinstance(held, Container) else None
+            )
+            if outside is not None:
+                st.current[library] = outside
 
     def _enter_on_stack(self, stack: Context, given: Value, call: Call, st: State) -> Value | None:
         """A context manager of the file is entered by an ``ExitStack``; None for those of libraries."""
         held = stack.payload[0] if stack.payload else NONE
         value: Value | None = None
+        if isinstance(held, Container) and sequences.items(st, held) == []:
+            self.remember_current(held, st)
         if isinstance(given, Generator):
             value = self.advance(given, st)
         elif isinstance(given, Instance) and self.own_method(given, "__enter__"):
