@@ -443,7 +443,7 @@ class _Run:
         also = self.run(other)
         if reached and also:
             self.bounds = bounds
-            for name in {*after, *self.values}:
+            for name in {**after, **self.values}:
                 one, two = after.get(name), self.values.get(name)
                 if one == two:
                     continue

@@ -13,7 +13,7 @@ from streamsafe.static import apis, sequences
 from streamsafe.static.facts import GRADIENTS, HOOK, Site
 from streamsafe.static.hooks import AFTER_FORWARD, BEFORE_FORWARD
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
-from streamsafe.static.state import State
+from streamsafe.static.state import Ordered, State
 from streamsafe.static.tensors import UNNAMED_REST, UNPLACED, Call
 from streamsafe.static.unseen import Unseen
 from streamsafe.static.values import (
@@ -66,7 +66,7 @@ class Calls(Unseen):
         self.models = models
         self.hooks: list[tuple[Function, State, str]] = []  # with what registered each
         self.passing = False  # a backward pass calls its hooks
-        self.hooked: dict[Value, set[Name]] = {}  # what each hook was registered with
+        self.hooked: dict[Value, Ordered[Name]] = {}  # what each hook was registered with
         self.with_calls: dict[str, bool] = {}  # by name, whether a function calls anything
         self.own_events: set[Name] = set()
         self.event_sites: dict[Name, Site] = {}

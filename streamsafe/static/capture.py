@@ -80,10 +80,10 @@ class Captures(Replays):
                     [("a thread that may call CUDA meanwhile is at work since here", place)],
                     tags=frozenset({"threads"}),
                 )
-        origin = frozenset(s.name for s, _ in self.streams(st, library, stream))
+        origin = tuple({s.name: None for s, _ in self.streams(st, library, stream)})
         name = graph.name if isinstance(graph, Object) else None
-        st.capture = Capture(site, origin, origin, name, mode, library, waits=st.waits)
-        st.eager, st.order, st.waits = st.order, self.order(), frozenset()
+        st.capture = Capture(site, origin, frozenset(origin), name, mode, library, waits=st.waits)
+        st.eager, st.order, st.waits = st.order, self.order(), {}
         self.explain(st, site, "a capture begins")
 
     def capture_end(self, st: State, site: Site) -> None:
@@ -130,9 +130,7 @@ class Captures(Replays):
             if any(a.unit is not None and a.unit.name == "__init__" for a in self.stack):
                 st.store[(capture.graph, "@there from the start")] = PLAIN
             if capture.external:
-                st.store[(capture.graph, "@records")] = Tuple(
-                    tuple(map(Event, sorted(capture.external, key=str)))
-                )
+                st.store[(capture.graph, "@records")] = Tuple(tuple(map(Event, capture.external)))
             self.freed_in_capture(st, capture)
             self.join_pool(st, capture.graph)
         st.leave_capture()
@@ -232,7 +230,7 @@ class Captures(Replays):
         st.graphs.pop(graph, None)
         for key in ("@uses", "@freed", "@taken", "@records", "@modules", "@there from the start"):
             st.store.pop((graph, key), None)
-        st.rebound = frozenset(r for r in st.rebound if r.graph != graph)
+        st.rebound = {r: None for r in st.rebound if r.graph != graph}
 
     def replay(self, st: State, graph: Value, stream: Value | None, library: str, site: Site) -> None:
         """One operation on the launching stream, after the same graph's last one, of all it captured (GC-08, GC-13)."""
@@ -339,7 +337,8 @@ class Captures(Replays):
         members = st.capture.members
         if (event, "@external") in st.store:  # each replay records it, for whoever waits outside (GC-21)
             if stream in members:
-                st.capture = replace(st.capture, external=st.capture.external | {event})
+                others = (e for e in st.capture.external if e is not event)
+                st.capture = replace(st.capture, external=(*others, event))
             return
         if stream in members and (event, "@may be external") not in st.store:
             st.store[(event, "@captured in")] = Const(self.entry)
@@ -473,7 +472,7 @@ class Captures(Replays):
         graphs = {v.name for v in iterate(old) if isinstance(v, Object)} & st.graphs.keys()
         inputs = frozenset[Name]().union(*st.graphs.values())
         there = union((v, g) for v, g in alternatives(old, st.path) if not self.known_missing(st, v))
-        lost = {target.name for target, _ in self.tensors(st, there)} & inputs
+        lost = {target.name: None for target, _ in self.tensors(st, there) if target.name in inputs}
         if not graphs and not lost:
             return
         st.store[key] = value
@@ -485,11 +484,10 @@ class Captures(Replays):
         else:
             st.store[key] = before
         st.graphs = {g: inputs for g, inputs in st.graphs.items() if g in alive or g not in graphs}
-        st.rebound = frozenset(r for r in st.rebound if r.graph in st.graphs)
-        lost -= alive
+        st.rebound = {r: None for r in st.rebound if r.graph in st.graphs}
         made_again = {target.name.base() for target, _ in self.tensors(st, value)}
         for graph, used in st.graphs.items():
-            gone = lost & used
+            gone = [name for name in lost if name in used and name not in alive]
             again = [name for name in gone if name.base() in made_again]
             if st.store.get((graph, "@entry")) == Const(self.entry):
                 again = []
@@ -500,7 +498,7 @@ class Captures(Replays):
             for name in gone:
                 st.store[(name, "@rebound")] = PLAIN
             if gone:  # what a method is given each time is set up for the replay of the same call at most
-                st.rebound |= {Rebound(str(key[1]), site, graph, passing=bool(again))}
+                st.rebound = st.rebound | {Rebound(str(key[1]), site, graph, passing=bool(again)): None}
 
     def replaced_memory(self, st: State, owner: Name, value: Value, site: Site) -> None:
         """A tensor, or what a module holds, gets other memory: a graph reads what was there at its capture (GC-04).
@@ -520,9 +518,9 @@ class Captures(Replays):
             if owner in inputs or any(m in owner.chain() or owner in m.chain() for m in modules):
                 memory = self.describe(Opaque(owner))
                 if isinstance(value, Object) and value.name == owner:  # it is given back what it had
-                    st.rebound = frozenset(r for r in st.rebound if (r.graph, r.memory) != (graph, memory))
+                    st.rebound = {r: None for r in st.rebound if (r.graph, r.memory) != (graph, memory)}
                 else:
-                    st.rebound |= {Rebound(memory, site, graph)}
+                    st.rebound = st.rebound | {Rebound(memory, site, graph): None}
 
     def held_by_a_former_caller(self, st: State, name: Name) -> bool:
         """Whether a tensor is an argument of a call that is over, which nothing that is seen holds any more."""
@@ -541,7 +539,8 @@ class Captures(Replays):
         made_at = self.sites_of.get(name.base(), site)
         for graph, used in st.graphs.items():
             if name in used and graph in alive and (name, "@rebound") not in st.store:
-                st.rebound |= {Rebound(self.describe(Tensor(name)), made_at, graph, released=site)}
+                gone = Rebound(self.describe(Tensor(name)), made_at, graph, released=site)
+                st.rebound = st.rebound | {gone: None}
 
     def known_missing(self, st: State, value: Value) -> bool:
         """Whether an object of unknown kind was found to be None, or false, on this path."""
@@ -563,7 +562,7 @@ class Captures(Replays):
             for rebound in [
                 r for r in st.rebound if r.graph == inner.name and not st.path.contradicts(r.guard)
             ]:
-                st.rebound -= {rebound}
+                st.rebound = {r: None for r in st.rebound if r != rebound}
                 self.violation(
                     st,
                     "rebound-static-input",

@@ -11,7 +11,7 @@ from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import apis, numbers, parts, sequences, syntax, walks
 from streamsafe.static.attributes import Attributes
 from streamsafe.static.numbers import Form
-from streamsafe.static.state import Key, State
+from streamsafe.static.state import Key, Ordered, State
 from streamsafe.static.values import (
     NONE,
     NUMBER,
@@ -195,13 +195,13 @@ class Conditions(Attributes):
             forgotten: the conditions that are about to be.
             renaming: how names are about to change.
         """
-        for library in {library for st in states for library in st.current} - {"device"}:
+        for library in {library: None for st in states for library in st.current if library != "device"}:
             choices = [alternatives(self.current(st, library), st.path) for st in states]
-            streams = {value for live in choices for value, _ in live}
+            streams = {value: None for live in choices for value, _ in live}
             if not all(isinstance(value, Stream) for value in streams):
                 continue
             renamed = {value: value.rename(renaming) if renaming else value for value in streams}
-            told = self._currents(library, set(renamed.values()))
+            told = self._currents(library, dict.fromkeys(renamed.values()))
             asked = forgotten
             for guard in told.values():
                 asked |= guard.true | guard.false
@@ -209,13 +209,13 @@ class Conditions(Attributes):
                 st.retell([(guard, told[renamed[value]]) for value, guard in live], asked)
                 st.current[library] = union((value, told[renamed[value]]) for value, _ in live)
 
-    def _currents(self, library: str, streams: set[Value]) -> dict[Value, Guard]:
+    def _currents(self, library: str, streams: Ordered[Value]) -> dict[Value, Guard]:
         """What says which stream is current: the first, or not that but the second, and so on."""
         kind = ("current", library, self.inside)
         known = {
             key[3]: bit for key, bit in self.conditions.items() if type(key) is tuple and key[:3] == kind
         }
-        for value in sorted(streams - known.keys(), key=lambda v: self.carriers.bit(v.name)):  # type: ignore[attr-defined]
+        for value in sorted((s for s in streams if s not in known), key=lambda v: self.carriers.bit(v.name)):  # type: ignore[attr-defined]
             made = self.new_condition((*kind, value), ()) if len(known) < MOST_CURRENT else None
             if made is None:
                 break
@@ -225,7 +225,7 @@ class Conditions(Attributes):
         for value, bit in known.items():
             told[value] = others & Guard(bit, 0)
             others &= Guard(0, bit)
-        rest = streams - known.keys()
+        rest = [value for value in streams if value not in known]
         if not rest and told:
             told[value] = told[value].forget(bit)  # it is the only one left
         return told | dict.fromkeys(rest, others)
@@ -272,7 +272,7 @@ class Conditions(Attributes):
         if all(a.contradicts(b) for a in yes for b in no):
             return outcomes
         inner = frozenset(iterate(value))
-        names = tuple(v.name for v in inner if isinstance(v, Object))
+        names = tuple(v.name for v in iterate(value) if isinstance(v, Object))
         known = self.condition((kind, inner), names, st, True)
         if known == BOTH:
             return outcomes
@@ -556,7 +556,7 @@ class Conditions(Attributes):
         frame = self.stack[-1].frame
         met = st.store.get((frame, by.value))
         rounds = parts.rounds(met.part) if isinstance(met, Span) else ()
-        for name in syntax.names_in(asked) if rounds else ():
+        for name in sorted(syntax.names_in(asked)) if rounds else ():
             value = st.store.get((frame, name))
             if isinstance(value, Span) and value is not met and walks.is_met(value):
                 st.store[(frame, name)] = walks.met(value, rounds)

@@ -280,7 +280,7 @@ class Containers(Captures):
                 if key == ANY and known and len(known) <= sequences.FEW:
                     return value  # one of a few that are all seen
                 if first.name in self.table.blocking:
-                    self.table.blocking.add(name)
+                    self.table.blocking[name] = None
                 return Stream(name, first.library)
             if isinstance(first, Event) and key != EACH:
                 return Event(name, first.timing)

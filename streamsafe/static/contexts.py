@@ -14,7 +14,7 @@ from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import numbers, sequences, syntax, walks
 from streamsafe.static.computed import LENGTH
 from streamsafe.static.facts import AMBIENT, LOADER, Assumed, Site
-from streamsafe.static.state import State
+from streamsafe.static.state import Ordered, State
 from streamsafe.static.tensor_methods import TensorMethods
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
@@ -574,14 +574,14 @@ class Contexts(TensorMethods):
             return iterable
         return None
 
-    def iteration_starts(self, iterable: Value, st: State, site: Site) -> frozenset[object]:
+    def iteration_starts(self, iterable: Value, st: State, site: Site) -> Ordered[object]:
         """A loader that pins memory is at work while it is walked."""
-        added = frozenset(
+        added: Ordered[object] = dict.fromkeys(
             st.store[(v.name, "@pins")].value  # type: ignore[attr-defined]
             for v in iterate(self._loader(iterable))
             if isinstance(v, Opaque) and (v.name, "@pins") in st.store
         )
-        st.threads |= added
+        st.threads = st.threads | added
         return added
 
     def _loader(self, iterable: Value) -> Value:

@@ -267,8 +267,7 @@ class Effects(Memory):
     def synchronize_device(self, st: State, device: int, site: Site) -> None:
         """The host waits for the streams of one device of several (CS-25, TG-06)."""
         before = self._lacking(st, HOST, ALWAYS)
-        timelines = {made.timeline for made, _ in st.order.iterate() if made.timeline != HOST}
-        for timeline in sorted(timelines, key=str):
+        for timeline in {made.timeline: None for made, _ in st.order.iterate() if made.timeline != HOST}:
             if self.table.device_of(timeline) == device:
                 st.order.learn(HOST, timeline)
         self._waited(st, HOST, site, None, set(), before, ALWAYS)
@@ -307,12 +306,11 @@ class Effects(Memory):
             {made.site for made, _ in st.order.iterate() if made.timeline == learner} if useless else set()
         )
         if uncovered:
-            st.waits = frozenset(w for w in st.waits if (w.timeline, w.site) != (learner, site)) | {
-                Waited(learner, site, recorded, frozenset(uncovered), useless)
-            }
+            st.waits = {w: None for w in st.waits if (w.timeline, w.site) != (learner, site)}
+            st.waits[Waited(learner, site, recorded, frozenset(uncovered), useless)] = None
         if turned and learner != HOST:
-            for source in sources:
-                st.waits |= {Waited(source, site, recorded, frozenset(turned))}
+            for source in sources:  # in any order: of one timeline there is one
+                st.waits = st.waits | {Waited(source, site, recorded, frozenset(turned)): None}
 
     # -- accesses ------------------------------------------------------------------------------------------------
 
@@ -540,10 +538,9 @@ class Effects(Memory):
         return bool(self.table.is_legacy(first) and self.table.is_legacy(second))
 
     def _ineffective(self, st: State, made: Made, timeline: Carrier) -> Waited | None:
-        found = [w for w in st.waits if w.timeline in (timeline, HOST) and made.site in w.uncovered]
-        return (
-            max(found, key=lambda w: (w.timeline == timeline, str(w.recorded is not None))) if found else None
-        )
+        """The wait that was meant for an access: of several the last one, a wait of the timeline's own before all."""
+        found = [w for w in reversed(st.waits) if w.timeline in (timeline, HOST) and made.site in w.uncovered]
+        return max(found, key=lambda w: (w.timeline == timeline, w.recorded is not None)) if found else None
 
     def is_exhausted(self) -> bool:
         """Whether calls are no longer followed, because an entry or the file has had its share."""

@@ -481,7 +481,7 @@ class Expressions(Computed):
             # what was counted up by a number is an array if what it is compared to has methods
             atoms = {a for v in flat if isinstance(v, Number) for a in v.form.atoms()}
             given = (a for a in atoms if isinstance(a, Name) and isinstance(a.root().site, str))
-            counted = [Opaque(a) for a in sorted(given, key=str)]
+            counted = [Opaque(a) for a in sorted(given, key=lambda a: [str(n.site) for n in a.chain()])]
             operands, flat = [*operands, *counted], [*flat, *counted]
             first = next((v for v in flat if isinstance(v, Opaque) and not self.is_plain(v.name)), None)
             if first is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamsafe.order.edges import Carrier
 from streamsafe.order.symbolic import Made
-from streamsafe.static.state import Waited
+from streamsafe.static.state import Ordered, Waited
 from streamsafe.static.values import (
     Const,
     Name,
@@ -150,7 +150,7 @@ class StreamTable:
     """The topology of an analysis: which streams take part in the legacy barrier of which device."""
 
     def __init__(self) -> None:
-        self.blocking: set[Name] = set()
+        self.blocking: Ordered[Name] = {}
         self.unknown: set[Name] = set()  # CuPy streams of which it is not seen whether they are blocking
         self.devices: dict[Name, int] = {}  # streams of other devices than the first
 

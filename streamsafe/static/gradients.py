@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from streamsafe.static import apis, parts
 from streamsafe.static.facts import AMBIENT, GRADIENTS, PARAMETER, Assumed, Site
 from streamsafe.static.source import SourceFile
-from streamsafe.static.state import State
+from streamsafe.static.state import Ordered, State
 from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import Tensors
 from streamsafe.static.values import (
@@ -46,7 +46,7 @@ class Gradients(Tensors):
 
     def __init__(self, file: SourceFile) -> None:
         super().__init__(file)
-        self.origins: dict[Name, set[Name]] = {}  # what results were computed with
+        self.origins: dict[Name, Ordered[Name]] = {}  # what results were computed with
         self.modules: set[Name] = set()  # what is called and has parameters
         self.losses: set[Name] = set()  # what is called and has none
         self.given: frozenset[Name] = frozenset()  # whose gradients the hook under way is given
@@ -113,9 +113,9 @@ class Gradients(Tensors):
         """
         for root in roots:
             for target, guard in self.tensors(st, root):
-                forward = {m.timeline for m in st.order.accesses(target.name) if m.writes} or {AMBIENT}
+                forward = dict.fromkeys(m.timeline for m in st.order.accesses(target.name) if m.writes)
                 for s, stream_guard in self.streams(st, "torch"):
-                    for timeline in forward:
+                    for timeline in forward or (AMBIENT,):
                         if not guard.contradicts(stream_guard):
                             st.order.learn(s.name, timeline, guard=guard & stream_guard)
 
@@ -181,9 +181,9 @@ class Gradients(Tensors):
         if not self.file.has_several_passes:
             return
         made = {name.base() for name in self.names_in(st, result)}
-        given = {name.base() for value in sources for name in self.names_in(st, value)}
+        given = {name.base(): None for value in sources for name in self.names_in(st, value)}
         for name in made:
-            self.origins.setdefault(name, set()).update(given - {name})
+            self.origins.setdefault(name, {}).update((g, None) for g in given if g is not name)
 
     def called_for(self, st: State, module: Object, result: Value, given: Iterable[Value]) -> None:
         """A module has made a result: a backward pass from there writes gradients of its parameters."""

@@ -9,7 +9,7 @@ from streamsafe.static import apis, parts
 from streamsafe.static.contexts import Contexts
 from streamsafe.static.facts import GRADIENTS, PARAMETER, Site
 from streamsafe.static.source import FunctionUnit
-from streamsafe.static.state import State
+from streamsafe.static.state import Ordered, State
 from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
@@ -68,7 +68,7 @@ class Hooks(Contexts):
     if TYPE_CHECKING:  # further down the chain
         entered: set[FunctionUnit]
         hooks: list[tuple[Function, State, str]]
-        hooked: dict[Value, set[Name]]
+        hooked: dict[Value, Ordered[Name]]
         passing: bool
 
     def keep_forward_hook(self, module: Opaque | Instance, name: str, call: Call, st: State) -> Value:
@@ -99,7 +99,7 @@ class Hooks(Contexts):
             if name in HOOK_REGISTRATIONS or name == apis.AFTER_PASS:
                 self.register_hook(value, name, st)
                 for hook in iterate(value):
-                    self.hooked.setdefault(hook, set()).update(self.names_in(st, owner))
+                    self.hooked.setdefault(hook, {}).update((name, None) for name in self.names_in(st, owner))
         return UNKNOWN
 
     def register_hook(self, value: Value, name: str, st: State) -> None:

@@ -640,7 +640,7 @@ class Library(Streams):
     def threads_done(st: State) -> None:
         """Somebody waited for what runs in other threads: from here on none of them is taken to be at work."""
         if st.threads:
-            st.threads = frozenset(t for t in st.threads if not isinstance(t, Site))
+            st.threads = {t: None for t in st.threads if not isinstance(t, Site)}
 
     threads = 0
     """How many threads deep the interpretation is."""

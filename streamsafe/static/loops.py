@@ -547,7 +547,7 @@ class Loops(Calls):
                 self._wrap(before, st)
                 self.turns = turns
         self.activation.held.pop()
-        st.threads = st.threads - threads
+        st.threads = {thread: None for thread in st.threads if thread not in threads}
 
     @staticmethod
     def _turned(before: State, after: State) -> Iterator[Name]:

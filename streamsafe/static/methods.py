@@ -616,7 +616,7 @@ class Methods(Hooks):
                     FUTURE, (self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st),), ()
                 )
             if self.waits > syncs:
-                st.threads |= {call.site}
+                st.threads = st.threads | {call.site: None}
             return future
         if name == "load_state_dict" and st.graphs and call.kwargs.get("assign") == Const(True):
             self.replaced_memory(st, receiver.name, UNKNOWN, call.site)
@@ -802,7 +802,7 @@ class Methods(Hooks):
                 elif target is not None:
                     result = self.in_thread(target, items, {}, call, st)
             if self.waits > syncs:
-                st.threads |= {call.site}
+                st.threads = st.threads | {call.site: None}
             return result
         if name == "join":
             if st.store.pop((receiver.name, "@waiting"), None) is not None and target is not None:

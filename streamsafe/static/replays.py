@@ -205,7 +205,7 @@ class Replays(Effects):
     def module_called(self, st: State, module: Opaque, site: Site, *, rounds: int | None) -> None:
         """A module that is made in what is analysed runs, in as many rounds: before it is captured it should have."""
         if st.capture is not None:
-            st.capture = replace(st.capture, modules=st.capture.modules | {module.name})
+            st.capture = replace(st.capture, modules=tuple(dict.fromkeys((*st.capture.modules, module.name))))
         made = st.store.get((module.name, "@module"))
         if made is None:
             return

@@ -19,7 +19,7 @@ from streamsafe.static.memory import Release
 from streamsafe.static.roles import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.stages import filled_attributes, late_attributes, reassigned_attributes
-from streamsafe.static.state import State, Waited
+from streamsafe.static.state import Ordered, State, Waited
 from streamsafe.static.values import (
     NONE,
     UNKNOWN,
@@ -209,7 +209,7 @@ class Roots:
                 self._left_behind(st, entry, earlier)
                 for graph in st.graphs:  # another call is another matter
                     st.store[(graph, "@entry")] = UNKNOWN
-                st.rebound = frozenset(rebound for rebound in st.rebound if not rebound.passing)
+                st.rebound = {rebound: None for rebound in st.rebound if not rebound.passing}
                 interpreter.ending = True
                 interpreter.release_unreachable(st, interpreter.site(unit.node), [result, function])
                 interpreter.ending = False
@@ -348,11 +348,11 @@ class Roots:
                 ),
             )
 
-    def _left_behind(self, st: State, entry: str, earlier: frozenset[Waited]) -> None:
+    def _left_behind(self, st: State, entry: str, earlier: Ordered[Waited]) -> None:
         """A wait that orders nothing, while what the call has begun and its caller will use is under way elsewhere."""
         interpreter = self.interpreter
-        for waited in st.waits - earlier:
-            if waited.timeline != AMBIENT or not waited.useless:
+        for waited in st.waits:
+            if waited in earlier or waited.timeline != AMBIENT or not waited.useless:
                 continue
             bit = interpreter.carriers.bit(AMBIENT)
             for made, ways in st.order.iterate():
@@ -464,7 +464,7 @@ class Roots:
             pools = [b for b in start.order.made if isinstance(b, tuple) and b[0] == "pool"]
             if pools:  # what the last calls released is handed out by the next
                 start.order.made.retain(pools)
-                start.rebound, start.waits, start.graphs = frozenset(), frozenset(), {}
+                start.rebound, start.waits, start.graphs = {}, {}, {}
                 for method in methods:
                     self._method(method, instance, start)
         if late:  # who assigns what the others need was not seen

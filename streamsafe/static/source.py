@@ -450,12 +450,12 @@ class SourceFile:
         for top in self.statements:
             names = (
                 {
-                    node.id
+                    node.id: None
                     for node in needles.walk(top)
                     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
                 }
                 if not isinstance(top, _SCOPES)
-                else set()
+                else {}
             )
             for name in names:
                 self.bindings[name].append(top)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
-from typing import NamedTuple, overload
+from typing import NamedTuple, TypeVar, overload
 
 from streamsafe.order.forks import Forked, differing, meeting
 from streamsafe.order.symbolic import ALWAYS, MOST_WAYS, Guard, Made, Order, Way, retold, simplify
@@ -31,6 +31,10 @@ from streamsafe.static.values import (
 )
 
 Key = tuple[Name, Hashable]
+
+K = TypeVar("K")
+Ordered = dict[K, None]
+"""A set of which the order is that in which its elements were met; shared by states, so never changed in place."""
 
 MOST_ROUTES = 8
 """How many ways to a point are told apart; of more, those that only the oldest conditions tell apart are one."""
@@ -277,18 +281,18 @@ class Capture:
     """
 
     site: Hashable
-    origin: frozenset[Name]
+    origin: tuple[Name, ...]
     members: frozenset[Name]
     graph: Name | None
     mode: str
     library: str
     guard: Guard = ALWAYS
     nested: int = 0
-    waits: frozenset[Waited] = frozenset()
+    waits: Ordered[Waited] = field(default_factory=dict)
     on_default: bool = False
-    external: frozenset[Name] = frozenset()
+    external: tuple[Name, ...] = ()
     cold: tuple[str, Hashable] | None = None
-    modules: frozenset[Name] = frozenset()
+    modules: tuple[Name, ...] = ()
 
 
 class Rebound(NamedTuple):
@@ -345,10 +349,10 @@ class State:
     capture: Capture | None = None
     eager: Order | None = None
     graphs: dict[Name, frozenset[Name]] = field(default_factory=dict)
-    rebound: frozenset[Rebound] = frozenset()
+    rebound: Ordered[Rebound] = field(default_factory=dict)
     clocks: frozenset[Clock] = frozenset()
-    threads: frozenset[Hashable] = frozenset()
-    waits: frozenset[Waited] = frozenset()
+    threads: Ordered[Hashable] = field(default_factory=dict)
+    waits: Ordered[Waited] = field(default_factory=dict)
     dead: bool = False
 
     def copy(self) -> State:
@@ -418,7 +422,7 @@ class State:
             if self.eager is not None:
                 self.eager.assume(*told)
             if self.rebound:
-                self.rebound = frozenset(r for r in self.rebound if not self.path.contradicts(r.guard))
+                self.rebound = {r: None for r in self.rebound if not self.path.contradicts(r.guard)}
             if self.capture is not None and self.path.contradicts(self.capture.guard):
                 self.leave_capture()
 
@@ -443,7 +447,7 @@ class State:
                 order.reguard(conditions, change)
         if self.capture is not None:
             self.capture = replace(self.capture, guard=change(self.capture.guard))
-        self.rebound = frozenset(r._replace(guard=change(r.guard)) for r in self.rebound)
+        self.rebound = {r._replace(guard=change(r.guard)): None for r in self.rebound}
         for key, value in self.store.leaning(conditions):
             self.store[key] = union((v, change(g)) for v, g in alternatives(value))
         for library, value in self.current.items():
@@ -499,9 +503,9 @@ class State:
                 order.retell(told, asked)
         if self.capture is not None:
             self.capture = replace(self.capture, guard=self.capture.guard.forget(asked))
-        self.rebound = frozenset(
-            r._replace(guard=guard) for r in self.rebound for guard in retold(r.guard, told, asked)
-        )
+        self.rebound = {
+            r._replace(guard=guard): None for r in self.rebound for guard in retold(r.guard, told, asked)
+        }
         for key, value in self.store.leaning(asked):
             self.store[key] = union(
                 (v, guard) for v, g in alternatives(value) for guard in retold(g, told, asked)
@@ -532,13 +536,13 @@ class State:
         if self.capture is not None:
             self.capture = replace(
                 self.capture,
-                origin=frozenset(map(renaming, self.capture.origin)),
+                origin=tuple(map(renaming, self.capture.origin)),
                 members=frozenset(map(renaming, self.capture.members)),
                 graph=renaming(self.capture.graph) if self.capture.graph else None,
-                external=frozenset(map(renaming, self.capture.external)),
+                external=tuple(map(renaming, self.capture.external)),
             )
         self.graphs = {renaming(g): frozenset(map(renaming, inputs)) for g, inputs in self.graphs.items()}
-        self.rebound = frozenset(r._replace(graph=renaming(r.graph)) for r in self.rebound)
+        self.rebound = {r._replace(graph=renaming(r.graph)): None for r in self.rebound}
 
     @staticmethod
     def _rename_order(order: Order, renaming: Renaming, names: set[Name]) -> None:
@@ -745,16 +749,13 @@ def _against(guard: Guard, other: Guard) -> Iterator[Guard]:
 
 
 def _joined_rebound(
-    first: frozenset[Rebound], first_only: Guard, second: frozenset[Rebound], second_only: Guard
-) -> frozenset[Rebound]:
+    first: Ordered[Rebound], first_only: Guard, second: Ordered[Rebound], second_only: Guard
+) -> Ordered[Rebound]:
     """What was rebound on either path; on one of them only, under that path's guard."""
     if first == second:
         return first
-    return (
-        (first & second)
-        | {r._replace(guard=r.guard & first_only) for r in first - second}
-        | {r._replace(guard=r.guard & second_only) for r in second - first}
-    )
+    found = {r if r in second else r._replace(guard=r.guard & first_only): None for r in first}
+    return found | {r._replace(guard=r.guard & second_only): None for r in second if r not in first}
 
 
 def _join_captures(

@@ -86,7 +86,7 @@ class Streams(Builtins):
             self.table.devices[name.base()] = self.device(st)
         non_blocking = call.get(1, "non_blocking")
         if non_blocking is None or non_blocking == Const(False):
-            self.table.blocking.update(name.aged(age) for age in range(3))
+            self.table.blocking.update((name.aged(age), None) for age in range(3))
         return Stream(name, "cupy")
 
     def do_make_raw_stream(self, call: Call, st: State) -> Value:
@@ -150,7 +150,7 @@ class Streams(Builtins):
     def do_per_thread_stream(self, call: Call, st: State) -> Value:
         """The per-thread default stream: blocking (CS-08)."""
         name = Name("the per-thread default stream")
-        self.table.blocking.add(name)
+        self.table.blocking[name] = None
         return Stream(name, "cupy")
 
     def do_set_stream(self, call: Call, st: State) -> Value:

@@ -372,10 +372,9 @@ def _spelled(node: cst.BaseExpression) -> str:
 _WAITS = frozenset("synchronize wait_stream wait_event record_event record_stream".split())
 
 
-def targets(clause: cst.CompFor) -> frozenset[str]:
-    """The names that a comprehension binds."""
+def targets(clause: cst.CompFor) -> tuple[str, ...]:
+    """The names that a comprehension binds, each once."""
     inner = clause.inner_for_in
-    names = (
-        names_in(clause.target) if isinstance(clause.target, (cst.Name, cst.Tuple, cst.List)) else frozenset()
-    )
-    return names | targets(inner) if inner is not None else names
+    known = isinstance(clause.target, (cst.Name, cst.Tuple, cst.List))
+    names = sorted(names_in(clause.target)) if known else []
+    return tuple(dict.fromkeys((*names, *(targets(inner) if inner is not None else ()))))

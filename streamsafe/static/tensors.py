@@ -586,7 +586,7 @@ class Tensors(Expressions):
                     st,
                     "unsynchronized-timing",
                     min(
-                        (self.clock_sites[key] for key in end.readings),
+                        (read for key, read in self.clock_sites.items() if key in end.readings),
                         key=lambda read: read.slice.rows(read.node),
                     ),
                     "reads the clock",
