@@ -240,6 +240,9 @@ class Attributes(Containers):
             return Function(found, None, base)
         if self.find_class_attribute(base.unit, name) is not None and name not in base.unit.annotations:
             return self.class_attribute(base.unit, name, st)
+        inner = self.find_inner_class(base.unit, name)
+        if inner is not None:
+            return inner
         if name == "__dict__":
             return self.namespace(base, st)
         if name == "grad":
@@ -372,6 +375,10 @@ class Attributes(Containers):
             ((u.slice, u.attributes[name]) for u in self.ancestry(unit) if name in u.attributes), None
         )
 
+    def find_inner_class(self, unit: ClassUnit, name: str) -> Class | None:
+        """A class that stands in the body of a class or of its bases."""
+        return next((Class(u.classes[name]) for u in self.ancestry(unit) if name in u.classes), None)
+
     def class_attribute(self, unit: ClassUnit, name: str, st: State) -> Value:
         """``Class.name``."""
         method = self.find_method(unit, name)
@@ -380,6 +387,9 @@ class Attributes(Containers):
         held = st.store.get((Name(f"class {unit.name}"), name))
         if held is not None:
             return held
+        inner = self.find_inner_class(unit, name)
+        if inner is not None:
+            return inner
         expression = self.find_class_attribute(unit, name)
         if expression is not None and not unit.is_enumeration:
             value = st.store[(Name(f"class {unit.name}"), name)] = self.class_level(expression, st)

@@ -117,6 +117,7 @@ class Conditions(Attributes):
         mentions: dict[int, tuple[Name, ...]]
         flags: dict[Key, int]
         branching: int
+        threads: int
         closures: dict[Name, Name]
 
         def parts_of(self, st: State, value: Value, depth: int = 0) -> Iterator[Value]: ...
@@ -577,7 +578,7 @@ class Conditions(Attributes):
                     if found == {not outcome}:  # it was not the other one
                         self.narrow(one, st, outcome)
             return
-        counted = _counted(node)
+        counted = self._counted(node, st)
         if counted is not None:
             self.narrow(counted[0], st, outcome is counted[1])
             return
@@ -622,6 +623,7 @@ class Conditions(Attributes):
         key = self._key_of(target, st)
         if key is not None and not outcome and target is node:
             self.none_pending(st, st.store.get(key))
+            self._emptied(st, st.store.get(key))
         if key is None or not isinstance(st.store.get(key), Union):
             return
         if target is node and all(isinstance(v, Const) for v in iterate(st.store[key])):
@@ -674,6 +676,33 @@ class Conditions(Attributes):
                     for s, guard in self.streams(st, "torch"):
                         st.order.learn(s.name, event.name, guard=guard)
 
+    def _counted(self, node: cst.BaseExpression, st: State) -> tuple[cst.BaseExpression, bool] | None:
+        """Of ``len(x)``, ``len(x) > 0`` and their like, what is counted, and whether they ask for something in it."""
+        some = True
+        if type(node) is cst.Comparison and len(node.comparisons) == 1:
+            operator, number = node.comparisons[0].operator, node.comparisons[0].comparator
+            if not isinstance(number, (cst.Integer, cst.Name)):
+                return None
+            bound = self.eval(number, st)
+            if not isinstance(bound, Const) or type(bound.value) is not int:
+                return None
+            if isinstance(operator, (cst.Equal, cst.NotEqual)):
+                count, none = bound.value, isinstance(operator, cst.Equal)
+            else:
+                count, none = _count_test(operator, bound.value) or (-1, False)
+            if count != 0:
+                return None
+            node, some = node.left, not none
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "len":
+            return (node.args[0].value, some) if len(node.args) == 1 and not node.args[0].star else None
+        return None
+
+    def _emptied(self, st: State, value: Value | None) -> None:
+        """A list that a test finds empty holds nothing of what was taken out of it any more."""
+        if isinstance(value, Container) and value.kind == "list" and not (self.threads or st.threads):
+            st.store.pop((value.name, "*"), None)
+            sequences.put(st, value, [])
+
     def _key_of(self, node: cst.BaseExpression, st: State) -> tuple[Name, Hashable] | None:
         if isinstance(node, cst.Name):
             frame: Name | None = self.stack[-1].frame
@@ -715,25 +744,6 @@ def _is_member(value: Value) -> bool:
 def _is_constant(node: cst.BaseExpression) -> bool:
     """Whether an expression is by its name a constant: the member of an enumeration."""
     return isinstance(node, cst.Attribute) and node.attr.value.isupper()
-
-
-def _counted(node: cst.BaseExpression) -> tuple[cst.BaseExpression, bool] | None:
-    """Of ``len(x)``, ``len(x) > 0`` and their like, what is counted, and whether they ask for something in it."""
-    some = True
-    if type(node) is cst.Comparison and len(node.comparisons) == 1:
-        operator, number = node.comparisons[0].operator, node.comparisons[0].comparator
-        if not isinstance(number, cst.Integer):
-            return None
-        if isinstance(operator, (cst.Equal, cst.NotEqual)):
-            count, none = int(number.value, 0), isinstance(operator, cst.Equal)
-        else:
-            count, none = _count_test(operator, int(number.value, 0)) or (-1, False)
-        if count != 0:
-            return None
-        node, some = node.left, not none
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Name) and node.func.value == "len":
-        return (node.args[0].value, some) if len(node.args) == 1 and not node.args[0].star else None
-    return None
 
 
 def _decided(operator: cst.BaseCompOp, number: int, lower: int | None, upper: int | None) -> bool | None:

@@ -157,18 +157,22 @@ class Functions(Methods):
         unit = ClassUnit(
             node.name.value, node, slice_, bases, decorators=tuple(map(_dotted, node.decorators))
         )
-        own = {name: iter(slices) for name, slices in slice_.methods.items()}
+        apart = slice_.methods if "." not in qualname else {}
+        own = {name: iter(slices) for name, slices in apart.items()}
         for statement in node.body.body:
             for inner in _statements(statement):
                 if isinstance(inner, cst.FunctionDef):
                     name = inner.name.value
                     hollow = inner is statement and isinstance(inner.body, cst.IndentedBlock)
-                    apart = next(own[name]) if hollow and name in own else None
-                    method = self.function_unit(inner, slice_, f"{qualname}.{name}", unit, apart)
+                    body = next(own[name]) if hollow and name in own else None
+                    method = self.function_unit(inner, slice_, f"{qualname}.{name}", unit, body)
                     if any(d.endswith(".setter") for d in method.decorators):
                         unit.setters[name] = method
                         continue
                     unit.methods[name] = method
+                elif isinstance(inner, cst.ClassDef):
+                    name = inner.name.value
+                    unit.classes[name] = self.class_unit(inner, slice_, f"{qualname}.{name}")
                 elif isinstance(inner, cst.Assign) and isinstance(inner.targets[0].target, cst.Name):
                     unit.attributes[inner.targets[0].target.value] = inner.value
                 elif isinstance(inner, cst.AnnAssign) and isinstance(inner.target, cst.Name):
@@ -629,6 +633,8 @@ class Functions(Methods):
 
     def instantiate(self, unit: ClassUnit, call: Call, st: State) -> Value:
         """``Class(...)``."""
+        if unit.is_enumeration:
+            return Opaque(self.fresh(call.node, st, "member"))
         new = self.find_method(unit, "__new__")
         if new is not None and not any(a.unit is new for a in self.stack):
             made = self.call_function(Function(new), [Class(unit), *call.args], call.kwargs, st, call.node)

@@ -354,6 +354,9 @@ class Methods(Hooks):
             elif method.is_classmethod:
                 bound = Function(method, None, Class(receiver.unit))
             return self.call_value(bound, call, st)
+        inner = self.find_inner_class(receiver.unit, name)
+        if inner is not None:
+            return self.call_value(inner, call, st)
         if name.startswith("register_forward"):
             return self.keep_forward_hook(receiver, name, call, st)
         if name in HOOK_REGISTRATIONS:

@@ -537,7 +537,7 @@ class Roots:
         interpreter = self.interpreter
         name = instance.unit.name
         units = [f.unit for f, _, _ in interpreter.hooks if f.unit.qualname.startswith(f"{name}.")]
-        if not units or "backward" in self._calls_of(name):
+        if not units or self._runs_a_pass(name):
             return None
         st = start.copy()
         made: set[Name] = set()
@@ -616,6 +616,15 @@ class Roots:
             if qualname.partition(".")[0] == name:
                 own = own.union(*(d.calls - {d.node.name} for d in definitions))
         return own
+
+    def _runs_a_pass(self, name: str) -> bool:
+        """Whether a method of a class runs a backward pass, be it one that is called ``backward`` itself."""
+        return any(
+            "backward" in d.calls
+            for qualname, definitions in self.file.definitions.items()
+            if qualname.partition(".")[0] == name
+            for d in definitions
+        )
 
     def _forward_hooks(self, name: str) -> set[str]:
         """Methods that a class registers with modules, or that make what it registers: who calls those calls them."""

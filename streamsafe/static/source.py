@@ -255,6 +255,7 @@ class ClassUnit:
     attributes: dict[str, cst.BaseExpression] = field(default_factory=dict)
     annotations: dict[str, cst.BaseExpression] = field(default_factory=dict)
     decorators: tuple[str, ...] = ()
+    classes: dict[str, ClassUnit] = field(default_factory=dict)
 
     @property
     def is_named_tuple(self) -> bool:
