@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from streamsafe.order.hazard import Access, Confidence, Conflict, Facts, Memory, Missing, Mode, Note
 from streamsafe.static.autograd import GRADIENT_MADE
-from streamsafe.static.facts import GRADIENTS, Assumed, Detail, Finding, Site
+from streamsafe.static.facts import GRADIENTS, INITIAL, Assumed, Detail, Finding, Site
 from streamsafe.static.helps import Help
 from streamsafe.static.interpreter import Interpreter
 from streamsafe.static.roots import Roots
@@ -62,7 +62,7 @@ def analyze(
             if interpreter.modules and any(f.buffer == GRADIENTS for f in interpreter.findings.values()):
                 # what is called further down tells whose gradients a hook or a pass further up is about
                 again = Interpreter(file, models)
-                again.modules, again.explained = interpreter.modules, interpreter.explained
+                again.modules, again.explained = interpreter.modules, None if explain is None else []
                 interpreter = again
                 _with_room(Roots(interpreter, models or ()).run)
             analysis = Analysis(_conflicts(interpreter))
@@ -105,12 +105,12 @@ def _conflicts(interpreter: Interpreter) -> list[Conflict]:
     unordered = {
         f.second.node
         for f in interpreter.findings.values()
-        if f.kind == "pair" and _INITIAL in f.tags and f.first
+        if f.kind == "pair" and INITIAL in f.tags and f.first
     }
     for finding in interpreter.findings.values():
         if interpreter.is_no_tensor(finding.buffer, finding.assumed):
             continue
-        if finding.kind == "reuse" and _INITIAL in finding.tags and finding.second.node in unordered:
+        if finding.kind == "reuse" and INITIAL in finding.tags and finding.second.node in unordered:
             continue
         groups[(finding.second.node, finding.kind, finding.streams)].append(finding)
     found = []
@@ -143,7 +143,6 @@ def _of_some_pass(finding: Finding) -> bool:
     return finding.first is not None and finding.first.detail == GRADIENT_MADE
 
 
-_INITIAL = "consumes initial gradient"
 _RANK = {"certain": 0, "likely": 1, "possible": 2}
 
 
@@ -222,7 +221,7 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
     if "host" in finding.tags:
         host = second.reads_or_writes
     gradient = None
-    if _INITIAL in finding.tags and made.writes:
+    if INITIAL in finding.tags and made.writes:
         gradient = "initial"
     elif "backward" in detail.tags:
         gradient, host = "result", None
@@ -250,7 +249,7 @@ def _reuse(finding: Finding, detail: Detail, notes: list[Note], confidence: Conf
     """The use that nothing covers is the place; the block's next life is the second access."""
     made = finding.first
     assert made is not None
-    initial = _INITIAL in finding.tags
+    initial = INITIAL in finding.tags
     use = Access(detail.operation, finding.timeline, "reads", _span(finding.second))
     owner = "cupy" if "library:cupy" in finding.tags else "torch"
     fix = f"let the allocating stream wait for {use.timeline} before the array is released"

@@ -509,7 +509,7 @@ PREFIXES: dict[str, str] = {
 }
 
 BINDINGS: dict[str, str] = {
-    **dict.fromkeys(("cudaStreamCreate",), "make_cupy_stream"),
+    "cudaStreamCreate": "make_cupy_stream",
     **dict.fromkeys(
         "cudaStreamCreateWithFlags cudaStreamCreateWithPriority cuStreamCreate cuStreamCreateWithPriority".split(),
         "make_raw_stream",

@@ -64,12 +64,7 @@ def _is_there(value: Opaque, st: State) -> bool:
     site = value.name.site
     if type(site) is tuple and site[-1] in ("module", "generator", "pool", "namespace"):
         return True
-    name: Name | None = value.name
-    while name is not None:
-        if (name, "@there") in st.store:
-            return True
-        name = name.parent
-    return False
+    return any((link, "@there") in st.store for link in value.name.chain())
 
 
 class Question(NamedTuple):
@@ -113,7 +108,7 @@ class Conditions(Attributes):
 
     if TYPE_CHECKING:  # further down the chain
         conditions: dict[Hashable, int]
-        lasts: dict[Name, dict[int, bool]]
+        lasts: dict[Name, dict[Hashable, bool]]
         mentions: dict[int, tuple[Name, ...]]
         flags: dict[Key, int]
         branching: int
@@ -442,12 +437,11 @@ class Conditions(Attributes):
     def how_asked(self, question: Question, st: State, track: bool) -> Outcomes:
         """How a question comes out; one that tells a loop's last round from those before is kept to its end."""
         outcomes = self.condition(question.key, question.names, st, track)
-        bit = self.conditions.get(question.key)
-        if bit is not None and len(outcomes) == 2:
+        if len(outcomes) == 2:
             left, right = question.numbers
             told = numbers.last_round(question.key[0], left, right) if left and right else None
             if told is not None:
-                self.lasts.setdefault(told[0], {})[bit] = told[1]
+                self.lasts.setdefault(told[0], {})[question.key] = told[1]
         return [(outcome is question.wanted, guard) for outcome, guard in outcomes]
 
     def question(self, node: cst.Comparison, operands: Sequence[Value], st: State) -> Question | None:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     import libcst as cst
 
 
-_NONE: frozenset[str] = frozenset()
+_NO_TAGS: frozenset[str] = frozenset()
 
 
 class Effects(Memory):
@@ -478,7 +478,9 @@ class Effects(Memory):
                 extra |= Assumed.POSSIBLE  # of two devices that may be one
             if HANDED_OUT in detail.tags:
                 extra |= Assumed.POSSIBLE  # the caller may have waited in between
-            repeated = frozenset({AGAIN}) if detail.entry == self.entry and made in self.inherited else _NONE
+            repeated = (
+                frozenset({AGAIN}) if detail.entry == self.entry and made in self.inherited else _NO_TAGS
+            )
             if assumed & detail.assumed & Assumed.FORGOTTEN:
                 extra |= Assumed.POSSIBLE
             if assumed & detail.assumed & Assumed.UNMODELLED:

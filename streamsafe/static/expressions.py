@@ -122,9 +122,8 @@ class Expressions(Computed):
         self.rounds: list[set[Name]] = []
         self.turns = 0  # how often a known number was brought down to one of a few
         self.conditions: dict[Hashable, int] = {}
-        self.lasts: dict[
-            Name, dict[int, bool]
-        ] = {}  # by round: what tells whether it is the last, and how then
+        # by round: the questions that tell whether it is the last, and how they then come out
+        self.lasts: dict[Name, dict[Hashable, bool]] = {}
         self.mentions: dict[int, tuple[Name, ...]] = {}
         self.units: dict[str, FunctionUnit | ClassUnit | None] = {}
         self.globals_under_way: set[str] = set()

@@ -43,6 +43,9 @@ IS_CUDA = Name("is_cuda")
 UNNUMBERED = "on a device of unknown number"
 """Tags an access of the default stream there: it is taken to be the first device's."""
 
+INITIAL = "consumes initial gradient"
+"""Tags a backward pass's read of a gradient that it is given (TA-04)."""
+
 AGAIN = "in another call"
 """Tags a finding of which the first access was made in an earlier call of the same method."""
 

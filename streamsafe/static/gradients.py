@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from streamsafe.static import apis, parts
-from streamsafe.static.facts import AMBIENT, GRADIENTS, PARAMETER, Assumed, Site
+from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, PARAMETER, Assumed, Site
 from streamsafe.static.source import SourceFile
 from streamsafe.static.state import Ordered, State
 from streamsafe.static.syntax import spelled
@@ -84,7 +84,7 @@ class Gradients(Tensors):
                     site,
                     text,
                     writes=False,
-                    tags=frozenset({"consumes initial gradient"}),
+                    tags=frozenset({INITIAL}),
                 )
         self.join_leaves(st, roots)
         modules = self.modules_behind(st, roots if leaves in (None, NONE) else [leaves])
@@ -209,9 +209,8 @@ class Gradients(Tensors):
             seen.add(name)
             for holder in name.chain():
                 todo += self.origins.get(holder, ())
-                if holder.parent is not None and str(holder.site).endswith(
-                    "()"
-                ):  # its parameters are all it has
+                asked = str(holder.site).endswith("()")  # `parameters()` is all it has
+                if asked and holder.parent is not None:
                     todo.append(holder.parent)
             todo += (inner.name.base() for inner in _held(st, name))
         return frozenset(holder for name in seen for holder in name.chain() if holder in self.modules)

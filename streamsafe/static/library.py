@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS, HOST
 from streamsafe.static import apis
-from streamsafe.static.facts import AMBIENT, GRADIENTS, LOADER, Assumed, Site
+from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, LOADER, Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.streams import Streams
 from streamsafe.static.tensors import COMMUNICATION, HOST_PLACES, UNPLACED, Call
@@ -282,7 +282,7 @@ class Library(Streams):
                 call.site,
                 "torch.autograd.grad()",
                 writes=False,
-                tags=frozenset({"consumes initial gradient"}),
+                tags=frozenset({INITIAL}),
             )
         self.join_leaves(st, self.tensor_results(st, call.get(0, "outputs") or UNKNOWN))
         return self.new_tensor(

@@ -717,7 +717,10 @@ class Loops(Calls):
     def _leave_after_last(self, round_: Name, st: State) -> None:
         """No round follows one that a test has told to be the last."""
         loop = self.activation.loops[-1]
-        for bit, outcome in self.lasts.pop(round_, {}).items():
+        for key, outcome in self.lasts.pop(round_, {}).items():
+            bit = self.conditions.get(key)
+            if bit is None:
+                continue  # on no path is it known any more how that came out
             before = Guard(0, bit) if outcome else Guard(bit, 0)
             for state in (st, *loop.continues):
                 if not state.dead:

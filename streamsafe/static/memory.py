@@ -147,9 +147,7 @@ class Memory:
         name, whole = value.name, value.name.root()
         if name is whole or whole.base() not in self.results:
             return None
-        if (
-            type(name.site) is int
-        ):  # a row of what is unpacked may be a handle: one that is used as a tensor is none
+        if type(name.site) is int:  # a row may be a handle: one that is used as a tensor is none
             if name.base() not in self.tensor_rows:
                 return None
         elif type(name.site) is not str or spelled(apis.DESCRIPTION, name.site):

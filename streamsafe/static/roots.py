@@ -12,7 +12,17 @@ from streamsafe.static import apis, autograd, needles, sequences
 from streamsafe.static.arrays import PINNED_POOL
 from streamsafe.static.autograd import GRADIENT_MADE
 from streamsafe.static.concerned import DEFINITIONS, Concerned
-from streamsafe.static.facts import AGAIN, AMBIENT, GRADIENTS, HANDED_OUT, HOOK, Assumed, Detail, Finding
+from streamsafe.static.facts import (
+    AGAIN,
+    AMBIENT,
+    GRADIENTS,
+    HANDED_OUT,
+    HOOK,
+    INITIAL,
+    Assumed,
+    Detail,
+    Finding,
+)
 from streamsafe.static.hooks import hook_arguments
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
@@ -181,7 +191,7 @@ class Roots:
 
         An initial gradient needs no next allocation to be seen.
         """
-        if "consumes initial gradient" in finding.tags:
+        if INITIAL in finding.tags:
             return True
         names = [s for s in finding.streams if isinstance(s, Name) and s != AMBIENT]
         return any(name.root().base() not in made for name in names)
@@ -281,7 +291,7 @@ class Roots:
                 or not isinstance(made.timeline, Name)
             ):
                 continue
-            given = "consumes initial gradient" in made.detail.tags  # type: ignore[attr-defined]
+            given = INITIAL in made.detail.tags  # type: ignore[attr-defined]
             sibling = buffer.parent is not None and (buffer.parent.base(), made.timeline) in siblings
             if not given and not sibling:
                 continue
@@ -326,7 +336,7 @@ class Roots:
             bit = interpreter.carriers.bit(made.buffer[1])
             if all(way.carriers & bit for way in ways):
                 continue
-            if detail.entry != entry or "consumes initial gradient" not in detail.tags:
+            if detail.entry != entry or INITIAL not in detail.tags:
                 continue
             interpreter.report(
                 st,
