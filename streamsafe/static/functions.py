@@ -16,7 +16,8 @@ from streamsafe.static.ages import newest_alike
 from streamsafe.static.contexts import DEPTH
 from streamsafe.static.expressions import MODULE
 from streamsafe.static.facts import AMBIENT, COPIES
-from streamsafe.static.methods import LIBRARY_METHODS, Methods
+from streamsafe.static.methods import Methods
+from streamsafe.static.opaques import LIBRARY_METHODS
 from streamsafe.static.roles import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, MethodSlice, Slice
 from streamsafe.static.state import State

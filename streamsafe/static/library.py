@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS, HOST
 from streamsafe.static import apis
-from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, LOADER, Assumed, Site
+from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, LOADER, Assumed
 from streamsafe.static.state import State
 from streamsafe.static.streams import Streams
 from streamsafe.static.tensors import COMMUNICATION, HOST_PLACES, UNPLACED, Call
@@ -588,62 +588,6 @@ class Library(Streams):
         ):
             return item  # true only where it is true of each
         return PLAIN
-
-    def do_make_thread(self, call: Call, st: State) -> Value:
-        """A thread: its function runs when it is started."""
-        name = self.fresh(call.node, st, "thread")
-        target = call.get(1, "target")
-        if target is not None:
-            st.store[(name, "target")] = target
-        arguments = call.get(3, "args")
-        if arguments is not None:
-            st.store[(name, "args")] = arguments
-        st.store[(name, "@thread")] = PLAIN
-        return Opaque(name)
-
-    def do_make_executor(self, call: Call, st: State) -> Value:
-        """A thread pool."""
-        name = self.fresh(call.node, st, "executor")
-        st.store[(name, "@executor")] = PLAIN
-        return Opaque(name)
-
-    def in_thread(
-        self, function: Value, arguments: list[Value], kwargs: dict[str, Value], call: Call, st: State
-    ) -> Value:
-        """A function runs in another thread: it starts on the default stream (TS-22)."""
-        current, st.current = st.current, {}
-        self.threads += 1
-        result = self.call_value(function, Call(call.node, call.site, arguments, kwargs), st)
-        self.threads -= 1
-        st.current = current
-        return result
-
-    def mapped_in_threads(self, call: Call, st: State) -> Value:
-        """``executor.map(f, xs)``: the function runs for each element, in threads."""
-        current, st.current = st.current, {}
-        self.threads += 1
-        result = self.do_map_call(Call(call.node, call.site, call.args, {}, "builtins.map"), st)
-        self.threads -= 1
-        st.current = current
-        return result
-
-    def do_thread_call(self, call: Call, st: State) -> Value:
-        """``asyncio.to_thread(f, *args)``."""
-        return self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st) if call.args else UNKNOWN
-
-    def do_wait_futures(self, call: Call, st: State) -> Value:
-        """``concurrent.futures.wait(fs)``."""
-        self.threads_done(st)
-        return Tuple((call.args[0], UNKNOWN)) if call.args else UNKNOWN
-
-    @staticmethod
-    def threads_done(st: State) -> None:
-        """Somebody waited for what runs in other threads: from here on none of them is taken to be at work."""
-        if st.threads:
-            st.threads = {t: None for t in st.threads if not isinstance(t, Site)}
-
-    threads = 0
-    """How many threads deep the interpretation is."""
 
 
 __all__ = ["GRADIENTS", "HOST", "HOST_PLACES", "Library"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from streamsafe.static import needles
-from streamsafe.static.methods import LIBRARY_METHODS
+from streamsafe.static.opaques import LIBRARY_METHODS
 from streamsafe.static.source import AstFunction, SourceFile
 
 COMMON_METHODS = frozenset(

@@ -1,0 +1,405 @@
+"""Methods of objects of unknown kind: their names may tell what they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamsafe.order.symbolic import ALWAYS
+from streamsafe.static import apis
+from streamsafe.static.facts import Assumed, Site
+from streamsafe.static.source import ClassUnit
+from streamsafe.static.state import State
+from streamsafe.static.syntax import spelled
+from streamsafe.static.tensor_methods import _TENSOR_METHODS, HOOK_REGISTRATIONS
+from streamsafe.static.tensors import Call
+from streamsafe.static.threads import Threads
+from streamsafe.static.values import (
+    EACH,
+    FUTURE,
+    NONE,
+    PLAIN,
+    UNKNOWN,
+    Api,
+    Class,
+    Const,
+    Event,
+    Function,
+    Graph,
+    Instance,
+    Method,
+    Name,
+    Opaque,
+    Partial,
+    Stream,
+    Tensor,
+    Value,
+    iterate,
+    union,
+)
+
+PARTS_OF_MODULES = frozenset(
+    "parameters named_parameters buffers named_buffers modules named_modules children named_children state_dict".split()
+)
+"""Methods of a module that walk what it holds."""
+
+LIBRARY_METHODS = frozenset(
+    {*_TENSOR_METHODS, *apis.STREAM_METHODS, *apis.EVENT_METHODS, *apis.GRAPH_METHODS, *apis.VIEW_METHODS}
+    | apis.METADATA_METHODS
+    | apis.SCALAR_METHODS
+    | apis.BLOCKING_METHODS
+    | apis.ARITHMETIC_METHODS
+)
+"""Methods of streams, events, graphs and tensors."""
+
+
+class Opaques(Threads):
+    """Methods of objects of unknown kind."""
+
+    if TYPE_CHECKING:  # further down the chain
+
+        def do_saved_tensors_hooks(self, call: Call, st: State) -> Value: ...
+
+        def do_new_object(self, call: Call, st: State) -> Value: ...
+
+        def class_of_method(self, name: str, call: Call) -> ClassUnit | None: ...
+
+        def materialized(self, value: Opaque, unit: ClassUnit, st: State) -> Value: ...
+
+        def hand_over(self, name: str, call: Call, st: State) -> Value: ...
+
+    def step_in_capture(self, st: State, receiver: Opaque, name: str, site: Site) -> None:
+        """A step that needs the host, inside a capture."""
+        if name == "load_state_dict":
+            st.store.pop((receiver.name, "@uncapturable"), None)  # it brings the groups' settings along
+        if st.capture is None or name not in ("step", "update"):
+            return
+        made_at = st.store.get((receiver.name, "@uncapturable"))
+        notes = [("capturing since here", st.capture.site)]
+        if _scales(receiver, st):
+            assumed = Assumed.NOTHING if (receiver.name, "@scaler") in st.store else Assumed.UNMODELLED
+            self.violation(st, "uncapturable-step", site, f"{name}() of a gradient scaler", notes, assumed)  # type: ignore[arg-type]
+        elif name == "step" and isinstance(made_at, Const):
+            notes.append(("made here, without capturable=True", made_at.value))
+            self.violation(st, "uncapturable-step", site, "step()", notes)  # type: ignore[arg-type]
+
+    # -- objects of unknown kind ---------------------------------------------------------------------------------
+
+    def opaque_method(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
+        """A method of an object of unknown kind: its name may tell what it is."""
+        for role in (
+            self._of_device,
+            self._of_optimizer,
+            self._of_executor,
+            self._of_recipient,
+            self._of_module,
+            self._of_event,
+            self._of_collection,
+        ):
+            answer = role(receiver, name, call, st)
+            if answer is not None:
+                return answer
+        return self._of_tensor(receiver, name, call, st)
+
+    def _of_device(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
+        """Of a stream, a graph, or a module that makes arrays."""
+        if name in apis.OPAQUE_STREAM_METHODS:
+            call.args.insert(0, Stream(receiver.name, self.default_library))
+            self.table_known(receiver.name)
+            return self.verb(apis.STREAM_METHODS[name], call, st)
+        if name in ("capture_begin", "capture_end", "replay"):
+            call.args.insert(0, Graph(receiver.name))
+            return self.verb(apis.GRAPH_METHODS[name], call, st)
+        return self.array_maker(receiver, name, call, st)
+
+    def _of_optimizer(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
+        """Of an optimizer or a scaler of gradients."""
+        if optimizes(receiver, st):
+            self.step_in_capture(st, receiver, name, call.site)
+            if name == "step" or name in ("unscale_", "clip_grad_norm_"):
+                for closure in call.everything() if name == "step" else ():
+                    if isinstance(closure, (Function, Partial)):  # it does the backward pass
+                        self.call_value(closure, Call(call.node, call.site), st)
+                whose = call.everything()[:1] if _scales(receiver, st) else [receiver]
+                self.use_of_gradients(st, call.site, f"{name}()", whose)
+                return UNKNOWN
+            if name == "zero_grad":
+                return self.tensor_zero_grad(receiver, call, st)
+            if name in ("update", "state_dict", "load_state_dict", "add_param_group"):
+                return UNKNOWN
+            if name == "scale":
+                return call.args[0] if call.args else UNKNOWN
+        return None
+
+    def _of_executor(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
+        """Of a thread, a thread pool or a future."""
+        if (receiver.name, "@thread") in st.store:
+            return self._thread_method(receiver, name, call, st)
+        if (
+            name == "submit"
+            and call.args
+            and (
+                isinstance(call.args[0], (Api, Function, Partial, Method)) or self.is_bound(call.args[0], st)
+            )
+        ):
+            syncs = self.waits
+            with self.handed_to_thread(call.args[0], call.args[1:], "submit()", call, st):
+                future = Partial(
+                    FUTURE, (self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st),), ()
+                )
+            if self.waits > syncs:
+                st.threads = st.threads | {call.site: None}
+            return future
+        if name == "load_state_dict" and st.graphs and call.kwargs.get("assign") == Const(True):
+            self.replaced_memory(st, receiver.name, UNKNOWN, call.site)
+        if name in ("shutdown", "result"):
+            self.threads_done(st)
+        if (receiver.name, "@executor") in st.store and name == "map":
+            with self.handed_to_thread(call.get(0, "fn") or UNKNOWN, call.args[1:], "map()", call, st):
+                return self.mapped_in_threads(call, st)
+        if name == "run_in_executor" and len(call.args) > 1:
+            return self.in_thread(call.args[1], call.args[2:], call.kwargs, call, st)
+        if (receiver.name, "@executor") in st.store and name == "submit":
+            with self.handed_to_thread(call.get(0, "fn") or UNKNOWN, call.args[1:], "submit()", call, st):
+                return UNKNOWN
+        return None
+
+    def _of_recipient(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
+        """Of somebody on the host who is given something: a queue, a file, a logger."""
+        if name in apis.HANDING_METHODS and (call.args or call.starred):
+            if name == "write" and st.capture is None and spelled(apis.FILE_NAME, _called_on(call)):
+                self.synchronize_stream(st, None, "torch", call.site)  # by then it is on the host
+            return self.hand_over(name, call, st)
+        if name in apis.LOGGING_METHODS and spelled(apis.LOGGER, str(receiver.name.site)):
+            for value in call.args:
+                self.read_on_host(st, value, call.site, f"{name}()")
+            return NONE
+        return None
+
+    def _of_module(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
+        """Of a base, a texture, or a module that keeps hooks and functions."""
+        if name == "__new__" and receiver.name.site == "super()":
+            return self.do_new_object(call, st)
+        if name == "__init__" and receiver.name == Name("super()", (apis.PACKS,)):
+            return self.do_saved_tensors_hooks(call, st)
+        if name in ("copy_from", "copy_to") and self.default_library == "cupy" and call.args:
+            return self.texture_copy(receiver, name, call, st)
+        if name.startswith("register_forward"):
+            return self.keep_forward_hook(receiver, name, call, st)
+        if name in HOOK_REGISTRATIONS or name == apis.AFTER_PASS:
+            return self.register_hooks(name, call, st, receiver)
+        held = st.store.get((receiver.name, name))
+        if held is not None:
+            return self.call_value(held, call, st)
+        return None
+
+    def _of_event(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
+        """Of a module of the device, an event or a stream by its name, or an object of a class of the file."""
+        if name in apis.DEVICE_MODULE_METHODS and self._is_device_module(receiver, name, call):
+            return self.verb(apis.DEVICE_MODULE_METHODS[name], call, st)
+        recorded = (receiver.name, "@recorded") in st.store or receiver.name in self.own_events
+        if name in apis.EVENT_METHODS and (receiver.name in self.carriers or recorded):
+            if recorded:
+                call.args.insert(0, Event(receiver.name))
+                return self.verb(apis.EVENT_METHODS[name], call, st)
+            if name in apis.STREAM_METHODS:
+                call.args.insert(0, Stream(receiver.name, self.default_library))
+                return self.verb(apis.STREAM_METHODS[name], call, st)
+        if name == "record" and _event_like(receiver.name):
+            call.args.insert(0, Event(receiver.name))
+            return self.verb("event_record", call, st)
+        if name in ("wait", "synchronize", "query") and _event_like(receiver.name):
+            call.args.insert(0, Event(receiver.name))
+            return self.verb(apis.EVENT_METHODS[name], call, st)
+        if name in ("synchronize", "query") and _stream_like(receiver.name):
+            call.args.insert(0, Stream(receiver.name, self.default_library))
+            return self.verb(apis.STREAM_METHODS[name], call, st)
+        unit = self.class_of_method(name, call)
+        if unit is not None:
+            instance = self.materialized(receiver, unit, st)
+            return self.call_method(instance, name, call, st)
+        return None
+
+    def _of_collection(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
+        """Of a tensor, as the method alone tells, or of what holds several things."""
+        if name in ("resize_",) and receiver.name.site == "storage":
+            return self.tensor_resize(receiver, call, st)
+        if name in apis.SCALAR_METHODS and (receiver.name, "@built") in st.store:
+            return PLAIN  # a method of that class, which knows what it waits for
+        if name in _TENSOR_METHODS or name in apis.SCALAR_METHODS:
+            if name in ("get", "set", "copy"):
+                return self._mapping_or_array(receiver, name, call, st)
+            return self.tensor_method(receiver, name, call, st)
+        if name in PARTS_OF_MODULES:
+            return Opaque(receiver.name.child(f"{name}()"))
+        mapping = name in ("items", "keys", "values") and not call.args  # no tensor has the first two
+        keeps = name == "add" and any(
+            isinstance(v, (Instance, Class, Function, Stream, Event)) for a in call.args for v in iterate(a)
+        )
+        if mapping or keeps:
+            return self._walked_or_kept(receiver, name, call, st)
+        return None
+
+    def _of_tensor(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
+        """Of what may be a tensor or not."""
+        if name in apis.ARITHMETIC_METHODS and not self.is_plain(receiver.name):
+            if (
+                call.args
+                or name not in ("half", "float", "double", "bfloat16", "type", "int", "long", "bool")
+                or receiver.name in st.order.made
+            ):
+                self.tensor_rows.add(receiver.name.base())
+                self.mark_tensor(st, receiver)
+        foreign = self.is_function(name, call, st) or not (
+            name in apis.TENSOR_METHODS
+            or name.endswith("_")
+            or spelled(apis.METADATA_NAME, name)
+            or self.default_library == "cupy"
+        )
+        if not foreign and call.args and name in apis.VIEW_METHODS:
+            base = receiver.name.base()
+            foreign = base in self.asked_otherwise and base not in self.tensorish
+        if foreign:
+            self.asked_otherwise.add(receiver.name.base())
+        if name in ("wait", "wait_for"):
+            self.host_waits = True
+        if name == "barrier" and self.is_tensor(st, receiver):
+            return UNKNOWN  # of a handle of memory that several devices share: among these
+        if name in apis.ORDERING_METHODS and not _text_method(receiver.name, name):
+            self.host_learns_everything(st, call.site)
+            return Opaque(self.fresh(call.node, st, name))
+        shown = not foreign or receiver.name.base() not in self.presumed
+        if (shown and self.is_tensor(st, receiver)) or (
+            receiver.name in st.order.made
+            and receiver.name.base() in self.results
+            and name in apis.TENSOR_METHODS
+        ):
+            return self.tensor_method(receiver, name, call, st)
+        if name == "size":
+            return self.size_of(receiver, call, st)
+        if name in ("dim", "numel", "is_contiguous", "stride", "element_size", "data_ptr"):
+            if call.everything():
+                return PLAIN
+            # not known, but the same each time
+            asked = Opaque(receiver.name.child(f"{name}()"), part=receiver.part)
+            self.plain.add(asked.name.base())
+            return asked
+        if name in apis.VIEW_METHODS and not foreign and name not in ("split", "view", "select", "storage"):
+            return self.viewed(receiver, name, call, st)
+        if name.endswith("_") and not name.startswith("_") and len(name) > 2:
+            self.mark_tensor(st, receiver)
+            return self.tensor_method(receiver, name, call, st)
+        if (
+            name in ("eval", "train", "requires_grad_", "half", "float", "bfloat16", "double")
+            and not call.args
+        ):
+            return receiver
+        if name in ("append", "add", "appendleft", "insert"):
+            return self._walked_or_kept(receiver, name, call, st)
+        if name in ("pop", "popleft", "get", "get_nowait", "recv"):
+            held = st.store.get((receiver.name, "*"))
+            return held if held is not None else Opaque(self.fresh(call.node, st, name))
+        return self.unmodelled(receiver, call, st, name)
+
+    @staticmethod
+    def is_bound(value: Value, st: State) -> bool:
+        """Whether an attribute of an object of unknown kind is a method, as its name or the object's tells."""
+        if not isinstance(value, Opaque) or value.name.parent is None:
+            return False
+        name = value.name.site
+        if (value.name.parent, name) in st.store:
+            return False  # something has been assigned to it
+        return name in LIBRARY_METHODS or (name == "step" and optimizes(Opaque(value.name.parent), st))
+
+    def is_function(self, name: str, call: Call, st: State) -> bool:
+        """Whether what is called like a view of a tensor is a function of a module: it is given tensors."""
+        return (
+            name in apis.VIEW_METHODS
+            and not name.endswith("_as")
+            and any(
+                isinstance(t, Tensor) or self.is_tensor(st, t)
+                for a in call.args
+                if not isinstance(a, Const)
+                for t, _ in self.tensors(st, a)
+            )
+        )
+
+    def _walked_or_kept(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
+        """What a mapping holds, or something that a list or a set of unknown making keeps."""
+        if name == "items":
+            return Partial(Api("builtins.items"), (receiver,), ())
+        if name == "keys":
+            return Opaque(receiver.name.child("keys()"))
+        if name == "values":
+            return receiver
+        for value in call.args[-1:]:
+            old = st.store.get((receiver.name, "*"))
+            st.store[(receiver.name, "*")] = union([*([(old, ALWAYS)] if old else []), (value, ALWAYS)])
+        return NONE
+
+    def _is_device_module(self, receiver: Opaque, name: str, call: Call) -> bool:
+        text = str(receiver.name.site).lower()
+        if name in (
+            "Stream",
+            "current_stream",
+            "default_stream",
+            "set_stream",
+            "StreamContext",
+            "is_current_stream_capturing",
+        ):
+            return True
+        return any(
+            word in text for word in ("device", "accelerator", "platform", "module", "backend", "cuda")
+        )
+
+
+def _last_word(name: Name) -> str:
+    for part in name.chain():
+        if isinstance(part.site, str) and part.site != EACH:
+            return part.site.lower()
+    return ""
+
+
+def optimizes(value: Opaque, st: State) -> bool:
+    """Whether an object is an optimizer, or a scaler of gradients, as it was made or by its name."""
+    text = _last_word(value.name)
+    return (value.name, "@optimizer") in st.store or (
+        (
+            "optim" in text
+            or text in ("scaler", "scalers", "grad_scaler")
+            or spelled(apis.OPTIMIZER_NAME, text)
+        )
+        and "scheduler" not in text
+    )
+
+
+def _scales(value: Opaque, st: State) -> bool:
+    """Whether an optimizer is a scaler of gradients, as it was made or by its name."""
+    named = "scaler" in _last_word(value.name) and (value.name, "@optimizer") not in st.store
+    return named or (value.name, "@scaler") in st.store
+
+
+def _event_like(name: Name) -> bool:
+    text = _last_word(name)
+    return (
+        "event" in text
+        or text.endswith(("_evt", "_done", "_ready"))
+        or text in ("evt", "ev", "done", "ready")
+    )
+
+
+def _stream_like(name: Name) -> bool:
+    return "stream" in _last_word(name)
+
+
+def _text_method(name: Name, method: str) -> bool:
+    """``", ".join(...)`` and its like are no waits."""
+    return (
+        method in ("join", "flush") and "thread" not in _last_word(name) and "process" not in _last_word(name)
+    )
+
+
+def _called_on(call: Call) -> str:
+    """The name by which a method's object goes at its call."""
+    base = getattr(getattr(call.node, "func", None), "value", None)
+    word = getattr(getattr(base, "attr", base), "value", "")
+    return word if isinstance(word, str) else ""

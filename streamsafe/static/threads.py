@@ -1,0 +1,166 @@
+"""What other threads of the host run: threads, thread pools, futures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from streamsafe.static.facts import Site
+from streamsafe.static.hooks import Hooks
+from streamsafe.static.source import FunctionUnit
+from streamsafe.static.state import State
+from streamsafe.static.tensors import Call
+from streamsafe.static.values import (
+    NONE,
+    PLAIN,
+    UNKNOWN,
+    Event,
+    Function,
+    Instance,
+    Opaque,
+    Partial,
+    Stream,
+    Tuple,
+    Value,
+    iterate,
+)
+
+
+class Threads(Hooks):
+    """Functions that other threads of the host run, and what they are handed."""
+
+    if TYPE_CHECKING:  # further down the chain
+        host_waits: bool
+        waiting: set[FunctionUnit]
+
+    def do_make_thread(self, call: Call, st: State) -> Value:
+        """A thread: its function runs when it is started."""
+        name = self.fresh(call.node, st, "thread")
+        target = call.get(1, "target")
+        if target is not None:
+            st.store[(name, "target")] = target
+        arguments = call.get(3, "args")
+        if arguments is not None:
+            st.store[(name, "args")] = arguments
+        st.store[(name, "@thread")] = PLAIN
+        return Opaque(name)
+
+    def do_make_executor(self, call: Call, st: State) -> Value:
+        """A thread pool."""
+        name = self.fresh(call.node, st, "executor")
+        st.store[(name, "@executor")] = PLAIN
+        return Opaque(name)
+
+    threads = 0
+    """How many threads deep the interpretation is."""
+
+    def in_thread(
+        self, function: Value, arguments: list[Value], kwargs: dict[str, Value], call: Call, st: State
+    ) -> Value:
+        """A function runs in another thread: it starts on the default stream (TS-22)."""
+        current, st.current = st.current, {}
+        self.threads += 1
+        result = self.call_value(function, Call(call.node, call.site, arguments, kwargs), st)
+        self.threads -= 1
+        st.current = current
+        return result
+
+    def mapped_in_threads(self, call: Call, st: State) -> Value:
+        """``executor.map(f, xs)``: the function runs for each element, in threads."""
+        current, st.current = st.current, {}
+        self.threads += 1
+        result = self.do_map_call(Call(call.node, call.site, call.args, {}, "builtins.map"), st)
+        self.threads -= 1
+        st.current = current
+        return result
+
+    def do_thread_call(self, call: Call, st: State) -> Value:
+        """``asyncio.to_thread(f, *args)``."""
+        return self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st) if call.args else UNKNOWN
+
+    def do_wait_futures(self, call: Call, st: State) -> Value:
+        """``concurrent.futures.wait(fs)``."""
+        self.threads_done(st)
+        return Tuple((call.args[0], UNKNOWN)) if call.args else UNKNOWN
+
+    @staticmethod
+    def threads_done(st: State) -> None:
+        """Somebody waited for what runs in other threads: from here on none of them is taken to be at work."""
+        if st.threads:
+            st.threads = {t: None for t in st.threads if not isinstance(t, Site)}
+
+    def is_thread(self, value: Instance) -> bool:
+        """Whether an object is a thread of a class of the file."""
+        return any(base.rpartition(".")[2] == "Thread" for u in self.ancestry(value.unit) for base in u.bases)
+
+    @staticmethod
+    def carries_event(values: list[Value], st: State) -> bool:
+        """Whether something is handed over together with the event or stream to wait for, or what holds the event."""
+        flat = [v for value in values for v in iterate(value)]
+        flat += [
+            v for value in flat if isinstance(value, Tuple) for item in value.items for v in iterate(item)
+        ]
+        held = [
+            v
+            for value in flat
+            if isinstance(value, Instance)
+            for attribute in st.store.of(value.name).values()
+            for v in iterate(attribute)
+        ]
+        return any(isinstance(v, (Event, Stream)) for v in flat) or any(isinstance(v, Event) for v in held)
+
+    def _thread_method(self, receiver: Opaque | Instance, name: str, call: Call, st: State) -> Value:
+        target, items = self._thread_target(receiver, st)
+        if name == "start":
+            syncs = self.waits
+            result: Value = NONE
+            with self.handed_to_thread(target or UNKNOWN, items, "start()", call, st):
+                if target is not None and self.would_wait(target, items, call, st):
+                    self.waiting.update(v.unit for v in iterate(target) if isinstance(v, Function))
+                    st.store[(receiver.name, "@waiting")] = PLAIN
+                elif target is not None:
+                    result = self.in_thread(target, items, {}, call, st)
+            if self.waits > syncs:
+                st.threads = st.threads | {call.site: None}
+            return result
+        if name == "join":
+            if st.store.pop((receiver.name, "@waiting"), None) is not None and target is not None:
+                self.in_thread(target, items, {}, call, st)
+            self.threads_done(st)
+        return NONE
+
+    @contextmanager
+    def handed_to_thread(
+        self, target: Value, values: list[Value], text: str, call: Call, st: State
+    ) -> Iterator[None]:
+        """Another thread is given something, which it reads; where its function is seen, unless that waits before."""
+        bound = [v for v in iterate(target) if isinstance(v, Partial)]
+        values = [*values, *(v for given in bound for v in given.args)]
+        functions = [v.function if isinstance(v, Partial) else v for v in iterate(target)]
+        seen = all(isinstance(v, Function) for v in functions)
+        if not seen and not self.carries_event(values, st):
+            self.hand_to_host(st, values, call.site, text)
+        yield
+        if seen and not self.carries_event(values, st):
+            self.hand_to_host(st, values, call.site, text)
+
+    def _thread_target(self, thread: Opaque | Instance, st: State) -> tuple[Value | None, list[Value]]:
+        """What a thread runs, and with what: the function that it was given, or its class's ``run``."""
+        if isinstance(thread, Instance):
+            return self.own_method(thread, "run"), []
+        arguments = st.store.get((thread.name, "args"), NONE)
+        return st.store.get((thread.name, "target")), list(arguments.items) if isinstance(
+            arguments, Tuple
+        ) else []
+
+    def would_wait(self, target: Value, arguments: list[Value], call: Call, st: State) -> bool:
+        """Whether a thread that starts here waits for what others do: it goes on when it is joined."""
+        before, self.host_waits = self.host_waits, False
+        self.silent += 1
+        explained, self.explained = self.explained, None
+        self.in_thread(target, arguments, {}, call, st.copy())
+        self.explained = explained
+        self.silent -= 1
+        waits, self.host_waits = self.host_waits, before
+        return waits
