@@ -11,7 +11,7 @@ from streamsafe.cuda import Signature, kernels
 from streamsafe.order import edges
 from streamsafe.order.symbolic import HOST, Guard
 from streamsafe.static import apis, parts
-from streamsafe.static.facts import AMBIENT, Assumed
+from streamsafe.static.facts import AMBIENT, Assumed, constants
 from streamsafe.static.interop import Interop
 from streamsafe.static.kernels import assigned_elements, has_constants, stored_through, waits
 from streamsafe.static.launches import reached
@@ -438,9 +438,9 @@ class Arrays(Interop):
         return Opaque(name)
 
     def do_make_random(self, call: Call, st: State) -> Value:
-        """A random generator of CuPy's."""
+        """A random generator of CuPy's, or of NumPy's."""
         name = self.fresh(call.node, st, "generator")
-        st.store[(name, "@random")] = PLAIN
+        st.store[(name, "@random")] = Const(call.text.partition(".")[0])
         return Opaque(name)
 
     def do_make_pinned_pool(self, call: Call, st: State) -> Value:
@@ -456,10 +456,10 @@ class Arrays(Interop):
         if (receiver.name, "@plan") in st.store and name == "fft" and len(call.args) > 1:
             self.in_place(st, call.args[1], call.args[:1], call.site, "fft()")
             return NONE
-        if (receiver.name, "@random") in st.store and name not in ("seed", "get_state", "set_state"):
-            return self.do_cupy_function(
-                Call(call.node, call.site, call.args, call.kwargs, f"cupy.random.{name}"), st
-            )
+        for library in constants(st.store.get((receiver.name, "@random"))):
+            if name not in ("seed", "get_state", "set_state", "spawn", "bit_generator"):
+                drawn = Call(call.node, call.site, call.args, call.kwargs, f"{library}.random.{name}")
+                return self.verb("host_random" if library == "numpy" else "cupy_function", drawn, st)
         return None
 
     def do_pointed_array(self, call: Call, st: State) -> Value:

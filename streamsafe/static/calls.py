@@ -88,9 +88,13 @@ class Calls(Unseen):
         self.supers: dict[tuple[ClassUnit, ClassUnit], ClassUnit | None] = {}
         self._owners: dict[str, list[str]] = {}
         self.element_types: dict[Name, cst.BaseExpression] = {}
+        self._generic: dict[FunctionUnit, list[tuple[cst.BaseExpression, FunctionUnit]]] = {}
+        self.ran = set()
+        self.cold = {}
         self._own_names = frozenset(q.rpartition(".")[2] for q in file.definitions) | frozenset(file.classes)
         self._makes: dict[str, bool] = {}
         self.roles: dict[tuple[str, str], str] = {}  # the classes of functions' parameters
+        self.roles_of_elements: dict[tuple[str, str], str] = {}
         self._method_owners: dict[str, list[ClassUnit]] | None = None
 
     # -- calls ---------------------------------------------------------------------------------------------------
@@ -208,6 +212,8 @@ class Calls(Unseen):
             if compiled is not None:
                 return self.launch_compiled(function.unit, compiled, call, st)
             call.kwargs.pop("@grid", None)
+            if function.unit.is_generic and call.args:
+                return self.dispatched(function, call, st)
             return self.call_function(function, call.args, call.kwargs, st, call.node, starred=call.starred)
         if isinstance(function, (Opaque, Instance)):
             captured = st.store.get((function.name, "@graphed"))
@@ -215,6 +221,7 @@ class Calls(Unseen):
                 return self.call_graphed(captured, call, st)
             if isinstance(function, Opaque):
                 self.module_called(st, function, call.site, rounds=self.rounds_around())
+                self.module_runs(st, function, call.everything(), call.site)
         if isinstance(function, Partial):
             if function.function == GRAPHED:
                 return self.call_graphed(function.args[0], call, st)
@@ -241,6 +248,7 @@ class Calls(Unseen):
                 method = self.find_method(function.unit, name)
                 if method is not None:
                     bound = Function(method, None, function)
+                    self.module_runs(st, function, call.everything(), call.site)
                     self.run_forward_hooks(BEFORE_FORWARD, function, call, [], st)
                     result = self.call_function(
                         bound, call.args, call.kwargs, st, call.node, starred=call.starred

@@ -228,7 +228,15 @@ class Captures(Replays):
     def graph_reset(self, st: State, graph: Name) -> None:
         """The graph holds nothing any more, or something else."""
         st.graphs.pop(graph, None)
-        for key in ("@uses", "@freed", "@taken", "@records", "@modules", "@there from the start"):
+        for key in (
+            "@uses",
+            "@freed",
+            "@taken",
+            "@records",
+            "@modules",
+            "@captures",
+            "@there from the start",
+        ):
             st.store.pop((graph, key), None)
         st.rebound = {r: None for r in st.rebound if r.graph != graph}
 

@@ -6,6 +6,8 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Set
+from functools import reduce
+from operator import or_
 
 from streamsafe.static import needles
 from streamsafe.static.roles import COMMON_METHODS, Roles
@@ -43,7 +45,9 @@ class Concerned:
             for s in statements:
                 bound[name] |= needles.of_tree(s) if isinstance(s, (ast.Assign, ast.AnnAssign)) else 0
         self._words = {name for name, found in bound.items() if found & needles.HANDLE} | set(models)
-        everything = 0
+        # ``from time import perf_counter as clock``
+        imported = {n: needles.of_imported(d) for n, d in file.imports.items() if not needles.of_imported(n)}
+        everything = reduce(or_, imported.values(), 0)
         for definitions in file.definitions.values():
             for definition in definitions:
                 everything |= definition.needles
@@ -55,6 +59,7 @@ class Concerned:
         self.one_stream = not everything & (needles.STREAM | needles.OTHER) and not self._words
         # functions and options of the module that copy without waiting: who names one does so too
         self._words |= {name for name, found in bound.items() if found & needles.COPY}
+        self._words |= {name for name, found in imported.items() if found}
         for name, fills in file.fills.items():
             for statement in fills:
                 bound[name] |= needles.of_tree(statement)
@@ -78,7 +83,7 @@ class Concerned:
         for kind, levels in LEVELS:
             self.functions |= self._with_callers(self._holding(kind), levels)
         self.followed = self.functions | self._with_callers(self._holding(needles.TOUCH), 1)
-        self._shared = {name: self._shared_attributes(node) for name, node in file.classes.items()}
+        self._shared = {name: self._shared_attributes(name) for name in (*file.classes, *file.nested)}
         self.beside = self._beside_stream_code()
         self._names = self._words | {
             part for q in self.followed for part in (q.rpartition(".")[2], q.partition(".")[0])
@@ -101,13 +106,12 @@ class Concerned:
         """
         return self._shared.get(name, set())
 
-    def _shared_attributes(self, node: ast.ClassDef) -> set[str]:
+    def _shared_attributes(self, class_name: str) -> set[str]:
         found: set[str] = set()
-        prefix = f"{node.name}."
         methods = set()
         for qualname, definitions in self.file.definitions.items():
             owner, _, name = qualname.rpartition(".")
-            if f"{owner}." != prefix:
+            if owner != class_name:
                 continue
             methods.add(name)
             if qualname not in self.functions:

@@ -415,6 +415,11 @@ class Contexts(TensorMethods):
     def next_of_call(self, iterable: Partial, st: State, node: cst.CSTNode) -> Value:
         """The next element of ``zip``, ``enumerate`` and their like."""
         name = iterable.function.name if isinstance(iterable.function, Api) else ""
+        if name == "builtins.calls":
+            called, last = iterable.args
+            result = self.call_value(called, Call(node, self.site(node)), st)
+            going_on = [(v, g) for v, g in alternatives(result, st.path) if v != last]
+            return union(going_on) if going_on else UNKNOWN
         items = [self.next_item(a, st, node) for a in iterable.args]
         if name == "builtins.enumerate":
             return Tuple((Opaque(self.fresh(node, st, "index")), items[0] if items else UNKNOWN))

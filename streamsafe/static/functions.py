@@ -87,6 +87,7 @@ class Functions(Methods):
         new_parameters: bool
         element_types: dict[Name, cst.BaseExpression]
         roles: dict[tuple[str, str], str]
+        roles_of_elements: dict[tuple[str, str], str]
         _own_names: frozenset[str]
         _makes: dict[str, bool]
         _method_owners: dict[str, list[ClassUnit]] | None
@@ -103,7 +104,11 @@ class Functions(Methods):
     # -- units ---------------------------------------------------------------------------------------------------
 
     def unit(self, name: str) -> FunctionUnit | ClassUnit | None:
-        """A top-level function or class of the file."""
+        """A top-level function or class of the file, or a class in the body of one."""
+        if name in self.file.nested:
+            outer, _, inner = name.rpartition(".")
+            owner = self.unit(outer)
+            return owner.classes.get(inner) if isinstance(owner, ClassUnit) else None
         name = name.rpartition(".")[2]
         if name in self.units:
             return self.units[name]
@@ -115,14 +120,14 @@ class Functions(Methods):
                 s for s in self.file.statements if s.lineno <= statement.lineno <= (s.end_lineno or 0)
             )
             slice_ = self.file.slice(holder)
-            node = self._find(slice_.module, name)
+            node = self.find(slice_.module, name)
             if isinstance(node, cst.FunctionDef):
                 self.units[name] = self.function_unit(node, slice_, name)
             elif isinstance(node, cst.ClassDef):
                 self.units[name] = self.class_unit(node, slice_, name)
         return self.units[name]
 
-    def _find(self, node: cst.CSTNode, name: str) -> cst.CSTNode | None:
+    def find(self, node: cst.CSTNode, name: str) -> cst.CSTNode | None:
         body = getattr(node, "body", None)
         statements = body if isinstance(body, (list, tuple)) else getattr(body, "body", ())
         found: cst.CSTNode | None = None
@@ -133,7 +138,7 @@ class Functions(Methods):
                 continue
             for inner in (statement, getattr(statement, "orelse", None), *getattr(statement, "handlers", ())):
                 if isinstance(inner, cst.CSTNode) and not isinstance(inner, cst.SimpleStatementLine):
-                    found = found or (self._find(inner, name) if inner is not node else None)
+                    found = found or (self.find(inner, name) if inner is not node else None)
         return found
 
     def function_unit(
@@ -156,7 +161,12 @@ class Functions(Methods):
         """What is needed of a class to make instances of it."""
         bases = tuple(_text(a.value) for a in node.bases)
         unit = ClassUnit(
-            node.name.value, node, slice_, bases, decorators=tuple(map(_dotted, node.decorators))
+            node.name.value,
+            node,
+            slice_,
+            bases,
+            decorators=tuple(map(_dotted, node.decorators)),
+            qualname=qualname,
         )
         apart = slice_.methods if "." not in qualname else {}
         own = {name: iter(slices) for name, slices in apart.items()}
@@ -169,6 +179,10 @@ class Functions(Methods):
                     method = self.function_unit(inner, slice_, f"{qualname}.{name}", unit, body)
                     if any(d.endswith(".setter") for d in method.decorators):
                         unit.setters[name] = method
+                        continue
+                    generic = (unit.methods.get(d.removesuffix(".register")) for d in method.decorators)
+                    if found := [g for g in generic if g is not None and g.is_generic]:
+                        found[0].implementations.append(method)
                         continue
                     unit.methods[name] = method
                 elif isinstance(inner, cst.ClassDef):
@@ -566,6 +580,9 @@ class Functions(Methods):
         role = self.unit(self.roles.get((function.unit.qualname, word), ""))
         if isinstance(value, Opaque) and isinstance(role, ClassUnit):
             return self.materialized(value, role, st)
+        elements = self.roles_of_elements.get((function.unit.qualname, word))
+        if elements is not None:
+            self.element_types.setdefault(name.base(), cst.Name(elements))
         return value
 
     def annotated(self, value: Value, annotation: cst.Annotation | None, st: State) -> Value:

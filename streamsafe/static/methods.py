@@ -85,9 +85,9 @@ class Methods(Opaques):
             )
             keyed = name in ("get", "set", "copy", "pop", "setdefault") and self.default_library == "torch"
             keyed = keyed or name in apis.KEEPING_METHODS | apis.DISMANTLING_METHODS
-            stepping = any(isinstance(v, Opaque) and optimizes(v, st) for v, _ in choices)
+            other = any(isinstance(v, Opaque) and (optimizes(v, st) or _is_maker(v, st)) for v, _ in choices)
             if (
-                (kinds <= {Tensor, Opaque} and not built and not keyed and not stepping)
+                (kinds <= {Tensor, Opaque} and not built and not keyed and not other)
                 or kinds <= {Stream}
                 or kinds <= {Event}
             ):
@@ -517,6 +517,14 @@ class Methods(Opaques):
 
 _TEMPLATES = ("_{}_impl", "{}_impl", "_do_{}", "_{}")
 """How a class of the file names its own part of a method that an unseen base has."""
+
+
+_MAKERS = ("@random", "@plan", "@pinned_pool", "@executor", "@thread")
+
+
+def _is_maker(value: Opaque, st: State) -> bool:
+    """Whether an object is known for what it makes or runs: it is no tensor."""
+    return any((value.name, key) in st.store for key in _MAKERS)
 
 
 def _is_unknown(value: Value) -> bool:

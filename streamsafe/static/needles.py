@@ -37,6 +37,8 @@ _EXACTLY = {
     "batch_isend_irecv": STREAM,
     "Device": OTHER,
     "done": TOUCH,
+    # what another thread does with what it is handed
+    **dict.fromkeys(("Thread", "ThreadPoolExecutor", "Queue", "SimpleQueue"), TOUCH),
     # CuPy copies from its own pinned memory without waiting, and with no word for it (CS-13)
     **dict.fromkeys(
         (
@@ -148,6 +150,16 @@ def of_tree(node: ast.AST) -> int:
         if type(inner) in KINDS:
             found |= of_node(inner)
     return found
+
+
+@cache
+def of_imported(dotted: str) -> int:
+    """What a call of something by its full name says."""
+    first, *rest = dotted.split(".")
+    node: ast.expr = ast.Name(first)
+    for name in rest:
+        node = ast.Attribute(node, name)
+    return of_node(node) | of_node(ast.Call(node, [], []))
 
 
 def _of_attribute(node: ast.Attribute) -> int:

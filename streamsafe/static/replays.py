@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from streamsafe.order.symbolic import ALWAYS, Guard, Made
 from streamsafe.static.effects import Effects
 from streamsafe.static.facts import GRADIENTS, Assumed, Detail, Site, constants
-from streamsafe.static.state import State
+from streamsafe.static.state import Capture, State
 from streamsafe.static.values import (
     NONE,
     PLAIN,
@@ -20,6 +20,7 @@ from streamsafe.static.values import (
     Tensor,
     Tuple,
     Value,
+    alternatives,
     iterate,
     union,
 )
@@ -40,6 +41,10 @@ class Replays(Effects):
     """Whether some graphs share a pool."""
     renamed = False
     """Whether an output of a replay had a name when the next one came."""
+    ran: set[tuple[str, Name]]
+    """The modules that have run outside captures, each with the entry that ran it."""
+    cold: dict[tuple[str, Name], tuple[Capture, int, set[Name]]]
+    """The captures of modules that had not run before, the replays before each, and what it was given."""
 
     # -- pools ---------------------------------------------------------------------------------------------------
 
@@ -55,30 +60,40 @@ class Replays(Effects):
                 if owner.site == "pool()" and owner.parent is not None:
                     # another graph's, or the one that graph shares
                     chosen = st.store.get((owner.parent, "@pool"))
-                    owner = chosen.value if isinstance(chosen, Const) else owner
-            st.store[(inner.name, "@pool")] = Const(owner)
+                    owner = chosen.name if isinstance(chosen, Opaque) else owner
+            st.store[(inner.name, "@pool")] = Opaque(owner)
 
     def join_pool(self, st: State, graph: Name) -> None:
-        """A graph has been captured: of those of its pool it is the last."""
+        """A graph has been captured: of those of its pool it is the last, unless a loop makes many of its kind."""
         pool = st.store.get((graph, "@pool"))
-        if not isinstance(pool, Const) or graph.is_older() or graph.is_unknown_element():
+        if not isinstance(pool, Opaque) or graph.is_older() or graph.is_unknown_element():
             return
-        before = [g for g in self._pool_mates(st, pool.value) if g != graph]
+        orders = self._orders(st, pool.name)
+        mates = {mate for order in orders for mate in order}
+        before = [mate for mate in max(orders, key=len, default=[]) if mate.newest() != graph.newest()]
+        many = any(g != graph and g.newest() == graph.newest() and self._of_this_call(st, g) for g in mates)
         self.pooled = self.pooled or bool(before)
-        st.store[(pool.value, "@captures")] = Const((*before, graph))
+        order = before if many else [*before, graph]
+        for owner in (pool.name, *order):  # the graphs may outlive what the pool is known by
+            st.store[(owner, "@captures")] = Tuple(tuple(map(Opaque, order)))
+
+    def _of_this_call(self, st: State, graph: Name) -> bool:
+        """Whether a graph was captured by the call that is under way."""
+        return st.store.get((graph, "@entry")) == Const(self.entry)
 
     @staticmethod
-    def _pool_mates(st: State, pool: Name) -> Sequence[Name]:
-        found = st.store.get((pool, "@captures"))
-        return found.value if isinstance(found, Const) else ()
+    def _orders(st: State, owner: Name) -> list[list[Name]]:
+        """The graphs of a pool, or of a graph's pool, in the order of their captures, on each way here."""
+        found = [v for v, _ in alternatives(st.store.get((owner, "@captures"), NONE), st.path)]
+        return [[g.name for g in v.items if isinstance(g, Opaque)] for v in found if isinstance(v, Tuple)]
 
     def share_pool(self, st: State, graph: Name, stream: Stream, guard: Guard, site: Site) -> None:
         """Graphs of one pool overlay each other's temporaries: they replay in the order of capture, one at a time."""
         pool = st.store.get((graph, "@pool"))
-        mates = self._pool_mates(st, pool.value) if isinstance(pool, Const) else ()
-        if graph not in mates or len(mates) < 2:
+        orders = [mates for mates in self._orders(st, graph) if len(mates) > 1 and graph in mates]
+        if not orders or not isinstance(pool, Opaque):
             return
-        memory = ("graph pool", pool.value)  # type: ignore[union-attr]
+        memory = ("graph pool", pool.name)
         own = str(graph)
         for made, _ in st.order.conflicts(memory, None, True, stream.name, st.path & guard):
             if made.detail.memory != own:  # type: ignore[attr-defined]
@@ -93,7 +108,7 @@ class Replays(Effects):
                 break
         detail = Detail("replay()", own, Assumed.NOTHING, frozenset(), self.entry)
         st.order.add(Made(site, memory, None, True, stream.name, detail), guard, covers=False)
-        for later in mates[mates.index(graph) + 1 :]:
+        for later in {later: None for mates in orders for later in mates[mates.index(graph) + 1 :]}:
             if st.store.get((later, "@live")) == Const(self.entry):
                 for output in self._outputs(st, later):
                     st.store[(output, "@overlaid")] = Const(site)
@@ -217,6 +232,24 @@ class Replays(Effects):
         if made == Const(self.entry) and sum(count for _, count in runs) < needed and not st.capture.cold:
             what = f"after fewer than {DDP_RUNS} runs" if needed > 1 and runs else "what never ran before"
             st.capture = replace(st.capture, cold=(f"captures {what}", site))
+
+    def module_runs(self, st: State, module: Object, given: Iterable[Value], site: Site) -> None:
+        """A module is called; a run on a side stream of what was captured before, with the same, comes too late."""
+        key = (self.entry, module.name)
+        objects = {v.name for value in given for v in iterate(value) if isinstance(v, Object)}
+        if st.capture is not None:
+            if key not in self.ran:
+                self.cold.setdefault(key, (st.capture, self.replays, objects))
+            return
+        self.ran.add(key)
+        if key not in self.cold:
+            return
+        capture, replays, captured = self.cold.pop(key)
+        beside = not any(self.table.is_legacy(s.name) for s, _ in self.streams(st, "torch"))
+        if beside and replays == self.replays and not objects.isdisjoint(captured):
+            notes = [("it is warmed up only here", site)]
+            what = "captures what never ran before"
+            self.violation(st, "missing-capture-warmup", capture.site, what, notes)  # type: ignore[arg-type]
 
     def pass_done(self, st: State, site: Site) -> None:
         """A backward pass: captured, all it needs should have run before, and not on the default stream alone."""

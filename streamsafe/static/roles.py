@@ -78,7 +78,13 @@ class _Uses:
 
     asked: dict[str, set[str]] = field(default_factory=dict)
     arities: dict[str, set[int]] = field(default_factory=dict)
+    walked: dict[str, list[str]] = field(default_factory=dict)  # the names that a loop gives its elements
     assigned: dict[str, list[ast.expr | None]] = field(default_factory=dict)
+
+    def elements(self, walked: str) -> list[str]:
+        """The names of what loops over something meet, which mean nothing else."""
+        names = self.walked.get(walked, [])
+        return [n for n in dict.fromkeys(names) if len(self.assigned.get(n, ())) == names.count(n)]
 
     def ask(self, node: ast.AST, what: str) -> None:
         """Something is asked of what an expression names."""
@@ -92,11 +98,13 @@ class Roles:
 
     Attributes:
         classes: by qualified name of a function and name of its parameter, the class.
+        elements: the same of what is walked: the class of its elements.
         asks: by qualified name of a function, the methods that it asks parameters and their like for.
     """
 
     def __init__(self, file: SourceFile) -> None:
         self.classes: dict[tuple[str, str], str] = {}
+        self.elements: dict[tuple[str, str], str] = {}
         self.asks: dict[str, set[str]] = {}
         self._file = file
         self._members: dict[str, _Members] = {}
@@ -160,12 +168,15 @@ class Roles:
             asked = [(qualname, word, found)]
             for attribute in self._kept(owner, word, found, uses):
                 asked += [(q, attribute, u) for q, (_, u) in uses.items() if q.rpartition(".")[0] == owner]
-            everything = set().union(*(u.asked.get(w, set()) for _, w, u in asked))
-            arities = set().union(*(u.arities.get(w, set()) for _, w, u in asked))
-            name = self._class_for(word, everything, arities, owner)
+            found_in = self.classes
+            name = self._role(word, asked, owner)
+            if name is None:  # it may be a row of such objects
+                found_in = self.elements
+                asked = [(q, element, u) for q, w, u in asked for element in u.elements(w)]
+                name = self._role(word.removesuffix("s"), asked, owner)
             if name is None:
                 continue
-            self.classes[(qualname, word)] = name
+            found_in[(qualname, word)] = name
             for asker, w, u in asked:
                 if w not in u.asked:
                     continue
@@ -190,6 +201,12 @@ class Roles:
     def _modules(self) -> list[str]:
         """The classes of the file that are modules."""
         return [c for c, node in self._file.classes.items() if any(_last(b) == "Module" for b in node.bases)]
+
+    def _role(self, word: str, asked: list[tuple[str, str, _Uses]], owner: str) -> str | None:
+        """The class of what each of these functions has under a name."""
+        everything = set().union(*(u.asked.get(w, set()) for _, w, u in asked))
+        arities = set().union(*(u.arities.get(w, set()) for _, w, u in asked))
+        return self._class_for(word, everything, arities, owner)
 
     def _class_for(self, word: str, asked: set[str], arities: set[int], owner: str) -> str | None:
         if not asked or _UNKNOWN in asked:
@@ -254,6 +271,8 @@ def _uses(function: AstFunction) -> _Uses:
             found.ask(node.value, "__getitem__")  # type: ignore[attr-defined]
         elif kind is ast.For or kind is ast.comprehension:
             found.ask(node.iter, "__iter__")  # type: ignore[attr-defined]
+            for walked, element in _walked(node.iter, node.target):  # type: ignore[attr-defined]
+                found.walked.setdefault(walked, []).append(element)
         elif kind is ast.withitem:
             found.ask(node.context_expr, "__enter__")  # type: ignore[attr-defined]
         elif kind is ast.BinOp:
@@ -269,6 +288,21 @@ def _uses(function: AstFunction) -> _Uses:
         known: list[ast.expr | None] = [v for v in values if v is not None]
         found.assigned[key] = known if 2 * len(known) == len(values) else values
     return found
+
+
+def _walked(iterable: ast.expr, target: ast.expr) -> Iterator[tuple[str, str]]:
+    """What a loop walks, and the name it gives the elements: also beside their numbers, or beside others."""
+    if isinstance(iterable, ast.Call) and isinstance(iterable.func, ast.Name) and iterable.args:
+        several = target.elts if isinstance(target, ast.Tuple) else []
+        if iterable.func.id == "enumerate" and len(several) == 2:
+            yield from _walked(iterable.args[0], several[1])
+        elif iterable.func.id == "zip" and len(several) == len(iterable.args):
+            for inner, name in zip(iterable.args, several, strict=True):
+                yield from _walked(inner, name)
+        elif iterable.func.id in ("reversed", "list", "tuple"):
+            yield from _walked(iterable.args[0], target)
+    elif (key := _key(iterable)) and isinstance(target, ast.Name):
+        yield key, target.id
 
 
 def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -75,6 +75,7 @@ class Roots:
         interpreter.concerned = concerned.followed | concerned.beside
         interpreter.one_stream = concerned.one_stream
         interpreter.roles = concerned.roles.classes
+        interpreter.roles_of_elements = concerned.roles.elements
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
         self.kept: list[State] = []  # states beside the one of the entry under way
@@ -93,7 +94,11 @@ class Roots:
         for name in list(self.file.functions):
             if name in self.concerned and name not in self.called and self.interpreter.unit(name) not in met:
                 self._function(name)
-        classes = [n for n in self.file.classes if any(q.startswith(f"{n}.") for q in self.concerned)]
+        classes = [
+            n
+            for n in (*self.file.classes, *self.file.nested)
+            if any(q.startswith(f"{n}.") for q in self.concerned)
+        ]
         # the share of a large file goes first to where most stream code is
         classes.sort(key=lambda n: -self._weight(n))
         for name in classes:
@@ -212,6 +217,7 @@ class Roots:
         try:
             called, given = self._decorated(function, args, st)
             result = interpreter.run_function(called, given, {}, st, unit.node, root=True)
+            interpreter.go_on_waiting(st)
             self._returned(result, st)
             self._handed_out(result, st)
             if not st.dead:
@@ -219,6 +225,7 @@ class Roots:
                 self._left_behind(st, entry, earlier)
                 for graph in st.graphs:  # another call is another matter
                     st.store[(graph, "@entry")] = UNKNOWN
+                    st.store.pop((graph, "@live"), None)
                 st.rebound = {rebound: None for rebound in st.rebound if not rebound.passing}
                 interpreter.ending = True
                 interpreter.release_unreachable(st, interpreter.site(unit.node), [result, function])
@@ -545,7 +552,7 @@ class Roots:
     def _pass(self, instance: Instance, start: State) -> State | None:
         """Whoever uses an object that registered hooks runs a backward pass, which calls them."""
         interpreter = self.interpreter
-        name = instance.unit.name
+        name = instance.unit.qualname
         units = [f.unit for f, _, _ in interpreter.hooks if f.unit.qualname.startswith(f"{name}.")]
         if not units or self._runs_a_pass(name):
             return None
@@ -591,29 +598,29 @@ class Roots:
     def _protocol_methods(self, unit: ClassUnit, *, nobody: bool) -> list[FunctionUnit]:
         called: set[str] = set()
         others = [
-            d for q, ds in self.file.definitions.items() if q.partition(".")[0] != unit.name for d in ds
+            d for q, ds in self.file.definitions.items() if not q.startswith(f"{unit.qualname}.") for d in ds
         ]
         mentioned = any(unit.name in d.calls for d in others)
         for qualname, definitions in self.file.definitions.items():
-            inside = qualname.partition(".")[0] == unit.name
+            inside = qualname.startswith(f"{unit.qualname}.")
             if inside or qualname in self.concerned:
                 for d in definitions:
                     names = {name for name in d.calls if name != d.node.name}
                     # where nobody else speaks of the class, a call of a common name is of something else
                     called |= names if inside or mentioned else names - COMMON_METHODS
-        called -= self._forward_hooks(unit.name)
+        called -= self._forward_hooks(unit.qualname)
         methods = [
             m for m in self._all_methods(unit) if m.name not in ("__init__", "__new__", "__del__", "__repr__")
         ]
-        shared = self.concern.shared_by(unit.name)
+        shared = self.concern.shared_by(unit.qualname)
         concerned = [m for m in methods if m.qualname in self.concerned or self._touches(m, shared)]
-        own = self._calls_of(unit.name)
+        own = self._calls_of(unit.qualname)
         roots = [m for m in concerned if m.name not in called or (self._entry(m) and m.name not in own)]
         fresh = [m for m in roots if m not in self.interpreter.entered]
         if nobody:
             fresh = [m for m in concerned if m not in self.interpreter.entered]
             fresh = [m for m in fresh if not m.name.startswith("_")] or fresh
-        if f"{unit.name}.__init__" in self.concerned:
+        if f"{unit.qualname}.__init__" in self.concerned:
             return fresh
         if not any(m.qualname in self.concerned for m in fresh):
             return []
@@ -623,7 +630,7 @@ class Roots:
         """What the methods of a class call or mention, except themselves, by name."""
         own: set[str] = set()
         for qualname, definitions in self.file.definitions.items():
-            if qualname.partition(".")[0] == name:
+            if qualname.startswith(f"{name}."):
                 own = own.union(*(d.calls - {d.node.name} for d in definitions))
         return own
 
@@ -632,14 +639,14 @@ class Roots:
         return any(
             "backward" in d.calls
             for qualname, definitions in self.file.definitions.items()
-            if qualname.partition(".")[0] == name
+            if qualname.startswith(f"{name}.")
             for d in definitions
         )
 
     def _forward_hooks(self, name: str) -> set[str]:
         """Methods that a class registers with modules, or that make what it registers: who calls those calls them."""
         found: set[str] = set()
-        statement = self.file.classes.get(name)
+        statement = self.file.classes.get(name) or self.file.nested.get(name)
         if statement is None or "register_forward" not in self.file.segment(statement):
             return found
         for node in needles.walk(statement):

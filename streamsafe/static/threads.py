@@ -130,6 +130,18 @@ class Threads(Hooks):
             self.threads_done(st)
         return NONE
 
+    def go_on_waiting(self, st: State) -> None:
+        """Threads that nobody joins: what waits for work, a function made beside it, has got some meanwhile."""
+        for name, table in list(st.store.objects.items()) if self.waiting else ():
+            target = table.get("target")
+            closures = isinstance(target, Function) and target.frame is not None
+            if not closures or st.store.pop((name, "@waiting"), None) is None or st.dead:
+                continue
+            assert isinstance(target, Function)
+            node = target.unit.node
+            given = self._thread_target(Opaque(name), st)[1]
+            self.in_thread(target, given, {}, Call(node, self.site_in(target.unit.slice, node)), st)
+
     @contextmanager
     def handed_to_thread(
         self, target: Value, values: list[Value], text: str, call: Call, st: State

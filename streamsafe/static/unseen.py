@@ -9,7 +9,7 @@ from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import apis
 from streamsafe.static.facts import Assumed
-from streamsafe.static.functions import Functions
+from streamsafe.static.generics import Generics
 from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import Call
@@ -39,7 +39,7 @@ from streamsafe.static.values import (
 )
 
 
-class Unseen(Functions):
+class Unseen(Generics):
     """What a call does whose code is not seen."""
 
     def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value:
