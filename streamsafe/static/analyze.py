@@ -59,10 +59,13 @@ def analyze(
             if explain is not None:
                 interpreter.explained = []
             _with_room(Roots(interpreter, models or ()).run)
-            if interpreter.modules and any(f.buffer == GRADIENTS for f in interpreter.findings.values()):
-                # what is called further down tells whose gradients a hook or a pass further up is about
+            asked = interpreter.modules and any(f.buffer == GRADIENTS for f in interpreter.findings.values())
+            if asked or interpreter.sizes_met:
+                # what is called further down tells whose gradients a hook or a pass further up is about, and
+                # what is made further down of which numbers it matters what they are
                 again = Interpreter(file, models)
                 again.modules, again.explained = interpreter.modules, None if explain is None else []
+                again.pool_sizes = interpreter.sizes_met
                 interpreter = again
                 _with_room(Roots(interpreter, models or ()).run)
             analysis = Analysis(_conflicts(interpreter))

@@ -99,6 +99,8 @@ KEEPING_METHODS = frozenset(
     "save_for_backward mark_dirty mark_non_differentiable restore_from_saved restore_from_func_ctx".split()
 )
 """Methods that keep what they are given and read nothing of it."""
+GRADIENT_NAME = re.compile(r"_*(?:\w+_)?grads?")
+"""An attribute under which a parameter keeps gradients, its own or others: who computes with it asks for them."""
 PACKS = "saved_tensors_hooks"
 """What a class is called that packs what autograd saves; a function that does so is kept under this name."""
 AFTER_PASS = "queue_callback"

@@ -62,6 +62,29 @@ WHOLE = Partial(Api("builtins.slice"), (NONE, NONE, NONE), ())
 """``[:]``."""
 
 
+def _told_apart(rows: Sequence[tuple[Value, Guard]]) -> list[tuple[Value, Guard]]:
+    """Rows that say by a flag what they hold: those with the same flags are one; none where there are no flags."""
+    if not rows or not all(isinstance(row, Tuple) for row, _ in rows):
+        return []
+    groups: dict[tuple[Value, ...], list[tuple[Tuple, Guard]]] = {}
+    for row, guard in rows:
+        assert isinstance(row, Tuple)
+        flags = tuple(v if isinstance(v, Const) and type(v.value) is bool else UNKNOWN for v in row.items)
+        groups.setdefault(flags, []).append((row, guard))
+    lengths = {len(flags) for flags in groups}
+    if len(groups) < 2 or len(lengths) > 1 or any(set(flags) == {UNKNOWN} for flags in groups):
+        return []
+    return [
+        same[0]
+        if len(same) == 1
+        else (
+            Tuple(tuple(union((row.items[n], guard) for row, guard in same) for n in range(len(flags)))),
+            ALWAYS,
+        )
+        for flags, same in groups.items()
+    ]
+
+
 class Attributes(Containers):
     """Attributes, and assignment to names, attributes and elements."""
 
@@ -435,10 +458,13 @@ class Attributes(Containers):
         if not isinstance(value, Union):
             return value
         choices = alternatives(value, st.path)
+        told = _told_apart(choices)
+        choices = told or choices
         if not 2 <= len(choices) <= MOST_ROWS or not all(isinstance(v, kind) for v, _ in choices):
             return value
         held = [v.items if isinstance(v, Tuple) else list(st.store.of(v.name).values()) for v, _ in choices]  # type: ignore[attr-defined]
-        if not any(isinstance(v, _ORDERING) for row in held for item in row for v in iterate(item)):
+        ordering = any(isinstance(v, _ORDERING) for row in held for item in row for v in iterate(item))
+        if not ordering and not told:
             return value
         data = [{t.name for t, _ in self.tensors(st, row)} for row, _ in choices]
         if any(one & other for one, other in itertools.combinations(data, 2)):

@@ -67,6 +67,9 @@ class Calls(Unseen):
         self.hooks: list[tuple[Function, State, str]] = []  # with what registered each
         self.passing = False  # a backward pass calls its hooks
         self.hooked: dict[Value, Ordered[Name]] = {}  # what each hook was registered with
+        self.unpacked_by: dict[Value, Value] = {}  # what unpacks what these have packed
+        self.unpacked: set[Value] = set()  # what a backward pass in sight has unpacked by
+        self.saved: set[Site] = set()  # where the block under way has saved tensors
         self.with_calls: dict[str, bool] = {}  # by name, whether a function calls anything
         self.own_events: set[Name] = set()
         self.event_sites: dict[Name, Site] = {}
@@ -266,6 +269,7 @@ class Calls(Unseen):
         result = self.unmodelled(function, call, st)
         self.run_forward_hooks(AFTER_FORWARD, function, call, [result], st)
         self.called_for(st, function, result, call.everything())
+        self.save_for_backward(st, call.site, f"{function.name.site}()")
         return result
 
     def call_in_turn(self, modules: Container, call: Call, st: State) -> Value:

@@ -46,6 +46,9 @@ from streamsafe.static.values import (
 if TYPE_CHECKING:
     from streamsafe.static.interpreter import Activation
 
+POOL = Const(2)
+"""So many streams are in a pool of which the size is not known."""
+
 
 class Containers(Captures):
     """Containers, elements and views."""
@@ -56,6 +59,8 @@ class Containers(Captures):
         sure_lookups: int
         counting: int
         moved_parameters: bool
+        sizes_met: set[Name]
+        pool_sizes: set[Name]
 
         def eval(self, node: cst.BaseExpression, st: State) -> Value: ...
 
@@ -390,6 +395,34 @@ class Containers(Captures):
             for member in iterate(item):
                 if isinstance(member, (Stream, Event)):
                     self.members.setdefault(container.name.base(), set()).add(member.name.base())
+                if isinstance(member, Stream):
+                    for walked in self.stack[-1].held:
+                        self.fills_pool(walked, {member.name})
+
+    # -- pools of streams ----------------------------------------------------------------------------------------
+
+    def fills_pool(self, walked: Value, made: set[Name]) -> None:
+        """What the rounds of ``range(n)`` have made: if these are streams, n is the size of a pool."""
+        if not (isinstance(walked, Partial) and walked.function == Api("builtins.range")):
+            return
+        count = walked.args[0] if len(walked.args) == 1 else None
+        streams = any(type(name.site) is tuple and name.site[-1] in ("stream", "event") for name in made)
+        if streams and isinstance(count, Opaque) and count.part is None:
+            self.sizes_met.add(count.name.base())
+
+    def sized(self, count: Value, st: State) -> Value:
+        """A number: the size of a pool that is not known is taken to be two, from here on.
+
+        Of these it matters which is meant, and how they are used in turn can be followed.
+        """
+        if not (isinstance(count, Opaque) and count.name.base() in self.pool_sizes):
+            return count
+        if count.name.parent is not None:
+            st.store[(count.name.parent, count.name.site)] = POOL
+        for key, held in list(st.store.items()):
+            if held == count:
+                st.store[key] = POOL
+        return POOL
 
     def extend_container(self, st: State, base: Value, added: Value) -> None:
         """Elements join a container, at its end as long as its length is known."""

@@ -297,6 +297,7 @@ class Contexts(TensorMethods):
             made: set[Name] = set()
             self.rounds.append(made)
             body(self.of_round(self.next_item(iterable, st, clause), clause, st), st)
+            self.fills_pool(iterable, made)
             if (self.followed, self.replays) != before and not st.dead:
                 self.release_unreachable(st, self.site(clause), self.suspended())
                 self.age(st, made)
@@ -574,7 +575,8 @@ class Contexts(TensorMethods):
                 if length is not None and length.parent is not None:
                     return self.count_of(Opaque(length.parent))
                 return bounds[0] if len(bounds) == 1 and isinstance(bounds[0], Opaque) else None
-            return self.count_of(iterable.args[0]) if iterable.args else None
+            walked = iterable.args if iterable.function.name == "builtins.zip" else iterable.args[:1]
+            return next((count for each in walked if (count := self.count_of(each)) is not None), None)
         if isinstance(iterable, Opaque) and not isinstance(iterable.name.root().site, tuple):
             return iterable
         return None

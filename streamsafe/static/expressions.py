@@ -130,6 +130,8 @@ class Expressions(Computed):
         self.texts: dict[Name, str] = {}
         self.exhausted = 0
         self.moved_parameters = False  # whether a walk over all of a module's has been met
+        self.sizes_met: set[Name] = set()  # numbers that are the size of a pool of streams
+        self.pool_sizes: set[Name] = set()  # those of them that are known from the first reading
         self.lazily = 0  # branches under way that make what is not there yet
         self.counting = (
             0  # loops under way whose count is not known, and of which a few rounds are interpreted
@@ -410,6 +412,7 @@ class Expressions(Computed):
     def repeated(self, values: Container, times: Value, node: cst.CSTNode, st: State) -> Value:
         """``[x] * n``: a list of the same elements, so many times."""
         known = sequences.items(st, values)
+        times = self.sized(times, st)
         count = times.value if isinstance(times, Const) and type(times.value) is int else None
         if known is None or count is None:
             return values

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts
 from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, PARAMETER, Assumed, Site
 from streamsafe.static.source import SourceFile
@@ -43,6 +44,8 @@ class Gradients(Tensors):
         def run_gradient_hooks(
             self, st: State, site: Site, modules: frozenset[Name] = frozenset()
         ) -> None: ...
+
+        def unpack_saved(self, st: State, site: Site, text: str) -> None: ...
 
     def __init__(self, file: SourceFile) -> None:
         super().__init__(file)
@@ -86,6 +89,7 @@ class Gradients(Tensors):
                     writes=False,
                     tags=frozenset({INITIAL}),
                 )
+        self.unpack_saved(st, site, text)
         self.join_leaves(st, roots)
         modules = self.modules_behind(st, roots if leaves in (None, NONE) else [leaves])
         if (GRADIENTS, "@allocated") not in st.store:
@@ -113,11 +117,16 @@ class Gradients(Tensors):
         """
         for root in roots:
             for target, guard in self.tensors(st, root):
-                forward = dict.fromkeys(m.timeline for m in st.order.accesses(target.name) if m.writes)
+                forward = [
+                    (made.timeline, way.guard)
+                    for made, ways in st.order.accesses(target.name).items()
+                    if made.writes
+                    for way in ways
+                ]
                 for s, stream_guard in self.streams(st, "torch"):
-                    for timeline in forward or (AMBIENT,):
-                        if not guard.contradicts(stream_guard):
-                            st.order.learn(s.name, timeline, guard=guard & stream_guard)
+                    for timeline, written in dict.fromkeys(forward) or ((AMBIENT, ALWAYS),):
+                        if not guard.contradicts(stream_guard) and not written.contradicts(stream_guard):
+                            st.order.learn(s.name, timeline, guard=guard & stream_guard & written)
 
     def use_of_gradients(self, st: State, site: Site, text: str, whose: Iterable[Value] = ()) -> None:
         """Something that reads or changes ``.grad``, of all parameters or of some."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts
 from streamsafe.static.contexts import Contexts
-from streamsafe.static.facts import GRADIENTS, PARAMETER, Site
+from streamsafe.static.facts import GRADIENTS, PARAMETER, Assumed, Site
 from streamsafe.static.source import FunctionUnit
 from streamsafe.static.state import Ordered, State
 from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
@@ -17,6 +21,7 @@ from streamsafe.static.values import (
     UNKNOWN,
     Class,
     Const,
+    Context,
     Function,
     Instance,
     Name,
@@ -26,14 +31,22 @@ from streamsafe.static.values import (
     Tuple,
     Value,
     iterate,
+    under,
     union,
 )
 
 BEFORE_FORWARD = "@forward pre hooks"
 AFTER_FORWARD = "@forward hooks"
 """Under these a module keeps the functions that run whenever it is called."""
+PACKING = "@packing"
+"""Under this gradients keep what packs and unpacks the tensors that autograd saves; an object, what it does by."""
+PACKED = "@packed"
+"""Under this gradients keep what was packed: what unpacks it, and the stream on which it was saved."""
 FUNCTIONS = "@functions"
 """Under this gradients keep the functions of the file's own that a forward pass has applied."""
+
+FEW_SAVED = 1
+"""So many places in a block stand for all at which tensors are saved."""
 
 
 _GIVEN = {
@@ -69,6 +82,13 @@ class Hooks(Contexts):
         entered: set[FunctionUnit]
         hooks: list[tuple[Function, State, str]]
         hooked: dict[Value, Ordered[Name]]
+        unpacked_by: dict[Value, Value]
+        unpacked: set[Value]
+        saved: set[Site]
+
+        @contextmanager
+        def exits(self, on_exit: Callable[[State], None]) -> Iterator[None]: ...
+
         passing: bool
 
     def keep_forward_hook(self, module: Opaque | Instance, name: str, call: Call, st: State) -> Value:
@@ -115,6 +135,129 @@ class Hooks(Contexts):
             key = (GRADIENTS, f"@{name}")
             kept = st.store.get(key)
             st.store[key] = union([*([(kept, ALWAYS)] if kept is not None else []), (inner, ALWAYS)])
+
+    # -- saved tensors ---------------------------------------------------------------------------------------------
+
+    def do_saved_tensors_hooks(self, call: Call, st: State) -> Value:
+        """``saved_tensors_hooks(pack, unpack)``."""
+        return Context("packing", (self.packing_by(call, st),))
+
+    def packing_by(self, call: Call, st: State, holder: Value = NONE) -> Tuple:
+        """Two functions that autograd calls where it saves a tensor and where it needs it again.
+
+        Args:
+            call: what is given them.
+            st: changed in place.
+            holder: the object of which they are.
+        """
+        packing = Tuple((call.get(0, "pack_hook") or UNKNOWN, call.get(1, "unpack_hook") or UNKNOWN))
+        self.register_hook(packing.items[0], apis.PACKS, st)
+        for pack in iterate(packing.items[0]):
+            self.unpacked_by[pack] = packing.items[1]
+        if isinstance(holder, Instance):
+            st.store[(holder.name, PACKING)] = packing
+        return packing
+
+    def within(
+        self, manager: Value, st: State, node: cst.CSTNode, body: Callable[[Value, State], None]
+    ) -> None:
+        with self.packing(manager, st):
+            super().within(manager, st, node, body)
+
+    def operation(
+        self,
+        st: State,
+        operands: list[Value],
+        site: Site,
+        text: str,
+        *,
+        library: str = "",
+        assumed: Assumed = Assumed.NOTHING,
+        tags: frozenset[str] = frozenset(),
+    ) -> Value:
+        result = super().operation(st, operands, site, text, library=library, assumed=assumed, tags=tags)
+        self.save_for_backward(st, site, text)
+        return result
+
+    @contextmanager
+    def packing(self, manager: Value, st: State) -> Iterator[None]:
+        """Within the block of a context manager that packs what autograd saves, it does so."""
+        packing: Value | None = None
+        if isinstance(manager, Context) and manager.kind == "packing":
+            packing = manager.payload[0]
+        elif type(manager) is Instance:
+            packing = st.store.get((manager.name, PACKING))
+        if packing is None:
+            yield
+            return
+        outer = st.store.get((GRADIENTS, PACKING))
+        self.saved.clear()
+        st.store[(GRADIENTS, PACKING)] = packing
+
+        def leave(state: State) -> None:
+            state.store.pop((GRADIENTS, PACKING), None)
+            if outer is not None:
+                state.store[(GRADIENTS, PACKING)] = outer
+
+        with self.exits(leave):
+            yield
+        leave(st)
+
+    def saved_tensor(self, st: State, name: Name, site: Site) -> Tensor:
+        """A tensor that autograd gives to what packs it, and keeps no more."""
+        saved = Tensor(name)
+        self.closed.add(name)
+        self.mark_tensor(st, saved)
+        st.store[(name, "@place")] = Const("device")
+        self.allocate(st, name, "torch", site)
+        return saved
+
+    def save_for_backward(self, st: State, site: Site, text: str) -> None:
+        """A forward pass saves a tensor that it has computed: where it is to be packed, it is."""
+        packing = st.store.get((GRADIENTS, PACKING))
+        if not isinstance(packing, Tuple) or self.passing or st.dead:
+            return
+        if len(self.saved) >= FEW_SAVED and site not in self.saved:
+            return
+        self.saved.add(site)
+        pack, unpack = packing.items
+        self.passing = True
+        try:
+            saved = self.saved_tensor(st, self.fresh(site.node, st, "saved"), site)
+            self.access(st, saved, site, text, writes=True)
+            packed = self.call_value(pack, Call(site.node, site, [saved]), st)
+            self.lose(st, saved)
+        finally:
+            self.passing = False
+        if not st.dead:
+            self.release_unreachable(st, site, [packed, packing])
+            self.keep_packed(st, unpack, packed)
+
+    def keep_packed(self, st: State, unpack: Value, packed: Value) -> None:
+        """What has been packed on the current stream is to be unpacked by a backward pass."""
+        rows = st.store.get((GRADIENTS, PACKED))
+        row = Tuple((unpack, packed, self.current(st, "torch")))
+        st.store[(GRADIENTS, PACKED)] = union(
+            [*([(rows, ALWAYS)] if rows is not None else []), (row, ALWAYS)]
+        )
+
+    def unpack_saved(self, st: State, site: Site, text: str) -> None:
+        """A backward pass needs what was saved, on the stream on which it was (TA-01)."""
+        for row in iterate(st.store.pop((GRADIENTS, PACKED), NONE)):
+            if isinstance(row, Tuple) and not st.dead:
+                unpack, packed, stream = row.items
+                self.unpacked.update(iterate(unpack))
+                before = dict(st.current)
+                for own, guard in self.streams(st, "torch", stream):
+                    for s, way in self.streams(st, "torch"):
+                        st.order.learn(own.name, s.name, guard=guard & way)
+                st.current = {**before, "torch": stream}
+                needed = self.call_value(unpack, Call(site.node, site, [packed]), st)
+                if not st.dead:
+                    for tensor, way in self.tensors(st, needed):
+                        if not self.is_host(st, tensor):
+                            self.access(st, under(tensor, way), site, text, writes=False)
+                st.current = before
 
     def keep_pass(self, function: Class, context: Opaque, st: State) -> None:
         """A function of the file's own takes part in a forward pass: one that is captured is captured backward, too."""

@@ -195,11 +195,6 @@ class Library(Streams):
         """A context that does not concern streams."""
         return Context("nothing")
 
-    def do_saved_tensors_hooks(self, call: Call, st: State) -> Value:
-        """``saved_tensors_hooks(pack, unpack)``."""
-        self.register_hook(call.get(0, "pack_hook") or UNKNOWN, apis.PACKS, st)
-        return Context("nothing")
-
     def do_cuda_device(self, call: Call, st: State) -> Value:
         """``torch.cuda.device(d)``: whatever is given there is a CUDA device."""
         self.cuda_devices.update(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -201,7 +201,7 @@ class Memory:
             ]
         for table in tables:
             for key, held in list(table.items()):
-                if key == "grad" or (isinstance(key, str) and key.startswith("@")):  # a gradient is asked for
+                if isinstance(key, str) and (key.startswith("@") or spelled(apis.GRADIENT_NAME, key)):
                     continue
                 for inner in iterate(held):
                     if isinstance(inner, (Tensor, Opaque)) and inner.name not in seen:
@@ -215,7 +215,8 @@ class Memory:
                 and buffer is not name
                 and buffer not in seen
             ):
-                if buffer.site != "grad" and name in buffer.chain() and self.belongs(st, buffer):
+                gradient = isinstance(buffer.site, str) and spelled(apis.GRADIENT_NAME, buffer.site)
+                if not gradient and name in buffer.chain() and self.belongs(st, buffer):
                     yield Opaque(buffer)
 
     def holds(self, name: Name) -> None:
@@ -344,9 +345,37 @@ class Memory:
             if name not in alive:
                 self.lost_input(st, name, site, alive)
                 self.release(st, name, site)
+            elif any(way.guard is not ALWAYS for ways in st.order.accesses(name).values() for way in ways):
+                kept = {ALWAYS} if self.is_external(name) else self.kept_where(st, name, alive, keep)
+                if ALWAYS not in kept:
+                    self.release(st, name, site, kept)
 
-    def release(self, st: State, buffer: Name, site: Site) -> None:
-        """A block goes back to the pool of the stream it was allocated on; uses that were recorded are waited for."""
+    @staticmethod
+    def kept_where(st: State, name: Name, alive: set[Name], keep: Iterable[Value]) -> set[Guard]:
+        """On which paths an object that is still reached has a name."""
+        held = [
+            value
+            for owner, table in st.store.settled().items()
+            if owner in alive
+            for key, value in table.items()
+            if type(value) is not Const and not (type(key) is str and key[:1] == "@")
+        ]
+        return {
+            guard
+            for value in (*held, *keep)
+            for inner, guard in (value.alternatives if isinstance(value, Union) else ((value, ALWAYS),))
+            if any(name in found.chain() for found in led_to((inner,)))
+        } | ({ALWAYS} if name.parent in alive else set())
+
+    def release(self, st: State, buffer: Name, site: Site, kept: Collection[Guard] = ()) -> None:
+        """A block goes back to the pool of the stream it was allocated on; uses that were recorded are waited for.
+
+        Args:
+            st: changed in place.
+            buffer: the block.
+            site: where it lost its last name.
+            kept: the paths on which it has not.
+        """
         allocated = st.store.get((buffer, "@allocated"))
         if allocated is None:
             return
@@ -365,6 +394,7 @@ class Memory:
         if library == "cupy":
             covered = set()
         made_at = self.sites_of.get(buffer.base())
+        table = dict(st.order.accesses(buffer))
         for stream, guard in alternatives(allocated, st.path):
             if not isinstance(stream, Stream):
                 continue
@@ -373,7 +403,6 @@ class Memory:
                 notes.append((f"allocated on {self.describe(stream)}", made_at))
             notes.append(("released here, while that use may still run", site))
             release = Release(tuple(notes), buffer)
-            table = dict(st.order.accesses(buffer))
             for made in table:
                 if made.timeline == stream.name or made.timeline in covered:
                     continue
@@ -381,11 +410,20 @@ class Memory:
                     continue
                 pool = ("pool", stream.name)
                 ways = [
-                    Way(w.carriers, w.guard & guard) for w in table[made] if not w.guard.contradicts(guard)
+                    Way(w.carriers, w.guard & guard)
+                    for w in table[made]
+                    if not w.guard.contradicts(guard) and all(map(w.guard.contradicts, kept))
                 ]
                 if ways:  # it ran while the block was of this stream's pool
                     pooled = made._replace(buffer=pool, part=release, writes=True)
                     st.order.made[pool] = Accesses({**st.order.accesses(pool), pooled: simplify(ways)})
+        if kept:
+            left = {
+                made: tuple(w for w in ways if not all(map(w.guard.contradicts, kept)))
+                for made, ways in table.items()
+            }
+            st.order.made[buffer] = Accesses({made: ways for made, ways in left.items() if ways})
+            return
         st.order.drop(buffer)
         del st.store[(buffer, "@allocated")]
 
@@ -409,14 +447,18 @@ class Memory:
             return True
         return root in self.made_here or (root.base() in self.closed and not isinstance(root.site, str))
 
+    def is_external(self, name: Name) -> bool:
+        """Whether an object is not seen made, or is of one that is not."""
+        root = name if name.parent is None else name.root()
+        return not root.age and root not in self.made_here and root.base() not in self.closed
+
     def reachable(self, st: State, keep: Iterable[Value] = ()) -> set[Name]:
         """Every object that some live name leads to."""
         external: set[Name] = set()
         children: dict[Name, list[Name]] = {}
         tables = st.store.settled()
         for owner in tables:
-            root = owner if owner.parent is None else owner.root()
-            if not root.age and root not in self.made_here and root.base() not in self.closed:
+            if self.is_external(owner):
                 external.add(owner)  # somebody who is not seen holds it
             if owner.parent is not None:
                 children.setdefault(owner.parent, []).append(owner)

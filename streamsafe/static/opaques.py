@@ -32,6 +32,7 @@ from streamsafe.static.values import (
     Partial,
     Stream,
     Tensor,
+    Tuple,
     Value,
     iterate,
     union,
@@ -57,7 +58,7 @@ class Opaques(Threads):
 
     if TYPE_CHECKING:  # further down the chain
 
-        def do_saved_tensors_hooks(self, call: Call, st: State) -> Value: ...
+        def packing_by(self, call: Call, st: State, holder: Value = NONE) -> Tuple: ...
 
         def do_new_object(self, call: Call, st: State) -> Value: ...
 
@@ -180,7 +181,8 @@ class Opaques(Threads):
         if name == "__new__" and receiver.name.site == "super()":
             return self.do_new_object(call, st)
         if name == "__init__" and receiver.name == Name("super()", (apis.PACKS,)):
-            return self.do_saved_tensors_hooks(call, st)
+            self.packing_by(call, st, st.store.get((self.stack[-1].frame, "self"), NONE))
+            return NONE
         if name in ("copy_from", "copy_to") and self.default_library == "cupy" and call.args:
             return self.texture_copy(receiver, name, call, st)
         if name.startswith("register_forward"):

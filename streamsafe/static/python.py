@@ -147,7 +147,8 @@ class Builtins(Gradients):
         for value in call.args if call.text.endswith("range") else ():
             if any(isinstance(v, Tensor) for v in iterate(value)):
                 self.read_on_host(st, value, call.site, "range()")
-        return Partial(Api(call.text), tuple(call.args), tuple(call.kwargs.items()))
+        args = tuple(self.sized(value, st) for value in call.args)
+        return Partial(Api(call.text), args, tuple(call.kwargs.items()))
 
     def do_identity(self, call: Call, st: State) -> Value:
         """``id(x)``: a number that stands for the object, another one in each round that has its own."""

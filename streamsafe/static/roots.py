@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from functools import cached_property
 
+import libcst as cst
+
 from streamsafe.order.symbolic import Made, Order
 from streamsafe.static import apis, autograd, needles, sequences
 from streamsafe.static.arrays import PINNED_POOL
@@ -30,6 +32,7 @@ from streamsafe.static.roles import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.stages import filled_attributes, late_attributes, reassigned_attributes
 from streamsafe.static.state import Ordered, State, Waited
+from streamsafe.static.syntax import walk
 from streamsafe.static.values import (
     NONE,
     UNKNOWN,
@@ -743,17 +746,19 @@ class Roots:
         interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
         site = interpreter.site(unit.node)
         st.current = {}
-        saved = Tensor(Name("a saved tensor", (id(unit.node),)))
-        interpreter.closed.add(saved.name)  # nobody else holds it
-        interpreter.mark_tensor(st, saved)
-        st.store[(saved.name, "@place")] = Const("device")
-        interpreter.allocate(st, saved.name, "torch", site)
+        saved = interpreter.saved_tensor(st, Name("a saved tensor", (id(unit.node),)), site)
         if isinstance(function.receiver, (Instance, Opaque)):
             interpreter.protocol_roots = [function.receiver.name]
-        self._run(function, [saved], st, f"hook {unit.qualname}")
+        packed = self._run(function, [saved], st, f"hook {unit.qualname}")
         if not st.dead:
             interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
             interpreter.allocate(st, Name("the next tensor"), "torch", site)
+            unpack = interpreter.unpacked_by.get(function)
+            if isinstance(unpack, Function) and unpack not in interpreter.unpacked:
+                interpreter.keep_packed(st, unpack, packed)
+                interpreter.stack = [Activation(Name("autograd"), None, unpack.unit.slice)]
+                returns = [node for node in walk(unpack.unit.node) if isinstance(node, cst.Return)]
+                interpreter.unpack_saved(st, interpreter.site((*returns, unpack.unit.node)[0]), "backward()")
             interpreter.stack = []
         interpreter.protocol_roots = []
 

@@ -366,7 +366,7 @@ class SourceFile:
 
     @cached_property
     def picks_by_remainder(self) -> bool:
-        """Whether a parameter of some function, brought down to one of a few, is an index: ``slots[step % 2]``."""
+        """Whether a parameter of some function, brought down to one of a few, picks one: ``slots[step % 2]``."""
         return any(_REMAINDER.search(line) for line in self.lines) and any(
             isinstance(part, ast.BinOp)
             and isinstance(part.op, ast.Mod)
@@ -375,8 +375,8 @@ class SourceFile:
             for definitions in self.definitions.values()
             for definition in definitions
             for node in needles.walk(definition.node)
-            if isinstance(node, ast.Subscript)
-            for part in needles.walk(node.slice)
+            if isinstance(node, (ast.Subscript, ast.IfExp))
+            for part in needles.walk(node.slice if isinstance(node, ast.Subscript) else node.test)
         )
 
     @cached_property

@@ -346,7 +346,7 @@ class Streams(Builtins):
         """``torch.cuda.Event``: cannot time unless asked to."""
         timing = call.get(0, "enable_timing")
         known = bool(timing.value) if isinstance(timing, Const) and timing.value is not ... else None
-        name = self.fresh(call.node, st, "event")
+        name = self.fresh(call.node, st, "timer" if known else "event")
         self.own_events.add(name)
         self.event_sites[name] = call.site
         if call.get(3, "external") == Const(True):

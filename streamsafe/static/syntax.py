@@ -85,13 +85,31 @@ def indexed_by(node: cst.BaseSuite, number: str, most: int) -> bool:
             if isinstance(inner.right, cst.Integer) and int(inner.right.value, 0) > most:
                 return False
     return any(
-        not names.isdisjoint(names_in(element))
+        (
+            isinstance(inner, cst.Subscript)
+            and any(not names.isdisjoint(names_in(element)) for element in inner.slice)
+        )
+        or (_chooses(inner) and _is_remainder(inner.test, names))  # type: ignore[attr-defined]
         for inner in walk(node)
-        if isinstance(inner, cst.Subscript)
-        for element in inner.slice
     ) or (
         is_argument(node, number)
         and any(isinstance(inner, cst.Arg) and _is_neighbour(inner.value, names) for inner in walk(node))
+    )
+
+
+def _chooses(node: cst.CSTNode) -> bool:
+    """Whether one of two things is chosen by a test."""
+    return type(node) is cst.IfExp or (type(node) is cst.If and node.orelse is not None)
+
+
+def _is_remainder(test: cst.BaseExpression, names: set[str]) -> bool:
+    """Whether a test asks for the remainder of one of these numbers: this round or the other."""
+    return any(
+        type(inner) is cst.BinaryOperation
+        and type(inner.operator) is cst.Modulo
+        and type(inner.left) is cst.Name
+        and inner.left.value in names
+        for inner in walk(test)
     )
 
 
