@@ -1,11 +1,12 @@
 """SS411 concurrent-capture
 
 ## What it does
-Reports a capture begun inside another capture, and device work of another thread (a loader that pins memory,
-a worker that synchronizes) while a capture in the global mode is under way.
+Reports a capture begun or a graph launched inside another capture, and device work of another thread (a loader
+that pins memory, a worker that synchronizes) while a capture in the global mode is under way.
 
 ## Why is this bad?
-Two captures at once do not nest: the inner one fails, or both are lost. In the global capture mode, the
+Two captures at once do not nest: the inner one fails, or both are lost; nor does a capture take in a graph that is
+launched ("operation not permitted when stream is capturing"). In the global capture mode, the
 default, an unsafe call in *any* thread of the process (a query, an allocation, a synchronize) breaks the
 capture; the error shows up in whichever thread was unlucky.
 

@@ -192,9 +192,11 @@ FUNCTIONS: dict[str, str] = {
     "torch.random.fork_rng": "read_rng_state",
     "torch.cuda.get_rng_state_all": "read_rng_state",
     "torch.cuda.set_rng_state_all": "read_rng_state",
-    "torch.cuda.manual_seed": "seed",
-    "torch.cuda.manual_seed_all": "seed",
-    "torch.manual_seed": "seed",
+    **dict.fromkeys(
+        "torch.manual_seed torch.seed torch.cuda.manual_seed torch.cuda.manual_seed_all torch.cuda.seed"
+        " torch.cuda.seed_all torch.cuda.initial_seed".split(),
+        "seed",
+    ),
     **{
         f"torch.cuda.default_generators.{name}": "read_rng_state"
         for name in "clone_state get_state set_state get_offset set_offset initial_seed seed manual_seed".split()

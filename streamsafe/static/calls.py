@@ -220,7 +220,7 @@ class Calls(Unseen):
             return self.call_function(function, call.args, call.kwargs, st, call.node, starred=call.starred)
         if isinstance(function, (Opaque, Instance)):
             captured = st.store.get((function.name, "@graphed"))
-            if captured is not None and st.capture is None:
+            if captured is not None:
                 return self.call_graphed(captured, call, st)
             if isinstance(function, Opaque):
                 self.module_called(st, function, call.site, rounds=self.rounds_around())

@@ -60,14 +60,7 @@ class Captures(Replays):
         """A stream begins to capture: what is enqueued from now on does not run, it has an order of its own."""
         if st.capture is not None:
             st.capture = replace(st.capture, nested=st.capture.nested + 1)
-            self.violation(
-                st,
-                "concurrent-capture",
-                site,
-                "begins a capture",
-                [("another capture is under way since here", st.capture.site)],  # type: ignore[list-item]
-                tags=frozenset({"nested"}),
-            )
+            self.nested_capture(st, site, "begins a capture")
             return
         for thread in st.threads:
             if mode in ("", "global"):
@@ -85,6 +78,22 @@ class Captures(Replays):
         st.capture = Capture(site, origin, frozenset(origin), name, mode, library, waits=st.waits)
         st.eager, st.order, st.waits = st.order, self.order(), {}
         self.explain(st, site, "a capture begins")
+
+    def nested_capture(
+        self, st: State, site: Site, operation: str, assumed: Assumed = Assumed.NOTHING
+    ) -> None:
+        """A capture takes no other graph in: neither one that is captured nor one that is launched."""
+        assert st.capture is not None
+        notes = [("another capture is under way since here", st.capture.site)]
+        self.violation(
+            st,
+            "concurrent-capture",
+            site,
+            operation,
+            notes,  # type: ignore[arg-type]
+            assumed,
+            tags=frozenset({"nested"}),
+        )
 
     def capture_end(self, st: State, site: Site) -> None:
         """The capture ends: every stream that was forked must have been joined."""
@@ -132,6 +141,7 @@ class Captures(Replays):
             if capture.external:
                 st.store[(capture.graph, "@records")] = Tuple(tuple(map(Event, capture.external)))
             self.freed_in_capture(st, capture)
+            self.displaced_inputs(st, capture.graph, capture)
             self.join_pool(st, capture.graph)
         st.leave_capture()
         self.explain(st, site, "the capture ends")
@@ -216,10 +226,12 @@ class Captures(Replays):
 
     def inputs(self, st: State) -> frozenset[Name]:
         """The memory from before that the capture under way uses: a replay uses the same addresses."""
-        return frozenset(
-            buffer
-            for buffer in st.order.made
-            if isinstance(buffer, Name)
+        return frozenset(b for b in st.order.made if isinstance(b, Name) and self.is_input(st, b))
+
+    def is_input(self, st: State, buffer: Name) -> bool:
+        """Whether the capture under way has used memory from before."""
+        return (
+            buffer in st.order.made
             and buffer != GRADIENTS
             and buffer.base() in self.tensorish
             and not any((name, "@captured") in st.store for name in buffer.chain())
@@ -251,6 +263,12 @@ class Captures(Replays):
             for s, guard in self.streams(st, library, stream):
                 if guard.contradicts(way) or st.path.contradicts(guard & way):
                     continue
+                if st.capture is not None and self.takes_part(st.capture, s.name):
+                    known = isinstance(inner, Graph)
+                    self.nested_capture(
+                        st, site, "launches a graph", Assumed.NOTHING if known else Assumed.UNMODELLED
+                    )
+                    return
                 st.order.obey(edges.replay(inner.name, s.name, HOST, self.table), guard & way)
                 self.share_pool(st, inner.name, s, guard & way, site)
                 for use in iterate(st.store.get((inner.name, "@uses"), NONE)):
@@ -471,15 +489,20 @@ class Captures(Replays):
 
     def rebound_input(self, st: State, key: tuple[Name, Hashable], value: Value, site: Site) -> None:
         """An assignment takes the last name of a static input away from every graph that uses it (GC-04, GC-06)."""
-        if st.capture is not None or not st.graphs:
+        if st.capture is None and not st.graphs:
             return
         before = st.store.get(key)
         old = (
             before if before is not None else Opaque(key[0].child(key[1])) if self.is_opaque(key[0]) else NONE
         )
         graphs = {v.name for v in iterate(old) if isinstance(v, Object)} & st.graphs.keys()
-        inputs = frozenset[Name]().union(*st.graphs.values())
         there = union((v, g) for v, g in alternatives(old, st.path) if not self.known_missing(st, v))
+        if st.capture is not None:  # whether another name is left is known when it ends
+            moved = [t.name for t, _ in self.tensors(st, there) if self.is_input(st, t.name)]
+            known = dict.fromkeys((*st.capture.displaced, *((name, _word(key[1]), site) for name in moved)))
+            st.capture = replace(st.capture, displaced=tuple(known))
+            return
+        inputs = frozenset[Name]().union(*st.graphs.values())
         lost = {target.name: None for target, _ in self.tensors(st, there) if target.name in inputs}
         if not graphs and not lost:
             return
@@ -506,7 +529,15 @@ class Captures(Replays):
             for name in gone:
                 st.store[(name, "@rebound")] = PLAIN
             if gone:  # what a method is given each time is set up for the replay of the same call at most
-                st.rebound = st.rebound | {Rebound(str(key[1]), site, graph, passing=bool(again)): None}
+                st.rebound = st.rebound | {Rebound(_word(key[1]), site, graph, passing=bool(again)): None}
+
+    def displaced_inputs(self, st: State, graph: Name, capture: Capture) -> None:
+        """What a captured step read lost its last name to what the step made: no replay goes on from there (GC-04)."""
+        alive = self.reachable(st, self.callers_hold()) if capture.displaced else set()
+        for name, word, site in capture.displaced:
+            if name not in alive and not (name.root() in alive and self.belongs(st, name)):
+                st.store[(name, "@rebound")] = PLAIN
+                st.rebound = st.rebound | {Rebound(word, site, graph): None}
 
     def replaced_memory(self, st: State, owner: Name, value: Value, site: Site) -> None:
         """A tensor, or what a module holds, gets other memory: a graph reads what was there at its capture (GC-04).
@@ -599,3 +630,8 @@ class Captures(Replays):
     def is_side_stream(self, stream: Stream) -> bool:
         """Whether it is known not to be the stream the caller is on."""
         return stream.name != AMBIENT
+
+
+def _word(key: Hashable) -> str:
+    """What an attribute, a name or an element of a container is called."""
+    return key if isinstance(key, str) else f"element {key}"

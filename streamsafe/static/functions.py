@@ -445,7 +445,8 @@ class Functions(Methods):
 
         unit = function.unit
         self.followed += 1
-        self.entered.add(unit)
+        if not self.silent:  # what was met without a word is still to be judged
+            self.entered.add(unit)
         outer = self.stack[-1].path if self.stack else ()
         path = (*outer, id(node))[-4:]
         frame = Name((id(unit.node), "frame"), path)

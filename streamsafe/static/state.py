@@ -278,6 +278,7 @@ class Capture:
         external: events that each replay will record for the world outside.
         cold: what of it has not been warmed up, and where that is called.
         modules: what it called without being seen inside: the parameters of those are inputs, too.
+        displaced: what lost a name to an assignment inside it, with that name and where.
     """
 
     site: Hashable
@@ -293,6 +294,7 @@ class Capture:
     external: tuple[Name, ...] = ()
     cold: tuple[str, Hashable] | None = None
     modules: tuple[Name, ...] = ()
+    displaced: tuple[tuple[Name, str, Hashable], ...] = ()
 
 
 class Rebound(NamedTuple):
@@ -540,6 +542,7 @@ class State:
                 members=frozenset(map(renaming, self.capture.members)),
                 graph=renaming(self.capture.graph) if self.capture.graph else None,
                 external=tuple(map(renaming, self.capture.external)),
+                displaced=tuple((renaming(name), word, at) for name, word, at in self.capture.displaced),
             )
         self.graphs = {renaming(g): frozenset(map(renaming, inputs)) for g, inputs in self.graphs.items()}
         self.rebound = {r._replace(graph=renaming(r.graph)): None for r in self.rebound}
@@ -773,4 +776,5 @@ def _join_captures(
         members=first.members | second.members,
         guard=(first.guard & first_only).common(second.guard & second_only),
         nested=min(first.nested, second.nested),
+        displaced=tuple(dict.fromkeys((*first.displaced, *second.displaced))),
     )
