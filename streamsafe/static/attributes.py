@@ -460,21 +460,28 @@ class Attributes(Containers):
         choices = alternatives(value, st.path)
         told = _told_apart(choices)
         choices = told or choices
-        if not 2 <= len(choices) <= MOST_ROWS or not all(isinstance(v, kind) for v, _ in choices):
+        kinds = (Instance, Opaque) if kind is Instance else kind
+        if len(choices) < 2 or not all(isinstance(v, kinds) for v, _ in choices):
             return value
         held = [v.items if isinstance(v, Tuple) else list(st.store.of(v.name).values()) for v, _ in choices]  # type: ignore[attr-defined]
-        ordering = any(isinstance(v, _ORDERING) for row in held for item in row for v in iterate(item))
-        if not ordering and not told:
+        orders = [any(isinstance(v, _ORDERING) for item in row for v in iterate(item)) for row in held]
+        if not told and not any(orders):
             return value
-        data = [{t.name for t, _ in self.tensors(st, row)} for row, _ in choices]
-        if any(one & other for one, other in itertools.combinations(data, 2)):
+        used = [{t.name for t, _ in self.tensors(st, row) if t.name in st.order.made} for row, _ in choices]
+        if any(one & other for one, other in itertools.combinations(used, 2)):
             return value  # a buffer that goes round is in one row at a time: which one is not known
         if kind is Instance and all(
             a.contradicts(b) for n, (_, a) in enumerate(choices) for _, b in choices[:n]
         ):
             return value  # it is told already
+        # of those with nothing to wait for it makes no difference which one it is
+        groups = [[c] for c, tells in zip(choices, orders, strict=True) if tells or told]
+        rest = [c for c, tells in zip(choices, orders, strict=True) if not tells and not told]
+        groups += [rest] if rest else []
+        if not 2 <= len(groups) <= MOST_ROWS:
+            return value
         bits = []
-        for number in range(len(choices) - 1):
+        for number in range(len(groups) - 1):
             key = ("row", id(target), number, self.stack[-1].path)
             bit = self.conditions.get(key) or self.new_condition(key, ())
             if bit is None:
@@ -483,13 +490,28 @@ class Attributes(Containers):
         st.forget(sum(bits))  # it was another choice
         apart: list[tuple[Value, Guard]] = []
         others = ALWAYS
-        for (row, guard), bit in zip(choices, [*bits, 0], strict=True):
+        for group, bit in zip(groups, [*bits, 0], strict=True):
             which = others & Guard(bit, 0)
             others &= Guard(0, bit)
-            guard = guard.forget(sum(bits))
-            if not guard.contradicts(which):
-                apart.append((row, guard & which))
+            for row, before in group:
+                guard = before.forget(sum(bits))
+                if not guard.contradicts(which):
+                    apart.append((row, guard & which))
         return union(apart)
+
+    def settled(self, node: cst.BaseExpression, value: Value, st: State) -> Value:
+        """Which of several objects an attribute is stays the same until another one is assigned."""
+        if not isinstance(value, Union) or type(node) is not cst.Attribute:
+            return value
+        owner = self.eval(node.value, st) if type(node.value) is cst.Name else NONE
+        if not isinstance(owner, Object) or owner.name.is_older():
+            return value
+        held = st.store.get((owner.name, node.attr.value))
+        found = self.one_row(held, st, node, Instance) if held is not None else None
+        if found is None or found is held:
+            return value
+        st.store[(owner.name, node.attr.value)] = found
+        return self.eval(node, st)
 
     def listed(self, value: Value, st: State, node: cst.CSTNode) -> Value:
         """The elements that are walked where something is unpacked: of a generator what it yields."""

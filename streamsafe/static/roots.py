@@ -188,8 +188,12 @@ class Roots:
                     del st.order.made[buffer]
             before = set(interpreter.findings)
             self._run(Function(unit), [], st, name)
-            for key, finding in interpreter.findings.items():
-                if key not in before and finding.kind == "reuse" and not self._lasts(finding, made):
+            for key, finding in list(interpreter.findings.items()):
+                if key in before:
+                    continue
+                if finding.kind != "reuse":  # what the calls do by themselves the first one has shown
+                    del interpreter.findings[key]
+                elif not self._lasts(finding, made):
                     finding.assumed |= Assumed.POSSIBLE  # that somebody calls it again is only supposed
         interpreter.rounds = []
 
