@@ -335,6 +335,19 @@ FUNCTIONS: dict[str, str] = {
     "contextlib.aclosing": "closing",
     "functools.partial": "partial",
     "threading.Thread": "make_thread",
+    **dict.fromkeys(
+        (
+            *(
+                f"threading.{kind}"
+                for kind in ("Event", "Semaphore", "BoundedSemaphore", "Condition", "Barrier")
+            ),
+            *(
+                f"asyncio.{kind}"
+                for kind in ("Event", "Semaphore", "BoundedSemaphore", "Condition", "Barrier")
+            ),
+        ),
+        "make_signal",
+    ),
     "collections.deque": "make_container",
     "collections.defaultdict": "make_defaultdict",
     "collections.OrderedDict": "make_mapping",
@@ -841,6 +854,10 @@ ORDERING_METHODS = frozenset(
     "synchronize synchronize_all wait sync sync_all join flush result wait_all barrier wait_until_finished".split()
 )
 """On an object that is not modelled: taken to order everything on the host."""
+
+SIGNAL_TELLS = frozenset("set release notify notify_all".split())
+SIGNAL_WAITS = frozenset("wait wait_for acquire".split())
+"""What threads tell one another, of ``threading.Event`` and its like: nothing of it concerns a device."""
 
 ATTRIBUTES: dict[str, str] = {
     "cupy.cuda.Stream.null": "default_stream",

@@ -399,14 +399,21 @@ class Loops(Calls):
             leaves = current.copy()
             self.enter_branch(node.test, outcomes, True, current)
             self.enter_branch(node.test, outcomes, False, leaves)
-            if leaves.dead and self.threads:
-                return current.copy()  # who has started it goes on beside it
+            if leaves.dead and (self.threads or self.beside):
+                leaves = current.copy()  # who has started it goes on beside it
+                self._brought_by_others(node.test, leaves)
             return None if leaves.dead else leaves
 
         if not self._drained(node, st):
             self.loop(st, enter, lambda current: self.suite(node.body, current), node=node)
         if node.orelse is not None and not st.dead:
             self.suite(node.orelse.body, st)
+
+    def _brought_by_others(self, test: cst.BaseExpression, st: State) -> None:
+        """What a thread polls is not what it was when another one has changed it."""
+        for asked in syntax.walk(test):
+            if isinstance(asked, cst.Attribute) and isinstance(self.eval(asked, st), Const):
+                self.assign(asked, Opaque(Name(("brought", id(asked)))), st, asked)
 
     def _drained(self, node: cst.While, st: State) -> bool:
         """Interpret rounds one by one where lists whose length is known say when the loop ends; whether it did."""

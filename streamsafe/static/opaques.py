@@ -132,7 +132,9 @@ class Opaques(Threads):
         return None
 
     def _of_executor(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
-        """Of a thread, a thread pool or a future."""
+        """Of a thread, a thread pool, a future, or what threads tell one another by."""
+        if (receiver.name, "@signal") in st.store:
+            return self._signal_method(receiver, name, call, st)
         if (receiver.name, "@thread") in st.store:
             return self._thread_method(receiver, name, call, st)
         if (

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from streamsafe.order.edges import Edge
+from streamsafe.order.symbolic import HOST
+from streamsafe.static import apis
 from streamsafe.static.facts import Site
 from streamsafe.static.hooks import Hooks
 from streamsafe.static.source import FunctionUnit
@@ -51,6 +54,33 @@ class Threads(Hooks):
         name = self.fresh(call.node, st, "executor")
         st.store[(name, "@executor")] = PLAIN
         return Opaque(name)
+
+    def do_make_signal(self, call: Call, st: State) -> Value:
+        """``threading.Event()`` and its like: threads tell one another by it."""
+        name = self.fresh(call.node, st, "signal")
+        st.store[(name, "@signal")] = PLAIN
+        if call.text.endswith("Barrier"):
+            st.store[(name, "@told")] = PLAIN  # by whoever waits, too
+        return Opaque(name)
+
+    def _signal_method(self, signal: Opaque, name: str, call: Call, st: State) -> Value:
+        """Whoever waits for a signal has heard from the stream whose host function gave it, and else of no stream.
+
+        One that nobody gives in the code that is seen may come from somebody who has waited for the device.
+        """
+        if name in apis.SIGNAL_TELLS:
+            st.store[(signal.name, "@told")] = PLAIN
+            if self.calling is not None:
+                st.order.obey([Edge(signal.name, s.name) for s, _ in self.streams(st, "cupy", self.calling)])
+        elif name in apis.SIGNAL_WAITS:
+            self.host_waits |= name != "acquire"
+            if (signal.name, "@told") in st.store:
+                st.order.obey([Edge(HOST, signal.name)])
+            elif name != "acquire":
+                self.host_learns_everything(st, call.site)
+        elif name == "clear":
+            st.store.pop((signal.name, "@told"), None)
+        return PLAIN
 
     threads = 0
     """How many threads deep the interpretation is."""
