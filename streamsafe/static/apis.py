@@ -669,6 +669,12 @@ STRIDING_METHODS = frozenset(
 )
 """Views whose elements are not next to each other: copied through a temporary (TM-16, TM-17)."""
 
+FLATTENING_METHODS = frozenset({"flatten", "ravel"})
+"""Give a copy of what is not contiguous; ``flatten`` of NumPy's and CuPy's arrays of whatever it is."""
+
+OPERATOR_METHODS = frozenset("add sub mul truediv floordiv mod pow matmul lshift rshift and or xor".split())
+"""``x.__add__(y)``, ``x.__radd__(y)`` and, in place, ``x.__iadd__(y)``."""
+
 ARITHMETIC_METHODS = frozenset(
     """abs add sub mul div matmul mm bmm dot addmm sum mean std var max min amax amin argmax argmin round floor ceil
     exp log sqrt rsqrt sin cos tanh sigmoid relu softmax log_softmax norm clamp clamp_min float half bfloat16 double

@@ -250,12 +250,15 @@ class Arrays(Interop):
         """``cupy.empty``."""
         return self.array_factory("empty", call, st)
 
-    def reshaped(self, value: Value, call: Call) -> Value:
-        """The same memory under other axes."""
-        return union(
-            (replace(v, part=parts.reshaped(v.part, id(call.node))) if isinstance(v, Tensor) else v, guard)
-            for v, guard in alternatives(value)
-        )
+    def reshaped(self, value: Value, call: Call, *, turned: bool = False) -> Value:
+        """The same memory under other axes; ``turned`` where these have changed places."""
+        found: list[tuple[Value, Guard]] = []
+        for inner, guard in alternatives(value):
+            if isinstance(inner, Tensor):
+                part = parts.reshaped(inner.part, id(call.node))
+                inner = replace(inner, part=part, strided=inner.strided or turned)
+            found.append((inner, guard))
+        return union(found)
 
     def pieces(self, call: Call, st: State) -> Value:
         """``split(x, n)``: views that have nothing in common."""
@@ -278,10 +281,14 @@ class Arrays(Interop):
             return NONE
         if name in ("toDlpack", "to_dlpack"):
             return self.do_to_dlpack(Call(call.node, call.site, [receiver]), st)
+        if name == "flatten":
+            return self.operation(
+                st, [receiver], call.site, "flatten()", library=self.library_of(st, [receiver])
+            )
         if name in apis.POINTER_METHODS:
             return self.pointer_method(Partial(POINTER, (receiver,), ()), name, call, st)
-        if name in ("reshape", "ravel", "transpose", "swapaxes", "view"):
-            return self.reshaped(receiver, call)
+        if name in ("reshape", "transpose", "swapaxes", "view"):
+            return self.reshaped(receiver, call, turned=name in apis.STRIDING_METHODS)
         if name in ("tobytes", "tofile", "dump", "dumps"):
             self.read_on_host(st, receiver, call.site, f"{name}()")
             return PLAIN
@@ -327,7 +334,8 @@ class Arrays(Interop):
         if name in ("real", "imag"):
             return replace(base, part=parts.component(base.part, name))
         if name in ("T", "flat", "mT"):
-            return replace(base, part=parts.reshaped(base.part, name))
+            turned = base.strided or name != "flat"
+            return replace(base, part=parts.reshaped(base.part, name), strided=turned)
         return super().tensor_attribute(base, name, st, node)
 
     def pointer_method(self, pointer: Partial, name: str, call: Call, st: State) -> Value:

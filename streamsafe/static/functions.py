@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -245,10 +245,14 @@ class Functions(Methods):
             st: what is known; changed in place.
             registering: they are called for what they do; else those that have nothing to do with streams are not.
         """
+        local = isinstance(value, Function) and value.frame is not None
         for node in reversed(getattr(unit.node, "decorators", ())):
             expression = node.decorator
             target = expression.func if isinstance(expression, cst.Call) else expression
             made_by = self.unit(target.value) if isinstance(target, cst.Name) else None
+            if local and isinstance(target, cst.Name):
+                found = self.eval(target, st)
+                made_by = found.unit if isinstance(found, Function) else made_by
             if (
                 not isinstance(made_by, FunctionUnit)
                 or made_by.generator
@@ -257,7 +261,8 @@ class Functions(Methods):
                 continue
             rounds, self.rounds = self.rounds, []
             try:
-                with self.scope(unit.slice, MODULE, None):
+                # of a function within another one they are asked for there, and elsewhere in the module
+                with nullcontext() if local else self.scope(unit.slice, MODULE, None):
                     call = Call(expression, self.site(expression), [value])
                     result = self.call_value(self.eval(expression, st), call, st)
             finally:

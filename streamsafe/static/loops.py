@@ -14,6 +14,7 @@ from streamsafe.static import apis, sequences, syntax, walks
 from streamsafe.static.calls import Calls
 from streamsafe.static.computed import Sums
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
+from streamsafe.static.differences import exchanged, says, split, told_apart
 from streamsafe.static.facts import GRADIENTS
 from streamsafe.static.state import Key, State, is_falsy
 from streamsafe.static.values import (
@@ -24,7 +25,6 @@ from streamsafe.static.values import (
     Api,
     Const,
     Container,
-    Event,
     Function,
     Generator,
     Instance,
@@ -33,7 +33,6 @@ from streamsafe.static.values import (
     Opaque,
     Partial,
     Picks,
-    Stream,
     Tensor,
     Tuple,
     Union,
@@ -109,7 +108,7 @@ class Loops(Calls):
             self._one_round(st, enter, body, at_least_once=at_least_once)
             return
         for _, bit, value in self._told(st):
-            if not (isinstance(value, Union) and _says(value, bit)):
+            if not (isinstance(value, Union) and says(value, bit)):
                 st.forget(bit)  # the name has been given something else since
         head = st.copy()
         sums = Sums(node, st, self)
@@ -139,7 +138,7 @@ class Loops(Calls):
                     break
                 head = current
                 continue
-            if round_ == 1 and current is not None and _exchanged(head, current):
+            if round_ == 1 and current is not None and exchanged(head, current):
                 period = 2
             new_head = self.join(head.copy(), current)
             if new_head is None or new_head.same(head):
@@ -194,7 +193,7 @@ class Loops(Calls):
     def join_apart(self, first: State | None, second: State | None) -> State | None:
         """Join two ways on; where names are exchanged, a condition keeps the two apart: which of them holds what."""
         if first is not None and second is not None:
-            pairs = _exchanged(first, second)
+            pairs = exchanged(first, second)
             for key, value in pairs.items():
                 if isinstance(value, Object) and not any(("holds", k) in self.conditions for k in pairs):
                     self.new_condition(("holds", key), (value.name,))
@@ -228,7 +227,7 @@ class Loops(Calls):
             before: what each of them started from.
         """
         if first is not None:
-            for key in _told_apart(first, end):
+            for key in told_apart(first, end):
                 if key in self.flags or len(self.flags) >= MAX_FLAGS:
                     continue
                 bit = self.new_condition(("falsy", key), ())
@@ -247,7 +246,7 @@ class Loops(Calls):
         """Before what a call has asked is forgotten: a condition takes its place where it told whether an attribute is
         None, false or empty.
         """
-        for key, value in _split(st, owner):
+        for key, value in split(st, owner):
             bit = self.flags.get(key)
             if bit is None:
                 bit = self.new_condition(("falsy", key), ()) if len(self.flags) < MAX_FLAGS else None
@@ -260,11 +259,11 @@ class Loops(Calls):
 
     def tell_rounds(self, st: State) -> None:
         """Before what a round has asked is forgotten: a condition takes its place where it told how a flag stands."""
-        for key, value in _split(st, self.activation.frame):
+        for key, value in split(st, self.activation.frame):
             if key[1] not in self.file.flags:
                 continue
             bit = self.conditions.get(("falsy", key)) or self.new_condition(("falsy", key), ())
-            if bit is not None and not _says(value, bit):
+            if bit is not None and not says(value, bit):
                 st.tell(key, bit)
 
     def tell_elements(self, st: State) -> None:
@@ -308,11 +307,11 @@ class Loops(Calls):
     def _decide(self, st: State, key: Key, before: State) -> None:
         """A state is told how the condition comes out that stands for an attribute; unchanged it stands as it did."""
         value, bit = st.store.get(key), self.flags[key]
-        if isinstance(value, Union) and _says(value, bit, turned=True):
+        if isinstance(value, Union) and says(value, bit, turned=True):
             st.flip(bit)
             return
         if value is None or (
-            isinstance(value, Union) and (value == before.store.get(key) or _says(value, bit))
+            isinstance(value, Union) and (value == before.store.get(key) or says(value, bit))
         ):
             return
         st.forget(bit)
@@ -474,24 +473,10 @@ class Loops(Calls):
         at_least_once: bool = False,
     ) -> None:
         """Walk an iterable: a generator of the file runs up to each yield, anything else gives elements."""
-        if isinstance(iterable, Generator):
-            loop = Loop()
-
-            def consumer(value: Value, current: State) -> Value:
-                loop.continues.clear()
-                body(value, current)
-                self.settle(current, self.joined([current, *loop.continues]))
-                return NONE
-
-            self.activation.loops.append(loop)
-            self.run_generator(iterable, st, node, consumer)
-            self.activation.loops.pop()
-            self.settle(st, self.joined([st, *loop.breaks]))
+        driver = _driver(iterable)
+        if driver is not None:
+            self._driven(driver, iterable, st, node, body)
             return
-        if isinstance(iterable, Partial) and iterable.args and isinstance(iterable.args[0], Generator):
-            if iterable.function == Api("builtins.enumerate"):
-                self._enumerated(iterable, st, node, body)
-                return
         if isinstance(iterable, Instance):
             self._walk_instance(iterable, st, node, body)
             return
@@ -579,29 +564,58 @@ class Loops(Calls):
             if type(number) is int and counted == [Const(number + SLOT_ROUNDS)]:
                 after.store[(frame, key)] = value
 
-    def _enumerated(
-        self, iterable: Partial, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
+    def _driven(
+        self,
+        driver: Generator,
+        iterable: Value,
+        st: State,
+        node: cst.CSTNode,
+        body: Callable[[Value, State], object],
     ) -> None:
-        """``enumerate`` of a generator of the file: numbers are known as long as its own rounds are."""
-        loops = self.fixpoints
+        """A generator of the file runs up to each yield; what is walked beside it is asked there for its next one.
+
+        ``enumerate`` gives numbers that are known as long as the generator's own rounds are.
+        """
+        loops, loop = self.fixpoints, Loop()
         count = 0
 
-        def consumer(value: Value, state: State) -> Value:
-            nonlocal count
-            number: Value = (
-                Const(count) if self.fixpoints == loops else Opaque(self.fresh(node, state, "index"))
+        def item_of(part: Value, value: Value, state: State) -> Value:
+            if part is driver:
+                return value
+            if isinstance(part, Generator):
+                item = self.advance(part, state)
+                state.dead |= item is None
+                return item or UNKNOWN
+            if not isinstance(part, Partial) or part.function not in (_ENUMERATE, _ZIP):
+                return self.next_item(part, state, node)
+            items = tuple(
+                item_of(p, value, state) for p in part.args[: 1 if part.function == _ENUMERATE else None]
             )
+            if part.function == _ZIP:
+                return Tuple(items)
+            known = self.fixpoints == loops and len(part.args) == 1
+            return Tuple((Const(count) if known else Opaque(self.fresh(node, state, "index")), *items))
+
+        def consumer(value: Value, current: State) -> Value:
+            nonlocal count
+            loop.continues.clear()
+            item = item_of(iterable, value, current)
             count += 1
             inner, self.numbering = self.numbering, False
-            body(Tuple((number, value)), state)
+            if not current.dead:
+                body(item, current)
             self.numbering = inner
+            self.settle(current, self.joined([current, *loop.continues]))
             return NONE
 
-        generator = iterable.args[0]
-        assert isinstance(generator, Generator)
-        numbering, self.numbering = self.numbering, self._picks_slots(node, iterable)
-        self.run_generator(generator, st, node, consumer)
+        numbering = self.numbering
+        if iterable is not driver:
+            self.numbering = self._picks_slots(node, iterable)
+        self.activation.loops.append(loop)
+        self.run_generator(driver, st, node, consumer)
+        self.activation.loops.pop()
         self.numbering = numbering
+        self.settle(st, self.joined([st, *loop.breaks]))
 
     def _picks_slots(self, node: cst.CSTNode, iterable: Value) -> bool:
         if any(map(_goes_round, iterable.args if isinstance(iterable, Partial) else (iterable,))):
@@ -763,6 +777,18 @@ def met_in_round(item: Value, iterable: Value, rounds: Picks) -> Value:
     return item if _goes_round(iterable) else walks.met(item, rounds)
 
 
+_ENUMERATE, _ZIP = Api("builtins.enumerate"), Api("builtins.zip")
+
+
+def _driver(iterable: Value) -> Generator | None:
+    """The generator of the file that says when the rounds of a loop begin; of several the first."""
+    if isinstance(iterable, Generator):
+        return iterable
+    if isinstance(iterable, Partial) and iterable.function in (_ENUMERATE, _ZIP):
+        return next((found for part in iterable.args if (found := _driver(part)) is not None), None)
+    return None
+
+
 def _picks_slots(node: cst.CSTNode, iterable: Value, *, handed_on: bool) -> bool:
     """Whether a loop's number, or what is computed from it, is an index, as where slots are used in turn.
 
@@ -798,46 +824,6 @@ def _index_matters(node: cst.CSTNode, iterable: Value) -> bool:
     return not syntax.names_in(node.body).isdisjoint({node.target.value, "append", "appendleft"})
 
 
-def _split(st: State, owner: Name) -> Iterator[tuple[Key, Union]]:
-    """What an object or a scope holds that is false or not, and conditions say which."""
-    for name, value in list(st.store.of(owner).items()):
-        if not isinstance(value, Union) or (isinstance(name, str) and name.startswith("@")):
-            continue
-        empty, full = ([g for v, g in value.alternatives if is_falsy(v) is w] for w in (True, False))
-        if empty and full and all(a.contradicts(b) for a in empty for b in full):
-            yield (owner, name), value
-
-
-def _says(value: Union, bit: int, *, turned: bool = False) -> bool:
-    """Whether the guards of a value's alternatives already say by a condition which of them is false.
-
-    Args:
-        value: what an attribute may be.
-        bit: the condition.
-        turned: it says which of them is not.
-    """
-    return all((g.true if is_falsy(v) is not turned else g.false) & bit for v, g in value.alternatives)
-
-
-def _told_apart(first: State, second: State) -> list[Key]:
-    """Attributes that are a false constant in one of two states and something else in the other."""
-    found: list[Key] = []
-    for owner in differing(first.store.objects, second.store.objects):
-        table, other = first.store.of(owner), second.store.of(owner)
-        if not table or not other or other is table:
-            continue
-        for key, value in table.items():
-            against = other.get(key)
-            if against is None or against is value or (isinstance(key, str) and key.startswith("@")):
-                continue
-            if {is_falsy(v) for v in iterate(value)} ^ {is_falsy(v) for v in iterate(against)} == {
-                True,
-                False,
-            }:
-                found.append((owner, key))
-    return found
-
-
 def walks_devices(node: cst.For) -> bool:
     """Whether a loop takes what it walks as devices: where streams matter there is at least one."""
     walked = syntax.names_in(node.target)
@@ -849,22 +835,3 @@ def walks_devices(node: cst.For) -> bool:
             if any(type(a.value) is cst.Name and a.value.value in walked for a in call.args[:1]):
                 return True
     return False
-
-
-def _exchanged(before: State, after: State) -> dict[Key, Value]:
-    """The names that exchange what they hold on the way from one state to another, with what they held."""
-    moved = {
-        (owner, key): value
-        for owner in differing(before.store.objects, after.store.objects)
-        if (table := after.store.of(owner)) is not (old := before.store.of(owner))
-        for key, value in old.items()
-        if (new := table.get(key, value)) is not value
-        and new != value
-        and all(isinstance(v, (Tensor, Opaque, Stream, Event)) for v in iterate(value))
-    }
-    return {
-        key: value
-        for key, value in moved.items()
-        for other_key, other in moved.items()
-        if key != other_key and after.store.get(key) == other and after.store.get(other_key) == value
-    }

@@ -83,6 +83,18 @@ class TensorMethods(Arrays):
             return self.register_hooks(name, call, st, receiver)
         if name == "__dlpack__":
             return self.exported(receiver, call, st)
+        operator = name.strip("_")
+        if name.startswith("__") and operator.removeprefix("i").removeprefix("r") in apis.OPERATOR_METHODS:
+            operands = [receiver, *call.everything()]
+            if operator not in apis.OPERATOR_METHODS and operator.startswith("i"):
+                self.in_place(st, receiver, operands, call.site, "in-place arithmetic")
+                return receiver
+            return self.operation(st, operands, call.site, "arithmetic", library=library)
+        if name == "__setitem__":
+            self.in_place(st, receiver, call.everything()[1:], call.site, "item assignment")
+            return NONE
+        if name in ("__getitem__", "__len__"):
+            return receiver if name == "__getitem__" else PLAIN
         if name in apis.ORDERING_METHODS:  # a promise of one
             self.host_learns_everything(st, call.site)
             return receiver
@@ -161,7 +173,10 @@ class TensorMethods(Arrays):
         strided = name in apis.STRIDING_METHODS
         found: list[tuple[Value, Guard]] = []
         for value, guard in alternatives(whole, st.path):
-            if isinstance(value, Tensor):
+            if isinstance(value, Tensor) and value.strided and name in apis.FLATTENING_METHODS:
+                library = self.library_of(st, [value])
+                value = self.operation(st, [under(value, guard)], call.site, f"{name}()", library=library)
+            elif isinstance(value, Tensor):
                 part = value.part
                 if keys is not None:
                     part = self.picked(part, keys, st)
