@@ -861,6 +861,9 @@ ORDERING_METHODS = frozenset(
 )
 """On an object that is not modelled: taken to order everything on the host."""
 
+HANDS = frozenset("Thread Queue SimpleQueue ThreadPoolExecutor".split())
+"""Calls that start other threads of the host, or make what they are handed things by."""
+
 SIGNAL_TELLS = frozenset("set release notify notify_all".split())
 SIGNAL_WAITS = frozenset("wait wait_for acquire".split())
 """What threads tell one another, of ``threading.Event`` and its like: nothing of it concerns a device."""

@@ -180,9 +180,10 @@ class Arrays(Interop):
         if shown is not None:
             return shown
         objects = [v for v in iterate(source) if isinstance(v, Object)]
-        if any(self.place(st, v) == "device" for v in objects):
-            if self.library_of(st, [source]) == "torch":  # its interface tells of no stream (CI-02)
-                source = self.borrowed(source, "cupy", exchanged=False)
+        torches = self.library_of(st, [source]) == "torch"
+        if any(self.place(st, v) == "device" or (torches and self.is_tensor_value(st, v)) for v in objects):
+            if torches:  # its interface tells of no stream (CI-02)
+                source = self.borrowed(source, "cupy", st, exchanged=False)
             if text != "array()" or call.kwargs.get("copy") == Const(False):
                 return source
             return self.operation(st, [source], call.site, text, library="cupy")

@@ -82,7 +82,9 @@ class Calls(Unseen):
         self.total_steps = 0
         self.unrolling = 1
         self.host_waits = False  # a thread has waited for another one
-        self.waiting: set[FunctionUnit] = set()  # what threads run that wait for what others do
+        self.blocked: list[State] = []  # where the thread that is interpreted would wait for others
+        # what threads run that wait for what others do, and the object that they belong to, if any
+        self.waiting: dict[FunctionUnit, Value | None] = {}
         self.followed = 0
         self.concerned: set[str] = set(file.definitions)  # by qualified name
         self.new_parameters = False  # each call of a method is taken to be given other objects

@@ -22,6 +22,7 @@ from streamsafe.static.values import (
     MET,
     NONE,
     UNKNOWN,
+    UNTIL,
     Api,
     Const,
     Container,
@@ -413,14 +414,18 @@ class Contexts(TensorMethods):
         finally:
             activation.path, self.unrolling = outer, before
 
+    def asked_until(self, iterable: Partial, st: State, node: cst.CSTNode) -> Value | None:
+        """What ``iter(f, last)`` gives next; None where it is the last."""
+        function, last = iterable.args
+        result = self.call_value(function, Call(node, self.site(node)), st)
+        going_on = [(v, g) for v, g in alternatives(result, st.path) if v != last]
+        return union(going_on) if going_on else None
+
     def next_of_call(self, iterable: Partial, st: State, node: cst.CSTNode) -> Value:
         """The next element of ``zip``, ``enumerate`` and their like."""
         name = iterable.function.name if isinstance(iterable.function, Api) else ""
-        if name == "builtins.calls":
-            called, last = iterable.args
-            result = self.call_value(called, Call(node, self.site(node)), st)
-            going_on = [(v, g) for v, g in alternatives(result, st.path) if v != last]
-            return union(going_on) if going_on else UNKNOWN
+        if iterable.function == UNTIL:
+            return self.asked_until(iterable, st, node) or UNKNOWN
         items = [self.next_item(a, st, node) for a in iterable.args]
         if name == "builtins.enumerate":
             return Tuple((Opaque(self.fresh(node, st, "index")), items[0] if items else UNKNOWN))

@@ -30,7 +30,7 @@ def says(value: Union, bit: int, *, turned: bool = False) -> bool:
     return all((g.true if is_falsy(v) is not turned else g.false) & bit for v, g in value.alternatives)
 
 
-def told_apart(first: State, second: State) -> list[Key]:
+def false_in_one(first: State, second: State) -> list[Key]:
     """Attributes that are a false constant in one of two states and something else in the other."""
     found: list[Key] = []
     for owner in differing(first.store.objects, second.store.objects):

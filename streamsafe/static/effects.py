@@ -104,6 +104,7 @@ class Effects(Memory):
         self.explained: list[tuple[Site, str]] | None = None
         self.inherited: set[Made] = set()  # what calls of methods before this one have left
         self.beside = False  # the entry is a thread's that waits for what others hand over
+        self.handed_on: set[Hashable] = set()  # where accesses are that come before somebody is told to go on
         self.one_stream = False  # the file mentions no other stream than the current one
 
     # -- what the interpreter supplies ---------------------------------------------------------------------------
@@ -201,7 +202,7 @@ class Effects(Memory):
         """A stream waits for an event."""
         recorded_on, recorded_at = self.recorders(st, event)
         for s, guard in self.streams(st, library, stream):
-            before = self._lacking(st, s.name, guard)
+            before = self.lacking(st, s.name, guard)
             for target in self.spread(s.name):
                 for source in self.spread(event.name):
                     st.order.obey(edges.wait(target, source, HOST, self.table), guard)
@@ -226,7 +227,7 @@ class Effects(Memory):
                 guard = target_guard & source_guard
                 if st.path.contradicts(guard):
                     continue
-                before = self._lacking(st, target.name, guard)
+                before = self.lacking(st, target.name, guard)
                 for t in self.spread(target.name):
                     for s in self.spread(source.name):
                         st.order.obey(edges.launch(s, HOST, self.table), guard)
@@ -243,7 +244,7 @@ class Effects(Memory):
     def synchronize_stream(self, st: State, stream: Value | None, library: str, site: Site) -> None:
         """The host waits for a stream."""
         for s, guard in self.streams(st, library, stream):
-            before = self._lacking(st, HOST, guard)
+            before = self.lacking(st, HOST, guard)
             for source in self.spread(s.name):
                 st.order.obey(edges.synchronize_stream(HOST, source, self.table), guard)
             self._waited(st, HOST, site, None, {s.name}, before, guard)
@@ -252,7 +253,7 @@ class Effects(Memory):
     def synchronize_event(self, st: State, event: Event, site: Site) -> None:
         """The host waits for an event."""
         sources, at = self.recorders(st, event)
-        before = self._lacking(st, HOST, ALWAYS)
+        before = self.lacking(st, HOST, ALWAYS)
         for source in self.spread(event.name):
             st.order.obey(edges.synchronize_event(HOST, source))
         self._waited(st, HOST, site, at, sources, before, ALWAYS)
@@ -266,14 +267,14 @@ class Effects(Memory):
 
     def synchronize_device(self, st: State, device: int, site: Site) -> None:
         """The host waits for the streams of one device of several (CS-25, TG-06)."""
-        before = self._lacking(st, HOST, ALWAYS)
+        before = self.lacking(st, HOST, ALWAYS)
         for timeline in {made.timeline: None for made, _ in st.order.iterate() if made.timeline != HOST}:
             if self.table.device_of(timeline) == device:
                 st.order.learn(HOST, timeline)
         self._waited(st, HOST, site, None, set(), before, ALWAYS)
         self.explain(st, site, f"the host waits for every stream of device {device}")
 
-    def _lacking(self, st: State, learner: Carrier, guard: Guard) -> dict[Made, None]:
+    def lacking(self, st: State, learner: Carrier, guard: Guard) -> dict[Made, None]:
         """Accesses that a wait might be meant for: not yet known to who waits."""
         bit = 0 if learner == HOST else self.carriers.bit(learner)
         path = st.path & guard
@@ -298,7 +299,7 @@ class Effects(Memory):
         """Remember a wait that leaves something uncovered which it may have been meant for (SS103)."""
         if not before and learner == HOST:
             return
-        after = self._lacking(st, learner, guard)
+        after = self.lacking(st, learner, guard)
         useless = len(after) == len(before)
         uncovered = {made.site for made in after if made.timeline in sources or useless}
         # the wait turned round: the stream that did the work waits for the one that will use it
@@ -470,8 +471,8 @@ class Effects(Memory):
                 continue
             if detail.entry != self.entry:
                 extra |= Assumed.METHODS
-                if self.beside and timeline != HOST:
-                    extra |= Assumed.POSSIBLE  # what has been handed over by then is not known
+                if self.beside and timeline != HOST and made.site not in self.handed_on:
+                    extra |= Assumed.POSSIBLE  # it may come only when the thread is done
             if self.may_be_one(made.timeline, timeline):
                 extra |= Assumed.POSSIBLE
             if UNNUMBERED in tags | detail.tags and self.are_defaults(made.timeline, timeline):

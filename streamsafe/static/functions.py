@@ -391,13 +391,20 @@ class Functions(Methods):
         return unit.qualname in self.concerned or unit.qualname not in self.file.definitions
 
     def makes(self, unit: FunctionUnit) -> bool:
-        """Whether a plain function is a short one that calls a library, fills something, or gives back what it has."""
+        """Whether a plain function starts a thread, or is a short one that calls a library, fills something, or gives
+        back what it has.
+        """
         known = self._makes.get(unit.qualname)
         if known is None:
             definitions = self.file.definitions.get(unit.qualname, ())
             known = self._makes[unit.qualname] = any(
-                (d.node.end_lineno or 0) - d.node.lineno < FACTORY_LINES
-                and (not d.calls.isdisjoint(self.file.imports) or _fills(d.node) or self._hands_on(d.node))
+                not d.calls.isdisjoint(apis.HANDS)
+                or (
+                    (d.node.end_lineno or 0) - d.node.lineno < FACTORY_LINES
+                    and (
+                        not d.calls.isdisjoint(self.file.imports) or _fills(d.node) or self._hands_on(d.node)
+                    )
+                )
                 for d in definitions
             )
         return known

@@ -38,14 +38,33 @@ class Interop(Library):
         def given_stream(self, value: Value | None) -> Value | None:
             """A ``stream=`` argument."""
 
-    def borrowed(self, value: Value, library: str, *, exchanged: bool) -> Value:
-        """The same memory as another library's array; ``exchanged``: the two streams were put in order."""
+    def borrowed(self, value: Value, library: str, st: State, *, exchanged: bool) -> Value:
+        """The same memory as another library's array.
+
+        Args:
+            value: the array.
+            library: the library that it is handed to.
+            st: what is known here.
+            exchanged: the two streams were put in order. Where they were not, it matters if something is pending on
+                the memory that the library's current stream has not waited for: what is enqueued later no exchange
+                would have ordered.
+        """
         found = []
         for inner, guard in alternatives(value):
             if isinstance(inner, Tensor) and not inner.numpy:
-                inner = replace(inner, library=library, unexchanged=inner.unexchanged or not exchanged)
+                missed = not exchanged and self._is_pending(st, inner, library)
+                inner = replace(inner, library=library, unexchanged=inner.unexchanged or missed)
             found.append((inner, guard))
         return union(found) if found else UNKNOWN
+
+    def _is_pending(self, st: State, value: Tensor, library: str) -> bool:
+        """Whether a library's current stream lacks an access to memory."""
+        blocks = {target.name for target, _ in self.tensors(st, value)}
+        return any(
+            made.buffer in blocks
+            for stream, guard in self.streams(st, library)
+            for made in self.lacking(st, stream.name, guard)
+        )
 
     def importing(self, call: Call) -> str:
         """The library that a function belongs to."""
@@ -64,13 +83,13 @@ class Interop(Library):
             source = self.call_function(bound, [], {"stream": consumer}, st, call.node)
         elif isinstance(source, Tensor):
             self.handshake(st, source, consumer, call)
-            return self.borrowed(source, library, exchanged=True)
+            return self.borrowed(source, library, st, exchanged=True)
         capsules = [v for v in iterate(source) if isinstance(v, Partial) and v.function == CAPSULE]
         if not capsules:
             return source
         exchanged = all(c.kwargs == EXCHANGED for c in capsules)
         arrays = union((c.args[0], g) for c, g in alternatives(source) if isinstance(c, Partial))
-        return self.borrowed(arrays, library, exchanged=exchanged)
+        return self.borrowed(arrays, library, st, exchanged=exchanged)
 
     def handshake(self, st: State, source: Value, consumer: Value, call: Call) -> None:
         """What the producer's library has on its current stream comes before what the consumer's will have."""
@@ -109,7 +128,7 @@ class Interop(Library):
         )
         if given:
             self.synchronize_stream(st, self.given_stream(stream), "cupy", call.site)
-        return self.borrowed(memory, self.importing(call), exchanged=given)
+        return self.borrowed(memory, self.importing(call), st, exchanged=given)
 
 
 EXCHANGED = (("stream", Const(True)),)

@@ -14,7 +14,7 @@ from streamsafe.static import apis, sequences, syntax, walks
 from streamsafe.static.calls import Calls
 from streamsafe.static.computed import Sums
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
-from streamsafe.static.differences import exchanged, says, split, told_apart
+from streamsafe.static.differences import exchanged, false_in_one, says, split
 from streamsafe.static.facts import GRADIENTS
 from streamsafe.static.state import Key, State, is_falsy
 from streamsafe.static.values import (
@@ -22,6 +22,7 @@ from streamsafe.static.values import (
     GRAPHED,
     NONE,
     UNKNOWN,
+    UNTIL,
     Api,
     Const,
     Container,
@@ -227,7 +228,7 @@ class Loops(Calls):
             before: what each of them started from.
         """
         if first is not None:
-            for key in told_apart(first, end):
+            for key in false_in_one(first, end):
                 if key in self.flags or len(self.flags) >= MAX_FLAGS:
                     continue
                 bit = self.new_condition(("falsy", key), ())
@@ -394,12 +395,13 @@ class Loops(Calls):
 
     def _while(self, node: cst.While, st: State) -> None:
         def enter(current: State) -> State | None:
+            standing = current.copy() if self.threads or self.beside else None
             outcomes = self.test(node.test, current, track=False)
             leaves = current.copy()
             self.enter_branch(node.test, outcomes, True, current)
             self.enter_branch(node.test, outcomes, False, leaves)
-            if leaves.dead and (self.threads or self.beside):
-                leaves = current.copy()  # who has started it goes on beside it
+            if leaves.dead and standing is not None:
+                leaves = standing  # who has started it goes on beside it
                 self._brought_by_others(node.test, leaves)
             return None if leaves.dead else leaves
 
@@ -417,19 +419,20 @@ class Loops(Calls):
     def _drained(self, node: cst.While, st: State) -> bool:
         """Interpret rounds one by one where lists whose length is known say when the loop ends; whether it did."""
         endless = isinstance(node.test, (cst.Name, cst.Integer))
-        if endless and not syntax.leaves_early(node.body):
+        if endless and not syntax.leaves_early(node.body) and not (self.threads or self.beside):
             return False
         trial = st.copy()
         before = sequences.lengths(trial)
         if not before:
             return False
         loop = Loop()
-        returns = len(self.activation.returns)
+        returns, blocked = len(self.activation.returns), len(self.blocked)
         self.activation.loops.append(loop)
         ended = False
         for number in range(UNROLLED):
             outcomes = self.test(node.test, trial, track=False)
-            if len(outcomes) != 1:
+            ended = trial.dead
+            if ended or len(outcomes) != 1:
                 break
             ended = not outcomes[0][0]
             if ended:
@@ -444,6 +447,7 @@ class Loops(Calls):
         self.activation.loops.pop()
         if not ended:
             del self.activation.returns[returns:]
+            del self.blocked[blocked:]
             return False
         self.settle(trial, self.joined([trial, *loop.breaks]))
         st.become(trial)
@@ -476,6 +480,9 @@ class Loops(Calls):
         driver = _driver(iterable)
         if driver is not None:
             self._driven(driver, iterable, st, node, body)
+            return
+        if isinstance(iterable, Partial) and iterable.function == UNTIL:
+            self._until(iterable, st, node, body)
             return
         if isinstance(iterable, Instance):
             self._walk_instance(iterable, st, node, body)
@@ -645,20 +652,47 @@ class Loops(Calls):
                     self.iterate_over(given, st, node, body)
                 return
 
+        def following_one(current: State) -> Value:
+            if following is None:
+                return UNKNOWN
+            return self.call_function(Function(following, None, instance), [], {}, current, node)
+
+        self._ask(following_one, st, node, body)
+
+    def _ask(
+        self,
+        following: Callable[[State], Value],
+        st: State,
+        node: cst.CSTNode,
+        body: Callable[[Value, State], object],
+    ) -> None:
+        """Rounds for whose element somebody is asked; where there is no other, asking for it ends the state."""
+
         def round_(current: State) -> None:
-            value: Value = UNKNOWN
-            if following is not None:
-                value = self.call_function(Function(following, None, instance), [], {}, current, node)
+            value = following(current)
             if not current.dead:
                 body(value, current)
 
         if not self._exhausted(st, node, round_):
             self.loop(st, lambda current: current.copy(), round_)
 
+    def _until(
+        self, iterable: Partial, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
+    ) -> None:
+        """``for x in iter(f, last)``."""
+
+        def following(current: State) -> Value:
+            value = self.asked_until(iterable, current, node)
+            current.dead |= value is None
+            return value or UNKNOWN
+
+        self._ask(following, st, node, body)
+
     def _exhausted(self, st: State, node: cst.CSTNode, round_: Callable[[State], None]) -> bool:
         """Walk an instance round by round where lists whose length is known say when it raises; whether it did."""
         trial = st.copy()
         loop = Loop()
+        blocked = len(self.blocked)
         self.activation.loops.append(loop)
         ended = False
         stalled = 0
@@ -678,6 +712,8 @@ class Loops(Calls):
         self.activation.loops.pop()
         if ended:
             self.settle(st, self.joined(loop.breaks))
+        else:
+            del self.blocked[blocked:]
         return ended
 
     def _numbered(

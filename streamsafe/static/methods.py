@@ -396,16 +396,24 @@ class Methods(Opaques):
                 if not self.carries_event(call.args, st):
                     self.hand_to_host(st, call.args, call.site, "put()")
                 self.extend_container(st, receiver, Tuple(tuple(call.args[:1])))
+                self.hand_on(st)
                 if self.calling is not None:  # who takes it out has heard from that stream
                     st.order.obey(
                         [Edge(receiver.name, s.name) for s, _ in self.streams(st, "cupy", self.calling)]
                     )
                 return NONE
             if name in ("get", "get_nowait"):
-                st.order.obey([Edge(HOST, receiver.name)])
                 if sequences.length(st, receiver) == 0:
-                    self.host_waits = True
+                    self.blocks(st, call)
+                    if self.threads or self.beside:
+                        self.blocked.append(st.copy())  # until somebody brings it
+                        st.dead = True
+                        return UNKNOWN
+                st.order.obey([Edge(HOST, receiver.name)])
                 return self.take(receiver, 0, st)
+            if name == "join":
+                self.blocks(st, call)
+                return NONE
             return UNKNOWN
         if name in _MOVING:
             sequences.set_front(st, receiver, None)

@@ -18,6 +18,7 @@ from streamsafe.static.values import (
     NONE,
     PLAIN,
     UNKNOWN,
+    UNTIL,
     Api,
     Class,
     Const,
@@ -169,10 +170,10 @@ class Builtins(Gradients):
         return Partial(Api("builtins.slice"), tuple([*bounds, NONE][:3]), ())
 
     def do_iterator(self, call: Call, st: State) -> Value:
-        """``iter(x)``: walks a copy of what is known; ``iter(f, last)`` calls a function each round."""
+        """``iter(x)``: walks a copy of what is known; ``iter(f, last)`` calls a function until it gives that."""
         value = call.args[0] if call.args else UNKNOWN
         if len(call.args) == 2:
-            return Partial(Api("builtins.calls"), tuple(call.args), ())
+            return Partial(UNTIL, tuple(call.args), ())
         known = self.known_items(value, st)
         if known is None or len(known) > sequences.LIMIT:
             return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 import libcst as cst
@@ -468,9 +468,9 @@ class Roots:
             # a thread that waits for work goes on between the calls that bring it some
             methods += [m for m in unit.methods.values() if m in interpreter.waiting and m not in methods]
             merged: State | None = start.copy() if round_ or not methods else None
-            for method in methods:
+            for method, owner in [*((m, instance) for m in methods), *self._threads_of(unit, start)]:
                 self.kept = [start] if merged is None else [start, merged]
-                end = self._method(method, instance, start)
+                end = self._method(method, owner, start)
                 if end is not None:
                     reached.add(method)
                     merged = interpreter.join_calls(merged, end, start)
@@ -499,6 +499,13 @@ class Roots:
         self.kept = []
         interpreter.protocol_roots = []
         self._between_methods(name)
+
+    def _threads_of(self, unit: ClassUnit, start: State) -> Iterator[tuple[FunctionUnit, Instance]]:
+        """What threads of other classes run that wait for what the methods of a class bring them."""
+        for method, owner in self.interpreter.waiting.items():
+            if method not in unit.methods.values() and isinstance(owner, Instance):
+                if start.store.of(owner.name):
+                    yield method, owner
 
     @staticmethod
     def _appears(instance: Name, before: State, after: State) -> bool:

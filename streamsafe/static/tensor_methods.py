@@ -661,7 +661,7 @@ class TensorMethods(Arrays):
         source = call.args[0] if call.args else UNKNOWN
         if isinstance(source, Tensor) and self.place(st, source) == "device":
             if self.library_of(st, [source]) == "cupy":  # the interface's stream is not looked at (CI-07)
-                return self.borrowed(source, "torch", exchanged=False)
+                return self.borrowed(source, "torch", st, exchanged=False)
             return source
         known = device is not None and not any(map(_elsewhere, iterate(device)))
         stays = known and any(

@@ -612,7 +612,7 @@ class Tensors(Expressions):
         recorded_on, at = self.recorders(st, choices[0][0])
         for outcome, guard in outcomes:
             if outcome:
-                before = self._lacking(st, HOST, guard)
+                before = self.lacking(st, HOST, guard)
                 for event, way in choices:
                     for source in self.spread(event.name):
                         st.order.learn(HOST, source, guard=guard & way)

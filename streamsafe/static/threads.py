@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,13 @@ class Threads(Hooks):
 
     if TYPE_CHECKING:  # further down the chain
         host_waits: bool
-        waiting: set[FunctionUnit]
+        waiting: dict[FunctionUnit, Value | None]
+        blocked: list[State]
+
+        def joined(self, states: Sequence[State | None]) -> State | None: ...
+
+        @staticmethod
+        def settle(st: State, result: State | None) -> None: ...
 
     def do_make_thread(self, call: Call, st: State) -> Value:
         """A thread: its function runs when it is started."""
@@ -70,10 +76,12 @@ class Threads(Hooks):
         """
         if name in apis.SIGNAL_TELLS:
             st.store[(signal.name, "@told")] = PLAIN
+            self.hand_on(st)
             if self.calling is not None:
                 st.order.obey([Edge(signal.name, s.name) for s, _ in self.streams(st, "cupy", self.calling)])
         elif name in apis.SIGNAL_WAITS:
-            self.host_waits |= name != "acquire"
+            if name != "acquire":
+                self.blocks(st, call)
             if (signal.name, "@told") in st.store:
                 st.order.obey([Edge(HOST, signal.name)])
             elif name != "acquire":
@@ -81,6 +89,22 @@ class Threads(Hooks):
         elif name == "clear":
             st.store.pop((signal.name, "@told"), None)
         return PLAIN
+
+    def blocks(self, st: State, call: Call) -> None:
+        """The thread that is interpreted waits for another one: those that waited for it go on first."""
+        if self.threads or self.beside:
+            self.host_waits = True
+            return
+        for thread in [table["@waiting"] for _, table in st.store.objects.items() if "@waiting" in table]:
+            assert isinstance(thread, (Opaque, Instance))
+            target, items = self._thread_target(thread, st)
+            running = isinstance(target, Function) and any(a.unit is target.unit for a in self.stack)
+            if target is not None and not running:
+                self.in_thread(target, items, {}, call, st)
+
+    def hand_on(self, st: State) -> None:
+        """Another thread is told to go on: what has been enqueued by now comes before what it does."""
+        self.handed_on.update(made.site for made, _ in st.order.iterate())
 
     threads = 0
     """How many threads deep the interpretation is."""
@@ -90,9 +114,12 @@ class Threads(Hooks):
     ) -> Value:
         """A function runs in another thread: it starts on the default stream (TS-22)."""
         current, st.current = st.current, {}
+        outer, self.blocked = self.blocked, []
         self.threads += 1
         result = self.call_value(function, Call(call.node, call.site, arguments, kwargs), st)
         self.threads -= 1
+        self.settle(st, self.joined([st, *self.blocked]))  # where it waits the others go on
+        self.blocked = outer
         st.current = current
         return result
 
@@ -147,8 +174,10 @@ class Threads(Hooks):
             result: Value = NONE
             with self.handed_to_thread(target or UNKNOWN, items, "start()", call, st):
                 if target is not None and self.would_wait(target, items, call, st):
-                    self.waiting.update(v.unit for v in iterate(target) if isinstance(v, Function))
-                    st.store[(receiver.name, "@waiting")] = PLAIN
+                    self.waiting.update(
+                        (v.unit, v.receiver) for v in iterate(target) if isinstance(v, Function)
+                    )
+                    st.store[(receiver.name, "@waiting")] = receiver
                 elif target is not None:
                     result = self.in_thread(target, items, {}, call, st)
             if self.waits > syncs:

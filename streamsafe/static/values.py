@@ -331,6 +331,9 @@ CAPSULE = Api("capsule")
 """``Partial(CAPSULE, (array,), ...)`` is an array exported by DLPack."""
 GRAPHED = Api("graphed callable")
 """``Partial(GRAPHED, (Tuple((graph, outputs)),), ())`` is a function that replays a graph."""
+UNTIL = Api("until")
+"""``Partial(UNTIL, (function, last), ())`` is what ``iter(function, last)`` gives."""
+
 FUTURE = Api("future")
 """``Partial(FUTURE, (value,), ())`` is what an executor gives for a call."""
 
