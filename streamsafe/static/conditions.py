@@ -540,6 +540,8 @@ class Conditions(Attributes):
                 found.append((bool(sequences.length(st, inner)), guard))
             elif isinstance(inner, Container) and sequences.keys(st, inner) is not None:
                 found.append((bool(sequences.keys(st, inner)), guard))
+            elif isinstance(inner, Container) and (known := sequences.some(st, inner)):
+                found.extend((o, guard & g) for o, g in known if not guard.contradicts(g))
             else:
                 found.extend((o, guard) for o in (True, False))
         return found

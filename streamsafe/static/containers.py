@@ -172,6 +172,7 @@ class Containers(Captures):
             for position, value in enumerate(items):
                 st.store[(name, position)] = value
             st.store[(name, "@length")] = Const(len(items))
+            sequences.set_some(st, Container(name, kind), Const(bool(items)) if kind != "dict" else None)
             self.joins(Container(name, kind), items)
         elif items:
             st.store[(name, "*")] = union((v, ALWAYS) for v in items)
@@ -438,7 +439,9 @@ class Containers(Captures):
             if known is not None and len(known) + len(new) <= sequences.LIMIT:
                 sequences.put(st, inner, [*known, *new])
                 continue
+            held = st.store.get((inner.name, sequences.SOME))
             sequences.blur(st, inner)
+            sequences.set_some(st, inner, Const(True) if exact else held if exact == [] else None)
             old = st.store.get((inner.name, "*"))
             st.store[(inner.name, "*")] = union(
                 [*([(old, ALWAYS)] if old is not None else []), *((v, ALWAYS) for v in new)]

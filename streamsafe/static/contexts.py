@@ -586,6 +586,16 @@ class Contexts(TensorMethods):
             return iterable
         return None
 
+    def holds_some(self, iterable: Value, st: State) -> list[tuple[bool, Guard]]:
+        """Whether a loop over a list of the file's own has a round, on the paths on which it has one or has none."""
+        if isinstance(iterable, Container):
+            found = sequences.some(st, iterable)
+            return found if {some for some, _ in found} == {True, False} else []
+        if isinstance(iterable, Partial) and isinstance(iterable.function, Api):
+            walked = iterable.args if iterable.function.name == "builtins.zip" else iterable.args[:1]
+            return next((found for each in walked if (found := self.holds_some(each, st))), [])
+        return []
+
     def iteration_starts(self, iterable: Value, st: State, site: Site) -> Ordered[object]:
         """A loader that pins memory is at work while it is walked."""
         added: Ordered[object] = dict.fromkeys(

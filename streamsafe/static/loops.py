@@ -499,6 +499,7 @@ class Loops(Calls):
 
         count = self.count_of(iterable)
         outcomes = [] if count is None else self.condition(("truth", count.name), (count.name,), st, True)
+        outcomes = outcomes or self.holds_some(iterable, st)
 
         first = True
 

@@ -480,6 +480,7 @@ class Methods(Opaques):
                 del st.store[(receiver.name, held)]
             if receiver.kind != "dict":
                 st.store[(receiver.name, "@length")] = Const(0)
+                sequences.set_some(st, receiver, Const(False))
             return NONE
         if name == "items":
             return Partial(Api("builtins.items"), (replace(receiver, kind="list"),), ())
@@ -504,7 +505,13 @@ class Methods(Opaques):
         return UNKNOWN
 
     def take(self, container: Container, position: int | None, st: State) -> Value:
-        """An element leaves a list or a queue; some element where its position is not known."""
+        """An element leaves a list or a queue; some element where its position is not known.
+
+        From an empty one none can be taken: of a list that raises, at a queue it waits.
+        """
+        there = sequences.some(st, container)
+        if len(there) == 2 and there[0][0] is not there[1][0]:
+            st.assume(next(guard for some, guard in there if some))
         known = sequences.items(st, container)
         first = sequences.front(st, container) if position == 0 else None
         sequences.set_front(st, container, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
-from streamsafe.order.symbolic import ALWAYS
+from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static.values import UNKNOWN, Const, Container, Name, Value, alternatives, union
 
 if TYPE_CHECKING:
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 LIMIT = 12
 """A longer list is known by its summary alone."""
+
+SOME = "@some"
+"""Under this a list keeps whether it holds something."""
 
 FEW = 4
 """So many streams of which one is picked are told apart by which it is."""
@@ -45,6 +48,23 @@ def put(st: State, container: Container, values: list[Value]) -> None:
     for position, value in enumerate(values):
         st.store[(container.name, position)] = value
     st.store[(container.name, "@length")] = Const(len(values))
+    st.store[(container.name, SOME)] = Const(bool(values))
+
+
+def set_some(st: State, container: Container, value: Value | None) -> None:
+    """Whether a list holds something, on the paths on which it does; None where that is not known."""
+    if value is None:
+        st.store.pop((container.name, SOME), None)
+    else:
+        st.store[(container.name, SOME)] = value
+
+
+def some(st: State, container: Container) -> list[tuple[bool, Guard]]:
+    """Whether there is an element, with the paths on which there is or is not; nothing where that is not known."""
+    found = st.store.get((container.name, SOME))
+    if found is None:
+        return []
+    return [(v.value is True, g) for v, g in alternatives(found, st.path) if isinstance(v, Const)]
 
 
 def front(st: State, container: Container) -> Value | None:
@@ -64,6 +84,7 @@ def set_front(st: State, container: Container, value: Value | None) -> None:
 
 def blur(st: State, container: Container) -> None:
     """Which element stands where is no longer known."""
+    set_some(st, container, None)
     if st.store.pop((container.name, "@length"), None) is None:
         return
     held = [(key, value) for key, value in st.store.of(container.name).items() if isinstance(key, int)]

@@ -95,8 +95,11 @@ class Threads(Hooks):
         if self.threads or self.beside:
             self.host_waits = True
             return
-        for thread in [table["@waiting"] for _, table in st.store.objects.items() if "@waiting" in table]:
+        waiting = [table["@waiting"] for _, table in st.store.objects.items() if "@waiting" in table]
+        for thread in waiting:
             assert isinstance(thread, (Opaque, Instance))
+            if thread.name != thread.name.newest():
+                continue  # one of several rounds or calls before has had its turn
             target, items = self._thread_target(thread, st)
             running = isinstance(target, Function) and any(a.unit is target.unit for a in self.stack)
             if target is not None and not running:
