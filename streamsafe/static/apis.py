@@ -565,7 +565,7 @@ RECORDING_HELPER = re.compile(r"(?:\w+_)?record_(?!event)(?:\w+_)?streams?")
 
 HANDING_METHODS = frozenset(
     """put put_nowait submit apply_async send send_bytes sendall
-    sendto send_multipart send_pyobj dump dumps write writelines""".split()
+    sendto send_multipart send_pyobj dump dumps write writelines writerow writerows""".split()
 )
 """Of a queue, a pipe, a socket or a file that is not seen made: they hand over what they are given on the host."""
 

@@ -187,7 +187,7 @@ class Gradients(Tensors):
 
     def derive(self, st: State, result: Value, sources: Iterable[Value]) -> None:
         """A result was computed with these."""
-        if not self.file.has_several_passes:
+        if not self.file.has_passes:
             return
         made = {name.base() for name in self.names_in(st, result)}
         given = {name.base(): None for value in sources for name in self.names_in(st, value)}
@@ -196,7 +196,7 @@ class Gradients(Tensors):
 
     def called_for(self, st: State, module: Object, result: Value, given: Iterable[Value]) -> None:
         """A module has made a result: a backward pass from there writes gradients of its parameters."""
-        if not self.file.has_several_passes:
+        if not self.file.has_passes:
             return
         name = module.name.base()
         while name.site in (EACH, ANY) and name.parent is not None:  # any of them may be meant

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from streamsafe.order.symbolic import ALWAYS, HOST
-from streamsafe.static import apis
+from streamsafe.static import apis, sequences
 from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, LOADER, Assumed
 from streamsafe.static.state import State
 from streamsafe.static.streams import Streams
@@ -280,15 +282,20 @@ class Library(Streams):
                 tags=frozenset({INITIAL}),
             )
         self.join_leaves(st, self.tensor_results(st, call.get(0, "outputs") or UNKNOWN))
-        return self.new_tensor(
-            st,
-            call.site,
-            "torch.autograd.grad()",
-            library="torch",
-            place="device" if self.on_side_stream(st, "torch") else "",
-            tags=frozenset({"backward"}),
-            what="gradients",
-        )
+
+        def gradient(number: int | None) -> Value:
+            return self.new_tensor(
+                st,
+                call.site,
+                "torch.autograd.grad()",
+                library="torch",
+                place="device" if self.on_side_stream(st, "torch") else "",
+                tags=frozenset({"backward"}),
+                what="gradients" if number is None else f"gradient {number}",
+            )
+
+        asked = _listed(call.node)
+        return gradient(None) if asked is None else Tuple(tuple(gradient(i) for i in range(asked)))
 
     def _gradients(self, value: Value | None, st: State) -> list[Value]:
         if value is None or value == NONE:
@@ -583,6 +590,19 @@ class Library(Streams):
         ):
             return item  # true only where it is true of each
         return PLAIN
+
+
+def _listed(node: cst.CSTNode) -> int | None:
+    """How many gradients a call asks for by a list in its place, those of another list at its end counted as one."""
+    args = node.args if isinstance(node, cst.Call) else ()
+    given = [a.value for n, a in enumerate(args) if (n == 1 and a.keyword is None and not a.star)]
+    given += [a.value for a in args if a.keyword is not None and a.keyword.value == "inputs"]
+    if len(given) != 1 or not isinstance(given[0], (cst.List, cst.Tuple)):
+        return None
+    elements = given[0].elements
+    if any(isinstance(e, cst.StarredElement) for e in elements[:-1]):
+        return None
+    return len(elements) if 1 < len(elements) <= sequences.LIMIT else None
 
 
 __all__ = ["GRADIENTS", "HOST", "HOST_PLACES", "Library"]

@@ -185,8 +185,9 @@ class Methods(Opaques):
 
     def hand_over(self, name: str, call: Call, st: State) -> Value:
         """Somebody on the host is given something; with the event to wait for he may wait."""
-        if not self.carries_event(call.args, st):
-            self.hand_to_host(st, call.args, call.site, f"{name}()")
+        given = [self.drained(v, st, call.node) if isinstance(v, Generator) else v for v in call.args]
+        if not self.carries_event(given, st):
+            self.hand_to_host(st, given, call.site, f"{name}()")
         return UNKNOWN
 
     def _work_method(self, work: Work, name: str, call: Call, st: State) -> Value:

@@ -349,9 +349,9 @@ class SourceFile:
         return "cupy" if "cupy" in tops and "torch" not in tops else "torch"
 
     @cached_property
-    def has_several_passes(self) -> bool:
-        """Whether it runs more than one backward pass, as far as its text tells."""
-        return sum(line.count("backward(") + line.count("autograd.grad(") for line in self.lines) > 1
+    def has_passes(self) -> bool:
+        """Whether it runs backward passes: a function that runs one may be called for several modules."""
+        return any("backward(" in line or "autograd.grad(" in line for line in self.lines)
 
     @cached_property
     def is_foreign(self) -> bool:
