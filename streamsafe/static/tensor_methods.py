@@ -450,7 +450,9 @@ class TensorMethods(Arrays):
             return receiver
         if all(places):
             self.hand_to_host(st, [receiver], call.site, "pin_memory()")
-        self.waits += bool(self.threads)  # it asks the driver for memory, which breaks another thread's capture
+        self.waits += bool(
+            self.threads
+        )  # it asks the driver for memory, which breaks another thread's capture
         name = self.fresh(call.node, st, "pinned copy")
         st.store[(name, "@place")] = Const("pinned")
         return Tensor(name)
