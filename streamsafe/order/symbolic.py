@@ -320,6 +320,20 @@ class Order:
 
         self._rewrite(step, guard, concerns)
 
+    def inherit(self, heir: Carrier, source: Carrier) -> None:
+        """``heir`` knows from now on what ``source`` has learnt, but not what runs on that."""
+        bit, seen = self.carriers.bit(heir), self.carriers.bit(source)
+
+        def step(carriers: int) -> int:
+            return carriers | bit if carriers & seen else carriers
+
+        for buffer, table in list(self.made.items()):
+            if table.summary.some & seen and not table.summary.every & bit:
+                self.made[buffer] = Accesses(
+                    (made, ways if made.timeline == source else _stepped(ways, step, ALWAYS))
+                    for made, ways in table.items()
+                )
+
     def learn_everything(self, learner: Carrier, guard: Guard = ALWAYS) -> None:
         """``learner`` learns of every access there is."""
         bit = 0 if learner == HOST else self.carriers.bit(learner)

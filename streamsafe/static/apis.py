@@ -66,6 +66,9 @@ DEVICE_TAKERS = frozenset(
 )
 """Functions whose first argument is the number of a device."""
 
+ORDERING = frozenset("wait_stream wait_event wait synchronize".split())
+"""Methods of streams, events and handles that order; the first two take another one."""
+
 _SHARED = re.compile(
     r"_*(?:\w+_)?(?:configs?|configuration|cfg|args|opts?|options|settings|policy|flags|mode|groups?|mesh|device|dtype"
     r"|streams?|events?|comms?|communicators?|pools?|allocators?|managers?|contexts?|ctx|engine|runtime|parent|owner)"
@@ -153,6 +156,7 @@ INTEGERS = frozenset(
 """Make whole numbers of numbers."""
 
 FUNCTIONS: dict[str, str] = {
+    **dict.fromkeys(("math.ceil", "triton.cdiv"), "rounded_up"),
     **dict.fromkeys(INTEGERS, "host_scalar"),
     # streams and events (TS)
     "torch.cuda.Stream": "make_stream",

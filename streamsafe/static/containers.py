@@ -99,6 +99,8 @@ class Containers(Captures):
 
         def site(self, node: cst.CSTNode) -> Site: ...
 
+        def heard_in_walks(self, st: State, name: Name) -> None: ...
+
         def masked(self, st: State, operands: list[Value], node: cst.CSTNode) -> Value: ...
 
         def operation(
@@ -219,6 +221,7 @@ class Containers(Captures):
         if self.rounds:
             self.rounds[-1].add(name)
         st.store.meet(name)
+        self.heard_in_walks(st, name)
         if isinstance(iterable, Container) and iterable.kind == "dict":
             return self.key_met(iterable, st) or Opaque(self.fresh(node, st, "key"))
         if isinstance(iterable, Container):
@@ -341,6 +344,9 @@ class Containers(Captures):
                 length = st.store.get((base.name, "@length"))
                 if isinstance(length, Const) and (base.name, length.value + index) in st.store:
                     return st.store[(base.name, length.value + index)]
+                last = sequences.at_end(st, base, sequences.LAST) if index == -1 else None
+                if last is not None:
+                    return last
             if self.counting and isinstance(index, int) and count is not None and index >= count > 0:
                 st.dead = True  # the count that is not known ends before
                 return UNKNOWN
@@ -368,7 +374,7 @@ class Containers(Captures):
         for inner in map(self.as_container, iterate(base)):
             index = walks.key_of(key)
             if isinstance(inner, Container):
-                sequences.set_front(st, inner, None)
+                sequences.moved(st, inner)
                 known = sequences.keys(st, inner)
                 if known is not None:
                     certain = not walks.is_unsure(index) and base is inner
@@ -442,6 +448,7 @@ class Containers(Captures):
             held = st.store.get((inner.name, sequences.SOME))
             sequences.blur(st, inner)
             sequences.set_some(st, inner, Const(True) if exact else held if exact == [] else None)
+            st.store.pop((inner.name, sequences.LAST), None)
             old = st.store.get((inner.name, "*"))
             st.store[(inner.name, "*")] = union(
                 [*([(old, ALWAYS)] if old is not None else []), *((v, ALWAYS) for v in new)]
@@ -492,7 +499,7 @@ class Containers(Captures):
                     found.append((sliced, guard))
                     continue
                 if isinstance(inner, Container):  # what is cut off stands for the whole
-                    sequences.set_front(st, inner, None)
+                    sequences.moved(st, inner)
                 if isinstance(inner, (Container, Opaque)):  # where its elements stand tells them apart
                     inner = replace(inner, part=self.picked(inner.part, keys, st))
                     found.append((inner, guard))
@@ -523,12 +530,12 @@ class Containers(Captures):
         """The first of a list or queue: until something else is there, it is the same one of those it may be."""
         if not isinstance(held, Union) or sequences.length(st, container) is not None:
             return held
-        found = sequences.front(st, container)
+        found = sequences.at_end(st, container, sequences.FRONT)
         if found is None:
             rows = type(held.alternatives[0][0])
             found = self.one_row(held, st, node, Tuple if rows is Tuple else Instance)
             if found is not held:
-                sequences.set_front(st, container, found)
+                sequences.set_end(st, container, sequences.FRONT, found)
         return found
 
     def is_indexed(self, st: State, value: Object, among: Value, keys: list[Value]) -> bool:

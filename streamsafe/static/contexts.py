@@ -44,6 +44,7 @@ from streamsafe.static.values import (
     Work,
     alternatives,
     iterate,
+    least,
     under,
     union,
 )
@@ -319,6 +320,7 @@ class Contexts(TensorMethods):
             for value in st.store.gather(walked):
                 self.lose(st, value)
         walks.leave(st, made, walked)
+        self.hear_in_walk(st, walked)
         if self.rounds:
             self.rounds[-1] |= made - walked
 
@@ -519,8 +521,8 @@ class Contexts(TensorMethods):
         """Whether a loop surely has a round, or one that walked the same before must have had one, too."""
         if isinstance(iterable, Partial) and iterable.function == Api("builtins.range"):
             bounds = [a.value if isinstance(a, Const) else None for a in iterable.args]
-            if len(bounds) == 1 and isinstance(bounds[0], int):
-                return bounds[0] > 0
+            if len(bounds) == 1 and (least(iterable.args[0]) or 0) > 0:
+                return True
             if len(bounds) >= 2 and isinstance(bounds[0], int) and isinstance(bounds[1], int):
                 return bounds[1] > bounds[0]
             length = self._length_of(iterable)

@@ -36,6 +36,7 @@ from streamsafe.static.state import State, Waited
 from streamsafe.static.values import (
     ANY,
     EACH,
+    MET,
     NONE,
     PARAMETERS,
     PLAIN,
@@ -142,10 +143,26 @@ class Effects(Memory):
             if isinstance(value, Opaque):
                 value = self.as_stream(value, library)
             if isinstance(value, Stream):
+                self.heard_in_walks(st, value.name)
                 found.append((value, guard))
             elif value == NONE:
                 found.extend((s, guard & g) for s, g in self.streams(st, library) if not guard.contradicts(g))
         return found
+
+    def heard_in_walks(self, st: State, name: Name) -> None:
+        """A stream that a walk meets, or that is met first after one, has waited for what each has in walks before."""
+        met = name.parent.child(MET) if name.parent is not None else None
+        if met not in self.carriers or (name.site != EACH and (name, "@heard") in st.store):
+            return
+        st.order.learn(name, met)
+        if name.site != EACH:
+            st.store[(name, "@heard")] = PLAIN
+
+    def hear_in_walk(self, st: State, walked: set[Name]) -> None:
+        """A walk is over: what each stream has waited for, all have."""
+        for each in walked:
+            if each in self.carriers and each.parent is not None:
+                st.order.inherit(each.parent.child(MET), each)
 
     def exclusive(self, st: State, value: Value) -> Value:
         """One of several streams is one of them at a time: alternatives whose guards do not say so get some."""

@@ -34,6 +34,7 @@ from streamsafe.static.values import (
     Object,
     Opaque,
     Partial,
+    Stream,
     Tensor,
     Tuple,
     Union,
@@ -152,10 +153,16 @@ class Interpreter(Loops):
                 first, second = first.copy(), second.copy()
                 # where none was set the one at entry still is current; few rounds stand for many, of which one sets it
                 again = self.fixpoints or self.counting
-                unset = set() if again else {*first.current} ^ {*second.current}
-                for st in (first, second):
-                    for library in unset - {"device"}:
-                        st.current[library] = self.current(st, library)
+                unset = ({*first.current} ^ {*second.current}) - {"device"}
+                for st, other in ((first, second), (second, first)):
+                    for library in unset - {*st.current}:
+                        if not again:
+                            st.current[library] = self.current(st, library)
+                        elif isinstance(before := self.current(st, library), Stream):
+                            # the one that is set stands for the one at entry, too
+                            for later in iterate(other.current[library]):
+                                if isinstance(later, Stream):
+                                    st.order.learn(later.name, before.name)
                 if not told_apart(first, second):
                     self.tell_current([first, second])
         return State.join(first, second, self.is_opaque)

@@ -539,6 +539,13 @@ class Library(Streams):
                     self.read_on_host(st, inner, call.site, f"{call.text.rpartition('.')[2]}()")
         return PLAIN
 
+    def do_rounded_up(self, call: Call, st: State) -> Value:
+        """``math.ceil(n / size)``: so many pieces, of which there is one at least."""
+        self.do_host_number(call, st)
+        count = self.unknown_flag(call.node, st)
+        st.store[(count.name, "@nonzero")] = PLAIN
+        return count
+
     def do_place_on_ring(self, call: Call, st: State) -> Value:
         """``get_rank(group)``, ``get_world_size(group)``: not known, but the same each time."""
         group = call.get(0, "group")

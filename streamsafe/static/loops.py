@@ -10,7 +10,7 @@ import libcst as cst
 
 from streamsafe.order.forks import differing
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import apis, sequences, syntax, walks
+from streamsafe.static import sequences, syntax, walks
 from streamsafe.static.calls import Calls
 from streamsafe.static.computed import Sums
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
@@ -461,7 +461,7 @@ class Loops(Calls):
             self.suite(node.body, current)
 
         runs = self.never_empty(node.iter, iterable, st)
-        runs = runs or (self.holds_stream_code(node) and walks_devices(node))
+        runs = runs or (self.holds_stream_code(node) and syntax.walks_devices(node))
         runs = runs or (GRADIENTS in st.order.made and syntax.drops_gradients(node.body))
         self.iterate_over(iterable, st, node, body, at_least_once=runs)
         if node.orelse is not None and not st.dead:
@@ -859,16 +859,3 @@ def _index_matters(node: cst.CSTNode, iterable: Value) -> bool:
     if not (isinstance(iterable, Partial) and iterable.function == Api("builtins.range")):
         return True
     return not syntax.names_in(node.body).isdisjoint({node.target.value, "append", "appendleft"})
-
-
-def walks_devices(node: cst.For) -> bool:
-    """Whether a loop takes what it walks as devices: where streams matter there is at least one."""
-    walked = syntax.names_in(node.target)
-    for call in syntax.walk(node.body):
-        if type(call) is not cst.Call:
-            continue
-        taker = call.func.attr if type(call.func) is cst.Attribute else call.func
-        if type(taker) is cst.Name and taker.value in apis.DEVICE_TAKERS:
-            if any(type(a.value) is cst.Name and a.value.value in walked for a in call.args[:1]):
-                return True
-    return False

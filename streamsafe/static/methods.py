@@ -315,7 +315,9 @@ class Methods(Opaques):
             return self.call_value(attribute, call, st)
         held = st.store.get((receiver.name, name))
         if held is not None:
-            return self.call_value(held, call, st)
+            unset = Opaque(receiver.name.child(name))
+            there = [(v, g) for v, g in alternatives(held, st.path) if v != unset]
+            return self.call_value(union(there) if there else held, call, st)  # or it could not be called
         method = self.find_method(receiver.unit, name)
         if method is not None and method.is_property:
             return self.call_value(self.attribute(receiver, name, st, call.node), call, st)
@@ -417,7 +419,7 @@ class Methods(Opaques):
                 return NONE
             return UNKNOWN
         if name in _MOVING:
-            sequences.set_front(st, receiver, None)
+            sequences.moved(st, receiver)
         if name in ("append", "add", "appendleft", "insert", "put", "push"):
             known = sequences.items(st, receiver)
             at_front = name == "appendleft" or (name == "insert" and call.args[:1] == [Const(0)])
@@ -429,6 +431,8 @@ class Methods(Opaques):
             grown = sequences.items(st, receiver)
             if at_front and grown is not None:
                 sequences.put(st, receiver, [*grown[-1:], *grown[:-1]])
+            if name == "append" and call.args:
+                sequences.set_end(st, receiver, sequences.LAST, call.args[0])
             return NONE
         if (
             name == "rotate"
@@ -514,8 +518,8 @@ class Methods(Opaques):
         if len(there) == 2 and there[0][0] is not there[1][0]:
             st.assume(next(guard for some, guard in there if some))
         known = sequences.items(st, container)
-        first = sequences.front(st, container) if position == 0 else None
-        sequences.set_front(st, container, None)
+        first = sequences.at_end(st, container, sequences.FRONT) if position == 0 else None
+        sequences.moved(st, container)
         if known is None or position is None or not -len(known) <= position < len(known):
             value = first or self.any_element(container, st)
             sequences.blur(st, container)

@@ -620,6 +620,8 @@ class Roots:
             if inside or qualname in self.concerned:
                 for d in definitions:
                     names = {name for name in d.calls if name != d.node.name}
+                    if inside:  # a list has a method ``append``, too
+                        names -= (names & COMMON_METHODS) - _called_on_self(d.node)
                     # where nobody else speaks of the class, a call of a common name is of something else
                     called |= names if inside or mentioned else names - COMMON_METHODS
         called -= self._forward_hooks(unit.qualname)
@@ -772,6 +774,19 @@ class Roots:
                 interpreter.unpack_saved(st, interpreter.site((*returns, unpack.unit.node)[0]), "backward()")
             interpreter.stack = []
         interpreter.protocol_roots = []
+
+
+def _called_on_self(node: ast.AST) -> set[str]:
+    """The methods that a method calls, or mentions, of its own object."""
+    return {
+        inner.attr
+        for inner in needles.walk(node)
+        if isinstance(inner, ast.Attribute)
+        and (
+            (isinstance(inner.value, ast.Name) and inner.value.id in ("self", "cls"))
+            or (isinstance(inner.value, ast.Call) and getattr(inner.value.func, "id", "") == "super")
+        )
+    }
 
 
 def _entry_of(made: Made) -> str:

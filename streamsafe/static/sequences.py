@@ -67,19 +67,26 @@ def some(st: State, container: Container) -> list[tuple[bool, Guard]]:
     return [(v.value is True, g) for v, g in alternatives(found, st.path) if isinstance(v, Const)]
 
 
-def front(st: State, container: Container) -> Value | None:
-    """The element that was found at the head of a list or queue, which nothing has taken from there since."""
-    found = st.store.get((container.name, "@front"))
-    known = found is not None and all(v != UNKNOWN for v, _ in alternatives(found, st.path))
-    return found if known else None
+FRONT, LAST = "@front", "@last"
+"""Under these it is kept which element was found at the head, and which one was added last."""
 
 
-def set_front(st: State, container: Container, value: Value | None) -> None:
-    """This element is at the head, or any."""
-    if value is None:
-        st.store.pop((container.name, "@front"), None)
-    else:
-        st.store[(container.name, "@front")] = value
+def at_end(st: State, container: Container, end: str) -> Value | None:
+    """The element at one end of a list or queue, which nothing has moved from there since."""
+    found = st.store.get((container.name, end))
+    here = alternatives(found, st.path) if found is not None else []
+    return union(here) if here and all(v != UNKNOWN for v, _ in here) else None
+
+
+def set_end(st: State, container: Container, end: str, value: Value) -> None:
+    """This element is at the end."""
+    st.store[(container.name, end)] = value
+
+
+def moved(st: State, container: Container) -> None:
+    """Any element may be at either end."""
+    for end in (FRONT, LAST):
+        st.store.pop((container.name, end), None)
 
 
 def blur(st: State, container: Container) -> None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import libcst as cst
 
+from streamsafe.static import apis
 from streamsafe.static.nodes import FIELDS
 
 _ORDERS = (cst.LessThan, cst.LessThanEqual, cst.GreaterThan, cst.GreaterThanEqual)
@@ -172,6 +173,23 @@ def calls_one_of(node: cst.BaseSuite, names: Set[str]) -> bool:
         type(inner) is cst.Call and type(inner.func) is cst.Name and inner.func.value in names
         for inner in walk(node)
     )
+
+
+def walks_devices(node: cst.For) -> bool:
+    """Whether a loop takes what it walks as devices, or waits with or for each: where streams matter there is one."""
+    walked = names_in(node.target)
+    for call in walk(node.body):
+        if type(call) is not cst.Call:
+            continue
+        taker = call.func.attr if type(call.func) is cst.Attribute else call.func
+        if type(taker) is not cst.Name:
+            continue
+        meant = [a.value for a in call.args[:1]] if taker.value in apis.DEVICE_TAKERS | apis.ORDERING else []
+        if type(call.func) is cst.Attribute and taker.value in apis.ORDERING:
+            meant.append(call.func.value)
+        if any(type(value) is cst.Name and value.value in walked for value in meant):
+            return True
+    return False
 
 
 @lru_cache(maxsize=2048)

@@ -93,7 +93,7 @@ def joined(
             if key in ("@nonzero", "@bounds") or (key in ("@length", "@keys", "@some") and left and right):
                 table.pop(key, None)
                 continue  # not known on both paths; what was made on one of them is what it is there
-            default = UNKNOWN if key == "@front" and left and right else None
+            default = UNKNOWN if key in ("@front", "@last") and left and right else None
             if opaque and isinstance(key, str) and key[0] not in "@*[":
                 default = Opaque(owner.child(key))  # what it is before anything is assigned to it
             if default is None or default in (one, other):
