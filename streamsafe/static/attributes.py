@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -444,7 +444,7 @@ class Attributes(Containers):
             self.assign(target.value, UNKNOWN, st, node)
 
     def _unpack(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:
-        value = self.one_row(value, st, target, Tuple)
+        value = union((_busy(v), guard) for v, guard in alternatives(self.one_row(value, st, target, Tuple)))
         if isinstance(value, (Partial, Generator, Instance)):
             value = self.listed(value, st, node)
         self.stack[-1].held.append(value)
@@ -468,6 +468,10 @@ class Attributes(Containers):
         if not told and not any(orders):
             return value
         used = [{t.name for t, _ in self.tensors(st, row) if t.name in st.order.made} for row, _ in choices]
+        idle = _idle(held, used) if kind is Tuple else []
+        if any(idle):
+            kept = [choice for choice, nothing in zip(choices, idle, strict=True) if not nothing]
+            return self.one_row(union(kept), st, target, kind)
         if any(one & other for one, other in itertools.combinations(used, 2)):
             return value  # a buffer that goes round is in one row at a time: which one is not known
         if kind is Instance and all(
@@ -729,3 +733,32 @@ class Attributes(Containers):
             self.lose(st, st.store.pop((container.name, index), NONE))
             return True
         return False
+
+
+def _busy(row: Value) -> Value:
+    """What stands for many rows: where some of them hold a handle beside data, None beside it is of other data."""
+    if not isinstance(row, Tuple) or not any(
+        isinstance(v, Tensor) for item in row.items for v in iterate(item)
+    ):
+        return row
+    items = []
+    for item in row.items:
+        handled = isinstance(item, Union) and any(isinstance(v, Work) for v, _ in item.alternatives)
+        items.append(union((v, g) for v, g in alternatives(item) if v != NONE) if handled else item)
+    return Tuple(tuple(items))
+
+
+def _idle(rows: Sequence[Sequence[Value]], data: Sequence[Set[Name]]) -> list[bool]:
+    """Which rows hold None where another one, of the same memory, holds what is to be waited for.
+
+    Nothing is under way for what such a row holds; what is, is for another element that goes by the same name.
+    """
+    return [
+        any(
+            mine & others
+            and len(row) == len(other)
+            and any(a == NONE and isinstance(b, _ORDERING) for a, b in zip(row, other, strict=True))
+            for other, others in zip(rows, data, strict=True)
+        )
+        for row, mine in zip(rows, data, strict=True)
+    ]

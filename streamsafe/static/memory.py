@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
-from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard, Way, simplify
+from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard, Made, Way, simplify
 from streamsafe.static import apis, parts, walks
 from streamsafe.static.facts import (
+    AGAIN,
     Assumed,
     Detail,
     Finding,
@@ -62,6 +63,7 @@ class Memory:
         libraries: dict[Name, str]
         sites_of: dict[Name, Site]
         candidates: list[Name]
+        inherited: set[Made]
         ended: set[Name]
         table: Any
         entry: str
@@ -288,7 +290,9 @@ class Memory:
                         assumed=detail.assumed
                         | extra
                         | (Assumed.BLIND if detail.assumed & Assumed.UNMODELLED else Assumed.NOTHING),
-                        tags=detail.tags | {f"library:{library}"},
+                        tags=detail.tags
+                        | {f"library:{library}"}
+                        | ({AGAIN} if made in self.inherited else frozenset()),
                         notes=[
                             *(released.notes if isinstance(released, Release) else ()),
                             ("the next allocation on that stream may take its memory", site),
@@ -416,6 +420,8 @@ class Memory:
                 ]
                 if ways:  # it ran while the block was of this stream's pool
                     pooled = made._replace(buffer=pool, part=release, writes=True)
+                    if not {made, made._replace(buffer=buffer.newest())}.isdisjoint(self.inherited):
+                        self.inherited.add(pooled)  # it has aged since, where this call has made another one
                     st.order.made[pool] = Accesses({**st.order.accesses(pool), pooled: simplify(ways)})
         if kept:
             left = {

@@ -191,6 +191,8 @@ class Methods(Opaques):
         return UNKNOWN
 
     def _work_method(self, work: Work, name: str, call: Call, st: State) -> Value:
+        if name == "get_future":
+            return work  # who waits for it waits for the work, in the same way
         if name == "wait":
             self.wait_event(
                 st, Event(work.name), None, "torch", call.site

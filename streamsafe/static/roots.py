@@ -713,7 +713,11 @@ class Roots:
                     continue
                 if (entry, first.site) in self.interpreter.met:
                     continue
-                if any(_orders(before, after, first, timeline) for before, after in runs):
+                if any(
+                    _orders(before, after, made, timeline)
+                    for before, after in runs
+                    for made in _before_its_release(first, before)
+                ):
                     finding.assumed |= Assumed.POSSIBLE
                     break
 
@@ -803,6 +807,16 @@ def _is_test(method: FunctionUnit, unit: ClassUnit) -> bool:
 def _is_met(name: Name) -> bool:
     """Whether a name was given to something that is walked: what it stands for was there before."""
     return isinstance(name.site, tuple) and len(name.site) == 2 and name.site[1] in ("key", "index")
+
+
+def _before_its_release(made: Made, before: Order) -> list[Made]:
+    """What an access to a block was called before that block was released; itself where none was."""
+    if not isinstance(made.part, Release) or made in before.accesses(made.buffer):
+        return [made]
+    names = {made.part.buffer.aged(age) for age in range(3)}
+    return [
+        m for n in names for m in before.accesses(n) if (m.site, m.timeline) == (made.site, made.timeline)
+    ]
 
 
 def _orders(before: Order, after: Order, made: Made, timeline: object) -> bool:
