@@ -52,6 +52,8 @@ class Release(NamedTuple):
 
     notes: tuple[tuple[str, Site], ...]
     buffer: Name
+    later: bool = False
+    """By another call of a method than the one that used it."""
 
 
 class Memory:
@@ -292,7 +294,7 @@ class Memory:
                         | (Assumed.BLIND if detail.assumed & Assumed.UNMODELLED else Assumed.NOTHING),
                         tags=detail.tags
                         | {f"library:{library}"}
-                        | ({AGAIN} if made in self.inherited else frozenset()),
+                        | ({AGAIN} if isinstance(released, Release) and released.later else frozenset()),
                         notes=[
                             *(released.notes if isinstance(released, Release) else ()),
                             ("the next allocation on that stream may take its memory", site),
@@ -419,9 +421,10 @@ class Memory:
                     if not w.guard.contradicts(guard) and all(map(w.guard.contradicts, kept))
                 ]
                 if ways:  # it ran while the block was of this stream's pool
-                    pooled = made._replace(buffer=pool, part=release, writes=True)
-                    if not {made, made._replace(buffer=buffer.newest())}.isdisjoint(self.inherited):
-                        self.inherited.add(pooled)  # it has aged since, where this call has made another one
+                    # it has aged since, where this call has made another one
+                    later = not {made, made._replace(buffer=buffer.newest())}.isdisjoint(self.inherited)
+                    part = release._replace(later=later)
+                    pooled = made._replace(buffer=pool, part=part, writes=True)
                     st.order.made[pool] = Accesses({**st.order.accesses(pool), pooled: simplify(ways)})
         if kept:
             left = {

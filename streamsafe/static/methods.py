@@ -181,6 +181,9 @@ class Methods(Opaques):
         if type(receiver) is Value and name in ("wait", "synchronize"):
             self.host_learns_everything(st, call.site)  # of an object that is not known
             return UNKNOWN
+        if type(receiver) is Value and name in apis.SCALAR_METHODS and not call.everything():
+            self.synchronize_stream(st, None, self.default_library, call.site)  # it may be any tensor
+            return PLAIN
         return self.unmodelled(receiver, call, st, name)
 
     def hand_over(self, name: str, call: Call, st: State) -> Value:

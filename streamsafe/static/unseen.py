@@ -38,6 +38,9 @@ from streamsafe.static.values import (
     under,
 )
 
+_NAMES_DEVICE = re.compile(r"cuda|device|gpu|\.to\(", re.IGNORECASE)
+"""What a function mentions that may take a tensor from the host to a device."""
+
 
 class Unseen(Generics):
     """What a call does whose code is not seen."""
@@ -258,6 +261,10 @@ class Unseen(Generics):
             brought = Tensor(self.fresh(call.node, st, "host copy"))
             st.store[(brought.name, "@place")] = Const("host")
             return brought
+        if isinstance(function, Function) and self._stays_on_host(function, call, st):
+            computed = Opaque(self.fresh(call.node, st, "result"))
+            self.set_place(st, computed, "host")
+            return computed
         place = "device" if self.on_side_stream(st, library) and sure else ""
         made = self.new_tensor(
             st,
@@ -279,6 +286,20 @@ class Unseen(Generics):
         if st.capture is not None and isinstance(function, Opaque) and not tags:
             st.store[(made.name, "@computed")] = PLAIN  # what is called inside a capture computes there
         return self.answer(function, called, made, call, st)
+
+    def _stays_on_host(self, function: Function, call: Call, st: State) -> bool:
+        """Whether a function of the file is given tensors of the host and, with what it calls, names no device."""
+        given = [t for value in call.everything() for t, _ in self.tensors(st, value)]
+        if not given or not all(self.is_host(st, t) for t in given):
+            return False
+        left, seen = {function.unit.qualname}, set[str]()
+        while left:
+            seen |= left
+            definitions = [d for name in left for d in self.file.definitions.get(name, ())]
+            if not definitions or any(_NAMES_DEVICE.search(self.file.segment(d.node)) for d in definitions):
+                return False
+            left = {n for d in definitions for n in d.calls if n in self.file.functions} - seen
+        return True
 
     def told_stream(self, value: Value, st: State) -> Value:
         """Something of unknown kind that has been used as a stream is one."""
