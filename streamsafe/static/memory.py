@@ -414,6 +414,8 @@ class Memory:
                     continue
                 if "kept alive" in made.detail.tags:  # type: ignore[attr-defined]
                     continue
+                if made.writes and made.site == made_at and library != "cupy":
+                    continue  # what makes it runs where it is allocated, whichever of several streams that is
                 pool = ("pool", stream.name)
                 ways = [
                     Way(w.carriers, w.guard & guard)
