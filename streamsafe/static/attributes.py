@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from streamsafe.static.interpreter import Activation
 
 
-MOST_ROWS = 4
+MOST_ROWS = 8
 """Of how many rows it is told apart which of them is unpacked."""
 _ORDERING = (Stream, Event, Work)
 WHOLE = Partial(Api("builtins.slice"), (NONE, NONE, NONE), ())
@@ -485,7 +485,7 @@ class Attributes(Containers):
         if not 2 <= len(groups) <= MOST_ROWS:
             return value
         bits = []
-        for number in range(len(groups) - 1):
+        for number in range((len(groups) - 1).bit_length()):
             key = ("row", id(target), number, self.stack[-1].path)
             bit = self.conditions.get(key) or self.new_condition(key, ())
             if bit is None:
@@ -493,10 +493,7 @@ class Attributes(Containers):
             bits.append(bit)
         st.forget(sum(bits))  # it was another choice
         apart: list[tuple[Value, Guard]] = []
-        others = ALWAYS
-        for group, bit in zip(groups, [*bits, 0], strict=True):
-            which = others & Guard(bit, 0)
-            others &= Guard(0, bit)
+        for group, which in zip(groups, _halved(len(groups), bits), strict=True):
             for row, before in group:
                 guard = before.forget(sum(bits))
                 if not guard.contradicts(which):
@@ -762,3 +759,13 @@ def _idle(rows: Sequence[Sequence[Value]], data: Sequence[Set[Name]]) -> list[bo
         )
         for row, mine in zip(rows, data, strict=True)
     ]
+
+
+def _halved(count: int, bits: Sequence[int], under: Guard = ALWAYS) -> Iterator[Guard]:
+    """Guards of which one holds at a time: each condition halves what is left."""
+    if count == 1:
+        yield under
+        return
+    half = (count + 1) // 2
+    yield from _halved(half, bits[1:], under & Guard(bits[0], 0))
+    yield from _halved(count - half, bits[1:], under & Guard(0, bits[0]))

@@ -224,6 +224,8 @@ class Calls(Unseen):
             captured = st.store.get((function.name, "@graphed"))
             if captured is not None:
                 return self.call_graphed(captured, call, st)
+            if (referred := st.store.get((function.name, "@refers to"))) is not None:
+                return referred
             if isinstance(function, Opaque):
                 self.module_called(st, function, call.site, rounds=self.rounds_around())
                 self.module_runs(st, function, call.everything(), call.site)

@@ -486,7 +486,8 @@ class Functions(Methods):
             for value in list(st.store.of(frame).values()):
                 self.lose(st, value)
                 if st.graphs:
-                    self.ended.update(v.name for v in iterate(value) if isinstance(v, Tensor))
+                    kept = [v for v in iterate(value) if isinstance(v, (Tensor, Tuple, Container))]
+                    self.ended.update(t.name for v in kept for t, _ in self.tensors(st, v))
             st.store.drop(frame)
         return result
 

@@ -296,6 +296,7 @@ class Loops(Calls):
 
     def _tell_of_rounds(self, states: Sequence[State | None]) -> None:
         """The ways out of a loop are told how those flags stand there that a round has set."""
+        self._flags_of_rounds(states)
         for st in states:
             if st is None or st.dead:
                 continue
@@ -304,6 +305,17 @@ class Loops(Calls):
                 if not isinstance(value, Union):
                     st.forget(bit)
                     st.assume(Guard(bit, 0) if is_falsy(value) else Guard(0, bit))
+
+    def _flags_of_rounds(self, states: Sequence[State | None]) -> None:
+        """What is None, false or empty where there was no round, and is not after one, tells whether there was one."""
+        frame = self.activation.frame
+        live = [st for st in states if st is not None and not st.dead]
+        for name in sorted(map(str, live[0].store.of(frame).keys() & self.file.flags)) if live else ():
+            key = (frame, name)
+            held = [st.store[key] for st in live if key in st.store]
+            kinds = {is_falsy(v) for value in held for v in iterate(value)}
+            if {True, False} <= kinds and ("falsy", key) not in self.conditions:
+                self.new_condition(("falsy", key), ())
 
     def _decide(self, st: State, key: Key, before: State) -> None:
         """A state is told how the condition comes out that stands for an attribute; unchanged it stands as it did."""

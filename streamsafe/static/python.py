@@ -422,8 +422,11 @@ class Builtins(Gradients):
         return made
 
     def do_weak_reference(self, call: Call, st: State) -> Value:
-        """``weakref.ref(x)``: called, it gives the object."""
-        return Partial(Api("typing.cast"), (NONE, *call.args[:1]), ())
+        """``weakref.ref(x)``: called, it gives the object, which it does not keep alive."""
+        name = self.fresh(call.node, st, "reference")
+        self.closed.add(name)
+        st.store[(name, "@refers to")] = call.args[0] if call.args else UNKNOWN
+        return Opaque(name)
 
     def do_push(self, call: Call, st: State) -> Value:
         """``heappush(heap, item)``."""

@@ -43,8 +43,9 @@ def items(st: State, container: Container) -> list[Value] | None:
 
 def put(st: State, container: Container, values: list[Value]) -> None:
     """A list has these elements from now on."""
-    for position in range(len(values), length(st, container) or 0):
-        st.store.pop((container.name, position), None)
+    held = st.store.of(container.name)
+    for position in [key for key in held if type(key) is int and key >= len(values)]:
+        del st.store[(container.name, position)]
     for position, value in enumerate(values):
         st.store[(container.name, position)] = value
     st.store[(container.name, "@length")] = Const(len(values))

@@ -16,6 +16,7 @@ from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     EACH,
     NONE,
+    PARAMETERS,
     PLAIN,
     Api,
     Const,
@@ -208,7 +209,7 @@ class Unseen(Generics):
             for target, guard in self.tensors(st, receiver):
                 if target is receiver or self.is_host(st, target) or self.pending_copy(st, target):
                     continue
-                if target.name in st.order.made:
+                if target.name in st.order.made and not self._hangs_on_parameter(st, target):
                     self.access(
                         st,
                         under(target, guard),
@@ -228,6 +229,18 @@ class Unseen(Generics):
                 self.host_access(st, one, call.site, text, writes=False, assumed=assumed)
             elif target.name in st.order.made and not self.is_host(st, target):
                 self.access(st, one, call.site, text, writes=False, library=library, assumed=assumed)
+
+    @staticmethod
+    def _hangs_on_parameter(st: State, target: Object) -> bool:
+        """Whether a tensor is what the program has given the parameters as an attribute: no module knows of that."""
+        if target.name.parent is not None and _is_parameter(target.name.parent):
+            return True
+        return any(
+            isinstance(key, str) and key != "data" and target in iterate(value)
+            for owner, table in st.store.objects.items()
+            if _is_parameter(owner)
+            for key, value in table.items()
+        )
 
     def _order_after(
         self, touched: list[Value], streams: Sequence[Value], call: Call, st: State, library: str
@@ -431,3 +444,8 @@ _STORES = re.compile(r"append|appendleft|extend|insert|add|setdefault|register(?
 def _describes(name: str) -> bool:
     """Whether a function asks for metadata only, by its name."""
     return spelled(apis.METADATA_NAME, name)
+
+
+def _is_parameter(name: Name) -> bool:
+    """Whether a name is that of an element of ``module.parameters()``."""
+    return name.parent is not None and name.parent.site == PARAMETERS
