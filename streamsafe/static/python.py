@@ -87,6 +87,8 @@ class Builtins(Gradients):
 
         def call_value(self, function: Value, call: Call, st: State) -> Value: ...
 
+        def typed_element(self, container: Object, element: Opaque, st: State) -> Value: ...
+
         def call_method(self, receiver: Value, name: str, call: Call, st: State) -> Value: ...
 
     # -- plain things --------------------------------------------------------------------------------------------
@@ -647,7 +649,7 @@ class Builtins(Gradients):
         if own is not None:
             return self.call_function(own, [], {}, st, call.node)
         if isinstance(value, Opaque):
-            return Opaque(self.fresh(call.node, st, "next"))
+            return self._next_unknown(value, Opaque(self.fresh(call.node, st, "next")), call.args[1:], st)
         if isinstance(value, Container) and value.kind == "cycle":
             return self.turned(value, st)
         if isinstance(value, Container) and value.kind == "iterator":
@@ -660,6 +662,14 @@ class Builtins(Gradients):
             st.dead = st.dead or known is not None
         found = self.any_element(value, st)
         return union([(found, ALWAYS), (call.args[1], ALWAYS)]) if len(call.args) > 1 else found
+
+    def _next_unknown(self, walked: Opaque, item: Opaque, default: list[Value], st: State) -> Value:
+        """The next element of what is not known: of the type that is annotated, where it is not the default."""
+        typed = self.typed_element(walked, item, st)
+        if typed is item or default != [NONE]:
+            return item
+        outcomes = self.condition(("none", item.name), (item.name,), st, True)
+        return union((NONE if none else typed, guard) for none, guard in outcomes)
 
     def do_dataclass_field(self, call: Call, st: State) -> Value:
         """A dataclass field's default."""
