@@ -416,7 +416,7 @@ FUNCTIONS: dict[str, str] = {
     "builtins.hash": "plain",
     "builtins.super": "super",
     "copy.copy": "pass_through",
-    "copy.deepcopy": "pass_through",
+    "copy.deepcopy": "deep_copy",
     "builtins.vars": "vars",
     "dataclasses.asdict": "vars",
     "dataclasses.field": "dataclass_field",

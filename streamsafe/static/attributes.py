@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.order.symbolic import ALWAYS, Accesses, Guard
 from streamsafe.static import apis, parts, sequences, walks
 from streamsafe.static.containers import Containers
 from streamsafe.static.facts import GRADIENTS, IS_CUDA, Site
@@ -326,6 +326,19 @@ class Attributes(Containers):
             if element in st.order.made:
                 return Opaque(element)
         return None
+
+    def meet_weights(self, module: Name, element: Name, st: State) -> None:
+        """A walk over all of a module's parameters comes to those that were touched by their names, too."""
+        held = st.store.of(module).values()
+        modules = {module, *(v.name for value in held for v in iterate(value) if isinstance(v, Object))}
+        for buffer, table in list(st.order.made.items()):
+            if not isinstance(buffer, Name) or buffer.parent is None or type(buffer.site) is not str:
+                continue
+            if not spelled(apis.PARAMETER_NAME, buffer.site):
+                continue
+            if any(name in modules for name, _ in self.modules_around(buffer.parent, st)):
+                met = ((made._replace(buffer=element), ways) for made, ways in table.items())
+                st.order.made[element] = Accesses({**dict(met), **st.order.accesses(element)})
 
     @staticmethod
     def modules_around(module: Name, st: State) -> Iterator[tuple[Name, Name]]:

@@ -59,6 +59,9 @@ class Containers(Captures):
         sure_lookups: int
         counting: int
         moved_parameters: bool
+
+        def meet_weights(self, module: Name, element: Name, st: State) -> None: ...
+
         sizes_met: set[Name]
         pool_sizes: set[Name]
 
@@ -222,6 +225,8 @@ class Containers(Captures):
             self.rounds[-1].add(name)
         st.store.meet(name)
         self.heard_in_walks(st, name)
+        if listed == PARAMETERS and iterable.name.parent is not None:
+            self.meet_weights(iterable.name.parent, name, st)
         if isinstance(iterable, Container) and iterable.kind == "dict":
             return self.key_met(iterable, st) or Opaque(self.fresh(node, st, "key"))
         if isinstance(iterable, Container):

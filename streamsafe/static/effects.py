@@ -31,7 +31,7 @@ from streamsafe.static.facts import (
     constants,
 )
 from streamsafe.static.memory import Memory
-from streamsafe.static.parts import disjoint, touched
+from streamsafe.static.parts import disjoint, owner, touched
 from streamsafe.static.state import State, Waited
 from streamsafe.static.values import (
     ANY,
@@ -100,6 +100,7 @@ class Effects(Memory):
         # those of them that are only what a call of unknown kind has made of one
         self.presumed: set[Name] = set()
         self.asked_otherwise: set[Name] = set()  # objects that are asked for a method which no tensor has
+        self.leaf_tensors: set[Name] = set()  # tensors that were made leaves, each of a pass of its own
         self.gradients_given = False  # something was assigned to the gradient of a parameter
         self.late: dict[Name, set[str]] = {}  # attributes that are not there until some method assigns them
         self.explained: list[tuple[Site, str]] | None = None
@@ -478,6 +479,8 @@ class Effects(Memory):
             # the host meets only what touches host memory: copies, and functions that streams call
             if timeline == HOST and (place == "device" or not made.detail.tags & COPIES):  # type: ignore[attr-defined]
                 continue
+            if "backward" in tags and not made.writes and self.is_of_leaf(made.part):
+                continue  # the leaf of another pass: its gradient is other memory
             best = by_stream.get(made.timeline)
             if best is None or (made.writes and not best[0].writes):
                 by_stream[made.timeline] = (made, way)
@@ -529,6 +532,11 @@ class Effects(Memory):
             joins = self.open_branches(st)
             st.order.obey([Edge(timeline, made.timeline)], guard & way)
             st.order.made.update(joins)
+
+    def is_of_leaf(self, part: Hashable | None) -> bool:
+        """Whether a part of all gradients is that of a tensor which was made a leaf for one pass."""
+        leaf = owner(part)
+        return leaf is not None and leaf.base() in self.leaf_tensors
 
     def is_no_tensor(self, buffer: Name | None, assumed: Assumed) -> bool:
         """Whether a call of unknown kind is all that is said to touch an object, and no tensor has the methods it has.

@@ -157,6 +157,12 @@ def of_object(name: Name, what: Hashable, which: Hashable | None = None) -> Part
     return (Layer(what, _sorted(dict(told) | {"object": name})),)
 
 
+def owner(part: Hashable | None) -> Name | None:
+    """The object to which a part of memory that many share belongs."""
+    found = part[0].on("object") if isinstance(part, tuple) and part else None
+    return found if isinstance(found, Name) else None
+
+
 def of_modules(part: Hashable | None, modules: frozenset[Name]) -> Part | None:
     """The part of all gradients that belongs to parameters of some modules; all of it where there are none."""
     layers: Part = part if isinstance(part, tuple) and part else (Layer("gradient"),)

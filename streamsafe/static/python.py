@@ -115,6 +115,15 @@ class Builtins(Gradients):
         """Gives back what it is given, or something that holds it."""
         return call.args[0] if call.args else UNKNOWN
 
+    def do_deep_copy(self, call: Call, st: State) -> Value:
+        """``copy.deepcopy(x)``: another object, and of a tensor another memory."""
+        source = call.args[0] if call.args else UNKNOWN
+        if isinstance(source, Tensor):
+            return self.operation(st, [source], call.site, "deepcopy()")
+        if isinstance(source, Opaque) and not self.is_plain(source.name):
+            return Opaque(self.fresh(call.node, st, "copy"))
+        return source
+
     def do_sort(self, call: Call, st: State) -> Value:
         """``sorted(xs, key=f)``: what its elements are compared by is read."""
         if not call.args:

@@ -63,6 +63,7 @@ class TensorMethods(Arrays):
         ) -> None: ...
 
         alone: cst.CSTNode | None
+        leaf_tensors: set[Name]
 
         def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value: ...
 
@@ -110,6 +111,8 @@ class TensorMethods(Arrays):
             return PLAIN
         if name in apis.CONTAINER_METHODS:
             return UNKNOWN
+        if name == "requires_grad_":
+            self.leaf_tensors.update(v.name.base() for v in iterate(receiver) if isinstance(v, Tensor))
         if name in apis.VIEW_METHODS or name in apis.NOT_IN_PLACE:
             if name in ("untyped_storage", "storage", "_typed_storage"):
                 return union(
