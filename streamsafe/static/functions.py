@@ -466,7 +466,10 @@ class Functions(Methods):
         if function.frame is not None:
             self.closures[frame] = function.frame
         st.store.drop(frame)
-        activation = Activation(frame, unit, unit.slice, path, on_yield=on_yield)
+        consumer = None
+        if on_yield is not None:  # of a generator that hands on to another one it is that one's
+            consumer = self.stack[-1].consumer if type(node) is cst.Yield else node
+        activation = Activation(frame, unit, unit.slice, path, on_yield=on_yield, consumer=consumer)
         self.bind_arguments(function, frame, args, kwargs, st, starred or root)
         self.stack.append(activation)
         try:

@@ -63,6 +63,7 @@ class Activation:
         temporaries: values of the statement under way that have no name yet.
         held: what enclosing statements hold on to: iterables, context managers.
         on_yield: what the consumer does with a yielded value, None when nobody is seen to consume.
+        consumer: the loop or call that consumes.
     """
 
     frame: Name
@@ -74,6 +75,7 @@ class Activation:
     tried: int = 0
     """How many ``try`` statements stand around."""
     on_yield: Callable[[Value, State], Value] | None = None
+    consumer: cst.CSTNode | None = None
     outer: set[str] = field(default_factory=set)
     temporaries: list[Value] = field(default_factory=list)
     held: list[Value] = field(default_factory=list)

@@ -118,7 +118,7 @@ class Loops(Calls):
         period = 1
         self.fixpoints += 1
         self.rounds.append(set())
-        for round_ in range(self._rounds_allowed()):
+        for round_ in self._numbers_of_rounds(st, lambda: head):
             left = []
             current: State | None = head.copy()
             for _ in range(period):
@@ -348,7 +348,18 @@ class Loops(Calls):
         self.leave_rounds(st)
 
     def holds_stream_code(self, node: cst.CSTNode) -> bool:
-        """Whether a loop mentions streams, copies or clocks, or a function of the file that does."""
+        """Whether a loop mentions streams, copies or clocks, or a function of the file that does.
+
+        What the consumer of a generator does with each element is done in the generator's loop.
+        """
+        consumer = self.activation.consumer
+        return self._mentions_streams(node) or (
+            consumer is not None
+            and self._mentions_streams(consumer)
+            and any(isinstance(inner, cst.Yield) for inner in syntax.walk(node, (cst.FunctionDef, cst.Lambda)))
+        )
+
+    def _mentions_streams(self, node: cst.CSTNode) -> bool:
         known = self.loops_with_streams.get(id(node))
         if known is None:
             names = syntax.names_in(node)
@@ -386,6 +397,15 @@ class Loops(Calls):
         if self.is_exhausted():
             return 1
         return max(2, ROUNDS >> (len(self.rounds) - 1))
+
+    def _numbers_of_rounds(self, before: State, head: Callable[[], State]) -> Iterator[int]:
+        """The rounds to interpret: what the last of them has released, one more is given."""
+        allowed = self._rounds_allowed()
+        yield from range(allowed)
+        after = head().order.made
+        pools = [b for b in after if isinstance(b, tuple) and b[0] == "pool"]
+        if any(set(after[b]) - set(before.order.accesses(b)) for b in pools) and not self.is_exhausted():
+            yield allowed
 
     def _round(
         self,
