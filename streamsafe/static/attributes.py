@@ -485,6 +485,8 @@ class Attributes(Containers):
         if any(idle):
             kept = [choice for choice, nothing in zip(choices, idle, strict=True) if not nothing]
             return self.one_row(union(kept), st, target, kind)
+        if kind is Instance:  # what several objects share they may use as they like
+            used = [{t.name for t, _ in self.tensors(st, row)} for row, _ in choices]
         if any(one & other for one, other in itertools.combinations(used, 2)):
             return value  # a buffer that goes round is in one row at a time: which one is not known
         if kind is Instance and all(
@@ -512,20 +514,6 @@ class Attributes(Containers):
                 if not guard.contradicts(which):
                     apart.append((row, guard & which))
         return union(apart)
-
-    def settled(self, node: cst.BaseExpression, value: Value, st: State) -> Value:
-        """Which of several objects an attribute is stays the same until another one is assigned."""
-        if not isinstance(value, Union) or type(node) is not cst.Attribute:
-            return value
-        owner = self.eval(node.value, st) if type(node.value) is cst.Name else NONE
-        if not isinstance(owner, Object) or owner.name.is_older():
-            return value
-        held = st.store.get((owner.name, node.attr.value))
-        found = self.one_row(held, st, node, Instance) if held is not None else None
-        if found is None or found is held:
-            return value
-        st.store[(owner.name, node.attr.value)] = found
-        return self.eval(node, st)
 
     def listed(self, value: Value, st: State, node: cst.CSTNode) -> Value:
         """The elements that are walked where something is unpacked: of a generator what it yields."""

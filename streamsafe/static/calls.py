@@ -110,7 +110,7 @@ class Calls(Unseen):
         if type(node.func) is cst.Attribute:
             if type(node.func.value) is cst.Comparison:
                 self.masking = node.func.value
-            receiver = self.settled(node.func.value, self.eval(node.func.value, st), st)
+            receiver = self.eval(node.func.value, st)
             name = node.func.attr.value
             if receiver == NONE and name in apis.TENSOR_METHODS:
                 receiver = self.assigned_by_then(node.func.value, st)

@@ -118,7 +118,11 @@ class Loops(Calls):
         period = 1
         self.fixpoints += 1
         self.rounds.append(set())
-        for round_ in self._numbers_of_rounds(st, lambda: head):
+        stable = False
+        allowed = self._rounds_allowed()
+        for round_ in range(allowed + 1):
+            if round_ == allowed and not self._has_released(st, head):
+                break
             left = []
             current: State | None = head.copy()
             for _ in range(period):
@@ -135,7 +139,7 @@ class Loops(Calls):
                 # the first round stands by itself: what it starts from is not mixed with what a round leaves
                 leaves = left
                 if current is None:
-                    left = []
+                    left, stable = [], True
                     break
                 head = current
                 continue
@@ -143,13 +147,13 @@ class Loops(Calls):
                 period = 2
             new_head = self.join(head.copy(), current)
             if new_head is None or new_head.same(head):
+                stable = True
                 break
             if period == 2 and round_ == 1:
                 continue
             head = new_head
-        else:
-            last = head.copy()
-            left.append(enter(last))
+        if not stable:
+            left.append(enter(head.copy()))
         self.fixpoints -= 1
         self._runs_when_timed(leaves[0], leaves[1:], left)
         leaves = leaves[1:] if at_least_once else leaves
@@ -356,7 +360,9 @@ class Loops(Calls):
         return self._mentions_streams(node) or (
             consumer is not None
             and self._mentions_streams(consumer)
-            and any(isinstance(inner, cst.Yield) for inner in syntax.walk(node, (cst.FunctionDef, cst.Lambda)))
+            and any(
+                isinstance(inner, cst.Yield) for inner in syntax.walk(node, (cst.FunctionDef, cst.Lambda))
+            )
         )
 
     def _mentions_streams(self, node: cst.CSTNode) -> bool:
@@ -398,14 +404,12 @@ class Loops(Calls):
             return 1
         return max(2, ROUNDS >> (len(self.rounds) - 1))
 
-    def _numbers_of_rounds(self, before: State, head: Callable[[], State]) -> Iterator[int]:
-        """The rounds to interpret: what the last of them has released, one more is given."""
-        allowed = self._rounds_allowed()
-        yield from range(allowed)
-        after = head().order.made
-        pools = [b for b in after if isinstance(b, tuple) and b[0] == "pool"]
-        if any(set(after[b]) - set(before.order.accesses(b)) for b in pools) and not self.is_exhausted():
-            yield allowed
+    def _has_released(self, before: State, after: State) -> bool:
+        """Whether rounds have let go of what others may still use: one round more is given it."""
+        pools = [b for b in after.order.made if isinstance(b, tuple) and b[0] == "pool"]
+        return any(set(after.order.made[b]) - set(before.order.accesses(b)) for b in pools) and not (
+            self.is_exhausted()
+        )
 
     def _round(
         self,
