@@ -360,6 +360,7 @@ FUNCTIONS: dict[str, str] = {
     "concurrent.futures.ThreadPoolExecutor": "make_executor",
     "concurrent.futures.as_completed": "pass_through",
     "concurrent.futures.wait": "wait_futures",
+    "asyncio.Queue": "make_channel",
     "asyncio.to_thread": "thread_call",
     "asyncio.run": "pass_through",
     "asyncio.wait_for": "pass_through",

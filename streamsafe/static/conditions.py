@@ -663,6 +663,7 @@ class Conditions(Attributes):
         ]
         if kept:
             st.store[key] = union(kept)
+            self.put_back(st, rows, but=st.store[key])
 
     def none_pending(self, st: State, value: Value | None) -> None:
         """A list of handles is empty: of what is not waited for through it, nothing is under way."""

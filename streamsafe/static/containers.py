@@ -376,10 +376,17 @@ class Containers(Captures):
 
     def store_element(self, base: Value, key: Value, value: Value, st: State) -> None:
         """``base[key] = value`` for containers and objects."""
+        few = _one_of_few(key, st)
+        if len(few) > 1:
+            self._store_one_of(base, few, value, st)
+            return
+        key = few[0][0] if few else key
         for inner in map(self.as_container, iterate(base)):
             index = walks.key_of(key)
             if isinstance(inner, Container):
                 sequences.moved(st, inner)
+                self.put_back(st, value)
+                sequences.set_back(st, inner, None)
                 known = sequences.keys(st, inner)
                 if known is not None:
                     certain = not walks.is_unsure(index) and base is inner
@@ -400,6 +407,14 @@ class Containers(Captures):
                 self.lose(st, st.store.get((inner.name, index), NONE))
                 st.store[(inner.name, index)] = value
                 self.holds(inner.name)
+
+    def _store_one_of(self, base: Value, few: list[tuple[Value, Guard]], value: Value, st: State) -> None:
+        """``base[key] = value`` where the key is one of a few numbers: what stood at the others stays there."""
+        for key in dict.fromkeys(key for key, _ in few):
+            assert isinstance(key, Const)
+            kept = [(self.element(base, key, st), guard) for other, guard in few if other != key]
+            new = union([*((value, guard) for other, guard in few if other == key), *kept])
+            self.store_element(base, key, new, st)
 
     def joins(self, container: Object, items: list[Value]) -> None:
         """Remember the streams and events that a container has held."""
@@ -445,6 +460,8 @@ class Containers(Captures):
             if isinstance(added, Container):
                 exact = sequences.items(st, added)
             new = exact if exact is not None else [self.any_value(added, st)]
+            for value in new:
+                self.put_back(st, value)
             self.joins(inner, new)
             known = sequences.items(st, inner) if base is inner and exact is not None else None
             if known is not None and len(known) + len(new) <= sequences.LIMIT:
@@ -458,6 +475,7 @@ class Containers(Captures):
             st.store[(inner.name, "*")] = union(
                 [*([(old, ALWAYS)] if old is not None else []), *((v, ALWAYS) for v in new)]
             )
+            sequences.set_back(st, inner, new[-1] if base is inner and exact else None)
 
     def lose(self, st: State, value: Value) -> None:
         """These objects may have lost their last name."""
@@ -515,6 +533,8 @@ class Containers(Captures):
                 held = union((self._element(inner, key, st), told) for key, told in _one_of_few(keys[0], st))
                 if keys[0] == Const(0) and isinstance(inner, Container) and inner.kind != "dict":
                     held = self.front(inner, held, st, node)
+                if keys[0] == Const(-1) and isinstance(inner, Container) and inner.kind != "dict":
+                    held = sequences.back(st, inner) or held
                 if self.is_mapping(inner) and factory is None and self.stack[-1].tried:
                     there = self.contains(inner, keys[0], st)
                     self.sure_lookups += there is True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, sequences, walks
+from streamsafe.static import apis, sequences, syntax, walks
 from streamsafe.static.computed import Computed
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.facts import HOOK, Site
@@ -120,6 +120,7 @@ class Expressions(Computed):
         self.closures: dict[Name, Name] = {}
         self.closed.add(MODULE)
         self.rounds: list[set[Name]] = []
+        self.handles: set[Name] = set()  # events and works that rounds of a loop, or calls, make
         self.turns = 0  # how often a known number was brought down to one of a few
         self.conditions: dict[Hashable, int] = {}
         # by round: the questions that tell whether it is the last, and how they then come out
@@ -152,6 +153,8 @@ class Expressions(Computed):
         self.made_here.add(name)
         for names in self.rounds:
             names.add(name)
+        if what in _HANDLES and self.rounds:
+            self.handles.add(name)
         return name
 
     def asked_about(self, names: set[Name]) -> int:
@@ -314,15 +317,16 @@ class Expressions(Computed):
         right = self.eval(node.right, st)
         if replays != self.replays:
             self.computed_twice(st, [(left, replays), (right, self.replays)], self.site(node))
-        number = self.computed(node.operator, left, right, st)
+        number = self.computed(node, left, right, st)
         if number is not None:
             return number
         return self.numbered(node.operator, left, right, self.binary(left, right, node, st), st)
 
     def computed(
-        self, operator: cst.BaseBinaryOp | cst.BaseAugOp, left: Value, right: Value, st: State
+        self, node: cst.BinaryOperation | cst.AugAssign, left: Value, right: Value, st: State
     ) -> Value | None:
         """A whole number, or one of a few; None where that is not known."""
+        operator = node.operator
         found: list[tuple[Value, Guard]] = []
         for one, first in alternatives(left, st.path):
             for other, second in alternatives(right, st.path):
@@ -336,7 +340,8 @@ class Expressions(Computed):
         if not found:
             return None
         if isinstance(operator, _TURNING) or (isinstance(operator, cst.Subtract) and left == Const(1)):
-            self.turns += 1
+            # of what goes round by itself conditions say which it is
+            self.turns += self.file.turning.isdisjoint(syntax.names_in(node))
         return union(found)
 
     def binary(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value:
@@ -664,6 +669,7 @@ def _computed(operator: cst.BaseBinaryOp | cst.BaseAugOp, left: Value, right: Va
 MOST_NUMBERS = 4
 """Of how many numbers it is computed which of them a result is."""
 
+_HANDLES = ("event", "work")
 _TURNING = (cst.Modulo, cst.BitAnd, cst.BitXor, cst.ModuloAssign, cst.BitAndAssign, cst.BitXorAssign)
 """Operators that bring a number down to one of a few."""
 

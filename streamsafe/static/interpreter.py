@@ -14,6 +14,7 @@ import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, syntax
+from streamsafe.static.ages import newest_alike
 from streamsafe.static.facts import EFFORT, FILE_EFFORT, Site
 from streamsafe.static.loops import (
     Loop,
@@ -266,7 +267,7 @@ class Interpreter(Loops):
             else:
                 self.extend_container(st, target, value)
             return
-        number = self.computed(node.operator, target, value, st)
+        number = self.computed(node, target, value, st)
         if number is None:
             number = self.numbered(node.operator, target, value, self.binary(target, value, node, st), st)
         if st.capture is not None and isinstance(target, Const) and isinstance(node.target, cst.Attribute):
@@ -373,7 +374,20 @@ class Interpreter(Loops):
             else:
                 self.suite(node.orelse.body, otherwise)
         self.branching = outside
+        self._last_handles(st, otherwise)
         self.settle(st, self.join(st, otherwise))
+
+    def _last_handles(self, first: State, second: State) -> None:
+        """Two branches meet of which one has made an event: who waits for the last one, whenever that was made, waits
+        for one event.
+        """
+        if first.dead or second.dead or not self.handles:
+            return
+        made = [{name for name in self.handles if (name, "@made") in st.store} for st in (first, second)]
+        alone = made[0] ^ made[1]
+        if alone and (alone <= made[0] or alone <= made[1]):
+            for _ in newest_alike([(first, NONE), (second, NONE)], alone, self.mentions):
+                pass
 
     def _fills_place(self, node: cst.If, st: State) -> bool:
         """Whether a branch makes an element that is not there yet, under a key that is the same whenever it is met."""

@@ -11,11 +11,11 @@ import libcst as cst
 from streamsafe.order.forks import differing
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import sequences, syntax, walks
-from streamsafe.static.calls import Calls
 from streamsafe.static.computed import Sums
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
 from streamsafe.static.differences import exchanged, false_in_one, says, split
 from streamsafe.static.facts import GRADIENTS
+from streamsafe.static.slots import MOST_SLOTS, Slots
 from streamsafe.static.state import Key, State, is_falsy
 from streamsafe.static.values import (
     EACH,
@@ -49,8 +49,6 @@ ROUNDS = 8
 SLOT_ROUNDS = 6
 """Rounds that stand for a count whose end is not known, where the number picks a slot: twice round three slots."""
 
-MOST_SLOTS = 4
-
 MAX_FLAGS = 4
 """How many attributes of an object may keep the calls of its methods apart."""
 
@@ -63,7 +61,7 @@ class Loop:
     continues: list[State] = field(default_factory=list)
 
 
-class Loops(Calls):
+class Loops(Slots):
     """Loops: to a fixpoint, or round by round where their number is known."""
 
     if TYPE_CHECKING:  # further down the chain
@@ -133,6 +131,7 @@ class Loops(Calls):
             if current is not None:
                 self.tell_rounds(current)
                 self.tell_elements(current)
+                self.tell_slots(current)
                 self.age(current, self.rounds[-1])
                 sums.end(current)
             if round_ == 0:
@@ -145,6 +144,7 @@ class Loops(Calls):
                 continue
             if round_ == 1 and current is not None and exchanged(head, current):
                 period = 2
+            self.tell_slots(head, current)
             new_head = self.join(head.copy(), current)
             if new_head is None or new_head.same(head):
                 stable = True
@@ -158,6 +158,7 @@ class Loops(Calls):
         self._runs_when_timed(leaves[0], leaves[1:], left)
         leaves = leaves[1:] if at_least_once else leaves
         self._tell_of_rounds([*leaves, *left])
+        self.tell_slots(*leaves, *left)
         before, result = st.copy(), None
         for state in (*leaves, *left):
             result = self.join_rounds(result, state, before)
@@ -231,9 +232,10 @@ class Loops(Calls):
             end: what this one left.
             before: what each of them started from.
         """
+        self.tell_slots(first, end)
         if first is not None:
             for key in false_in_one(first, end):
-                if key in self.flags or len(self.flags) >= MAX_FLAGS:
+                if key in self.flags or key[1] in self.file.turning or len(self.flags) >= MAX_FLAGS:
                     continue
                 bit = self.new_condition(("falsy", key), ())
                 if bit is not None:
@@ -251,7 +253,10 @@ class Loops(Calls):
         """Before what a call has asked is forgotten: a condition takes its place where it told whether an attribute is
         None, false or empty.
         """
+        self.tell_slots(st)
         for key, value in split(st, owner):
+            if key[1] in self.file.turning:
+                continue
             bit = self.flags.get(key)
             if bit is None:
                 bit = self.new_condition(("falsy", key), ()) if len(self.flags) < MAX_FLAGS else None
@@ -431,13 +436,13 @@ class Loops(Calls):
 
     def _while(self, node: cst.While, st: State) -> None:
         def enter(current: State) -> State | None:
-            standing = current.copy() if self.threads or self.beside else None
+            standing = current.copy() if self.threads or self.beside or syntax.awaits(node.body) else None
             outcomes = self.test(node.test, current, track=False)
             leaves = current.copy()
             self.enter_branch(node.test, outcomes, True, current)
             self.enter_branch(node.test, outcomes, False, leaves)
             if leaves.dead and standing is not None:
-                leaves = standing  # who has started it goes on beside it
+                leaves = standing  # who has started it goes on beside it, and so do other tasks
                 self._brought_by_others(node.test, leaves)
             return None if leaves.dead else leaves
 
@@ -585,8 +590,7 @@ class Loops(Calls):
         self.activation.held.pop()
         st.threads = {thread: None for thread in st.threads if thread not in threads}
 
-    @staticmethod
-    def _turned(before: State, after: State) -> Iterator[Name]:
+    def _turned(self, before: State, after: State) -> Iterator[Name]:
         """The objects and scopes of which a number that was known before is another one now."""
         for owner in differing(before.store.objects, after.store.objects):
             table = after.store.of(owner)
@@ -594,7 +598,7 @@ class Loops(Calls):
                 all(isinstance(v, Const) and type(v.value) is int for v in iterate(value))
                 and table.get(key) != value
                 for key, value in before.store.of(owner).items()
-                if not (isinstance(key, str) and key.startswith("@"))
+                if key not in self.file.turning and not (isinstance(key, str) and key.startswith("@"))
             ):
                 yield owner
 
@@ -785,9 +789,11 @@ class Loops(Calls):
             if st.dead:
                 st.become(before)
                 break
+            self.tell_slots(st)
             self.age(st, {round_, *(name for name in self.rounds[-1] if name.site == EACH)})
         self.activation.loops.pop()
         self._runs_when_timed(skipped, early, [st, *loop.breaks])
+        self.tell_slots(st, *loop.breaks, skipped)
         self.settle(st, self.joined([st, *loop.breaks, None if at_least_once else skipped]))
         self.counting -= 1
         self.leave_rounds(st, again=False)

@@ -47,6 +47,10 @@ _LEADING = frozenset({Union, Tensor, Opaque, Tuple, Container, Instance})
 """Values that stand for tensors, or hold some."""
 
 
+TAKEN = "@left"
+"""Of what container one of the objects of a name has been taken out, and where the objects had been used by then."""
+
+
 class Release(NamedTuple):
     """Where a block was allocated and released: the part of a pooled access."""
 
@@ -60,6 +64,8 @@ class Memory:
     """Memory: what a value's tensors are, who holds them, allocation and release."""
 
     if TYPE_CHECKING:  # further down the chain
+        threads: int
+        beside: bool
         plain: set[Name]
         holders: set[Name]
         libraries: dict[Name, str]
@@ -97,6 +103,8 @@ class Memory:
         def are_defaults(self, first: Carrier, second: Carrier) -> bool: ...
 
         def frames(self) -> Iterator[Name]: ...
+
+        def suspended(self) -> Iterator[Value]: ...
 
         def lost_input(self, st: State, name: Name, site: Site, alive: set[Name]) -> None: ...
 
@@ -346,15 +354,33 @@ class Memory:
                 concerned.append(name)
         if not concerned:
             return
+        keep = list(keep)
         alive = self.reachable(st, keep)
         for name in dict.fromkeys(concerned):
             if name not in alive:
                 self.lost_input(st, name, site, alive)
                 self.release(st, name, site)
-            elif any(way.guard is not ALWAYS for ways in st.order.accesses(name).values() for way in ways):
+                continue
+            self._release_taken(st, name, site, keep)
+            if any(way.guard is not ALWAYS for ways in st.order.accesses(name).values() for way in ways):
                 kept = {ALWAYS} if self.is_external(name) else self.kept_where(st, name, alive, keep)
                 if ALWAYS not in kept:
                     self.release(st, name, site, kept)
+
+    def _release_taken(self, st: State, name: Name, site: Site, keep: list[Value]) -> None:
+        """One of the objects of a name was taken out of what holds the others, and is held no more."""
+        choices = alternatives(st.store.get((name, TAKEN), NONE), st.path)
+        for taken, guard in choices:
+            if not isinstance(taken, Tuple) or any(
+                v == NONE and not g.contradicts(guard) for v, g in choices
+            ):
+                continue  # on these paths it may as well be where it was
+            container, before = taken.items
+            assert isinstance(container, Container)
+            assert isinstance(before, Const)
+            if name not in self.reachable(st, keep, container.name):
+                st.store[(name, TAKEN)] = NONE
+                self.release(st, name, site, only=(guard, before.value))
 
     @staticmethod
     def kept_where(st: State, name: Name, alive: set[Name], keep: Iterable[Value]) -> set[Guard]:
@@ -373,7 +399,14 @@ class Memory:
             if any(name in found.chain() for found in led_to((inner,)))
         } | ({ALWAYS} if name.parent in alive else set())
 
-    def release(self, st: State, buffer: Name, site: Site, kept: Collection[Guard] = ()) -> None:
+    def release(
+        self,
+        st: State,
+        buffer: Name,
+        site: Site,
+        kept: Collection[Guard] = (),
+        only: tuple[Guard, frozenset[Hashable]] | None = None,
+    ) -> None:
         """A block goes back to the pool of the stream it was allocated on; uses that were recorded are waited for.
 
         Args:
@@ -381,6 +414,8 @@ class Memory:
             buffer: the block.
             site: where it lost its last name.
             kept: the paths on which it has not.
+            only: one of the blocks of this name is released, on these paths; others are still held, and so it may be
+                one of those that what was done at these places was done to.
         """
         allocated = st.store.get((buffer, "@allocated"))
         if allocated is None:
@@ -402,8 +437,9 @@ class Memory:
         made_at = self.sites_of.get(buffer.base())
         table = dict(st.order.accesses(buffer))
         for stream, guard in alternatives(allocated, st.path):
-            if not isinstance(stream, Stream):
+            if not isinstance(stream, Stream) or (only is not None and guard.contradicts(only[0])):
                 continue
+            guard = guard & only[0] if only is not None else guard
             notes: list[tuple[str, Site]] = []
             if made_at is not None:
                 notes.append((f"allocated on {self.describe(stream)}", made_at))
@@ -411,6 +447,8 @@ class Memory:
             release = Release(tuple(notes), buffer)
             for made in table:
                 if made.timeline == stream.name or made.timeline in covered:
+                    continue
+                if only is not None and made.site in only[1]:
                     continue
                 if "kept alive" in made.detail.tags:  # type: ignore[attr-defined]
                     continue
@@ -434,6 +472,7 @@ class Memory:
                 for made, ways in table.items()
             }
             st.order.made[buffer] = Accesses({made: ways for made, ways in left.items() if ways})
+        if kept or only is not None:
             return
         st.order.drop(buffer)
         del st.store[(buffer, "@allocated")]
@@ -463,8 +502,30 @@ class Memory:
         root = name if name.parent is None else name.root()
         return not root.age and root not in self.made_here and root.base() not in self.closed
 
-    def reachable(self, st: State, keep: Iterable[Value] = ()) -> set[Name]:
-        """Every object that some live name leads to."""
+    def taken_out(self, st: State, container: Container, value: Value) -> None:
+        """An element of which only a summary is known has left its container: what goes with it nobody else holds.
+
+        What was done to it before, an event beside it may tell: which one that is is not known.
+        """
+        taken = [t for t, _ in self.tensors(st, value) if (t.name, "@allocated") in st.store]
+        if not taken or self.threads or self.beside:
+            return  # whoever put it there may have kept it, and wait for what is done to it here
+        others = self.reachable(st, self.suspended(), container.name)
+        for target in taken:
+            if target.name not in others:
+                before = frozenset(made.site for made in st.order.accesses(target.name))
+                st.store[(target.name, TAKEN)] = Tuple((container, Const(before)))
+
+    def put_back(self, st: State, value: Value, but: Value = NONE) -> None:
+        """What has been taken out of a container is in one again, or was not taken out, but for this."""
+        for target, _ in self.tensors(st, value):
+            if (target.name, TAKEN) in st.store and target.name not in {
+                t.name for t, _ in self.tensors(st, but)
+            }:
+                st.store[(target.name, TAKEN)] = NONE
+
+    def reachable(self, st: State, keep: Iterable[Value] = (), without: Name | None = None) -> set[Name]:
+        """Every object that some live name leads to; not through a container without which it is asked for."""
         external: set[Name] = set()
         children: dict[Name, list[Name]] = {}
         tables = st.store.settled()
@@ -480,6 +541,8 @@ class Memory:
             if name in seen:
                 continue
             seen.add(name)
+            if name is without:
+                continue
             table = tables.get(name)
             if table is not None:
                 stack.extend(table.leads())

@@ -399,9 +399,9 @@ class Methods(Opaques):
                 if name == "get"
                 else UNKNOWN
             )
-        if receiver.kind == "queue":
+        if receiver.kind in ("queue", "channel"):
             if name in ("put", "put_nowait"):
-                if not self.carries_event(call.args, st):
+                if receiver.kind == "queue" and not self.carries_event(call.args, st):
                     self.hand_to_host(st, call.args, call.site, "put()")
                 self.extend_container(st, receiver, Tuple(tuple(call.args[:1])))
                 self.hand_on(st)
@@ -425,6 +425,7 @@ class Methods(Opaques):
             return UNKNOWN
         if name in _MOVING:
             sequences.moved(st, receiver)
+            sequences.set_back(st, receiver, None)
         if name in ("append", "add", "appendleft", "insert", "put", "push"):
             known = sequences.items(st, receiver)
             at_front = name == "appendleft" or (name == "insert" and call.args[:1] == [Const(0)])
@@ -433,6 +434,8 @@ class Methods(Opaques):
             for value in call.args[-1:]:
                 self.keep_output(st, receiver, self.held(receiver, st), value, call.site)
             self.extend_container(st, receiver, Tuple(tuple(call.args[-1:])))
+            if name in _MOVING:  # the last one is another
+                sequences.set_back(st, receiver, None)
             grown = sequences.items(st, receiver)
             if at_front and grown is not None:
                 sequences.put(st, receiver, [*grown[-1:], *grown[:-1]])
@@ -479,6 +482,7 @@ class Methods(Opaques):
                 return value
             index = call.args[0] if call.args else UNKNOWN
             value = self._element(receiver, index, st)
+            self.taken_out(st, receiver, value)
             if name == "pop" and receiver.kind == "dict":
                 self.drop_element(receiver, index, st)
             self.lose(st, value)
@@ -526,8 +530,12 @@ class Methods(Opaques):
         first = sequences.at_end(st, container, sequences.FRONT) if position == 0 else None
         sequences.moved(st, container)
         if known is None or position is None or not -len(known) <= position < len(known):
-            value = first or self.any_element(container, st)
+            last = sequences.back(st, container)
+            value = first or (last if position == -1 else None) or self.any_element(container, st)
             sequences.blur(st, container)
+            if position == 0:
+                sequences.set_back(st, container, last)
+            self.taken_out(st, container, value)
             return value
         value = known.pop(position)
         sequences.put(st, container, known)

@@ -206,7 +206,7 @@ class Builtins(Gradients):
             return self.size_of(value, Call(call.node, call.site, [Const(0)]), st)
         if count is None and isinstance(value, Opaque):
             return self.measure(value, LENGTH, st)
-        if count is None and isinstance(value, Container) and value.kind != "queue":
+        if count is None and isinstance(value, Container) and value.kind not in ("queue", "channel"):
             length = self.fresh(call.node, st, LENGTH)  # it may grow
             return Number(..., numbers.of_atom(length))
         return PLAIN if count is None else Const(count)
@@ -638,12 +638,16 @@ class Builtins(Gradients):
         """What a ``defaultdict`` makes for a key that is not there."""
         return self.call_value(factory, Call(node, self.site(node)), st)
 
-    def do_make_queue(self, call: Call, st: State) -> Value:
+    def do_make_channel(self, call: Call, st: State) -> Value:
+        """A queue between tasks, all of one thread."""
+        return self.do_make_queue(call, st, "channel")
+
+    def do_make_queue(self, call: Call, st: State, kind: str = "queue") -> Value:
         """A queue hands what it is given to another thread."""
         name = self.fresh(call.node, st, "queue")
         self.closed.add(name)
-        sequences.put(st, Container(name, "queue"), [])
-        return Container(name, "queue")
+        sequences.put(st, Container(name, kind), [])
+        return Container(name, kind)
 
     def do_next_item(self, call: Call, st: State) -> Value:
         """``next(it)``."""

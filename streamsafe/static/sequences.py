@@ -43,6 +43,7 @@ def items(st: State, container: Container) -> list[Value] | None:
 
 def put(st: State, container: Container, values: list[Value]) -> None:
     """A list has these elements from now on."""
+    set_back(st, container, None)
     held = st.store.of(container.name)
     for position in [key for key in held if type(key) is int and key >= len(values)]:
         del st.store[(container.name, position)]
@@ -90,9 +91,23 @@ def moved(st: State, container: Container) -> None:
         st.store.pop((container.name, end), None)
 
 
+def back(st: State, container: Container) -> Value | None:
+    """The last element, where it is known which one that is though not how many there are."""
+    return st.store.get((container.name, "@back"))
+
+
+def set_back(st: State, container: Container, value: Value | None) -> None:
+    """This element is the last one, or any."""
+    if value is None:
+        st.store.pop((container.name, "@back"), None)
+    else:
+        st.store[(container.name, "@back")] = value
+
+
 def blur(st: State, container: Container) -> None:
     """Which element stands where is no longer known."""
     set_some(st, container, None)
+    set_back(st, container, None)
     if st.store.pop((container.name, "@length"), None) is None:
         return
     held = [(key, value) for key, value in st.store.of(container.name).items() if isinstance(key, int)]

@@ -411,6 +411,22 @@ class SourceFile:
         return frozenset(found)
 
     @cached_property
+    def turning(self) -> frozenset[str]:
+        """The names and attributes that go round a few numbers: ``i = 1 - i``, ``i ^= 1``, ``i = (i + 1) % n``."""
+        found: set[str] = set()
+        for node in needles.walk(self.tree):
+            target: ast.expr
+            if isinstance(node, ast.AugAssign):
+                target, turns = node.target, isinstance(node.op, (ast.BitXor, ast.Mod))
+            elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+                target, turns = node.targets[0], _turns(node.value)
+            else:
+                continue
+            if turns and isinstance(target, (ast.Name, ast.Attribute)):
+                found.add(target.id if isinstance(target, ast.Name) else target.attr)
+        return frozenset(found)
+
+    @cached_property
     def fills(self) -> dict[str, list[ast.stmt]]:
         """The top-level statements that put something into what a name of the module holds."""
         found: dict[str, list[ast.stmt]] = {}
@@ -604,3 +620,10 @@ def _calls(function: AstFunction) -> tuple[frozenset[str], int, bool, list[ast.I
         else:
             needles.inside(node, stack)
     return frozenset(names), found, generator, imports
+
+
+def _turns(value: ast.expr) -> bool:
+    """Whether a number is brought down to one of a few."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub):
+        return isinstance(value.left, ast.Constant) and isinstance(value.right, (ast.Name, ast.Attribute))
+    return isinstance(value, ast.BinOp) and isinstance(value.op, (ast.BitXor, ast.Mod))

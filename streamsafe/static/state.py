@@ -25,7 +25,9 @@ from streamsafe.static.values import (
     Value,
     aging,
     alternatives,
+    asked_by,
     iterate,
+    reguarded,
     rename_part,
     union,
 )
@@ -441,8 +443,9 @@ class State:
         self.store[key] = union((v, guard.forget(condition) & new) for v, guard, new in told)
 
     def reguard(self, conditions: int, change: Callable[[Guard], Guard]) -> None:
-        """Every guard that mentions one of these conditions changes."""
-        self.path = change(self.path)
+        """Every guard that mentions one of these conditions changes; what is not held on this path is gone."""
+        path = self.path
+        self.path = change(path)
         self.routes = _distinct(map(change, self.routes))
         for order in (self.order, self.eager):
             if order is not None:
@@ -451,7 +454,9 @@ class State:
             self.capture = replace(self.capture, guard=change(self.capture.guard))
         self.rebound = {r._replace(guard=change(r.guard)): None for r in self.rebound}
         for key, value in self.store.leaning(conditions):
-            self.store[key] = union((v, change(g)) for v, g in alternatives(value))
+            self.store[key] = union(
+                (v, change(g)) for v, g in alternatives(value, path) or alternatives(value)
+            )
         for library, value in self.current.items():
             if leans(value, conditions):
                 self.current[library] = union((v, change(g)) for v, g in alternatives(value))
@@ -488,12 +493,13 @@ class State:
         self.path = self.path.forget(new)
         self.routes = _distinct(route.forget(new) for route in self.routes)
 
-    def retell(self, told: Sequence[tuple[Guard, Guard]], asked: int) -> None:
+    def retell(self, told: Sequence[tuple[Guard, Guard]], asked: int, beside: int = 0) -> None:
         """Conditions take the place of others, wherever these are mentioned.
 
         Args:
             told: what held and what is said instead; one of the first holds.
             asked: the conditions that are no longer mentioned, but for what is said instead.
+            beside: others; what is held under these is told, too, what is said instead.
         """
         routes = [new for route in self.routes for new in retold(route, told, asked)]
         if not routes:
@@ -508,10 +514,8 @@ class State:
         self.rebound = {
             r._replace(guard=guard): None for r in self.rebound for guard in retold(r.guard, told, asked)
         }
-        for key, value in self.store.leaning(asked):
-            self.store[key] = union(
-                (v, guard) for v, g in alternatives(value) for guard in retold(g, told, asked)
-            )
+        for key, value in self.store.leaning(asked | beside):
+            self.store[key] = reguarded(value, lambda guard: retold(guard, told, asked))
 
     def age(self, names: set[Name]) -> Renaming:
         """The newest objects of these names become those of the round before: every mention of them changes.
@@ -689,7 +693,7 @@ def told_apart(first: State, second: State) -> bool:
 
 def leans(value: Value, conditions: int) -> bool:
     """Whether it depends on some of these conditions which of several values it is."""
-    return type(value) is Union and any((g.true | g.false) & conditions for _, g in value.alternatives)
+    return bool(asked_by(value) & conditions)
 
 
 def _distinct(routes: Iterable[Guard]) -> tuple[Guard, ...]:

@@ -58,6 +58,12 @@ def names_in(node: cst.CSTNode) -> frozenset[str]:
 
 
 @lru_cache(maxsize=2048)
+def awaits(node: cst.CSTNode) -> bool:
+    """Whether a body lets other tasks go on."""
+    return any(type(n) is cst.Await for n in walk(node))
+
+
+@lru_cache(maxsize=2048)
 def leaves_early(node: cst.CSTNode) -> bool:
     """Whether a body holds a ``break`` or a ``return``."""
     return any(isinstance(n, (cst.Break, cst.Return)) for n in walk(node))

@@ -6,7 +6,19 @@ from collections.abc import Callable, Hashable
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import walks
-from streamsafe.static.values import UNKNOWN, Const, Name, Opaque, Union, Value, led_to, union
+from streamsafe.static.values import (
+    NONE,
+    UNKNOWN,
+    Const,
+    Name,
+    Opaque,
+    Tuple,
+    Union,
+    Value,
+    asked_by,
+    led_to,
+    union,
+)
 
 
 class Table(dict[Hashable, Value]):
@@ -25,9 +37,8 @@ class Table(dict[Hashable, Value]):
         except AttributeError:
             found = 0
             for value in self.values():
-                if type(value) is Union:
-                    for _, (true, false) in value.alternatives:
-                        found |= true | false
+                if type(value) is Union or type(value) is Tuple:
+                    found |= asked_by(value)
             self._conditions = found
             return found
 
@@ -64,6 +75,9 @@ class Table(dict[Hashable, Value]):
 
 EMPTY = Table()
 
+_UNTOLD = {"@front": UNKNOWN, "@last": UNKNOWN, "@left": NONE}
+"""What a note says where there is none."""
+
 
 def joined(
     owner: Name,
@@ -93,7 +107,7 @@ def joined(
             if key in ("@nonzero", "@bounds") or (key in ("@length", "@keys", "@some") and left and right):
                 table.pop(key, None)
                 continue  # not known on both paths; what was made on one of them is what it is there
-            default = UNKNOWN if key in ("@front", "@last") and left and right else None
+            default = _UNTOLD.get(key) if left and right else None  # type: ignore[call-overload]
             if opaque and isinstance(key, str) and key[0] not in "@*[":
                 default = Opaque(owner.child(key))  # what it is before anything is assigned to it
             if default is None or default in (one, other):
@@ -104,7 +118,22 @@ def joined(
             del table[key]
             continue
         table[key] = union([(one, left_only), (other, right_only)])
+    if "@length" in unlike or "@back" in unlike:
+        last = [
+            (value, only) for end, only in ((left, left_only), (right, right_only)) for value in _last(end)
+        ]
+        table.pop("@back", None)
+        if last and "@length" not in table and all(value != UNKNOWN for value, _ in last):
+            table["@back"] = union(last)
     if loose:
         rest = table.get("*")
         table["*"] = union([*([(rest, ALWAYS)] if rest is not None else []), *loose])
     return table
+
+
+def _last(table: Table) -> list[Value]:
+    """The last element of a list, unknown where it is not known which one that is; none where there is none."""
+    length = table.get("@length")
+    if not isinstance(length, Const) or type(length.value) is not int:
+        return [table.get("@back", UNKNOWN)] if table else []
+    return [table.get(length.value - 1, UNKNOWN)] if length.value else []

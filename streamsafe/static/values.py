@@ -556,7 +556,7 @@ def alternatives(value: Value, path: Guard = ALWAYS) -> list[tuple[Value, Guard]
 
 
 _COMPUTED = frozenset({Number, Positive})
-_TOLD = (Const, Stream)
+_TOLD = (Const, Stream, Tensor, Event)
 """What a name may mean under several guards that are told apart."""
 
 
@@ -640,6 +640,32 @@ def _any_number(merged: dict[Value, Guard]) -> dict[Value, Guard]:
 def under(value: Value, guard: Guard) -> Value:
     """A value that is there only where a guard holds."""
     return value if guard == ALWAYS else Union(((value, guard),))
+
+
+def asked_by(value: Value) -> int:
+    """The conditions on which it depends what a value is, or what stands in its rows."""
+    found = 0
+    if type(value) is Union:
+        for inner, (true, false) in value.alternatives:
+            found |= true | false
+            if type(inner) is Tuple:
+                found |= asked_by(inner)
+    elif type(value) is Tuple:
+        for item in value.items:
+            found |= asked_by(item)
+    return found
+
+
+def reguarded(value: Value, change: Callable[[Guard], Iterable[Guard]], path: Guard = ALWAYS) -> Value:
+    """A value, and what stands in its rows, under other guards, each of which may become several."""
+    if type(value) is Tuple:
+        return (
+            Tuple(tuple(reguarded(item, change, path) for item in value.items)) if asked_by(value) else value
+        )
+    if type(value) is not Union:
+        return value
+    choices = alternatives(value, path) or alternatives(value)
+    return union((reguarded(v, change, path), new) for v, g in choices for new in change(g))
 
 
 def same_kind(values: Iterable[Value]) -> type[Value] | None:
