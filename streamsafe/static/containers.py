@@ -534,7 +534,9 @@ class Containers(Captures):
                 if keys[0] == Const(0) and isinstance(inner, Container) and inner.kind != "dict":
                     held = self.front(inner, held, st, node)
                 if keys[0] == Const(-1) and isinstance(inner, Container) and inner.kind != "dict":
-                    held = sequences.back(st, inner) or held
+                    last = sequences.back(st, inner)
+                    if last is not None and any(isinstance(v, Event) for v in iterate(last)):
+                        held = last
                 if self.is_mapping(inner) and factory is None and self.stack[-1].tried:
                     there = self.contains(inner, keys[0], st)
                     self.sure_lookups += there is True
