@@ -77,6 +77,7 @@ class Effects(Memory):
         self.ended: set[Name] = set()  # of these, what a call that ended had among its own names
         self.entry = ""
         self.silent = 0
+        self.unsaid: set[Hashable] = set()  # the memory that findings are about which are not to be said
         self.ending = False
         self.alone: cst.CSTNode | None = None  # the expression that is a whole statement
         self.evidence: set[tuple[Hashable, ...]] = set()
@@ -577,6 +578,7 @@ class Effects(Memory):
     def report(self, st: State, finding: Finding, way: Guard = ALWAYS) -> None:
         """Keep a finding; of two with the same places the one that assumes less."""
         if self.silent:
+            self.unsaid.add(finding.buffer)
             return
         if self.is_exhausted() and finding.kind in ("pair", "reuse"):
             finding.assumed |= Assumed.POSSIBLE  # what was not followed any more may well order it

@@ -447,7 +447,10 @@ class Loops(Slots):
             return None if leaves.dead else leaves
 
         if not self._drained(node, st):
-            self.loop(st, enter, lambda current: self.suite(node.body, current), node=node)
+            taking = self.taking and bool(self.threads)
+            self.loop(
+                st, enter, lambda current: self.suite(node.body, current), at_least_once=taking, node=node
+            )
         if node.orelse is not None and not st.dead:
             self.suite(node.orelse.body, st)
 

@@ -40,7 +40,7 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    pass
+    from streamsafe.static.source import FunctionUnit
 
 
 _LEADING = frozenset({Union, Tensor, Opaque, Tuple, Container, Instance})
@@ -72,6 +72,7 @@ class Memory:
         sites_of: dict[Name, Site]
         candidates: list[Name]
         inherited: set[Made]
+        waiting: dict[FunctionUnit, Value | None]
         ended: set[Name]
         table: Any
         entry: str
@@ -530,8 +531,8 @@ class Memory:
         children: dict[Name, list[Name]] = {}
         tables = st.store.settled()
         for owner in tables:
-            if self.is_external(owner):
-                external.add(owner)  # somebody who is not seen holds it
+            if self.is_external(owner) or (self.waiting and "@waiting" in tables[owner]):
+                external.add(owner)  # somebody who is not seen holds it, or it is a thread that runs
             if owner.parent is not None:
                 children.setdefault(owner.parent, []).append(owner)
         seen: set[Name] = set()

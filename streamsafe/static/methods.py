@@ -401,10 +401,11 @@ class Methods(Opaques):
             )
         if receiver.kind in ("queue", "channel"):
             if name in ("put", "put_nowait"):
-                if receiver.kind == "queue" and not self.carries_event(call.args, st):
-                    self.hand_to_host(st, call.args, call.site, "put()")
                 self.extend_container(st, receiver, Tuple(tuple(call.args[:1])))
                 self.hand_on(st)
+                alone = receiver.kind == "queue" and not self.carries_event(call.args, st)
+                if alone and not self.waits_first(call.args, call, st):
+                    self.hand_to_host(st, call.args, call.site, "put()")
                 if self.calling is not None:  # who takes it out has heard from that stream
                     st.order.obey(
                         [Edge(receiver.name, s.name) for s, _ in self.streams(st, "cupy", self.calling)]

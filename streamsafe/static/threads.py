@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from streamsafe.order.edges import Edge
-from streamsafe.order.symbolic import HOST
+from streamsafe.order.symbolic import ALWAYS, HOST
 from streamsafe.static import apis
 from streamsafe.static.facts import Site
 from streamsafe.static.hooks import Hooks
@@ -105,9 +105,32 @@ class Threads(Hooks):
             if target is not None and not running:
                 self.in_thread(target, items, {}, call, st)
 
+    def waits_first(self, values: list[Value], call: Call, st: State) -> bool:
+        """Whether a thread that takes what a queue is given here waits before it reads the copies among it."""
+        names = {t.name for v in values for t, _ in self.tensors(st, v) if self.pending_copy(st, t)}
+        waiting = any("@waiting" in table for _, table in st.store.objects.items())
+        if not names or not waiting or self.threads or self.beside:
+            return False
+        after = st.copy()
+        explained, self.explained = self.explained, None
+        unsaid, self.unsaid = self.unsaid, set()
+        self.silent += 1
+        self.taking = True
+        self.blocks(after, call)
+        self.taking = False
+        self.silent -= 1
+        self.explained = explained
+        read, self.unsaid = self.unsaid, unsaid
+        return names.isdisjoint(read) and not any(
+            made.writes and made.buffer in names for made in self.lacking(after, HOST, ALWAYS)
+        )
+
     def hand_on(self, st: State) -> None:
         """Another thread is told to go on: what has been enqueued by now comes before what it does."""
         self.handed_on.update(made.site for made, _ in st.order.iterate())
+
+    taking = False
+    """Whether there is something for the thread that is interpreted to take: the loop that waits for it has a round."""
 
     threads = 0
     """How many threads deep the interpretation is."""
