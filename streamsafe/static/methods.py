@@ -94,8 +94,9 @@ class Methods(Opaques):
                 return self._joint_method(receiver, choices[0][0], name, call, st)
             # of None it would fail; what is not known, out of a pool perhaps, is like the others
             there = [(v, g) for v, g in choices if v != NONE and not _is_unknown(v)]
-            if there and all(isinstance(v, Event) for v, _ in there) and name in apis.EVENT_METHODS:
-                return self._joint_method(union(there), there[0][0], name, call, st)
+            for kind, methods in ((Event, apis.EVENT_METHODS), (Stream, apis.STREAM_METHODS)):
+                if there and name in methods and all(isinstance(v, kind) for v, _ in there):
+                    return self._joint_method(union(there), there[0][0], name, call, st)
             if Work in kinds and name in (
                 "wait",
                 "synchronize",
