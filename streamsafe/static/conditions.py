@@ -13,7 +13,6 @@ from streamsafe.static.attributes import Attributes
 from streamsafe.static.numbers import Form
 from streamsafe.static.state import Key, Ordered, State
 from streamsafe.static.values import (
-    MAX_ALTERNATIVES,
     NONE,
     NUMBER,
     Api,
@@ -233,7 +232,7 @@ class Conditions(Attributes):
             return value
         live = alternatives(value, st.path)
         streams = [v for v, _ in live if isinstance(v, Stream)]
-        if len(live) < 2 or not streams or len(live) > MAX_ALTERNATIVES:
+        if len(live) < 2 or not streams or len(live) > MOST_CURRENT:
             return value
         if all(a.contradicts(b) for i, (_, a) in enumerate(live) for _, b in live[i + 1 :]):
             return value

@@ -621,7 +621,7 @@ class Roots:
                 for d in definitions:
                     names = {name for name in d.calls if name != d.node.name}
                     if inside:  # a list has a method ``append``, too
-                        names -= (names & COMMON_METHODS) - _called_on_self(d.node)
+                        names -= (names & apis.CONTAINER_METHODS) - _called_on_self(d.node)
                     # where nobody else speaks of the class, a call of a common name is of something else
                     called |= names if inside or mentioned else names - COMMON_METHODS
         called -= self._forward_hooks(unit.qualname)
