@@ -77,7 +77,7 @@ class Calls(Unseen):
         self.lambdas: dict[int, FunctionUnit] = {}
         self.nested: dict[cst.CSTNode, FunctionUnit | ClassUnit] = {}
         self.entered: set[FunctionUnit] = set()
-        self.captured_frames: set[Name] = set()
+        self.captured_frames: dict[Name, set[str]] = {}  # the names that functions made there mention
         self.steps = 0
         self.total_steps = 0
         self.unrolling = 1

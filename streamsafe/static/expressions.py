@@ -630,10 +630,17 @@ class Expressions(Computed):
 
     def _lambda(self, node: cst.Lambda, _: State) -> Value:
         frame = self.stack[-1].frame
+        self.capture_names(node)
         unit = FunctionUnit("<lambda>", "<lambda>", node, self.stack[-1].slice)
         return Function(self.lambdas.setdefault(id(node), unit), frame)
 
+    def capture_names(self, node: cst.Lambda | cst.FunctionDef) -> None:
+        """A function made in another one keeps those of that one's names that it mentions."""
+        mentioned = {inner.value for inner in syntax.walk(node) if type(inner) is cst.Name}
+        self.captured_frames.setdefault(self.stack[-1].frame, set()).update(mentioned)
+
     lambdas: dict[int, FunctionUnit]
+    captured_frames: dict[Name, set[str]]
 
 
 def _is_simple(node: cst.BaseExpression) -> bool:

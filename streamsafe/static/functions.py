@@ -81,7 +81,7 @@ class Functions(Methods):
 
     if TYPE_CHECKING:  # further down the chain
         nested: dict[cst.CSTNode, FunctionUnit | ClassUnit]
-        captured_frames: set[Name]
+        captured_frames: dict[Name, set[str]]
         with_calls: dict[str, bool]
         concerned: set[str]
         new_parameters: bool
@@ -222,7 +222,7 @@ class Functions(Methods):
             qualname = f"{outer}.{node.name.value}" if outer else node.name.value
             unit = self.nested[node] = self.function_unit(node, activation.slice, qualname)
         assert isinstance(unit, FunctionUnit)
-        self.captured_frames.add(activation.frame)
+        self.capture_names(node)
         value: Value = Function(unit, activation.frame)
         for decorator in node.decorators:
             value = self.decorated(decorator.decorator, value, st)
@@ -485,13 +485,15 @@ class Functions(Methods):
         if root and self.rounds and len(ends) > 1:
             ends = list(newest_alike(ends, self.rounds[0], self.mentions))
         result = self.join_values(ends, st)
-        if frame not in self.captured_frames:
-            for value in list(st.store.of(frame).values()):
-                self.lose(st, value)
-                if st.graphs:
-                    kept = [v for v in iterate(value) if isinstance(v, (Tensor, Tuple, Container))]
-                    self.ended.update(t.name for v in kept for t, _ in self.tensors(st, v))
-            st.store.drop(frame)
+        captured = self.captured_frames.get(frame, ())
+        for name, value in list(st.store.of(frame).items()):
+            if name in captured or (captured and not isinstance(name, str)):
+                continue
+            self.lose(st, value)
+            if st.graphs:
+                kept = [v for v in iterate(value) if isinstance(v, (Tensor, Tuple, Container))]
+                self.ended.update(t.name for v in kept for t, _ in self.tensors(st, v))
+            del st.store[(frame, name)]
         return result
 
     def bind_arguments(
