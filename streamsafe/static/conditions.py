@@ -341,6 +341,12 @@ class Conditions(Attributes):
             bounded = self._test_bounds(node, operator, int(comparator.value, 0), st)
             if bounded is not None:
                 return bounded
+        if isinstance(operator, (cst.In, cst.NotIn)) and isinstance(
+            comparator, (cst.Tuple, cst.List, cst.Set)
+        ):
+            listed = self._test_membership(node.left, comparator, isinstance(operator, cst.In), st, track)
+            if listed is not None:
+                return listed
         constant = _is_constant(comparator)
         if isinstance(operator, (cst.Equal, cst.NotEqual)) or (
             constant and isinstance(operator, (cst.Is, cst.IsNot))
@@ -364,6 +370,33 @@ class Conditions(Attributes):
             if counted is not None and isinstance(left, Opaque) and not self.is_tensor(st, left):
                 return self._equals(left, counted[0], counted[1], st, track)
         return None
+
+    def _test_membership(
+        self,
+        asked: cst.BaseExpression,
+        listed: cst.Tuple | cst.List | cst.Set,
+        wanted: bool,
+        st: State,
+        track: bool,
+    ) -> Outcomes | None:
+        """``x in ("a", "b")``: whether it is one of a few constants; None where something else is asked."""
+        left = self.eval(asked, st) if isinstance(asked, (cst.Name, cst.Attribute)) else None
+        if not isinstance(left, Opaque) or not 0 < len(listed.elements) <= MAX_LISTED:
+            return None
+        values = [self.eval(e.value, st) for e in listed.elements]
+        constants = [v.value for v in values if isinstance(v, Const) and v.value not in (..., None)]
+        if len(constants) < len(values):
+            return None
+        found: Outcomes = []
+        rest = ALWAYS
+        for constant in constants:
+            outcomes = self._equals(left, constant, True, st, track)
+            found += [(wanted, rest & g) for o, g in outcomes if o and not rest.contradicts(g)]
+            others = [rest & g for o, g in outcomes if not o and not rest.contradicts(g)]
+            if not others:
+                return found
+            rest = others[0]
+        return [*found, (not wanted, rest)]
 
     @staticmethod
     def bounds_of(value: Value, st: State) -> tuple[int | None, int | None]:
@@ -497,7 +530,20 @@ class Conditions(Attributes):
         decided = (st.path.true | st.path.false) & self.conditions.get(key, 0)
         if not zero and not decided and self._equals_another(left, st):
             return [(not wanted, ALWAYS)]
-        return [(o is (wanted is not zero), g) for o, g in self.condition(key, (left.name,), st, track)]
+        found: Outcomes = []
+        for outcome, guard in self.condition(key, (left.name,), st, track):
+            if not zero and outcome and guard.true:  # it equals nothing else, whatever else was asked before
+                guard = Guard(guard.true, guard.false | self._other_equalities(left, key))
+            found.append((outcome is (wanted is not zero), guard))
+        return [(o, g) for o, g in found if not st.path.contradicts(g)] or found
+
+    def _other_equalities(self, left: Opaque, key: Hashable) -> int:
+        """The conditions that an object equals another constant than this one."""
+        bits = 0
+        for other, bit in self.conditions.items():
+            if type(other) is tuple and other[:2] == ("==", left.name) and other != key:
+                bits |= bit
+        return bits
 
     def _equals_another(self, left: Opaque, st: State) -> bool:
         """Whether an object is known to equal another constant here."""
@@ -715,6 +761,9 @@ class Conditions(Attributes):
                     return (base.name, node.attr.value)
         return None
 
+
+MAX_LISTED = 3
+"""Of so many constants it is told apart which one it is."""
 
 _ASKS: dict[type[cst.BaseCompOp], tuple[str, bool, bool]] = {
     cst.LessThan: ("<", True, False),
