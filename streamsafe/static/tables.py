@@ -10,12 +10,15 @@ from streamsafe.static.values import (
     NONE,
     UNKNOWN,
     Const,
+    Function,
     Name,
     Opaque,
+    Partial,
     Tuple,
     Union,
     Value,
     asked_by,
+    iterate,
     led_to,
     union,
 )
@@ -43,12 +46,16 @@ class Table(dict[Hashable, Value]):
             return found
 
     def leads(self) -> frozenset[Name]:
-        """The objects that what is held leads to, notes apart; the table must not change any more."""
+        """The objects that what is held leads to, notes apart that are no functions to be called later; the table
+        must not change any more.
+        """
         try:
             return self._leads
         except AttributeError:
             held = (
-                v for k, v in self.items() if type(v) is not Const and (type(k) is not str or k[:1] != "@")
+                v
+                for k, v in self.items()
+                if type(v) is not Const and (type(k) is not str or k[:1] != "@" or _is_called(v))
             )
             self._leads = frozenset(led_to(held))
             return self._leads
@@ -71,6 +78,11 @@ class Table(dict[Hashable, Value]):
                     names.update(name.newest() for name in walks.mentioned(key))
             self._mentioned = frozenset(names)
             return self._mentioned
+
+
+def _is_called(value: Value) -> bool:
+    """Whether a note is of functions that somebody will call, of hooks for one."""
+    return any(type(v) in (Function, Partial) for v in iterate(value))
 
 
 EMPTY = Table()
