@@ -795,7 +795,7 @@ STREAM_METHODS: dict[str, str] = {
     "use": "stream_use",
     "begin_capture": "stream_begin_capture",
     "end_capture": "stream_end_capture",
-    "is_capturing": "plain_method",
+    "is_capturing": "stream_is_capturing",
     "launch_host_func": "stream_callback",
     "add_callback": "stream_add_callback",
     "priority_range": "plain_method",
@@ -809,6 +809,12 @@ EVENT_METHODS: dict[str, str] = {
     "elapsed_time": "event_elapsed_time",
     "ipc_handle": "plain_method",
 }
+
+ASKED_ANEW = frozenset({"done"})
+"""Attributes that ask the device each time they are read."""
+
+ASKS_FOR_CAPTURE = frozenset({"is_capturing", "is_current_stream_capturing"})
+"""What tells whether a capture is under way."""
 
 CAPTURABLE_OPTIMIZERS = frozenset("ASGD Adadelta Adam AdamW Adamax NAdam RAdam RMSprop Rprop".split())
 """Optimizers that keep their step counts on the host unless they are made with ``capturable=True``."""

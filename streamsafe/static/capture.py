@@ -413,16 +413,18 @@ class Captures(Replays):
                     tags=frozenset({"event"}),
                 )
 
-    @staticmethod
-    def takes_part(capture: Capture, carrier: Name) -> bool:
+    def takes_part(self, capture: Capture, carrier: Name) -> bool:
         """Whether a stream or an event is one of the capture's, or may be: another element of the same container."""
         if carrier in capture.members:
             return True
         parent = carrier.parent
-        return parent is not None and any(
-            m.parent is not None and m.parent.base() == parent.base()
+        if parent is None:
+            return False
+        kept = self.members.get(parent.base(), ()) if carrier.site == EACH else ()
+        return any(
+            m.base() in kept
+            or (m.parent is not None and m.parent.base() == parent.base() and EACH in (m.site, carrier.site))
             for m in capture.members
-            if EACH in (m.site, carrier.site)
         )
 
     def is_foreign_stream(self, stream: Name) -> bool:

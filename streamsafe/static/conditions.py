@@ -615,7 +615,9 @@ class Conditions(Attributes):
                 self.narrow(node.right, st, outcome)
                 return
             for one, other in ((node.left, node.right), (node.right, node.left)):
-                if isinstance(other, (cst.Name, cst.Attribute)):
+                if isinstance(other, cst.Name) or (
+                    isinstance(other, cst.Attribute) and other.attr.value not in apis.ASKED_ANEW
+                ):
                     found = {o for o, _ in self.test(other, st, track=False)}
                     if found == {not outcome}:  # it was not the other one
                         self.narrow(one, st, outcome)

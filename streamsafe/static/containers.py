@@ -386,6 +386,7 @@ class Containers(Captures):
             if isinstance(inner, Container):
                 sequences.moved(st, inner)
                 self.put_back(st, value)
+                self.joins(inner, [value])
                 sequences.set_back(st, inner, None)
                 known = sequences.keys(st, inner)
                 if known is not None:

@@ -279,11 +279,14 @@ class Interpreter(Loops):
     def _counts_in_capture(self, st: State, owner: Value, name: str, site: Site) -> None:
         """A number on an object changes once, at the capture: no replay brings it up to date for its readers (GC-03).
 
-        What some method sets anew is no count of passes but the bookkeeping of one.
+        What some method sets anew is no count of passes but the bookkeeping of one. A function that asks whether a
+        capture is under way counts in one because it wants to.
         """
         assert st.capture is not None
         unit = self.activation.unit
         if not isinstance(owner, Instance) or unit is None:
+            return
+        if not apis.ASKS_FOR_CAPTURE.isdisjoint(syntax.names_in(unit.node)):
             return
         readers, setters = self.file.attribute_users.get(name, (set(), set()))
         if readers - {unit.qualname} and not setters - {unit.qualname, f"{owner.unit.name}.__init__"}:

@@ -99,6 +99,15 @@ class Library(Streams):
         """Known: a capture is seen or there is none."""
         return Const(st.capture is not None)
 
+    def do_stream_is_capturing(self, call: Call, st: State) -> Value:
+        """``stream.is_capturing()``: known, where it is known whether the stream takes part in the capture."""
+        capture = st.capture
+        if capture is None:
+            return Const(False)
+        streams = self.streams(st, self.stream_library(call.args[0]), call.args[0])
+        part = {self.takes_part(capture, s.name) for s, guard in streams if not st.path.contradicts(guard)}
+        return Const(True) if part == {True} else self.unknown_flag(call.node, st)
+
     def do_stream_begin_capture(self, call: Call, st: State) -> Value:
         """CuPy's ``stream.begin_capture(mode)``: relaxed by default."""
         receiver = self.as_stream(call.args[0], "cupy")
