@@ -32,6 +32,7 @@ from streamsafe.static.values import (
     Event,
     Function,
     Generator,
+    Graph,
     Instance,
     Method,
     Name,
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 8
 """Of how many rows it is told apart which of them is unpacked."""
-_ORDERING = (Stream, Event, Work)
+_ORDERING = (Stream, Event, Work, Graph)
 WHOLE = Partial(Api("builtins.slice"), (NONE, NONE, NONE), ())
 """``[:]``."""
 

@@ -392,7 +392,7 @@ class Effects(Memory):
         self.effort += 1 + spent
         self.total_effort += 1 + spent
         if self.pooled and not writes:
-            self.wants_overlaid(st, buffer, site)
+            self.wants_overlaid(st, buffer, site, guard)
         if st.capture is not None and tags & {"h2d", "h2d?"}:
             self.copies_filled(st, buffer, site)
         one_of_many = buffer.is_older() or buffer.is_unknown_element() or self.is_some_element(buffer)
@@ -450,7 +450,7 @@ class Effects(Memory):
             if writes and st.capture is not None:
                 self.fills_in_capture(st, target, site)
             elif self.pooled and not writes:
-                self.wants_overlaid(st, target.name, site)
+                self.wants_overlaid(st, target.name, site, guard)
             self._check(st, target.name, part, writes, HOST, site, operation, guard, assumed, tags, target)
             self.explain(
                 st, site, f"the host {'writes' if writes else 'reads'} {self.describe(target)} ({operation})"
@@ -632,7 +632,7 @@ class Effects(Memory):
         """What stands for branches of a capture that have to be joined."""
         return {}
 
-    def wants_overlaid(self, st: State, buffer: Name, site: Site) -> None:
+    def wants_overlaid(self, st: State, buffer: Name, site: Site, guard: Guard = ALWAYS) -> None:
         """An output is needed that a replay may have overwritten."""
 
     def fills_in_capture(self, st: State, target: Object, site: Site) -> None:

@@ -301,8 +301,8 @@ class Interpreter(Loops):
     def _return(self, node: cst.Return, st: State) -> None:
         value = self.eval(node.value, st) if node.value is not None else NONE
         if self.pooled:
-            for target, _ in self.tensors(st, value):
-                self.wants_overlaid(st, target.name, self.site(node))
+            for target, guard in self.tensors(st, value):
+                self.wants_overlaid(st, target.name, self.site(node), guard)
         self.activation.returns.append((st.copy(), value))
         st.dead = True
 

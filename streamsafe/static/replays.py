@@ -111,10 +111,12 @@ class Replays(Effects):
         for later in {later: None for mates in orders for later in mates[mates.index(graph) + 1 :]}:
             if st.store.get((later, "@live")) == Const(self.entry):
                 for output in self._outputs(st, later):
-                    st.store[(output, "@overlaid")] = Const(site)
+                    st.store[(output, "@overlaid")] = (
+                        Const(site) if guard == ALWAYS else union([(Const(site), guard), (NONE, ALWAYS)])
+                    )
         st.store[(graph, "@live")] = Const(self.entry)
         for output in self._outputs(st, graph):
-            st.store.pop((output, "@overlaid"), None)
+            st.store[(output, "@overlaid")] = NONE
 
     @staticmethod
     def _outputs(st: State, graph: Name) -> list[Name]:
@@ -128,13 +130,18 @@ class Replays(Effects):
             if isinstance(target, Object) and writes == Const(True) and (target.name, "@captured") in st.store
         ]
 
-    def wants_overlaid(self, st: State, buffer: Name, site: Site) -> None:
+    def wants_overlaid(self, st: State, buffer: Name, site: Site, guard: Guard = ALWAYS) -> None:
         """An output is needed that a replay out of order may have overwritten (GC-07)."""
-        for place in constants(st.store.pop((buffer, "@overlaid"), None)):
+        overlaid = st.store.get((buffer, "@overlaid"), NONE)
+        places = [place for place, _ in alternatives(overlaid, st.path & guard)]
+        if NONE in places:
+            return  # which graph it was, or whether one was replayed, is not told any more
+        st.store.pop((buffer, "@overlaid"), None)
+        for place in places:
             self.violation(
                 st,
                 "shared-pool-replay-order",
-                place,
+                place.value,  # type: ignore[attr-defined]
                 "replay()",
                 [("what it may have overwritten is needed here", site)],
             )
