@@ -263,6 +263,8 @@ class Calls(Unseen):
                     self.run_forward_hooks(AFTER_FORWARD, function, call, [result], st)
                     self.called_for(st, function, result, call.everything())
                     return result
+        if isinstance(function, Context) and function.kind == "nothing" and len(call.args) == 1:
+            return call.args[0]  # as a decorator it gives a function that does the same
         if isinstance(function, Container) and self.is_row_of_modules(function, st):
             return self.call_in_turn(function, call, st)
         if isinstance(function, Opaque) and function.name.parent is not None and self.is_bound(function, st):
