@@ -10,7 +10,7 @@ import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST
 from streamsafe.static import apis, sequences
-from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, LOADER, Assumed
+from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, LOADER, Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.streams import Streams
 from streamsafe.static.tensors import COMMUNICATION, HOST_PLACES, UNPLACED, Call
@@ -58,6 +58,8 @@ class Library(Streams):
         def register_hooks(self, name: str, call: Call, st: State, owner: Value = UNKNOWN) -> Value: ...
 
         def do_map_call(self, call: Call, st: State) -> Value: ...
+
+        def run_captured_passes(self, st: State, site: Site) -> None: ...
 
         def do_make_container(self, call: Call, st: State) -> Value: ...
 
@@ -291,6 +293,7 @@ class Library(Streams):
                 tags=frozenset({INITIAL}),
             )
         self.join_leaves(st, self.tensor_results(st, call.get(0, "outputs") or UNKNOWN))
+        self.run_captured_passes(st, call.site)
 
         def gradient(number: int | None) -> Value:
             return self.new_tensor(
