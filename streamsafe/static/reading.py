@@ -136,8 +136,11 @@ def _without_magics(source: str) -> str:
     """A cell as Python: IPython's magics become statements that do nothing, row by row."""
     if _parses(source):
         return source
-    if source.lstrip().startswith("%%") and not source.lstrip().startswith(PYTHON_CELLS):
-        return "\n" * source.count("\n")
+    for line in filter(None, map(str.strip, source.split("\n"))):
+        if not line.startswith("%%"):
+            break  # what stands before the first other line says together what the cell is
+        if not line.startswith(PYTHON_CELLS):
+            return "\n" * source.count("\n")
     rows = []
     continued = False
     for line in source.split("\n"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -242,6 +243,22 @@ def test_broken_notebook(cli: Cli, project: Path, content: bytes) -> None:
     result = cli("check", "broken.ipynb", "--output-format", "concise")
     assert result.exit_code == 1
     assert "SS900 not a Jupyter notebook" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("%%bash\npip install numpy==1.19 scipy==1.5.2\n", 0),
+        ("%%capture\n%%bash\npip install numpy==1.19 scipy==1.5.2\n", 0),
+        ("%%capture\nx = 1\n", 0),
+        ("%%capture\nx = = 1\n", 1),
+    ],
+)
+def test_cell_magics(cli: Cli, project: Path, source: str, code: int) -> None:
+    cell = {"cell_type": "code", "source": source}
+    notebook = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (project / "cells.ipynb").write_text(json.dumps(notebook))
+    assert cli("check", "cells.ipynb").exit_code == code
 
 
 def test_notebook_in_another_language(cli: Cli, project: Path) -> None:
