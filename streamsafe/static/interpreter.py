@@ -16,10 +16,8 @@ from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, syntax
 from streamsafe.static.ages import newest_alike
 from streamsafe.static.facts import EFFORT, FILE_EFFORT, Site
-from streamsafe.static.loops import (
-    Loop,
-    Loops,
-)
+from streamsafe.static.iteration import Iteration
+from streamsafe.static.loops import Loop
 from streamsafe.static.source import FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import Key, State, told_apart
 from streamsafe.static.tensors import Call
@@ -82,7 +80,7 @@ class Activation:
     held: list[Value] = field(default_factory=list)
 
 
-class Interpreter(Loops):
+class Interpreter(Iteration):
     """Interprets the functions of one file.
 
     Args:

@@ -1,0 +1,447 @@
+"""What a loop walks: generators, counts, lists, objects that give one element after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import libcst as cst
+
+from streamsafe.order.forks import differing
+from streamsafe.order.symbolic import Guard
+from streamsafe.static import sequences, syntax, walks
+from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
+from streamsafe.static.facts import GRADIENTS
+from streamsafe.static.loops import SLOT_ROUNDS, Loop, Loops
+from streamsafe.static.slots import MOST_SLOTS
+from streamsafe.static.state import State
+from streamsafe.static.values import (
+    EACH,
+    NONE,
+    UNKNOWN,
+    UNTIL,
+    Api,
+    Const,
+    Container,
+    Function,
+    Generator,
+    Instance,
+    Name,
+    Opaque,
+    Partial,
+    Picks,
+    Tuple,
+    Value,
+    iterate,
+)
+
+
+class Iteration(Loops):
+    """Loops over what is walked."""
+
+    def _for(self, node: cst.For, st: State) -> None:
+        iterable = self.eval(node.iter, st)
+
+        def body(item: Value, current: State) -> None:
+            self.assign(node.target, item, current, node)
+            self.suite(node.body, current)
+
+        runs = self.never_empty(node.iter, iterable, st)
+        runs = runs or (self.holds_stream_code(node) and syntax.walks_devices(node))
+        runs = runs or (GRADIENTS in st.order.made and syntax.drops_gradients(node.body))
+        self.iterate_over(iterable, st, node, body, at_least_once=runs)
+        if node.orelse is not None and not st.dead:
+            self.suite(node.orelse.body, st)
+
+    def iterate_over(
+        self,
+        iterable: Value,
+        st: State,
+        node: cst.CSTNode,
+        body: Callable[[Value, State], object],
+        *,
+        at_least_once: bool = False,
+    ) -> None:
+        """Walk an iterable: a generator of the file runs up to each yield, anything else gives elements."""
+        driver = _driver(iterable)
+        if driver is not None:
+            self._driven(driver, iterable, st, node, body)
+            return
+        if isinstance(iterable, Partial) and iterable.function == UNTIL:
+            self._until(iterable, st, node, body)
+            return
+        if isinstance(iterable, Instance):
+            self._walk_instance(iterable, st, node, body)
+            return
+        if isinstance(iterable, Partial):
+            self._begin_instances(iterable, st, node)
+        items = self.literal_items(iterable, st) if _index_matters(node, iterable) else None
+        if items is not None:
+            self.activation.held.append(Tuple(tuple(items)))
+            self._unrolled(items, st, node, body)
+            self.activation.held.pop()
+            return
+        threads = self.iteration_starts(iterable, st, self.site(node))
+
+        count = self.count_of(iterable)
+        outcomes = [] if count is None else self.condition(("truth", count.name), (count.name,), st, True)
+        outcomes = outcomes or self.holds_some(iterable, st)
+
+        first = True
+
+        def enter(current: State) -> State | None:
+            nonlocal first
+            leaves = current.copy()
+            for outcome, guard in outcomes if first else ():
+                (current if outcome else leaves).assume(guard)
+            if first and len(outcomes) == 1:
+                (leaves if outcomes[0][0] else current).dead = True
+            first = False
+            return None if leaves.dead else leaves
+
+        marked = self.holds_stream_code(node)
+        begun = False
+
+        def round_(current: State) -> None:
+            nonlocal begun
+            item = self.next_item(iterable, current, node)
+            if marked:
+                round_ = self.round_name(node, current)
+                self.number_round(item, iterable, round_, current, first=not begun)
+                begun = True
+                item = met_in_round(item, iterable, ((round_.base(), round_),))
+            if not current.dead:
+                body(item, current)
+            if marked:
+                self._leave_after_last(round_, current)
+
+        self.activation.held.append(iterable)
+        if (
+            self.numbering or self._picks_slots(node, iterable)
+        ) and self.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
+            self._numbered(iterable, st, node, enter, body, at_least_once=at_least_once)
+        else:
+            before, turns, findings = st.copy(), self.turns, dict(self.findings)
+            returns = len(self.activation.returns)
+            self.loop(st, enter, round_, at_least_once=at_least_once, node=node)
+            if self.turns > turns and any(self._turned(before, st)) and self.unrolling <= SLOT_ROUNDS:
+                self.findings = findings  # a number that is brought down to one of a few picks slots in turn
+                del self.activation.returns[returns:]
+                st.become(before.copy())
+                first = True
+                self._numbered(iterable, st, node, enter, body, at_least_once=at_least_once)
+                self._wrap(before, st)
+                self.turns = turns
+        self.activation.held.pop()
+        st.threads = {thread: None for thread in st.threads if thread not in threads}
+
+    def _turned(self, before: State, after: State) -> Iterator[Name]:
+        """The objects and scopes of which a number that was known before is another one now."""
+        for owner in differing(before.store.objects, after.store.objects):
+            table = after.store.of(owner)
+            if any(
+                all(isinstance(v, Const) and type(v.value) is int for v in iterate(value))
+                and table.get(key) != value
+                for key, value in before.store.of(owner).items()
+                if key not in self.file.turning and not (isinstance(key, str) and key.startswith("@"))
+            ):
+                yield owner
+
+    def _wrap(self, before: State, after: State) -> None:
+        """After as many rounds as stand for all, a number that picks slots in turn picks the same as before."""
+        frame = self.activation.frame
+        for key, value in list(before.store.of(frame).items()):
+            found = after.store.get((frame, key))
+            counted = [v for v in iterate(found) if v != value] if found is not None else []
+            number = value.value if isinstance(value, Const) else None
+            if type(number) is int and counted == [Const(number + SLOT_ROUNDS)]:
+                after.store[(frame, key)] = value
+
+    def _driven(
+        self,
+        driver: Generator,
+        iterable: Value,
+        st: State,
+        node: cst.CSTNode,
+        body: Callable[[Value, State], object],
+    ) -> None:
+        """A generator of the file runs up to each yield; what is walked beside it is asked there for its next one.
+
+        ``enumerate`` gives numbers that are known as long as the generator's own rounds are.
+        """
+        loops, loop = self.fixpoints, Loop()
+        count = 0
+
+        def item_of(part: Value, value: Value, state: State) -> Value:
+            if part is driver:
+                return value
+            if isinstance(part, Generator):
+                item = self.advance(part, state)
+                state.dead |= item is None
+                return item or UNKNOWN
+            if not isinstance(part, Partial) or part.function not in (_ENUMERATE, _ZIP):
+                return self.next_item(part, state, node)
+            items = tuple(
+                item_of(p, value, state) for p in part.args[: 1 if part.function == _ENUMERATE else None]
+            )
+            if part.function == _ZIP:
+                return Tuple(items)
+            known = self.fixpoints == loops and len(part.args) == 1
+            return Tuple((Const(count) if known else Opaque(self.fresh(node, state, "index")), *items))
+
+        def consumer(value: Value, current: State) -> Value:
+            nonlocal count
+            loop.continues.clear()
+            item = item_of(iterable, value, current)
+            count += 1
+            inner, self.numbering = self.numbering, False
+            if not current.dead:
+                body(item, current)
+            self.numbering = inner
+            self.settle(current, self.joined([current, *loop.continues]))
+            return NONE
+
+        numbering = self.numbering
+        if iterable is not driver:
+            self.numbering = self._picks_slots(node, iterable)
+        self.activation.loops.append(loop)
+        self.run_generator(driver, st, node, consumer)
+        self.activation.loops.pop()
+        self.numbering = numbering
+        self.settle(st, self.joined([st, *loop.breaks]))
+
+    def _picks_slots(self, node: cst.CSTNode, iterable: Value) -> bool:
+        if any(map(_goes_round, iterable.args if isinstance(iterable, Partial) else (iterable,))):
+            return True
+        return _picks_slots(node, iterable, handed_on=self.file.picks_by_remainder)
+
+    def _begin_instances(self, iterable: Partial, st: State, node: cst.CSTNode) -> None:
+        """What is walked beside others, or counted, makes itself ready; those that are their own iterators do."""
+        for given in iterable.args:
+            if isinstance(given, Partial):
+                self._begin_instances(given, st, node)
+            elif self.own_method(given, "__next__") is not None:
+                begin = self.own_method(given, "__iter__")
+                if begin is not None and not any(a.unit is begin.unit for a in self.stack):
+                    self.call_function(begin, [], {}, st, node)
+
+    def _walk_instance(
+        self, instance: Instance, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
+    ) -> None:
+        """``for x in instance``: what ``__iter__`` gives is walked, or ``__next__`` is called until it raises."""
+        enter = self.find_method(instance.unit, "__iter__")
+        following = self.find_method(instance.unit, "__next__")
+        if enter is not None and not any(a.unit is enter for a in self.stack):
+            given = self.call_function(Function(enter, None, instance), [], {}, st, node)
+            if given != instance:
+                if not st.dead:
+                    self.iterate_over(given, st, node, body)
+                return
+
+        def following_one(current: State) -> Value:
+            if following is None:
+                return UNKNOWN
+            return self.call_function(Function(following, None, instance), [], {}, current, node)
+
+        self._ask(following_one, st, node, body)
+
+    def _ask(
+        self,
+        following: Callable[[State], Value],
+        st: State,
+        node: cst.CSTNode,
+        body: Callable[[Value, State], object],
+    ) -> None:
+        """Rounds for whose element somebody is asked; where there is no other, asking for it ends the state."""
+
+        def round_(current: State) -> None:
+            value = following(current)
+            if not current.dead:
+                body(value, current)
+
+        if not self._exhausted(st, node, round_):
+            self.loop(st, lambda current: current.copy(), round_)
+
+    def _until(
+        self, iterable: Partial, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
+    ) -> None:
+        """``for x in iter(f, last)``."""
+
+        def following(current: State) -> Value:
+            value = self.asked_until(iterable, current, node)
+            current.dead |= value is None
+            return value or UNKNOWN
+
+        self._ask(following, st, node, body)
+
+    def _exhausted(self, st: State, node: cst.CSTNode, round_: Callable[[State], None]) -> bool:
+        """Walk an instance round by round where lists whose length is known say when it raises; whether it did."""
+        trial = st.copy()
+        loop = Loop()
+        blocked = len(self.blocked)
+        self.activation.loops.append(loop)
+        ended = False
+        stalled = 0
+        for number in range(UNROLLED):
+            before = trial.copy()
+            loop.continues.clear()
+            with self.round_apart(node, number, 2):
+                round_(trial)
+            self.settle(trial, self.joined([trial, *loop.continues]))
+            ended = trial.dead
+            if ended:
+                loop.breaks.append(before)
+                break
+            stalled = stalled + 1 if sequences.lengths(trial) == sequences.lengths(before) else 0
+            if stalled > 1:
+                break
+        self.activation.loops.pop()
+        if ended:
+            self.settle(st, self.joined(loop.breaks))
+        else:
+            del self.blocked[blocked:]
+        return ended
+
+    def _numbered(
+        self,
+        iterable: Value,
+        st: State,
+        node: cst.CSTNode,
+        enter: Callable[[State], State | None],
+        body: Callable[[Value, State], object],
+        *,
+        at_least_once: bool,
+    ) -> None:
+        """A count that picks slots goes round them: a few rounds with known numbers stand for all there are."""
+        if not isinstance(iterable, Partial):
+            iterable = Partial(Api("builtins.iter"), (iterable,), ())
+        skipped = enter(st)
+        loop = Loop()
+        self.activation.loops.append(loop)
+        self.rounds.append(set())
+        self.counting += 1
+        early: list[State | None] = []
+        for number in range(SLOT_ROUNDS):
+            before = st.copy()
+            loop.continues.clear()
+            round_ = self.round_name(node, st)
+            with self.round_apart(node, number, SLOT_ROUNDS):
+                item = self._numbered_item(number, iterable, round_, st, node)
+                body(met_in_round(item, iterable, ((round_.base(), round_),)), st)
+            self._leave_after_last(round_, st)
+            self.settle(st, self.joined([st, *loop.continues]))
+            early = early if number else [*loop.breaks]
+            if st.dead:
+                st.become(before)
+                break
+            self.tell_slots(st)
+            self.age(st, {round_, *(name for name in self.rounds[-1] if name.site == EACH)})
+        self.activation.loops.pop()
+        self._runs_when_timed(skipped, early, [st, *loop.breaks])
+        self.tell_slots(st, *loop.breaks, skipped)
+        self.settle(st, self.joined([st, *loop.breaks, None if at_least_once else skipped]))
+        self.counting -= 1
+        self.leave_rounds(st, again=False)
+
+    def _numbered_item(
+        self, number: int, iterable: Value, round_: Name, st: State, node: cst.CSTNode
+    ) -> Value:
+        """What a round is given of which the count is known."""
+        if isinstance(iterable, Partial):
+            if iterable.function == Api("builtins.range"):
+                return self.number_of(number, iterable, round_, st)
+            if iterable.function == Api("builtins.enumerate") and iterable.args:
+                each = self._numbered_item(number, iterable.args[0], round_, st, node)
+                return Tuple((self.number_of(number, iterable, round_, st), each))
+            if iterable.function == Api("builtins.zip"):
+                return Tuple(
+                    tuple(self._numbered_item(number, each, round_, st, node) for each in iterable.args)
+                )
+        return self.next_item(iterable, st, node)
+
+    def _leave_after_last(self, round_: Name, st: State) -> None:
+        """No round follows one that a test has told to be the last."""
+        loop = self.activation.loops[-1]
+        for key, outcome in self.lasts.pop(round_, {}).items():
+            bit = self.conditions.get(key)
+            if bit is None:
+                continue  # on no path is it known any more how that came out
+            before = Guard(0, bit) if outcome else Guard(bit, 0)
+            for state in (st, *loop.continues):
+                if not state.dead:
+                    loop.breaks.append(state.copy())
+                    state.assume(before)
+
+    def _unrolled(
+        self, items: Sequence[Value], st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
+    ) -> None:
+        loop = Loop()
+        self.activation.loops.append(loop)
+        for number, item in enumerate(items):
+            if st.dead:
+                break
+            loop.continues.clear()
+            with self.round_apart(node, number, len(items)):
+                body(item, st)
+            self.settle(st, self.joined([st, *loop.continues]))
+        self.activation.loops.pop()
+        self.settle(st, self.joined([st, *loop.breaks]))
+
+
+def _goes_round(iterable: Value) -> bool:
+    return isinstance(iterable, Container) and iterable.kind == "cycle"
+
+
+def met_in_round(item: Value, iterable: Value, rounds: Picks) -> Value:
+    """What a round meets, other rounds do not; what goes round they do."""
+    if isinstance(iterable, Partial) and isinstance(item, Tuple) and any(map(_goes_round, iterable.args)):
+        if len(item.items) == len(iterable.args):
+            columns = zip(item.items, iterable.args, strict=True)
+            return Tuple(tuple(v if _goes_round(a) else walks.met(v, rounds) for v, a in columns))
+    return item if _goes_round(iterable) else walks.met(item, rounds)
+
+
+_ENUMERATE, _ZIP = Api("builtins.enumerate"), Api("builtins.zip")
+
+
+def _driver(iterable: Value) -> Generator | None:
+    """The generator of the file that says when the rounds of a loop begin; of several the first."""
+    if isinstance(iterable, Generator):
+        return iterable
+    if isinstance(iterable, Partial) and iterable.function in (_ENUMERATE, _ZIP):
+        return next((found for part in iterable.args if (found := _driver(part)) is not None), None)
+    return None
+
+
+def _picks_slots(node: cst.CSTNode, iterable: Value, *, handed_on: bool) -> bool:
+    """Whether a loop's number, or what is computed from it, is an index, as where slots are used in turn.
+
+    Args:
+        node: the loop.
+        iterable: what it walks.
+        handed_on: who is given the number may take it for an index.
+    """
+    if isinstance(node, cst.For) and syntax.takes_turns(node.body):
+        return True
+    if not (
+        isinstance(node, cst.For) and isinstance(iterable, Partial) and isinstance(iterable.function, Api)
+    ):
+        return False
+    target: cst.CSTNode = node.target
+    if iterable.function.name == "builtins.enumerate" and isinstance(target, cst.Tuple) and target.elements:
+        target = target.elements[0].value
+    elif iterable.function.name != "builtins.range":
+        return False
+    if not isinstance(target, cst.Name):
+        return False
+    return syntax.indexed_by(node.body, target.value, MOST_SLOTS) or (
+        handed_on and syntax.is_argument(node.body, target.value)
+    )
+
+
+def _index_matters(node: cst.CSTNode, iterable: Value) -> bool:
+    """Whether the rounds of a count differ: its number is used, or each adds to a list what it makes."""
+    if not (isinstance(node, cst.For) and isinstance(node.target, cst.Name)):
+        return True
+    if not (isinstance(iterable, Partial) and iterable.function == Api("builtins.range")):
+        return True
+    return not syntax.names_in(node.body).isdisjoint({node.target.value, "append", "appendleft"})
