@@ -387,7 +387,6 @@ class Containers(Captures):
                 sequences.moved(st, inner)
                 self.put_back(st, value)
                 self.joins(inner, [value])
-                sequences.set_back(st, inner, None)
                 known = sequences.keys(st, inner)
                 if known is not None:
                     certain = not walks.is_unsure(index) and base is inner
@@ -471,12 +470,11 @@ class Containers(Captures):
             held = st.store.get((inner.name, sequences.SOME))
             sequences.blur(st, inner)
             sequences.set_some(st, inner, Const(True) if exact else held if exact == [] else None)
-            st.store.pop((inner.name, sequences.LAST), None)
             old = st.store.get((inner.name, "*"))
             st.store[(inner.name, "*")] = union(
                 [*([(old, ALWAYS)] if old is not None else []), *((v, ALWAYS) for v in new)]
             )
-            sequences.set_back(st, inner, new[-1] if base is inner and exact else None)
+            sequences.set_end(st, inner, sequences.LAST, new[-1] if base is inner and exact else None)
 
     def lose(self, st: State, value: Value) -> None:
         """These objects may have lost their last name."""
@@ -534,10 +532,6 @@ class Containers(Captures):
                 held = union((self._element(inner, key, st), told) for key, told in _one_of_few(keys[0], st))
                 if keys[0] == Const(0) and isinstance(inner, Container) and inner.kind != "dict":
                     held = self.front(inner, held, st, node)
-                if keys[0] == Const(-1) and isinstance(inner, Container) and inner.kind != "dict":
-                    last = sequences.back(st, inner)
-                    if last is not None and any(isinstance(v, Event) for v in iterate(last)):
-                        held = last
                 if self.is_mapping(inner) and factory is None and self.stack[-1].tried:
                     there = self.contains(inner, keys[0], st)
                     self.sure_lookups += there is True

@@ -427,7 +427,6 @@ class Methods(Opaques):
             return UNKNOWN
         if name in _MOVING:
             sequences.moved(st, receiver)
-            sequences.set_back(st, receiver, None)
         if name in ("append", "add", "appendleft", "insert", "put", "push"):
             known = sequences.items(st, receiver)
             at_front = name == "appendleft" or (name == "insert" and call.args[:1] == [Const(0)])
@@ -437,12 +436,10 @@ class Methods(Opaques):
                 self.keep_output(st, receiver, self.held(receiver, st), value, call.site)
             self.extend_container(st, receiver, Tuple(tuple(call.args[-1:])))
             if name in _MOVING:  # the last one is another
-                sequences.set_back(st, receiver, None)
+                sequences.set_end(st, receiver, sequences.LAST, None)
             grown = sequences.items(st, receiver)
             if at_front and grown is not None:
                 sequences.put(st, receiver, [*grown[-1:], *grown[:-1]])
-            if name == "append" and call.args:
-                sequences.set_end(st, receiver, sequences.LAST, call.args[0])
             return NONE
         if (
             name == "rotate"
@@ -530,13 +527,13 @@ class Methods(Opaques):
             st.assume(next(guard for some, guard in there if some))
         known = sequences.items(st, container)
         first = sequences.at_end(st, container, sequences.FRONT) if position == 0 else None
+        last = sequences.at_end(st, container, sequences.LAST)
         sequences.moved(st, container)
         if known is None or position is None or not -len(known) <= position < len(known):
-            last = sequences.back(st, container)
             value = first or (last if position == -1 else None) or self.any_element(container, st)
             sequences.blur(st, container)
             if position == 0:
-                sequences.set_back(st, container, last)
+                sequences.set_end(st, container, sequences.LAST, last)
             self.taken_out(st, container, value)
             return value
         value = known.pop(position)

@@ -43,7 +43,6 @@ def items(st: State, container: Container) -> list[Value] | None:
 
 def put(st: State, container: Container, values: list[Value]) -> None:
     """A list has these elements from now on."""
-    set_back(st, container, None)
     held = st.store.of(container.name)
     for position in [key for key in held if type(key) is int and key >= len(values)]:
         del st.store[(container.name, position)]
@@ -51,6 +50,7 @@ def put(st: State, container: Container, values: list[Value]) -> None:
         st.store[(container.name, position)] = value
     st.store[(container.name, "@length")] = Const(len(values))
     st.store[(container.name, SOME)] = Const(bool(values))
+    set_end(st, container, LAST, values[-1] if values else None)
 
 
 def set_some(st: State, container: Container, value: Value | None) -> None:
@@ -70,7 +70,9 @@ def some(st: State, container: Container) -> list[tuple[bool, Guard]]:
 
 
 FRONT, LAST = "@front", "@last"
-"""Under these it is kept which element was found at the head, and which one was added last."""
+"""Under these it is kept which element was found at the head, and which one is the last, also where it is not known
+how many there are.
+"""
 
 
 def at_end(st: State, container: Container, end: str) -> Value | None:
@@ -80,9 +82,12 @@ def at_end(st: State, container: Container, end: str) -> Value | None:
     return union(here) if here and all(v != UNKNOWN for v, _ in here) else None
 
 
-def set_end(st: State, container: Container, end: str, value: Value) -> None:
-    """This element is at the end."""
-    st.store[(container.name, end)] = value
+def set_end(st: State, container: Container, end: str, value: Value | None) -> None:
+    """This element is at that end; any, or none, where it is None."""
+    if value is None:
+        st.store.pop((container.name, end), None)
+    else:
+        st.store[(container.name, end)] = value
 
 
 def moved(st: State, container: Container) -> None:
@@ -91,23 +96,10 @@ def moved(st: State, container: Container) -> None:
         st.store.pop((container.name, end), None)
 
 
-def back(st: State, container: Container) -> Value | None:
-    """The last element, where it is known which one that is though not how many there are."""
-    return st.store.get((container.name, "@back"))
-
-
-def set_back(st: State, container: Container, value: Value | None) -> None:
-    """This element is the last one, or any."""
-    if value is None:
-        st.store.pop((container.name, "@back"), None)
-    else:
-        st.store[(container.name, "@back")] = value
-
-
 def blur(st: State, container: Container) -> None:
     """Which element stands where is no longer known."""
     set_some(st, container, None)
-    set_back(st, container, None)
+    set_end(st, container, LAST, None)
     if st.store.pop((container.name, "@length"), None) is None:
         return
     held = [(key, value) for key, value in st.store.of(container.name).items() if isinstance(key, int)]

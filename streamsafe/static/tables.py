@@ -120,6 +120,8 @@ def joined(
                 table.pop(key, None)
                 continue  # not known on both paths; what was made on one of them is what it is there
             default = _UNTOLD.get(key) if left and right else None  # type: ignore[call-overload]
+            if key == "@last" and (left if one is None else right).get("@length") == Const(0):
+                default = None  # an empty list has no last one
             if opaque and isinstance(key, str) and key[0] not in "@*[":
                 default = Opaque(owner.child(key))  # what it is before anything is assigned to it
             if default is None or default in (one, other):
@@ -130,22 +132,7 @@ def joined(
             del table[key]
             continue
         table[key] = union([(one, left_only), (other, right_only)])
-    if "@length" in unlike or "@back" in unlike:
-        last = [
-            (value, only) for end, only in ((left, left_only), (right, right_only)) for value in _last(end)
-        ]
-        table.pop("@back", None)
-        if last and "@length" not in table and all(value != UNKNOWN for value, _ in last):
-            table["@back"] = union(last)
     if loose:
         rest = table.get("*")
         table["*"] = union([*([(rest, ALWAYS)] if rest is not None else []), *loose])
     return table
-
-
-def _last(table: Table) -> list[Value]:
-    """The last element of a list, unknown where it is not known which one that is; none where there is none."""
-    length = table.get("@length")
-    if not isinstance(length, Const) or type(length.value) is not int:
-        return [table.get("@back", UNKNOWN)] if table else []
-    return [table.get(length.value - 1, UNKNOWN)] if length.value else []
