@@ -1,4 +1,4 @@
-"""What other threads of the host run: threads, thread pools, futures."""
+"""What other threads of the host run, and how they wait for one another: threads, pools, futures, events, queues."""
 
 from __future__ import annotations
 
@@ -112,18 +112,24 @@ class Threads(Hooks):
         if not names or not waiting or self.threads or self.beside:
             return False
         after = st.copy()
-        explained, self.explained = self.explained, None
         unsaid, self.unsaid = self.unsaid, set()
-        self.silent += 1
         self.taking = True
-        self.blocks(after, call)
+        with self.out_of_sight():
+            self.blocks(after, call)
         self.taking = False
-        self.silent -= 1
-        self.explained = explained
         read, self.unsaid = self.unsaid, unsaid
         return names.isdisjoint(read) and not any(
             made.writes and made.buffer in names for made in self.lacking(after, HOST, ALWAYS)
         )
+
+    @contextmanager
+    def out_of_sight(self) -> Iterator[None]:
+        """What is interpreted here is to be known, not reported or explained."""
+        explained, self.explained = self.explained, None
+        self.silent += 1
+        yield
+        self.silent -= 1
+        self.explained = explained
 
     def hand_on(self, st: State) -> None:
         """Another thread is told to go on: what has been enqueued by now comes before what it does."""
@@ -135,28 +141,29 @@ class Threads(Hooks):
     threads = 0
     """How many threads deep the interpretation is."""
 
+    @contextmanager
+    def elsewhere(self, st: State) -> Iterator[None]:
+        """What is interpreted here another thread does; where that would wait the others go on."""
+        current, st.current = st.current, {}
+        outer, self.blocked = self.blocked, []
+        self.threads += 1
+        yield
+        self.threads -= 1
+        self.settle(st, self.joined([st, *self.blocked]))
+        self.blocked = outer
+        st.current = current
+
     def in_thread(
         self, function: Value, arguments: list[Value], kwargs: dict[str, Value], call: Call, st: State
     ) -> Value:
         """A function runs in another thread: it starts on the default stream (TS-22)."""
-        current, st.current = st.current, {}
-        outer, self.blocked = self.blocked, []
-        self.threads += 1
-        result = self.call_value(function, Call(call.node, call.site, arguments, kwargs), st)
-        self.threads -= 1
-        self.settle(st, self.joined([st, *self.blocked]))  # where it waits the others go on
-        self.blocked = outer
-        st.current = current
-        return result
+        with self.elsewhere(st):
+            return self.call_value(function, Call(call.node, call.site, arguments, kwargs), st)
 
     def mapped_in_threads(self, call: Call, st: State) -> Value:
         """``executor.map(f, xs)``: the function runs for each element, in threads."""
-        current, st.current = st.current, {}
-        self.threads += 1
-        result = self.do_map_call(Call(call.node, call.site, call.args, {}, "builtins.map"), st)
-        self.threads -= 1
-        st.current = current
-        return result
+        with self.elsewhere(st):
+            return self.do_map_call(Call(call.node, call.site, call.args, {}, "builtins.map"), st)
 
     def do_thread_call(self, call: Call, st: State) -> Value:
         """``asyncio.to_thread(f, *args)``."""
@@ -254,10 +261,7 @@ class Threads(Hooks):
     def would_wait(self, target: Value, arguments: list[Value], call: Call, st: State) -> bool:
         """Whether a thread that starts here waits for what others do: it goes on when it is joined."""
         before, self.host_waits = self.host_waits, False
-        self.silent += 1
-        explained, self.explained = self.explained, None
-        self.in_thread(target, arguments, {}, call, st.copy())
-        self.explained = explained
-        self.silent -= 1
+        with self.out_of_sight():
+            self.in_thread(target, arguments, {}, call, st.copy())
         waits, self.host_waits = self.host_waits, before
         return waits
