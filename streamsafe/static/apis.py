@@ -341,14 +341,9 @@ FUNCTIONS: dict[str, str] = {
     "threading.Thread": "make_thread",
     **dict.fromkeys(
         (
-            *(
-                f"threading.{kind}"
-                for kind in ("Event", "Semaphore", "BoundedSemaphore", "Condition", "Barrier")
-            ),
-            *(
-                f"asyncio.{kind}"
-                for kind in ("Event", "Semaphore", "BoundedSemaphore", "Condition", "Barrier")
-            ),
+            f"{module}.{kind}"
+            for module in ("threading", "asyncio")
+            for kind in ("Event", "Semaphore", "BoundedSemaphore", "Condition", "Barrier")
         ),
         "make_signal",
     ),
