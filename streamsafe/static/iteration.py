@@ -258,7 +258,7 @@ class Iteration(Loops):
             if not current.dead:
                 body(value, current)
 
-        if not self._exhausted(st, node, round_):
+        if not self._exhausted(st, node, following, body):
             self.loop(st, lambda current: current.copy(), round_)
 
     def _until(
@@ -273,8 +273,16 @@ class Iteration(Loops):
 
         self._ask(following, st, node, body)
 
-    def _exhausted(self, st: State, node: cst.CSTNode, round_: Callable[[State], None]) -> bool:
-        """Walk an instance round by round where lists whose length is known say when it raises; whether it did."""
+    def _exhausted(
+        self,
+        st: State,
+        node: cst.CSTNode,
+        following: Callable[[State], Value],
+        body: Callable[[Value, State], object],
+    ) -> bool:
+        """Walk round by round where lists whose length is known say when there is no other element, or a round leaves
+        the loop; whether it came to that.
+        """
         trial = st.copy()
         loop = Loop()
         blocked = len(self.blocked)
@@ -285,11 +293,14 @@ class Iteration(Loops):
             before = trial.copy()
             loop.continues.clear()
             with self.round_apart(node, number, 2):
-                round_(trial)
+                value = following(trial)
+                if trial.dead:
+                    loop.breaks.append(before)
+                else:
+                    body(value, trial)
             self.settle(trial, self.joined([trial, *loop.continues]))
             ended = trial.dead
             if ended:
-                loop.breaks.append(before)
                 break
             stalled = stalled + 1 if sequences.lengths(trial) == sequences.lengths(before) else 0
             if stalled > 1:
