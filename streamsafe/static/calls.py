@@ -100,6 +100,7 @@ class Calls(Unseen):
         self._makes: dict[str, bool] = {}
         self.roles: dict[tuple[str, str], str] = {}  # the classes of functions' parameters
         self.roles_of_elements: dict[tuple[str, str], str] = {}
+        self.concrete: dict[str, str] = {}  # of abstract classes, the one that implements them
         self._method_owners: dict[str, list[ClassUnit]] | None = None
 
     # -- calls ---------------------------------------------------------------------------------------------------

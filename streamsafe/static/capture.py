@@ -577,7 +577,8 @@ class Captures(Replays):
 
     def lost_input(self, st: State, name: Name, site: Site, alive: set[Name]) -> None:
         """The last name of a static input is gone: every graph that lives on goes on using its memory (GC-06)."""
-        made_at = self.sites_of.get(name.base(), site)
+        # where the function that drops it has it from
+        made_at = self.given_at.get(name.base()) or self.sites_of.get(name.base(), site)
         for graph, used in st.graphs.items():
             if name in used and graph in alive and (name, "@rebound") not in st.store:
                 gone = Rebound(self.describe(Tensor(name)), made_at, graph, released=site)

@@ -89,6 +89,7 @@ class Effects(Memory):
         self.made_here: set[Name] = set()
         self.libraries: dict[Name, str] = {}  # whose a tensor is
         self.sites_of: dict[Name, Site] = {}  # where a tensor is allocated
+        self.given_at: dict[Name, Site] = {}  # the last call that gave it to who made that call
         self.results: set[Name] = set()  # tensors that an operation returns
         self.tensor_rows: set[Name] = set()  # what was unpacked from one of these, and is used as a tensor
         self.closed: set[Name] = set()  # scopes and objects that hold only what is seen put there

@@ -88,6 +88,7 @@ class Functions(Methods):
         element_types: dict[Name, cst.BaseExpression]
         roles: dict[tuple[str, str], str]
         roles_of_elements: dict[tuple[str, str], str]
+        concrete: dict[str, str]
         _own_names: frozenset[str]
         _makes: dict[str, bool]
         _method_owners: dict[str, list[ClassUnit]] | None
@@ -485,6 +486,9 @@ class Functions(Methods):
         if root and self.rounds and len(ends) > 1:
             ends = list(newest_alike(ends, self.rounds[0], self.mentions))
         result = self.join_values(ends, st)
+        for value in result.items if isinstance(result, Tuple) else (result,):
+            if isinstance(value, Tensor) and self.stack:
+                self.given_at[value.name.base()] = self.site(node)
         captured = self.captured_frames.get(frame, ())
         for name, value in list(st.store.of(frame).items()):
             if name in captured or (captured and not isinstance(name, str)):
@@ -531,8 +535,8 @@ class Functions(Methods):
                 value = self.element(unnamed, Const(name), st)
             else:
                 value = self.parameter(function, parameter, st)
-            if isinstance(value, (Opaque, Union)) and parameter.annotation is not None:
-                said = [(v, self.annotated(v, parameter.annotation, st), g) for v, g in alternatives(value)]
+            if isinstance(value, (Opaque, Union)):
+                said = [(v, self.meant(v, function, parameter, st), g) for v, g in alternatives(value)]
                 if any(old is not new for old, new, _ in said):
                     value = union((new, g) for _, new, g in said)
             st.store[(frame, name)] = value
@@ -595,14 +599,20 @@ class Functions(Methods):
         if isinstance(parameter.default, cst.SimpleString):
             if str(parameter.default.evaluated_value).partition(":")[0] == "cuda":
                 self.cuda_devices.add(name.base())  # what it is given by default it is meant for
-        value = self.annotated(Opaque(name), parameter.annotation, st)
-        role = self.unit(self.roles.get((function.unit.qualname, word), ""))
-        if isinstance(value, Opaque) and isinstance(role, ClassUnit):
+        return Opaque(name)
+
+    def meant(self, value: Value, function: Function, parameter: cst.Param, st: State) -> Value:
+        """What a parameter's annotation, or its role, says of an object of unknown kind."""
+        if not isinstance(value, Opaque):
+            return value
+        asked = (function.unit.qualname, parameter.name.value)
+        role = self.unit(self.roles.get(asked, "")) if asked in self.roles else None
+        if isinstance(role, ClassUnit) and not self.is_tensor(st, value):
             return self.materialized(value, role, st)
-        elements = self.roles_of_elements.get((function.unit.qualname, word))
+        elements = self.roles_of_elements.get(asked)
         if elements is not None:
-            self.element_types.setdefault(name.base(), cst.Name(elements))
-        return value
+            self.element_types.setdefault(value.name.base(), cst.Name(elements))
+        return self.annotated(value, parameter.annotation, st)
 
     def annotated(self, value: Value, annotation: cst.Annotation | None, st: State) -> Value:
         """What an annotation says of an object of unknown kind."""
@@ -621,7 +631,7 @@ class Functions(Methods):
                 self.element_types[value.name.base()] = last.value
             return value
         text = _text(annotation).strip("\"'")
-        unit = self.unit(text) if text.isidentifier() else None
+        unit = self.unit(self.concrete.get(text, text)) if text.isidentifier() else None
         if isinstance(unit, ClassUnit):
             # a TypedDict is a dict: its class has no say in what it holds
             is_dict = any(base.rpartition(".")[2] == "TypedDict" for base in unit.bases)

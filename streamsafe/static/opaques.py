@@ -211,7 +211,8 @@ class Opaques(Threads):
         if name == "record" and _event_like(receiver.name):
             call.args.insert(0, Event(receiver.name))
             return self.verb("event_record", call, st)
-        if name in ("wait", "synchronize", "query") and _event_like(receiver.name):
+        polled = name in ("synchronize", "query") and "event" in _called_on(call).lower()
+        if polled or (name in ("wait", "synchronize", "query") and _event_like(receiver.name)):
             call.args.insert(0, Event(receiver.name))
             return self.verb(apis.EVENT_METHODS[name], call, st)
         if name in ("synchronize", "query") and _stream_like(receiver.name):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from streamsafe.static import needles
+from streamsafe.static.given import OTHER, Given, itself
 from streamsafe.static.opaques import LIBRARY_METHODS
 from streamsafe.static.source import AstFunction, SourceFile
 
@@ -22,6 +23,7 @@ COMMON_METHODS = frozenset(
 _CALLED = ("__call__", "forward")
 _UNKNOWN = "?"
 """Asked of a name: something that no object of a class of the file stands for."""
+_MARKS = frozenset(("object", "ABC", "Protocol", "Generic", "NamedTuple", "Enum", "Exception"))
 _SYNTAX = frozenset({"__call__", "__iter__", "__enter__", "__getitem__"})
 _MODULE = frozenset(
     """parameters named_parameters buffers named_buffers modules named_modules children named_children state_dict
@@ -31,13 +33,18 @@ _MODULE = frozenset(
 _BASES = {
     "Module": _MODULE,
     "Thread": frozenset({"start", "join", "is_alive", "daemon", "name"}),
-    **dict.fromkeys(("object", "ABC", "Protocol", "Generic", "NamedTuple", "Enum"), frozenset()),
+    **dict.fromkeys(_MARKS, frozenset()),
 }
 """What the classes have that are no classes of a file, by the last name of their base."""
-_ITSELF = frozenset({"cuda", "cpu", "to", "half", "float", "bfloat16", "eval", "train", "requires_grad_"})
-"""Methods of a module that give the module."""
 _MODULES = frozenset("model module net network layer block".split())
 """What a module is called of which only that is said."""
+_WHOLE = frozenset("model module net network".split())
+"""Of these, those that are no part of another one."""
+_COMMON_ATTRIBUTES = frozenset(
+    """weight bias device dtype data grad config cfg args name dim stream event graph x y value params state lock
+    device_id rank world_size batch_size size length hidden_size thread queue pool buffer cache input output""".split()
+)
+"""Attributes that many classes have."""
 
 
 @dataclass
@@ -100,6 +107,7 @@ class Roles:
         classes: by qualified name of a function and name of its parameter, the class.
         elements: the same of what is walked: the class of its elements.
         asks: by qualified name of a function, the methods that it asks parameters and their like for.
+        concrete: of classes that are there to be implemented, the one class of the file that does.
     """
 
     def __init__(self, file: SourceFile) -> None:
@@ -108,11 +116,19 @@ class Roles:
         self.asks: dict[str, set[str]] = {}
         self._file = file
         self._members: dict[str, _Members] = {}
+        self._heirs: dict[str, list[str]] = {}  # by the last name of a base that is not in the file
+        for name, statement in file.classes.items():
+            for base in {_last(b) for b in statement.bases} - file.classes.keys() - _MARKS:
+                self._heirs.setdefault(base, []).append(name)
+        self.concrete = dict(self._concrete())
         silent = {q.rpartition(".")[0] for q, ds in file.definitions.items() if self._unnamed(q, ds[-1].node)}
         concerned = {q.rpartition(".")[0] for q, ds in file.definitions.items() if any(d.needles for d in ds)}
         if not silent or not concerned or not file.classes:
             return
         self._members = {name: self._members_of(node, set()) for name, node in file.classes.items()}
+        self._mentions = {name: self._mentioned_by(name) for name in file.classes}
+        wanted = [q for q, ds in file.definitions.items() if self._unnamed(q, ds[-1].node)]
+        self._given = Given(file, wanted)
         uses = {
             qualname: (definitions[-1].node, _uses(definitions[-1].node))
             for qualname, definitions in file.definitions.items()
@@ -121,13 +137,53 @@ class Roles:
         }
         for qualname, (node, found) in uses.items():
             self._find(qualname, node, found, uses)
+        unnamed = {(q, p.arg) for q in wanted for p in self._unnamed(q, file.definitions[q][-1].node)}
+        for _ in range(3):
+            for outer, inner in self._given.passed_on():
+                if inner in self.classes and outer in unnamed:
+                    self.classes.setdefault(outer, self.classes[inner])
 
-    @staticmethod
-    def _unnamed(qualname: str, node: AstFunction) -> list[ast.arg]:
-        """The parameters that no annotation names, or only as modules."""
+    def _unnamed(self, qualname: str, node: AstFunction) -> list[ast.arg]:
+        """The parameters that no annotation names, or only by the base of classes of the file."""
         parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         named = parameters[1 if "." in qualname else 0 :]
-        return [p for p in named if p.annotation is None or _last(p.annotation) == "Module"]
+        return [
+            p
+            for p in named
+            if p.annotation is None or (base := _last(p.annotation)) in self._heirs or base == "Module"
+        ]
+
+    def _concrete(self) -> Iterator[tuple[str, str]]:
+        """Abstract classes and protocols that one class of the file implements."""
+        classes = self._file.classes
+        abstract = {
+            name: node
+            for name, node in classes.items()
+            if any(_last(base) in ("ABC", "Protocol") for base in node.bases)
+            or any(_last(keyword.value) == "ABCMeta" for keyword in node.keywords)
+        }
+        for name, node in abstract.items():
+            asked = self._members_of(node, set()).methods
+            found = [
+                other
+                for other in classes.keys() - abstract.keys()
+                if name in {_last(base) for base in classes[other].bases}
+                or (
+                    asked
+                    and any(_last(base) == "Protocol" for base in node.bases)
+                    and asked.keys() <= self._members_of(classes[other], set()).methods.keys()
+                )
+            ]
+            if len(found) == 1:
+                yield name, found[0]
+
+    def _mentioned_by(self, owner: str) -> set[str]:
+        """The classes of the file that the methods of a class mention."""
+        found: set[str] = set()
+        for qualname, definitions in self._file.definitions.items():
+            if qualname.partition(".")[0] == owner:
+                found |= self._file.classes.keys() & definitions[-1].calls
+        return found - {owner}
 
     def _members_of(self, node: ast.ClassDef, above: set[str]) -> _Members:
         found = _Members()
@@ -163,17 +219,19 @@ class Roles:
         owner, _, _ = qualname.rpartition(".")
         for parameter in self._unnamed(qualname, node):
             word = parameter.arg
-            if not all(_is_itself(v, word) for v in found.assigned.get(word, ())):
+            given = self._given.classes(qualname, word)
+            if not all(itself(v) == word for v in found.assigned.get(word, ())):
                 continue
             asked = [(qualname, word, found)]
             for attribute in self._kept(owner, word, found, uses):
                 asked += [(q, attribute, u) for q, (_, u) in uses.items() if q.rpartition(".")[0] == owner]
+            base = _last(parameter.annotation) if parameter.annotation is not None else ""
             found_in = self.classes
-            name = self._role(word, asked, owner)
-            if name is None:  # it may be a row of such objects
+            name = self._role(word, asked, owner, base, given)
+            if name is None and not given:  # it may be a row of such objects
                 found_in = self.elements
                 asked = [(q, element, u) for q, w, u in asked for element in u.elements(w)]
-                name = self._role(word.removesuffix("s"), asked, owner)
+                name = self._role(word.removesuffix("s"), asked, owner, "", given)
             if name is None:
                 continue
             found_in[(qualname, word)] = name
@@ -190,7 +248,7 @@ class Roles:
     ) -> Iterator[str]:
         """The attributes of ``self`` that hold a parameter, and nothing else."""
         for attribute, values in found.assigned.items():
-            if not attribute.startswith("self.") or not all(_is_itself(v, word) for v in values):
+            if not attribute.startswith("self.") or not all(itself(v) == word for v in values):
                 continue
             others = [
                 u for q, (_, u) in uses.items() if q.rpartition(".")[0] == owner and attribute in u.assigned
@@ -198,39 +256,61 @@ class Roles:
             if others == [found]:
                 yield attribute
 
-    def _modules(self) -> list[str]:
-        """The classes of the file that are modules."""
-        return [c for c, node in self._file.classes.items() if any(_last(b) == "Module" for b in node.bases)]
+    def _modules(self, word: str, owner: str) -> list[str]:
+        """The classes of the file that are modules, for a whole model those that are no part of another one."""
+        found = self._heirs.get("Module", [])
+        if word in _WHOLE:
+            parts = set().union(*(self._mentions[c] for c in self._members if c != owner))
+            found = [c for c in found if c not in parts]
+        return found
 
-    def _role(self, word: str, asked: list[tuple[str, str, _Uses]], owner: str) -> str | None:
+    def _role(
+        self, word: str, asked: list[tuple[str, str, _Uses]], owner: str, base: str, given: set[str]
+    ) -> str | None:
         """The class of what each of these functions has under a name."""
         everything = set().union(*(u.asked.get(w, set()) for _, w, u in asked))
         arities = set().union(*(u.arities.get(w, set()) for _, w, u in asked))
-        return self._class_for(word, everything, arities, owner)
+        if given:
+            name = min(given) if len(given) == 1 else OTHER
+            return name if name in self._members and self._can(name, everything, arities) else None
+        return self._class_for(word, everything, arities, owner, base)
 
-    def _class_for(self, word: str, asked: set[str], arities: set[int], owner: str) -> str | None:
+    def _can(self, name: str, asked: set[str], arities: set[int]) -> bool:
+        """Whether objects of a class have what is asked of them."""
+        members = self._members[name]
+        if not all(members.has(a) or members.is_open for a in asked):
+            return False
+        called = next((members.arities[c] for c in _CALLED if c in members.methods), range(0))
+        return "__call__" not in asked or members.is_open or all(n in called for n in arities)
+
+    def _class_for(self, word: str, asked: set[str], arities: set[int], owner: str, base: str) -> str | None:
         if not asked or _UNKNOWN in asked:
             return None
         fitting = []
         for name, members in self._members.items():
             own = {a for a in asked if members.method(a) is not None}
-            if name == owner or not all(members.has(a) or (members.is_open and own) for a in asked):
+            own |= {a for a in asked if a in members.attributes and a not in _COMMON_ATTRIBUTES}
+            if name == owner or not self._can(name, asked, arities) or (members.is_open and not own):
                 continue
-            called = next((members.arities[c] for c in _CALLED if c in members.methods), range(0))
-            if "__call__" in asked and not all(n in called for n in arities):
-                continue
+            if owner in self._mentions[name] or (base and base != "Module" and name not in self._heirs[base]):
+                continue  # what makes or holds the one who asks
             fitting.append((name, own))
-        if word in _MODULES and "__call__" in asked:
-            modules = self._modules()
-            if len(modules) == 1 and modules[0] in dict(fitting):
+        names = dict(fitting)
+        if base not in ("", "Module"):
+            return fitting[0][0] if len(fitting) == len(self._heirs[base]) == 1 else None
+        if (word in _MODULES or base) and "__call__" in asked:
+            modules = self._modules(word, owner)
+            if len(modules) == 1 and modules[0] in names:
                 return modules[0]
         if len(fitting) > 1:
             fitting = [(name, own) for name, own in fitting if _is_named_after(word, name)]
         if len(fitting) != 1:
             return None
         name, own = fitting[0]
-        rare = {a for a in own - _SYNTAX if a not in COMMON_METHODS and a not in LIBRARY_METHODS}
-        if rare or _is_named_after(word, name) or ("__call__" in own and min(arities) > 1):
+        methods = {a for a in own - _SYNTAX if self._members[name].method(a) is not None}
+        rare = {a for a in methods if a not in COMMON_METHODS and a not in LIBRARY_METHODS}
+        shown = len(own) > 1 and not own <= methods  # an attribute, and what else the class has
+        if rare or shown or _is_named_after(word, name) or ("__call__" in own and min(arities) > 1):
             return name
         return None
 
@@ -313,15 +393,6 @@ def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
                 yield from zip(target.elts, value.elts, strict=True)
         else:
             yield target, value
-
-
-def _is_itself(value: ast.expr | None, word: str) -> bool:
-    """Whether an expression is a parameter, or what the methods of a module give that give the module."""
-    while (
-        isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _ITSELF
-    ):
-        value = value.func.value
-    return isinstance(value, ast.Name) and value.id == word
 
 
 def _key(node: ast.AST) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 
 import libcst as cst
 
@@ -30,7 +29,7 @@ from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
 from streamsafe.static.roles import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
-from streamsafe.static.stages import filled_attributes, late_attributes, reassigned_attributes
+from streamsafe.static.stages import late_attributes, reassigned_attributes
 from streamsafe.static.state import Ordered, State, Waited
 from streamsafe.static.syntax import walk
 from streamsafe.static.values import (
@@ -79,14 +78,10 @@ class Roots:
         interpreter.one_stream = concerned.one_stream
         interpreter.roles = concerned.roles.classes
         interpreter.roles_of_elements = concerned.roles.elements
+        interpreter.concrete = concerned.roles.concrete
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
         self.kept: list[State] = []  # states beside the one of the entry under way
-
-    @cached_property
-    def filled(self) -> set[str]:
-        """The attributes into whose containers some function of the file puts something."""
-        return filled_attributes(self.file)
 
     def run(self) -> None:
         """Interpret the module's own statements, then functions, then classes, then hooks."""
@@ -449,7 +444,7 @@ class Roots:
             start = self.state()
         for key, value in list(start.store.of(self_name).items()):
             empty = isinstance(value, Container) and sequences.length(start, value) == 0
-            if isinstance(value, Container) and empty and key not in self.filled:
+            if isinstance(value, Container) and empty and key not in interpreter.filled:
                 sequences.blur(start, value)  # others put something into it
             if value == Device("cpu") and key in reassigned_attributes(self.file, interpreter.ancestry(unit)):
                 start.store[(self_name, key)] = Device("")  # where a module is made is not where it runs

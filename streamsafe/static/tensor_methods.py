@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, parts
+from streamsafe.static import apis, parts, walks
 from streamsafe.static.arrays import Arrays
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.state import State
@@ -31,6 +31,7 @@ from streamsafe.static.values import (
     Object,
     Opaque,
     Partial,
+    Span,
     Tensor,
     Tuple,
     Value,
@@ -303,6 +304,8 @@ class TensorMethods(Arrays):
             graph = Graph(self.fresh(call.node, st, ("graph", position)))
             context = Context("capture", (graph, NONE))
             outputs: list[Value] = []
+            if isinstance(function, Span) and walks.is_met(function):
+                st.store.pop((function.name, "@graphed"), None)  # that was the one of another round
 
             def body(
                 _: Value,

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import ALWAYS, HOST
-from streamsafe.static import apis
+from streamsafe.static import apis, sequences
 from streamsafe.static.facts import Site
 from streamsafe.static.hooks import Hooks
 from streamsafe.static.source import FunctionUnit
+from streamsafe.static.stages import filled_attributes
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     NONE,
     PLAIN,
     UNKNOWN,
+    Container,
     Event,
     Function,
     Instance,
@@ -213,7 +216,7 @@ class Threads(Hooks):
                     st.store[(receiver.name, "@waiting")] = receiver
                 elif target is not None:
                     result = self.in_thread(target, items, {}, call, st)
-            if self.waits > syncs:
+            if self.waits > syncs or (target is not None and self._waits_given_work(target, items, call, st)):
                 st.threads = st.threads | {call.site: None}
             return result
         if name == "join":
@@ -257,6 +260,33 @@ class Threads(Hooks):
         return st.store.get((thread.name, "target")), list(arguments.items) if isinstance(
             arguments, Tuple
         ) else []
+
+    @cached_property
+    def filled(self) -> set[str]:
+        """The attributes into whose containers some function of the file puts something."""
+        return filled_attributes(self.file)
+
+    def _waits_given_work(self, target: Value, arguments: list[Value], call: Call, st: State) -> bool:
+        """Whether a thread that finds lists of its object empty when it starts waits for what is put there later."""
+        later, blurred = st.copy(), False
+        for function in iterate(target):
+            owner = function.receiver if isinstance(function, Function) else None
+            if not isinstance(owner, Instance):
+                continue
+            if not self.protocol_roots and (owner.name, "@materialized") not in st.store:
+                continue  # who puts something there is seen
+            held = later.store.of(owner.name)
+            for value in [v for key, found in held.items() if key in self.filled for v in iterate(found)]:
+                if isinstance(value, Container) and not sequences.length(later, value):
+                    sequences.blur(later, value)
+                    later.store[(value.name, "*")] = Opaque(value.name.child("brought"))
+                    blurred = True
+        if not blurred:
+            return False
+        syncs = self.waits
+        with self.out_of_sight():
+            self.in_thread(target, arguments, {}, call, later)
+        return self.waits > syncs
 
     def would_wait(self, target: Value, arguments: list[Value], call: Call, st: State) -> bool:
         """Whether a thread that starts here waits for what others do: it goes on when it is joined."""

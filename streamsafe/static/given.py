@@ -1,0 +1,223 @@
+"""Which classes of the file a function's parameters are given, where the calls are in the file."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from streamsafe.static import needles
+from streamsafe.static.source import SourceFile
+
+OTHER = ""
+"""Stands for what is made by a library."""
+DEPTH = 5
+"""How many names, calls and attributes an argument is followed through."""
+ITSELF = frozenset({"cuda", "cpu", "to", "half", "float", "bfloat16", "eval", "train", "requires_grad_"})
+"""Methods of a module that give the module."""
+_WRAPPERS = frozenset({"compile", "script", "jit"})
+"""Functions that give their first argument in another form."""
+
+
+class Given:
+    """What the calls of a file give, asked by function.
+
+    Args:
+        file: the file.
+        wanted: the qualified names of the functions that are asked about.
+    """
+
+    def __init__(self, file: SourceFile, wanted: Iterable[str]) -> None:
+        self._file = file
+        self._assigned: dict[str, dict[str, list[ast.expr]]] = {}
+        self._arguments: dict[str, list[tuple[str, ast.expr, str]]] = defaultdict(list)
+        targets = self._targets(wanted)
+        for caller, tree, names in self._bodies():
+            if not names.isdisjoint(targets):
+                for node in needles.walk(tree):
+                    if isinstance(node, ast.Call):
+                        name = _last(node.func)
+                        for function, method in targets.get(name, ()):
+                            if method == isinstance(node.func, ast.Attribute):
+                                self._place(function, node, caller)
+
+    def classes(self, qualname: str, parameter: str) -> set[str]:
+        """The classes of what a parameter is given as far as it is known, ``OTHER`` among them."""
+        found: set[str] = set()
+        for name, value, caller in self._arguments.get(qualname, ()):
+            if name == parameter:
+                found |= self._of(value, caller, DEPTH)
+        return found
+
+    def passed_on(self) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+        """The names of functions that are given as they are to parameters, with those parameters."""
+        for function, arguments in self._arguments.items():
+            for parameter, value, caller in arguments:
+                word = itself(value)
+                if word is None or word not in (p.arg for p in self._parameters(caller)):
+                    continue
+                # the name means what the caller was given up to the call: what comes of that may take its place
+                assigned = self._assignments(caller).get(word, ())
+                if all(itself(a) == word or any(n is value for n in ast.walk(a)) for a in assigned):
+                    yield (caller, word), (function, parameter)
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def _targets(self, wanted: Iterable[str]) -> dict[str, list[tuple[str, bool]]]:
+        """By the name that a call has: the functions that may be meant, and whether as methods."""
+        found: dict[str, list[tuple[str, bool]]] = defaultdict(list)
+        owners: dict[str, int] = defaultdict(int)
+        for qualname in self._file.definitions:
+            owners[qualname.rpartition(".")[2]] += 1
+        for qualname in wanted:
+            owner, _, name = qualname.rpartition(".")
+            if name == "__init__":
+                for heir in self._constructed_by(owner):
+                    found[heir].append((qualname, False))
+            elif not owner:
+                found[name].append((qualname, False))
+            elif owners[name] == 1:
+                found[name].append((qualname, True))
+        return found
+
+    def _constructed_by(self, owner: str) -> Iterator[str]:
+        """A class and those that inherit its ``__init__``."""
+        for name, node in self._file.classes.items():
+            own = f"{name}.__init__" in self._file.definitions
+            if name == owner or (not own and any(_last(base) == owner for base in node.bases)):
+                yield name
+
+    def _bodies(self) -> Iterator[tuple[str, ast.AST, frozenset[str]]]:
+        """The functions of the file and the statements of the module, with the names in them."""
+        for qualname, definitions in self._file.definitions.items():
+            yield qualname, definitions[-1].node, definitions[-1].calls
+        for statement in self._file.statements:
+            if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                names = frozenset(n.id for n in needles.walk(statement) if isinstance(n, ast.Name))
+                yield "", statement, names
+
+    def _place(self, function: str, call: ast.Call, caller: str) -> None:
+        parameters = self._file.definitions[function][-1].node.args
+        names = [p.arg for p in (*parameters.posonlyargs, *parameters.args)]
+        names = names["." in function :]
+        for name, value in zip(names, call.args, strict=False):
+            if isinstance(value, ast.Starred):
+                break
+            self._arguments[function].append((name, value, caller))
+        for keyword in call.keywords:
+            if keyword.arg is not None:
+                self._arguments[function].append((keyword.arg, keyword.value, caller))
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def _of(self, value: ast.expr, where: str, depth: int) -> set[str]:
+        """The classes that an expression of a function may be of; none where that is not known."""
+        if not depth:
+            return set()
+        if isinstance(value, ast.Call):
+            return self._called(value, where, depth)
+        if isinstance(value, ast.Name):
+            return self._named(value.id, where, depth)
+        owner = where.rpartition(".")[0]
+        if (
+            isinstance(value, ast.Attribute)
+            and isinstance(value.value, ast.Name)
+            and value.value.id == "self"
+        ):
+            found: set[str] = set()
+            for qualname in self._file.definitions if owner in self._file.classes else ():
+                if qualname.rpartition(".")[0] == owner:
+                    for given in self._assignments(qualname).get(f"self.{value.attr}", ()):
+                        found |= self._of(given, qualname, depth - 1)
+            return found
+        return set()
+
+    def _called(self, call: ast.Call, where: str, depth: int) -> set[str]:
+        name, function = _last(call.func), call.func
+        if isinstance(function, ast.Attribute) and name in ITSELF:
+            return self._of(function.value, where, depth - 1)
+        if name in _WRAPPERS and call.args:
+            return self._of(call.args[0], where, depth - 1)
+        if name in self._file.classes:
+            return {name}
+        if isinstance(function, ast.Name) and name in self._file.functions:
+            returned = needles.walk(self._file.definitions[name][-1].node)
+            found: set[str] = set()
+            for node in returned:
+                if isinstance(node, ast.Return) and node.value is not None:
+                    found |= self._of(node.value, name, depth - 1)
+            return found
+        written = (
+            name
+            if isinstance(function, ast.Attribute)
+            else self._file.imports.get(name, "").rpartition(".")[2]
+        )
+        return {OTHER} if written[:1].isupper() else set()
+
+    def _named(self, name: str, where: str, depth: int) -> set[str]:
+        owner = where.rpartition(".")[0]
+        if name == "self" and owner in self._file.classes:
+            return {owner}
+        found: set[str] = set()
+        for value in self._assignments(where).get(name, ()):
+            found |= self._of(value, where, depth - 1)
+        for parameter, value, caller in self._arguments.get(where, ()):
+            if parameter == name:
+                found |= self._of(value, caller, depth - 1)
+        annotation = next((p.annotation for p in self._parameters(where) if p.arg == name), None)
+        if annotation is not None and _last(annotation) in self._file.classes:
+            found.add(_last(annotation))
+        return found
+
+    def _parameters(self, where: str) -> list[ast.arg]:
+        if where not in self._file.definitions:
+            return []
+        arguments = self._file.definitions[where][-1].node.args
+        return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+
+    def _assignments(self, where: str) -> dict[str, list[ast.expr]]:
+        """What a function assigns to its names and to attributes of ``self``."""
+        known = self._assigned.get(where)
+        if known is None:
+            known = self._assigned[where] = defaultdict(list)
+            trees: list[ast.AST] = [d.node for d in self._file.definitions.get(where, ())[-1:]]
+            if not where:
+                trees = [s for s in self._file.statements if not isinstance(s, _SCOPES)]
+            for tree in trees:
+                for node in needles.walk(tree):
+                    if isinstance(node, ast.Assign):
+                        for target in node.targets:
+                            for name, value in _pairs(target, node.value):
+                                known[name].append(value)
+                    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                        for name, value in _pairs(node.target, node.value):
+                            known[name].append(value)
+        return known
+
+
+def itself(value: ast.expr | None) -> str | None:
+    """The name that an expression is, or of the module that its methods give."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ITSELF:
+        value = value.func.value
+    return value.id if isinstance(value, ast.Name) else None
+
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        for inner, part in zip(target.elts, value.elts, strict=True):
+            yield from _pairs(inner, part)
+    elif isinstance(target, ast.Name):
+        yield target.id, value
+    elif (
+        isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
+    ):
+        yield f"self.{target.attr}", value
+
+
+def _last(node: ast.expr) -> str:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
