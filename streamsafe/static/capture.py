@@ -248,6 +248,7 @@ class Captures(Replays):
             "@modules",
             "@captures",
             "@there from the start",
+            "@dropped",
         ):
             st.store.pop((graph, key), None)
         st.rebound = {r: None for r in st.rebound if r.graph != graph}
@@ -381,6 +382,19 @@ class Captures(Replays):
                 self.captured_event(st, [source], site, "waits")
             return
         if self.takes_part(capture, source):
+            if self.is_default(stream) and not self.takes_part(capture, stream):  # GM-default_waits_cap
+                who = "the stream that was current before" if stream == AMBIENT else "the default stream"
+                assumed = Assumed.AMBIENT if stream == AMBIENT else Assumed.NOTHING
+                notes = [("capturing since here", capture.site)]
+                self.violation(
+                    st,
+                    "unjoined-capture-stream",
+                    site,
+                    f"{who} waits",
+                    notes,  # type: ignore[arg-type]
+                    assumed,
+                    tags=frozenset({"isolation"}),
+                )
             st.capture = replace(capture, members=capture.members | {stream})
             return
         if not is_stream and (source, "@external") in st.store:
@@ -426,6 +440,10 @@ class Captures(Replays):
             or (m.parent is not None and m.parent.base() == parent.base() and EACH in (m.site, carrier.site))
             for m in capture.members
         )
+
+    def is_default(self, stream: Name) -> bool:
+        """Whether a stream is the default one, or was current before the capture began, which may well be that."""
+        return stream == AMBIENT or self.table.is_legacy(stream)
 
     def is_foreign_stream(self, stream: Name) -> bool:
         """Whether a stream comes from code that is not seen, so that it may take part in a capture unseen."""
@@ -601,6 +619,9 @@ class Captures(Replays):
         for inner, _ in alternatives(graph, st.path):
             if not isinstance(inner, (Graph, Opaque)):
                 continue
+            dropped = st.store.get((inner.name, "@dropped"))
+            if isinstance(dropped, Const):
+                st.store[(GRADIENTS, "@stale")] = Const((dropped.value, site))
             for rebound in [
                 r for r in st.rebound if r.graph == inner.name and not st.path.contradicts(r.guard)
             ]:

@@ -16,6 +16,7 @@ from streamsafe.static.values import (
     ANY,
     EACH,
     NONE,
+    Const,
     Container,
     Instance,
     Name,
@@ -99,6 +100,8 @@ class Gradients(Tensors):
         written = Tensor(GRADIENTS, part=parts.of_modules(None, modules))
         self.access(st, written, site, text, writes=True, tags=frozenset({"backward"}))
         self.pass_done(st, site)
+        if st.capture is None:
+            st.store[(GRADIENTS, "@stale")] = NONE  # there are others
         self.run_gradient_hooks(st, site, modules)
         self.launched(st, site, text, device=True)
 
@@ -131,6 +134,7 @@ class Gradients(Tensors):
     def use_of_gradients(self, st: State, site: Site, text: str, whose: Iterable[Value] = ()) -> None:
         """Something that reads or changes ``.grad``, of all parameters or of some."""
         tags = frozenset({"gradient use"})
+        self._use_of_dropped(st, site, text)
         self.access(st, self.gradients_of(st, whose), site, text, writes=False, tags=tags)
         if self.gradients_given:
             tables = [table for _, table in st.store.objects.items() if "grad" in table]
@@ -138,6 +142,32 @@ class Gradients(Tensors):
             self.read_operands(st, [v for v in given if v.name != GRADIENTS], site, text, tags=tags)
         # where the backward pass ran, what is done with gradients runs
         self.launched(st, site, text, device=(GRADIENTS, "@passes") in st.store)
+
+    def drop_captured(self, st: State, gradients: Tensor, site: Site) -> None:
+        """Gradients are set to None: what a captured pass writes is nobody's gradient any more (GC-06)."""
+        for graph in st.graphs if st.capture is None else ():
+            for target, writes, *_ in self.used_by(st, graph):
+                own = isinstance(target, Tensor) and target.name == GRADIENTS and writes == Const(True)
+                if own and not parts.disjoint(target.part, gradients.part):  # type: ignore[attr-defined]
+                    st.store[(graph, "@dropped")] = Const(site)
+
+    def _use_of_dropped(self, st: State, site: Site, text: str) -> None:
+        """Gradients are used: those that a replay was to write were dropped before it."""
+        found = list(iterate(st.store.get((GRADIENTS, "@stale"), NONE)))
+        if st.capture is not None or NONE in found:
+            return  # a pass may have made others
+        st.store[(GRADIENTS, "@stale")] = NONE
+        for places in found:
+            dropped, replayed = places.value  # type: ignore[attr-defined]
+            notes = [("the replay writes those that were captured", replayed), (f"{text} finds none", site)]
+            self.violation(
+                st,
+                "rebound-static-input",
+                dropped,
+                "released",
+                notes,
+                memory="the gradient of a parameter",
+            )
 
     # -- operations ------------------------------------------------------------------------------------------------
 

@@ -119,11 +119,15 @@ class Replays(Effects):
             st.store[(output, "@overlaid")] = NONE
 
     @staticmethod
-    def _outputs(st: State, graph: Name) -> list[Name]:
+    def used_by(st: State, graph: Name) -> list[tuple[Value, ...]]:
+        """What a replay of a graph uses, with whether it writes it and what else is known of that."""
         uses = [
             u for v in iterate(st.store.get((graph, "@uses"), NONE)) if isinstance(v, Tuple) for u in v.items
         ]
-        rows = [u.items for u in uses if isinstance(u, Tuple)]
+        return [u.items for u in uses if isinstance(u, Tuple)]
+
+    def _outputs(self, st: State, graph: Name) -> list[Name]:
+        rows = self.used_by(st, graph)
         return [
             target.name
             for target, writes, *_ in rows

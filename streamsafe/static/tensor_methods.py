@@ -518,6 +518,8 @@ class TensorMethods(Arrays):
         if call.get(0, "set_to_none") == Const(False):
             gradients, tags = self.gradients_of(st, [receiver]), frozenset({"gradient use"})
             self.in_place(st, gradients, [], call.site, "zero_grad()", tags)
+        else:
+            self.drop_captured(st, self.gradients_of(st, [receiver]), call.site)
         return NONE
 
     # -- library functions on tensors ----------------------------------------------------------------------------

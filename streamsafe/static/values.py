@@ -600,6 +600,9 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
                 merged[row] = reduce(Guard.common, (guard for _, guard in alike))
     if len(merged) > MAX_ALTERNATIVES:
         kept: dict[Value, Guard] = {v: g for v, g in merged.items() if isinstance(v, (Stream, Event, Tensor))}
+        if not kept:  # what a few places have put into a list, of this round and of those before
+            kept = {v: g for v, g in merged.items() if isinstance(v, Instance)}
+            kept = kept if len(kept) <= 2 * MAX_ALTERNATIVES else {}
         if not kept or len(kept) > 3 * MAX_ALTERNATIVES:
             return UNKNOWN
         merged = kept
