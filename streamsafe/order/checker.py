@@ -13,10 +13,10 @@ from typing import Literal
 from streamsafe.order import edges
 from streamsafe.order.capture import Capture, CaptureMode, Graph, Subject
 from streamsafe.order.clocks import ENDLESS, Carrier, Event, Recorded, Timeline, obey
-from streamsafe.order.engine import Engine, Veto
+from streamsafe.order.engine import Engine, State, Veto
 from streamsafe.order.explain import Render
 from streamsafe.order.hazard import Conflict
-from streamsafe.order.memory import Partial, Space, Use
+from streamsafe.order.memory import Cell, Partial, Record, Space, Use
 from streamsafe.order.pools import Block, Owner, begin_life, end_life, lives_again
 
 Kind = Literal["legacy", "blocking", "non-blocking", "per-thread"]
@@ -35,6 +35,7 @@ class Checker(Engine):
     Args:
         threads: one clock for each host thread, ordered by :meth:`host_edge`; else one clock for all.
         render: turns a site into stack frames, innermost first.
+        naming: what the program calls what is allocated at a site; asked when a conflict is reported.
     """
 
     # -- streams and events ------------------------------------------------------------------------------------------
@@ -118,7 +119,7 @@ class Checker(Engine):
         if capture is None:
             # edges.record, without launch edges that teach nothing
             line = self._host_of(host) if self._threads else self._host
-            if timeline.kind != "non-blocking" or timeline.clock.get(line.id, 0) < line.count:
+            if timeline.peers or timeline.clock.get(line.id, 0) < line.count:
                 self._launch(timeline, line)
             timeline.shown = True
             cell.clock = timeline.clock
@@ -157,7 +158,7 @@ class Checker(Engine):
             if cell.capture is None:
                 # edges.wait, without edges that teach nothing
                 line = self._host_of(host) if self._threads else self._host
-                if timeline.kind != "non-blocking" or timeline.clock.get(line.id, 0) < line.count:
+                if timeline.peers or timeline.clock.get(line.id, 0) < line.count:
                     self._launch(timeline, line)
                 last = cell.record
                 if last is not None:
@@ -279,7 +280,62 @@ class Checker(Engine):
         line = self._host_of(host) if self._threads else self._host
         if timeline.capture is not None:
             return self._capture(timeline, timeline.capture, reads, writes, operation, site)
-        return self._enqueue(timeline, line, reads, writes, operation, site, veto)
+        # The usual case in one pass: arrays that are touched as before, and in order. Whatever is not (new memory,
+        # other ranges, an unordered access) goes to :meth:`_access`, from the start.
+        before: State | None = None
+        if timeline.clock.get(line.id, 0) < line.count or (timeline.peers and not timeline.settled()):
+            if timeline.kind == "legacy" and self._captures:
+                return self._access(timeline, line, reads, writes, operation, site, veto)
+            if timeline.kind != "function":
+                before = (timeline.clock, timeline.count, timeline.shown)
+                obey(edges.launch(timeline, line, self._devices))
+        sequence = self._sequence + 1
+        shadows = self._shadows
+        reading: list[Cell] = []
+        for use in reads:
+            space, start, stop, _, strides, _ = use[0]
+            cell = shadows[space].cells.get(start)
+            if (
+                cell is None
+                or strides is not None
+                or cell.stop != stop
+                or cell.partial is not None
+                or not use[3]
+            ):
+                return self._access(timeline, line, reads, writes, operation, site, veto, before)
+            last = cell.write
+            if last is not None and last.timeline is not timeline:
+                if not last.precedes(timeline, line.clock, sequence):
+                    return self._access(timeline, line, reads, writes, operation, site, veto, before)
+            reading.append(cell)
+        writing: list[Cell] = []
+        for use in writes:
+            space, start, stop, _, strides, _ = use[0]
+            cell = shadows[space].cells.get(start)
+            if (
+                cell is None
+                or strides is not None
+                or cell.stop != stop
+                or not use[3]
+                or not cell.admits(timeline, "writes", line.clock, sequence)
+            ):
+                return self._access(timeline, line, reads, writes, operation, site, veto, before)
+            writing.append(cell)
+        self._sequence = timeline.last = sequence
+        if timeline.shown:
+            timeline.count += 1
+            timeline.shown = False
+        record = Record(timeline, timeline.count, operation, site, sequence)
+        for cell in reading:
+            last = cell.read
+            if last is None or last.timeline is timeline:
+                cell.read = record
+            else:
+                cell.commit_read(record)
+        for cell in writing:
+            cell.write = record
+            cell.read = cell.readers = None
+        return []
 
     def check_access(
         self,
@@ -295,9 +351,8 @@ class Checker(Engine):
         timeline = self._streams[stream]
         if timeline.capture is not None:
             return []
-        before = (timeline.clock, timeline.count, timeline.shown)
         line = self._host_of(host)
-        return self._access(timeline, line, reads, writes, operation, site, None, before, trial=True)
+        return self._access(timeline, line, reads, writes, operation, site, None, trial=True)
 
     def host_access(
         self,
@@ -311,8 +366,7 @@ class Checker(Engine):
     ) -> list[Conflict]:
         """The host reads or writes memory now. As :meth:`access`."""
         line = self._host_of(host)
-        before = (line.clock, line.count, line.shown)
-        return self._access(line, line, reads, writes, operation, site, veto, before)
+        return self._access(line, line, reads, writes, operation, site, veto)
 
     def check_host_access(
         self,
@@ -325,8 +379,7 @@ class Checker(Engine):
     ) -> list[Conflict]:
         """The conflicts that :meth:`host_access` would return, with no effect at all."""
         line = self._host_of(host)
-        before = (line.clock, line.count, line.shown)
-        return self._access(line, line, reads, writes, operation, site, None, before, trial=True)
+        return self._access(line, line, reads, writes, operation, site, None, trial=True)
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
@@ -353,25 +406,41 @@ class Checker(Engine):
             owner: whose pool.
             fresh: new from the driver (owner ``driver`` always is): earlier uses of the addresses are forgotten.
         """
-        line = self._host_of(host) if self._threads else self._host
-        timeline = line if stream is None else self._streams[stream]
+        timeline = self._host_of(host) if stream is None else self._streams[stream]
+        if owner == "cupy" and not self._graphs and not fresh:
+            # A loop's next array: nothing is left of the block's last life, and no graph remembers it.
+            again = self._blocks[space].at(start)
+            if (
+                again is not None
+                and again.freed
+                and again.stop == start + size
+                and again.timeline is timeline
+                and again.owner == owner
+                and lives_again(self._shadows[space], again)
+            ):
+                again.freed, again.freed_site, again.name, again.site = False, None, name, site
+                return again
         block = Block(space, start, start + size, owner, timeline, name, site)
         if size <= 0:
             block.freed = True
             return block
-        if timeline.capture is not None:
-            block.graph = timeline.capture.graph
         if fresh or owner == "driver":
             self.release_block(space, start, size)
         self._blocks[space].add(block)
         shadow = self._shadows[space]
         if not lives_again(shadow, block):
-            begin_life(shadow, block, lambda: self._ordered(timeline, line))
+            begin_life(shadow, block, lambda: self._ordered(timeline, self._host_of(host)))
+        if self._captures:
+            self._begin_life_in_captures(block, stream)
+        return block
+
+    def _begin_life_in_captures(self, block: Block, stream: Hashable) -> None:
+        if block.timeline.capture is not None:
+            block.graph = block.timeline.capture.graph
         for capture in self._captures:
             inner = capture.program
             taken = inner._streams.get(stream)
-            begin_life(inner._shadows[space], block, partial(inner._inside_order, taken))
-        return block
+            begin_life(inner._shadows[block.space], block, partial(inner._inside_order, taken))
 
     def _inside_order(self, taken: Timeline | None) -> Callable[[Partial], bool]:
         """For a capture's program: what comes before what ``taken`` does next; nothing does when it is not captured."""
@@ -506,8 +575,7 @@ class Checker(Engine):
         if timeline.capture is not None:
             return self._capture(timeline, timeline.capture, reads, writes, operation, site)
         line = self._host_of(host)
-        before = (timeline.clock, timeline.count, timeline.shown)
-        return self._access(timeline, line, reads, writes, operation, site, veto, before, graph=graph)
+        return self._access(timeline, line, reads, writes, operation, site, veto, graph=graph)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ edges teach nothing and cost one look-up.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -116,6 +116,7 @@ class Timeline(Carrier):
         log: its last waits, as plain tuples laid out like :class:`Wait`; :meth:`waits` has them as such.
         served: by timeline id, the last access that needed something of that timeline, ordered by no host.
         capture: the capture that takes what is enqueued here, if any.
+        peers: the streams that it waits for at a launch under the legacy default stream's barrier.
     """
 
     __slots__ = (
@@ -129,6 +130,7 @@ class Timeline(Carrier):
         "last",
         "log",
         "name",
+        "peers",
         "served",
         "shown",
     )
@@ -147,6 +149,12 @@ class Timeline(Carrier):
         self.log: deque[tuple[Any, ...]] = deque(maxlen=LOG_LENGTH)
         self.served: dict[int, int] = {}
         self.capture: Capture | None = None
+        self.peers: Sequence[Timeline] = ()
+
+    def settled(self) -> bool:
+        """Whether the legacy default stream's barrier has nothing to teach it."""
+        known = self.clock
+        return all(known.get(peer.id, 0) >= peer.count and peer.capture is None for peer in self.peers)
 
     def waits(self) -> list[Wait]:
         """Its last waits, the latest last."""
@@ -248,6 +256,7 @@ class Device:
     def __init__(self, device: Hashable) -> None:
         self.legacy = Timeline(None, device, "legacy", "the default stream")
         self.blocking: list[Timeline] = []
+        self.legacy.peers = self.blocking
         self.streams: list[Timeline] = [self.legacy]
 
     def add(self, stream: Timeline) -> None:
@@ -255,6 +264,7 @@ class Device:
         self.streams.append(stream)
         if stream.kind in ("blocking", "per-thread"):
             self.blocking.append(stream)
+            stream.peers = (self.legacy,)
 
     def drop_finished(self, hosts: Iterable[Timeline]) -> None:
         """Forget destroyed streams that did nothing, or whose work everybody knows."""
@@ -266,7 +276,7 @@ class Device:
             return stream.last > 0 and not all(host.knows(stream, stream.count) for host in hosts)
 
         self.streams = [stream for stream in self.streams if pending(stream)]
-        self.blocking = [stream for stream in self.blocking if pending(stream)]
+        self.blocking[:] = [stream for stream in self.blocking if pending(stream)]
 
 
 class Devices(dict[Hashable, Device]):
@@ -275,17 +285,6 @@ class Devices(dict[Hashable, Device]):
     def __missing__(self, key: Hashable) -> Device:
         device = self[key] = Device(key)
         return device
-
-    def settled(self, stream: Timeline) -> bool:
-        """Whether the legacy default stream's barrier has nothing to teach a stream that takes part in it."""
-        device = self[stream.device]
-        clock = stream.clock
-        if stream.kind == "legacy":
-            for other in device.blocking:
-                if clock.get(other.id, 0) < other.count or other.capture is not None:
-                    return False
-            return True
-        return clock.get(device.legacy.id, 0) >= device.legacy.count
 
     def is_legacy(self, stream: CarrierKey) -> bool:
         return isinstance(stream, Timeline) and stream.kind == "legacy"

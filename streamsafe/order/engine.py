@@ -12,13 +12,16 @@ from typing import Any
 from streamsafe.order import edges
 from streamsafe.order.capture import Capture, Graph
 from streamsafe.order.clocks import Carrier, Clock, Devices, Event, Timeline, obey
-from streamsafe.order.explain import Explainer, Render, no_stack
+from streamsafe.order.explain import Explainer, Naming, Render, no_name, no_stack
 from streamsafe.order.hazard import Conflict, Mode
 from streamsafe.order.memory import HOST, Cell, Found, Partial, Record, Shadow, Space, Use, pieces
 from streamsafe.order.pools import Blocks
 from streamsafe.order.views import View
 
 Veto = Callable[[list[Conflict]], bool]
+
+State = tuple[Clock, int, bool]
+"""What an operation changes of its timeline: clock, count, shown."""
 
 Plan = list[tuple[Use, Mode, int, int, View | None, list[Cell]]]
 """What an operation does to memory: the use, what it does, where, and the cells that remember it."""
@@ -30,9 +33,9 @@ SWEEP_EVERY = 4096
 class Engine:
     """The state of a running stream program, and what an access does to it."""
 
-    def __init__(self, *, threads: bool = False, render: Render = no_stack) -> None:
+    def __init__(self, *, threads: bool = False, render: Render = no_stack, naming: Naming = no_name) -> None:
         self._threads = threads
-        self._explain = Explainer(render)
+        self._explain = Explainer(render, naming)
         self._devices = Devices()
         self._streams: dict[Hashable, Timeline] = {}
         self._gone: list[Timeline] = []
@@ -90,80 +93,8 @@ class Engine:
 
     def _launch(self, timeline: Timeline, line: Timeline) -> None:
         """The launch edges, where they have something to teach."""
-        if timeline.clock.get(line.id, 0) < line.count or (
-            timeline.kind != "non-blocking" and not self._devices.settled(timeline)
-        ):
+        if timeline.clock.get(line.id, 0) < line.count or not timeline.settled():
             obey(edges.launch(timeline, line, self._devices))
-
-    def _enqueue(
-        self,
-        timeline: Timeline,
-        line: Timeline,
-        reads: Sequence[Use],
-        writes: Sequence[Use],
-        operation: str,
-        site: object,
-        veto: Veto | None,
-    ) -> list[Conflict]:
-        """An operation on a stream: the usual case in one pass, arrays that are touched as before and in order.
-
-        Whatever is not (new memory, other ranges, an unordered access) goes to :meth:`_access`, from the start.
-        """
-        before = (timeline.clock, timeline.count, timeline.shown)
-        if timeline.clock.get(line.id, 0) < line.count or (
-            timeline.kind != "non-blocking" and not self._devices.settled(timeline)
-        ):
-            if timeline.kind == "legacy" and self._captures:
-                return self._access(timeline, line, reads, writes, operation, site, veto, before)
-            if timeline.kind != "function":
-                obey(edges.launch(timeline, line, self._devices))
-        sequence = self._sequence + 1
-        shadows = self._shadows
-        reading: list[Cell] = []
-        for use in reads:
-            space, start, stop, _, strides, _ = use[0]
-            cell = shadows[space].cells.get(start)
-            if (
-                cell is None
-                or strides is not None
-                or cell.stop != stop
-                or cell.partial is not None
-                or not use[3]
-            ):
-                return self._access(timeline, line, reads, writes, operation, site, veto, before)
-            last = cell.write
-            if last is not None and last.timeline is not timeline:
-                if not last.precedes(timeline, line.clock, sequence):
-                    return self._access(timeline, line, reads, writes, operation, site, veto, before)
-            reading.append(cell)
-        writing: list[Cell] = []
-        for use in writes:
-            space, start, stop, _, strides, _ = use[0]
-            cell = shadows[space].cells.get(start)
-            if (
-                cell is None
-                or strides is not None
-                or cell.stop != stop
-                or not use[3]
-                or not cell.admits(timeline, "writes", line.clock, sequence)
-            ):
-                return self._access(timeline, line, reads, writes, operation, site, veto, before)
-            writing.append(cell)
-        self._sequence = timeline.last = sequence
-        if timeline.shown:
-            timeline.count += 1
-            timeline.shown = False
-        record = Record(timeline, timeline.count, operation, site, sequence)
-        for cell in reading:
-            last = cell.read
-            if last is None or last.timeline is timeline:
-                cell.read = record
-            else:
-                cell.commit_read(record)
-        for cell in writing:
-            cell.write = record
-            cell.read = cell.readers = None
-        return []
 
     def _access(
         self,
@@ -174,14 +105,15 @@ class Engine:
         operation: str,
         site: object,
         veto: Veto | None,
-        before: tuple[Clock, int, bool],
+        before: State | None = None,
         *,
         trial: bool = False,
         graph: Graph | None = None,
     ) -> list[Conflict]:
-        """The general case: launch edges, examination, verdict, commit. ``before`` is the timeline's state, which a
-        veto restores. With ``trial`` nothing happens at all. ``graph``: this is its launch.
+        """The general case: launch edges, examination, verdict, commit. ``before`` is the timeline's state that a veto
+        restores, if not its present one. With ``trial`` nothing happens at all. ``graph``: this is its launch.
         """
+        before = before or (timeline.clock, timeline.count, timeline.shown)
         if timeline.kind == "legacy" and self._captures:
             refused = self._implicit(timeline, operation, site)
             if refused:

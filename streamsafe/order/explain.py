@@ -14,10 +14,18 @@ from streamsafe.order.pools import Block
 
 Render = Callable[[object], tuple[Frame, ...]]
 
+Naming = Callable[[object], str]
+"""What the program calls what is allocated at a site; empty where it gives it no name."""
+
 
 def no_stack(_: object) -> tuple[Frame, ...]:
     """Sites are not rendered."""
     return ()
+
+
+def no_name(_: object) -> str:
+    """Sites name nothing."""
+    return ""
 
 
 class Missed(NamedTuple):
@@ -30,8 +38,9 @@ class Missed(NamedTuple):
 class Explainer:
     """Writes conflicts. ``render`` turns a site into stack frames, innermost first."""
 
-    def __init__(self, render: Render) -> None:
+    def __init__(self, render: Render, naming: Naming = no_name) -> None:
         self._render = render
+        self._naming = naming
 
     def note(self, message: str, site: object) -> Note:
         """A further place."""
@@ -72,10 +81,10 @@ class Explainer:
         notes: list[Note] = []
         ineffective = False
         hindsight: Callable[[], bool] | None = None
-        memory = _memory(use, found.block, found.start, found.stop)
+        memory = self._memory(use, found.block, found.start, found.stop)
         if reuse is not None and found.first_block is not None:
             # the array that somebody may still use is the one that was there before
-            memory = _memory(Use(Region(*use[0][:3])), found.first_block, found.start, found.stop)
+            memory = self._memory(Use(Region(*use[0][:3])), found.first_block, found.start, found.stop)
             notes = self._lives(found.first_block)
             if found.block is not None:
                 notes.append(self.note("the memory was allocated again here", found.block.site))
@@ -94,7 +103,7 @@ class Explainer:
             first=first,
             memory=memory,
             facts=Facts(host=host_mode, reuse=reuse, ineffective_wait=ineffective),
-            missing=_missing(source, target, found.first_block if reuse else None),
+            missing=self._missing(source, target, found.first_block if reuse else None),
             edges=self._nearest(source, target, host),
             notes=tuple(notes),
             confidence="certain" if found.certain else "possible",
@@ -104,13 +113,13 @@ class Explainer:
     def latent(self, entry: Partial, block: Block, start: int, stop: int) -> Conflict:
         """A use that the block's allocation stream does not come after, though the block was freed."""
         source, target = entry.record.timeline, block.timeline
-        use = Use((block.space, start, stop, None, None, 1), block.name)  # type: ignore[arg-type]
+        use = Use(Region(block.space, start, stop))
         return Conflict(
             second=Access("next allocation", target.name, "writes", stack=self._stack(block.freed_site)),
             first=self._access(entry.record, entry.mode),
-            memory=_memory(use, block, start, stop),
+            memory=self._memory(use, block, start, stop),
             facts=Facts(host="writes" if target.kind == "host" else None, reuse=_reuse(block)),
-            missing=_missing(source, target, block),
+            missing=self._missing(source, target, block),
             notes=tuple(self._lives(block)),
             latent=True,
         )
@@ -139,7 +148,7 @@ class Explainer:
         return Conflict(
             second=self._access(second, mode),
             first=owner if captured else None,
-            memory=_memory(use, live, start, stop),
+            memory=self._memory(use, live, start, stop),
             facts=Facts(reuse="captured") if captured else Facts(violation="rebound-static-input"),
             notes=tuple(notes),
         )
@@ -155,6 +164,31 @@ class Explainer:
         if block.freed and block.freed_site is not None:
             lives.append(self.note("released here", block.freed_site))
         return lives
+
+    def _name(self, block: Block) -> str:
+        return block.name or self._naming(block.site)
+
+    def _memory(self, use: Use, block: Block | None, start: int, stop: int) -> Memory:
+        region = use[0]
+        owner: Literal["torch", "cupy", "pinned", "host", "unknown"] = (
+            "host" if region[0] == HOST else "unknown"
+        )
+        if block is not None and block.owner != "driver":
+            owner = block.owner
+        name = use[1] or (self._name(block) if block is not None else "")
+        return Memory(name, owner, region[3], use[2], start, stop)
+
+    def _missing(self, source: Timeline, target: Timeline, reused: Block | None) -> Missing:
+        waiting = target if reused is None else reused.timeline
+        if target.kind == "host":
+            fix = f"{source.name}.synchronize()" if _code(source) else f"let the host wait for {source.name}"
+        elif reused is not None and reused.owner == "torch":
+            fix = f"{self._name(reused) or 'tensor'}.record_stream({source.name})"
+        elif _code(waiting) and _code(source):
+            fix = f"{waiting.name}.wait_event({source.name}.record())"
+        else:
+            fix = f"let {waiting.name} wait for an event that is then recorded on {source.name}"
+        return Missing(source.name, target.name, fix)
 
     def _captured(self, graph: Graph, start: int, stop: int) -> list[Note]:
         for captured in graph.accesses:
@@ -257,28 +291,6 @@ def _waits(target: Timeline, host: Timeline) -> list[tuple[Timeline, Wait]]:
 
 def _reuse(block: Block | None) -> Literal["torch", "cupy"]:
     return "torch" if block is not None and block.owner == "torch" else "cupy"
-
-
-def _memory(use: Use, block: Block | None, start: int, stop: int) -> Memory:
-    region = use[0]
-    owner: Literal["torch", "cupy", "pinned", "host", "unknown"] = "host" if region[0] == HOST else "unknown"
-    if block is not None and block.owner != "driver":
-        owner = block.owner
-    name = use[1] or (block.name if block is not None else "")
-    return Memory(name, owner, region[3], use[2], start, stop)
-
-
-def _missing(source: Timeline, target: Timeline, reused: Block | None) -> Missing:
-    waiting = target if reused is None else reused.timeline
-    if target.kind == "host":
-        fix = f"{source.name}.synchronize()" if _code(source) else f"let the host wait for {source.name}"
-    elif reused is not None and reused.owner == "torch":
-        fix = f"{reused.name or 'tensor'}.record_stream({source.name})"
-    elif _code(waiting) and _code(source):
-        fix = f"{waiting.name}.wait_event({source.name}.record())"
-    else:
-        fix = f"let {waiting.name} wait for an event that is then recorded on {source.name}"
-    return Missing(source.name, target.name, fix)
 
 
 def _code(timeline: Timeline) -> bool:

@@ -22,7 +22,7 @@ Owner = Literal["cupy", "torch", "pinned", "driver"]
 
 
 class Block:
-    """One life of some memory, from its allocation to its free.
+    """One life of some memory, from its allocation to its free. Whoever holds CuPy's may set ``freed`` itself.
 
     Attributes:
         timeline: the allocation stream, whose arena it is from; the host for pinned memory.

@@ -46,19 +46,17 @@ def _is_internal(filename: str) -> bool:
 
 def capture(skip: int = 1) -> Site:
     """The stack above the caller: the first frame outside the libraries, from ``skip`` frames up, and three callers."""
+    frame: FrameType | None
     try:
-        frame: FrameType | None = sys._getframe(skip)
+        frame = sys._getframe(skip)
     except ValueError:  # the user's line is the outermost one
         frame = sys._getframe(1)
-    known = _inside
-    while frame is not None:
-        code = frame.f_code
-        inside = known.get(code.co_filename)
-        if not (internal(code) if inside is None else inside):
-            break
+    code = frame.f_code
+    while _inside.get(code.co_filename) is not False and internal(code):
         frame = frame.f_back
-    if frame is None:
-        return ()
+        if frame is None:
+            return ()
+        code = frame.f_code
     second = frame.f_back
     if second is None:
         return (code, frame.f_lasti)

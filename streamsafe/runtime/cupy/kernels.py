@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import Any
 
 import cupy
@@ -30,6 +31,7 @@ from streamsafe.runtime.cupy import uses
 from streamsafe.runtime.cupy.interop import operand
 from streamsafe.runtime.cupy.perturb import delayed
 from streamsafe.runtime.cupy.state import MAJOR, plain_pointer, state, timeline
+from streamsafe.runtime.cupy.uses import array_type, latest
 from streamsafe.runtime.patches import Patches
 
 _plain_call = Function.__call__
@@ -55,7 +57,7 @@ class TracedFunction(Function):
             self.operation = _label(self.name)
         self.generated = generated
         self.stamp = revision[0]
-        self.directions = _directions(self.parameters, self.name, generated)
+        self._describe()
         described = self.parameters.parameters if self.parameters is not None else ()
         self.structs = {place: each.fields for place, each in enumerate(described) if each.fields}
         self.indexed = tuple(each.name for each in described if each.itemsize)
@@ -69,6 +71,16 @@ class TracedFunction(Function):
             and self.parameters is not None
             and any(p.name == "_in_ind" for p in self.parameters.parameters)
         )
+
+    def _describe(self) -> None:
+        """What the kernel does with each argument. Of a generated kernel's, the plain values are left out."""
+        directions = _directions(self.parameters, self.name, self.generated)
+        self.directions = directions
+        self.places = [
+            (place, direction)
+            for place, direction in enumerate(directions)
+            if direction != "value" or not self.generated
+        ]
 
     def _spans(self, args: Any, shape: Any) -> dict[str, Spans] | None:
         """The elements that this launch touches of each parameter, if an argument tells the kernel where to begin.
@@ -109,25 +121,41 @@ class TracedFunction(Function):
             self.seen[key] = found
         return found
 
-    def _tell(self, args: Any, stream: Any, shape: Any) -> None:
+    def _tell(self, args: Any, stream: Any, grid: Any, block: Any) -> None:
         monitor = state.monitor
         if monitor is None:
             return
-        plain_pointer.pending = False
+        if plain_pointer:
+            plain_pointer.discard(get_ident())
         reads: list[uses.Touch] = []
         writes: list[uses.Touch] = []
         if self.stamp != revision[0]:
             self.stamp = revision[0]
-            self.directions = _directions(self.parameters, self.name, self.generated)
+            self._describe()
         directions = self.directions
         known = len(directions)
-        spanned = self._spans(args, shape) if self.indexed else None
-        for position, argument in enumerate(args):
-            direction = directions[position] if position < known else "unknown"
-            if isinstance(argument, uses.array_type):
-                if type(argument.data) is MemoryPointer:
+        spanned = self._spans(args, (grid, block)) if self.indexed else None
+        places = self.places
+        if len(args) != known:
+            places = list(enumerate((directions + ("unknown",) * len(args))[: len(args)]))
+        for position, direction in places:
+            argument = args[position]
+            if isinstance(argument, array_type):
+                data = argument.data
+                if type(data) is MemoryPointer:
                     operand(monitor, argument)
-                touch = uses.of_array(argument, direction != "unknown")
+                    data = argument.data
+                last = latest.get(data.ptr)
+                if (
+                    last is not None
+                    and last[0] == argument.size
+                    and last[1] is argument.dtype
+                    and argument._c_contiguous
+                    and direction != "unknown"
+                ):
+                    touch = last[2]
+                else:
+                    touch = uses.of_array(argument, direction != "unknown")
             elif direction == "value":
                 if position in self.structs:
                     _members(argument, self.structs[position], reads, writes)
@@ -178,7 +206,7 @@ class TracedFunction(Function):
         stream: Any = None,
         enable_cooperative_groups: bool = False,
     ) -> None:
-        self._tell(args, stream, (grid, block))
+        self._tell(args, stream, grid, block)
         _plain_call(self, grid, block, args, shared_mem, stream, enable_cooperative_groups)
 
     def linear_launch(
@@ -190,7 +218,7 @@ class TracedFunction(Function):
         stream: Any = None,
         enable_cooperative_groups: bool = False,
     ) -> None:
-        self._tell(args, stream, (size, block_max_size))
+        self._tell(args, stream, size, block_max_size)
         _plain_linear(self, size, args, shared_mem, block_max_size, stream, enable_cooperative_groups)
 
 
@@ -350,7 +378,7 @@ def install(patches: Patches) -> None:
 
     def parameters(original: Callable[..., Any]) -> Callable[..., Any]:
         def get_param_info(*args: Any, **kwargs: Any) -> Any:
-            plain_pointer.pending = True
+            plain_pointer.add(get_ident())
             return original(*args, **kwargs)
 
         return get_param_info

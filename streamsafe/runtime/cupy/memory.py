@@ -10,6 +10,7 @@ import gc
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial, wraps
+from threading import get_ident
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -48,36 +49,50 @@ IN_CAPTURE = (
 )
 
 
+class PoolOwner:
+    """Dies with a block of CuPy's pool: the pool holds on to it for as long as anything points into the block.
+
+    All that the engine does when such a block is freed is to note it, so that it need not be told.
+    """
+
+    __slots__ = ("block",)
+    block: Block
+
+    def __del__(self) -> None:
+        block = self.block
+        block.freed = True
+        _blocks.pop(block.start, None)
+
+
 class Owner:
-    """Dies with a block: what CuPy's pool holds on to for as long as anything points into the block."""
+    """Dies with a block of another kind, or of a program that is traced: the monitor is told."""
 
     __slots__ = ("block", "freed")
 
-    def __init__(self, monitor: Monitor, block: Block) -> None:
-        self.freed = monitor.freed
+    def __init__(self, freed: Callable[[Block], None], block: Block) -> None:
+        self.freed = freed
         self.block = block
 
     def __del__(self) -> None:
-        self.freed(self.block)
-        _blocks.pop(self.block.start, None)
+        block = self.block
+        self.freed(block)
+        _blocks.pop(block.start, None)
 
 
-_blocks: dict[int, tuple[int, int]] = {}
-"""Address -> (size, device) of the live blocks handed out in this session."""
+_blocks: dict[int, Block] = {}
+"""The live blocks handed out in this session, by address."""
 
 
-def block_at(address: int) -> tuple[int, int, int] | None:
+def block_at(address: int) -> tuple[Any, int, int] | None:
     """(device, start, size) of the block handed out in this session that holds an address."""
-    found = _blocks.get(address)
-    if found is not None:
-        return found[1], address, found[0]
-    starts = sorted(_blocks)
-    index = bisect_right(starts, address) - 1
-    if index < 0:
-        return None
-    start = starts[index]
-    size, device = _blocks[start]
-    return (device, start, size) if address < start + size else None
+    block = _blocks.get(address)
+    if block is None:
+        starts = sorted(_blocks)
+        index = bisect_right(starts, address) - 1
+        if index < 0:
+            return None
+        block = _blocks[starts[index]]
+    return (block.space, block.start, block.stop - block.start) if address < block.stop else None
 
 
 def begin() -> None:
@@ -91,8 +106,7 @@ _raw: dict[int, Block] = {}
 
 def remember(monitor: Monitor, start: int, size: int, device: int, *, owner: Any, stream: Hashable) -> None:
     """The program got memory straight from the runtime."""
-    _raw[start] = monitor.allocate(device, start, size, stream=stream, owner=owner)
-    _blocks[start] = (size, device)
+    _raw[start] = _blocks[start] = monitor.allocate(device, start, size, stream=stream, owner=owner)
 
 
 def forget(monitor: Monitor, start: int) -> None:
@@ -238,9 +252,7 @@ class TracedMemoryPointer(MemoryPointer):
     def copy_from_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
         monitor = state.monitor
         if monitor is not None and size > 0:
-            host_to_device(
-                monitor, _address(mem), uses.of_pointer(self, size), size, stream, "copy from host"
-            )
+            host_to_device(monitor, _address(mem), uses.of_copied(self, size), size, stream, "copy from host")
             pinned.copied_here()
         _plain["copy_from_host_async"](self, mem, size, stream)
 
@@ -254,7 +266,7 @@ class TracedMemoryPointer(MemoryPointer):
         waits = None
         if monitor is not None and size > 0:
             waits = device_to_host(
-                monitor, uses.of_pointer(self, size), _address(mem), size, stream, "copy to host"
+                monitor, uses.of_copied(self, size), _address(mem), size, stream, "copy to host"
             )
         _plain["copy_to_host_async"](self, mem, size, stream)
         if monitor is not None and waits is not None:
@@ -315,23 +327,26 @@ _methods: dict[Any, Any] = {}
 """The methods of pools that hand memory to the program, and what they were before."""
 
 
-class Allocator:
-    """A user's, or CuPy's, allocator whose blocks are told to the monitor. Equal to what it wraps."""
+_PLAIN = "_streamsafe_plain"
 
-    def __init__(self, plain: Callable[[int], MemoryPointer]) -> None:
-        self.plain = plain
-        self.ask: Callable[[int], MemoryPointer] = unwrapped(plain)
-        if not isinstance(self.ask, BuiltinFunctionType):
-            self.ask = partial(ask, plain)
 
-    def __eq__(self, other: object) -> bool:
-        return self.plain == (other.plain if isinstance(other, Allocator) else other)
+def _plain_of(allocator: Any) -> Any:
+    """What an allocator of ours wraps; any other as it is."""
+    return getattr(allocator, _PLAIN, allocator)
 
-    def __hash__(self) -> int:
-        return hash(self.plain)
 
-    def __call__(self, size: int) -> MemoryPointer:
-        return _told(self.ask(size), size)
+def _wrap(plain: Callable[[int], MemoryPointer]) -> Callable[[int], MemoryPointer]:
+    """A user's, or CuPy's, allocator whose blocks are told to the monitor."""
+    plain = _plain_of(plain)
+    given: Callable[[int], MemoryPointer] = unwrapped(plain)
+    if not isinstance(given, BuiltinFunctionType):
+        given = partial(ask, plain)
+
+    def allocate(size: int) -> MemoryPointer:
+        return _told(given(size), size)
+
+    setattr(allocate, _PLAIN, plain)
+    return allocate
 
 
 def _told(pointer: MemoryPointer, size: int) -> MemoryPointer:
@@ -343,28 +358,32 @@ def _told(pointer: MemoryPointer, size: int) -> MemoryPointer:
     memory = pointer.mem
     offset = start - memory.ptr
     owner = None
-    if monitor is not None and offset == 0:
+    if offset == 0 and monitor is not None:
         try:
-            device, size, kind = memory.device_id, memory.size or size, type(memory)
+            kind = type(memory)
             block = monitor.allocate(
-                device,
+                memory.device_id,
                 start,
-                size,
+                memory.size or size,
                 stream=timeline(monitor),
                 owner="driver" if kind is memory_module.Memory else "cupy",
             )
-            owner = Owner(monitor, block)
-            _blocks[start] = (size, device)
-            if kind is PooledMemory:
-                memory.__dict__["_streamsafe"] = owner
-                owner = None
+            _blocks[start] = block
+            if kind is not PooledMemory:
+                owner = Owner(monitor.freed, block)
+            elif monitor.mark is not None:
+                memory.__dict__["_streamsafe"] = Owner(monitor.freed, block)
+            else:
+                memory.__dict__["_streamsafe"] = holder = PoolOwner()
+                holder.block = block
         except Exception as error:  # an allocator is called from C++ that cannot take an exception
             monitor.sessions[-1].notes.append(f"an allocation was not tracked: {error}")
-    if plain_pointer.pending:
-        plain_pointer.pending = False
+    if plain_pointer and get_ident() in plain_pointer:
+        plain_pointer.discard(get_ident())
         return pointer
     traced = TracedMemoryPointer(memory, offset)
-    traced.owner = owner
+    if owner is not None:
+        traced.owner = owner
     return traced
 
 
@@ -420,31 +439,25 @@ def install(patches: Patches) -> None:
     for name in ("malloc_async", "malloc_managed"):
         for module in (memory_module, cupy.cuda):
             patches.wrap(module, name, _direct)
-    wrapped = Allocator(plain_allocator())
-    _set_current(wrapped)
+    _set_current(_wrap(plain_allocator()))
     patches.call(_methods.clear)
     patches.call(lambda: _set_current(unwrapped(plain_allocator())))
 
     def setter(original: Callable[..., None]) -> Callable[..., None]:
         def set_allocator(allocator: Any = None) -> None:
-            original(Allocator(memory_module._malloc if allocator is None else allocator))
+            original(_wrap(memory_module._malloc if allocator is None else allocator))
 
         return set_allocator
 
     def thread_setter(original: Callable[..., None]) -> Callable[..., None]:
         def set_thread_local_allocator(allocator: Any) -> None:
-            original(
-                None
-                if allocator is None or (isinstance(allocator, Allocator) and allocator is None)
-                else _wrap(allocator)
-            )
+            original(None if allocator is None else _wrap(allocator))
 
         return set_thread_local_allocator
 
     def getter(original: Callable[..., Any]) -> Callable[..., Any]:
         def get_allocator() -> Any:
-            found = original()
-            return found.plain if isinstance(found, Allocator) else found
+            return _plain_of(original())
 
         return get_allocator
 
@@ -460,18 +473,13 @@ def install(patches: Patches) -> None:
     patches.call(lambda: convert_arrays(traced=False))
 
 
-def _wrap(allocator: Any) -> Allocator:
-    return allocator if isinstance(allocator, Allocator) else Allocator(allocator)
-
-
 _get_allocator = memory_module.get_allocator
 _set_allocator = memory_module.set_allocator
 
 
 def plain_allocator() -> Any:
     """The allocator that is current, without ours around it."""
-    found = _get_allocator()
-    return found.plain if isinstance(found, Allocator) else found
+    return _plain_of(_get_allocator())
 
 
 def _set_current(allocator: Any) -> None:

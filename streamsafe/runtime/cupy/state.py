@@ -21,16 +21,11 @@ MAJOR = int(cupy.__version__.split(".")[0])
 state = current
 
 
-class _PlainPointer(threading.local):
-    """Whether the next allocation is the work area of a CUB block reduction.
+plain_pointer: set[int] = set()
+"""The threads whose next allocation is the work area of a CUB block reduction.
 
-    CuPy passes it to its table of argument types, which knows plain pointers only.
-    """
-
-    pending = False
-
-
-plain_pointer = _PlainPointer()
+CuPy passes it to its table of argument types, which knows plain pointers only.
+"""
 
 
 class _Asked(threading.local):
@@ -55,7 +50,7 @@ def ask(allocator: Callable[[int], Any], size: int) -> Any:
 def timeline(monitor: Monitor, stream: Any = None) -> Hashable:
     """The timeline of a stream object; of the calling thread's current stream when there is none."""
     if stream is None:
-        stream = get_current_stream()
+        stream = get_current_stream(monitor.only_device)
     handle = stream.ptr
     found = monitor.by_handle.get(handle)
     if found is not None:
@@ -111,6 +106,7 @@ def begin(monitor: Monitor) -> None:
         monitor.one_device = runtime.getDeviceCount() == 1
     except Exception:  # no driver: nothing will be enqueued
         monitor.one_device = True
+    monitor.only_device = 0 if monitor.one_device else -1
     streams.begin()
     graphs.executables.clear()
     memory.begin()

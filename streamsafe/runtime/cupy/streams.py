@@ -58,7 +58,7 @@ def recorded(monitor: Monitor, event: int, queue: Hashable, *, by_cupy: bool = F
         pinned.recorded_here(monitor, queue, event)
     elif pinned.internal_events:
         pinned.internal_events.discard(event)
-    monitor.order(monitor.checker.record, event, queue)
+    monitor.order(monitor.checker.record, event, queue, above=4)
 
 
 def wait_for(monitor: Monitor, verb: Callable[..., Any], carrier: Hashable, call: Callable[[], Any]) -> Any:

@@ -49,12 +49,17 @@ class PinnedBlocks:
 _LIMIT = 8192
 _contiguous: dict[tuple[int, int, Any, bool], Touch] = {}
 _strided: dict[tuple[Any, ...], Touch] = {}
+_ranges: dict[tuple[int, int], Touch] = {}
+latest: dict[int, tuple[int, Any, Touch]] = {}
+"""By address: elements, dtype and touch of the contiguous array that :func:`of_array` was last asked for there."""
 
 
 def _forget() -> None:
     """Which space an address is in has changed."""
     _contiguous.clear()
+    latest.clear()
     _strided.clear()
+    _ranges.clear()
 
 
 pinned_blocks = PinnedBlocks()
@@ -76,9 +81,12 @@ def of_array(array: Any, certain: bool = True) -> Touch:
         if touch is None:
             if len(_contiguous) >= _LIMIT:
                 _contiguous.clear()
+                latest.clear()
             pointer = data.ptr
             region = (space_of(data), pointer, pointer + array.nbytes, array.shape, None, array.itemsize)
             touch = _contiguous[key] = (region, "", str(array.dtype), certain)
+        if certain:
+            latest[data.ptr] = (array.size, array.dtype, touch)
         return touch
     shape, strides = array.shape, array.strides
     view = (data.ptr, shape, strides, array.dtype, certain)
@@ -133,6 +141,17 @@ def _fills(shape: list[int], strides: list[int], itemsize: int) -> bool:
 def of_bytes(space: Any, pointer: int, size: int, certain: bool = True) -> Touch:
     """``size`` bytes from an address."""
     return ((space, pointer, pointer + size, None, None, 1), "", None, certain)
+
+
+def of_copied(pointer: Any, size: int) -> Touch:
+    """The ``size`` bytes from a ``MemoryPointer`` that a copy moves."""
+    key = pointer.ptr, size
+    touch = _ranges.get(key)
+    if touch is None:
+        if len(_ranges) >= _LIMIT:
+            _ranges.clear()
+        touch = _ranges[key] = of_bytes(space_of(pointer), pointer.ptr, size)
+    return touch
 
 
 def of_pointer(pointer: Any, size: int | None = None, certain: bool = True) -> Touch:
@@ -200,6 +219,7 @@ __all__ = [
     "narrowed",
     "of_array",
     "of_bytes",
+    "of_copied",
     "of_pointer",
     "of_resource",
     "of_texels",
