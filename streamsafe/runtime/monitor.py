@@ -66,6 +66,7 @@ class Monitor:
     """One stream program, from the first ``sanitize()`` to the end of the last one inside it.
 
     Attributes:
+        begun: the number of the host function that began last; they count up over all sessions.
         capturing: the streams on which a capture began.
         deferred: whether a hazard waits to be raised.
         delay: places whose operations are delayed, and what delays them.
@@ -106,7 +107,8 @@ class Monitor:
         self._streams: dict[tuple[int, int], Hashable] = {}
         self._released: deque[Block] = deque()
         self.freed = self._released.append
-        self._calls: dict[Hashable, bool] = {}
+        self.begun = 0
+        self._calls: dict[Hashable, tuple[int, bool]] = {}
         self._open: list[tuple[Conflict, Hazard]] = []
         self._verdict = _Verdict(self)
         self._access = self.checker.access
@@ -298,7 +300,8 @@ class Monitor:
         local.callback = function
         enqueued = isinstance(function, tuple) and function[0] == "function"
         if enqueued:
-            self._calls[function] = True
+            number = self.begun = next(_Local.numbers)
+            self._calls[function] = number, True
             self.answered(threads=True)
         try:
             yield
@@ -306,18 +309,21 @@ class Monitor:
             local.callback = before
             if enqueued:
                 self.answered(threads=True)
-                self._calls[function] = False
+                self._calls[function] = number, False
 
-    def answered(self, *, threads: bool = False) -> None:
+    def answered(self, *, until: int | None = None, threads: bool = False) -> None:
         """The host has heard from another thread, maybe from a host function: what that comes after is done.
 
         Args:
+            until: what :attr:`begun` was when the word was given: later functions are not meant.
             threads: only with a clock for each thread: there a host function's thread knows it, and hands it on.
         """
         if not self._calls or threads is not self.threads:
             return
         with self.lock:
-            for function, running in list(self._calls.items()):
+            for function, (number, running) in list(self._calls.items()):
+                if until is not None and number > until:
+                    break
                 self.checker.synchronize_stream(function, host=local.queue if self.threads else None)
                 if not running:
                     del self._calls[function]

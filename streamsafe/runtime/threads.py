@@ -9,6 +9,7 @@ import itertools
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Hashable
 from functools import partial, wraps
 from types import TracebackType
@@ -95,19 +96,43 @@ class TracedRLock(TracedLock):
         _received(self._carrier)
 
 
-def _heard() -> None:
+class _Getting(threading.local):
+    """Whether this thread is inside ``queue.Queue.get``, and what the item that it got there says."""
+
+    now = False
+    until: int | None = None
+
+
+_getting = _Getting()
+_NOTES = "_streamsafe_notes"
+"""Of a queue: for each item what :func:`_begun` was when it was put; None where that is not known."""
+
+
+def _begun() -> int | None:
+    """What another thread may know by now; an item that is put says no more, whenever it is taken out."""
+    monitor = current.monitor
+    return None if monitor is None else monitor.begun
+
+
+def _heard(until: int | None = None) -> None:
     """The host has heard from another thread."""
     monitor = current.monitor
-    if monitor is not None:
-        monitor.answered()
+    if monitor is not None and not _getting.now:
+        monitor.answered(until=until)
 
 
 class HeardQueue(queue.SimpleQueue):  # type: ignore[type-arg]
     """A queue whose items may be a host function's word."""
 
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        super().put((_begun(), item), block, timeout)
+
+    def put_nowait(self, item: Any) -> None:
+        self.put(item)
+
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        item = super().get(block, timeout)
-        _heard()
+        until, item = super().get(block, timeout)
+        _heard(until)
         return item
 
     def get_nowait(self) -> Any:
@@ -130,21 +155,59 @@ def install_answers(patches: Patches) -> None:
     def call_soon(original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def call_soon_threadsafe(loop: Any, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            until = _begun()
+
             def run(*given: Any) -> Any:
-                _heard()
+                _heard(until)
                 return callback(*given)
 
             return original(loop, run, *args, **kwargs)
 
         return call_soon_threadsafe
 
+    def put(original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def _put(self: Any, item: Any) -> None:
+            notes = self.__dict__.setdefault(_NOTES, deque())
+            if len(notes) != len(self.queue):  # from before the session, or taken out by hand
+                notes.clear()
+                notes.extend([None] * len(self.queue))
+            original(self, item)
+            notes.append(_begun())
+
+        return _put
+
+    def taken(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def _get(self: Any) -> Any:
+            notes = self.__dict__.get(_NOTES)
+            if notes is not None and len(notes) == len(self.queue):
+                _getting.until = notes.popleft()
+            return original(self)
+
+        return _get
+
+    def get(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def get(self: Any, *args: Any, **kwargs: Any) -> Any:
+            _getting.now, _getting.until = True, None
+            try:
+                item = original(self, *args, **kwargs)
+            finally:
+                _getting.now = False
+            _heard(_getting.until)
+            return item
+
+        return get
+
+    for name, wrapper in (("_put", put), ("_get", taken), ("get", get)):
+        patches.wrap(queue.Queue, name, wrapper)
     for owner, name, always in (
         (threading.Event, "wait", False),
         (threading.Event, "is_set", False),
         (threading.Condition, "wait", False),
         (threading.Semaphore, "acquire", False),
         (threading.Barrier, "wait", True),
-        (queue.Queue, "get", True),
         (concurrent.futures.Future, "result", True),
         (time, "sleep", True),  # between two looks at what a host function sets
     ):
