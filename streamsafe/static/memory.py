@@ -144,7 +144,7 @@ class Memory:
                 if depth == 0 and (value.name in st.store.objects or value.name.base() in self.holders):  # type: ignore[attr-defined]
                     rounds = parts.rounds(value.part)  # type: ignore[attr-defined]
                     reached = self._held(st, value)  # type: ignore[arg-type]
-                    found.extend((walks.met(held, rounds), under) for held in reached)  # type: ignore[misc]
+                    found.extend((walks.met(held, rounds) if rounds else held, under) for held in reached)  # type: ignore[misc]
         elif kind is Tuple:
             if depth < 4:
                 for item in value.items:  # type: ignore[attr-defined]
@@ -153,7 +153,7 @@ class Memory:
             rounds = parts.rounds(value.part)  # type: ignore[attr-defined]
             for key, inner in st.store.of(value.name).items():  # type: ignore[attr-defined]
                 if type(inner) in _LEADING and (type(key) is not str or key[:1] != "@"):
-                    self._collect(st, walks.met(inner, rounds), under, depth + 1, found)
+                    self._collect(st, walks.met(inner, rounds) if rounds else inner, under, depth + 1, found)
 
     def _result_of(self, st: State, value: Opaque) -> Opaque | None:
         """What an operation returned, if an object still is the part of it that it was then."""
@@ -222,7 +222,7 @@ class Memory:
                         yield inner
         for buffer in list(st.order.made) if deep else ():
             if (
-                isinstance(buffer, Name)
+                type(buffer) is Name
                 and buffer.parent is not None
                 and newest in buffer.family()
                 and buffer is not name

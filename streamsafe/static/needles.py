@@ -115,16 +115,21 @@ def of_node(node: ast.AST) -> int:
 
 def inside(node: object, stack: list[object]) -> None:
     """Put what a node holds on a stack: nodes, and a few strings and Nones, which hold nothing."""
-    kind = type(node)
-    fields = _FIELDS.get(kind)
-    if fields is None:
-        fields = _FIELDS[kind] = tuple(f for f in getattr(node, "_fields", ()) if f not in _LEAVES)
-    for name in fields:
+    for name in _FIELDS.get(type(node)) or _fields(type(node)):
         value = getattr(node, name, None)
         if type(value) is list:
             stack += value
         elif value is not None:
             stack.append(value)
+
+
+def _fields(kind: type) -> tuple[str, ...]:
+    """The fields of a kind of node that may hold others; none for what is no node."""
+    found = _FIELDS.get(kind)
+    if found is None:
+        found = tuple(f for f in getattr(kind, "_fields", ()) if f not in _LEAVES)
+        _FIELDS[kind] = found
+    return found
 
 
 _FIELDS: dict[type, tuple[str, ...]] = {ast.Constant: (), ast.Name: ()}
@@ -136,11 +141,21 @@ _LEAVES = frozenset(
 def walk(node: ast.AST) -> Iterator[ast.AST]:
     """A node and all that it holds, but for contexts, operators and the names of what is imported."""
     stack: list[object] = [node]
+    pop = stack.pop
     while stack:
-        found = stack.pop()
-        if isinstance(found, ast.AST):
-            yield found
-            inside(found, stack)
+        found = pop()
+        fields = _FIELDS.get(type(found))
+        if fields is None:
+            fields = _fields(type(found))
+        if not fields and not isinstance(found, ast.AST):
+            continue
+        yield found  # type: ignore[misc]
+        for name in fields:
+            value = getattr(found, name, None)
+            if type(value) is list:
+                stack += value
+            elif value is not None:
+                stack.append(value)
 
 
 def of_tree(node: ast.AST) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -57,6 +58,23 @@ PROTOCOL_ROUNDS = 3
 _INITIALIZES = re.compile(r"_(?:init|initialize)_\w+")
 """A method that nobody in the file calls and that by its name is part of how a base, not seen, makes an object."""
 SET_UP = ("setUp", "asyncSetUp", "setup_method")
+
+
+@dataclass(slots=True)
+class _End:
+    """How a call of a method ends.
+
+    Attributes:
+        state: what is known then.
+        entry: the method, or the pass that calls hooks.
+        instance: whose it is.
+        made: the objects that it has made.
+    """
+
+    state: State
+    entry: str
+    instance: Instance
+    made: set[Name]
 
 
 class Roots:
@@ -458,20 +476,29 @@ class Roots:
             if self._method(test, instance, start) is not None:
                 reached.add(test)
         carriers = len(interpreter.carriers.known())
-        for round_ in range(PROTOCOL_ROUNDS + bool(late)):
+        rounds = PROTOCOL_ROUNDS + bool(late)
+        for round_ in range(rounds):
             # as with a loop, what the first calls start from is not mixed with what calls leave
             # a thread that waits for work goes on between the calls that bring it some
             methods += [m for m in unit.methods.values() if m in interpreter.waiting and m not in methods]
             merged: State | None = start.copy() if round_ or not methods else None
+            ends: list[_End] = []
             for method, owner in [*((m, instance) for m in methods), *self._threads_of(unit, start)]:
-                self.kept = [start] if merged is None else [start, merged]
+                self.kept = [start, *([merged] if merged is not None else []), *(e.state for e in ends)]
                 end = self._method(method, owner, start)
-                if end is not None:
-                    reached.add(method)
-                    merged = interpreter.join_calls(merged, end, start)
+                if end is None:
+                    continue
+                reached.add(method)
+                ends.append(end)
+                if round_ < rounds - 1:
+                    merged = interpreter.join_calls(merged, self._left_to_next(ends.pop()), start)
             end = self._pass(instance, start)
             if end is not None:
-                merged = interpreter.join_calls(merged, end, start)
+                ends.append(end)
+            if round_ == rounds - 1 and not any(map(_pools, (start, *(end.state for end in ends)))):
+                break  # what the last calls leave is met by none, but for what they have released
+            for end in ends:
+                merged = interpreter.join_calls(merged, self._left_to_next(end), start)
             if merged is None or merged.same(start):
                 break
             alone = not merged.order.made or len(interpreter.carriers.known()) == carriers
@@ -480,7 +507,7 @@ class Roots:
                     break  # no call leaves anything that another one could meet
             start = merged
         else:
-            pools = [b for b in start.order.made if isinstance(b, tuple) and b[0] == "pool"]
+            pools = _pools(start)
             if pools:  # what the last calls released is handed out by the next
                 start.order.made.retain(pools)
                 start.rebound, start.waits, start.graphs = {}, {}, {}
@@ -527,7 +554,7 @@ class Roots:
                     return True
         return False
 
-    def _method(self, method: FunctionUnit, instance: Instance, start: State) -> State | None:
+    def _method(self, method: FunctionUnit, instance: Instance, start: State) -> _End | None:
         interpreter = self.interpreter
         st = start.copy()
         made: set[Name] = set()
@@ -556,9 +583,9 @@ class Roots:
         if backward:
             st.current = dict(start.current)
             st.order.learn(AMBIENT, HOOK)
-        return self._called_once(st, before, entry, instance, made)
+        return self._ended(_End(st, entry, instance, made), before)
 
-    def _pass(self, instance: Instance, start: State) -> State | None:
+    def _pass(self, instance: Instance, start: State) -> _End | None:
         """Whoever uses an object that registered hooks runs a backward pass, which calls them."""
         interpreter = self.interpreter
         name = instance.unit.qualname
@@ -587,19 +614,21 @@ class Roots:
         )
         interpreter.stack = []
         interpreter.rounds = []
-        return None if st.dead else self._called_once(st, before, interpreter.entry, instance, made)
+        return None if st.dead else self._ended(_End(st, interpreter.entry, instance, made), before)
 
-    def _called_once(
-        self, st: State, before: Order, entry: str, instance: Instance, made: set[Name]
-    ) -> State:
-        """What one call leaves to the next."""
-        interpreter = self.interpreter
-        st.leave_capture()  # that it ends in another method is seen from who calls both
+    def _ended(self, end: _End, before: Order) -> _End:
+        """Note with what order a call began and ended."""
+        end.state.leave_capture()  # that it ends in another method is seen from who calls both
         # before anything is forgotten: that is not to be ordered
-        self.ends.setdefault(entry, []).append((before, st.order.copy()))
-        interpreter.tell_flags(st, instance.name)
+        self.ends.setdefault(end.entry, []).append((before, end.state.order.copy()))
+        return end
+
+    def _left_to_next(self, end: _End) -> State:
+        """What a call leaves to the next one."""
+        interpreter, st = self.interpreter, end.state
+        interpreter.tell_flags(st, end.instance.name)
         interpreter.forget_plain(st)
-        interpreter.age(st, made)
+        interpreter.age(st, end.made)
         interpreter.prune(st)  # the next call meets only what this one leaves on the object, or elsewhere
         interpreter.forget_clocks(st)
         return st
@@ -616,7 +645,7 @@ class Roots:
                 for d in definitions:
                     names = {name for name in d.calls if name != d.node.name}
                     if inside:  # a list has a method ``append``, too
-                        names -= (names & apis.CONTAINER_METHODS) - _called_on_self(d.node)
+                        names -= (names & apis.CONTAINER_METHODS) - d.called_on_self
                     # where nobody else speaks of the class, a call of a common name is of something else
                     called |= names if inside or mentioned else names - COMMON_METHODS
         called -= self._forward_hooks(unit.qualname)
@@ -775,17 +804,9 @@ class Roots:
         interpreter.protocol_roots = []
 
 
-def _called_on_self(node: ast.AST) -> set[str]:
-    """The methods that a method calls, or mentions, of its own object."""
-    return {
-        inner.attr
-        for inner in needles.walk(node)
-        if isinstance(inner, ast.Attribute)
-        and (
-            (isinstance(inner.value, ast.Name) and inner.value.id in ("self", "cls"))
-            or (isinstance(inner.value, ast.Call) and getattr(inner.value.func, "id", "") == "super")
-        )
-    }
+def _pools(st: State) -> list[Hashable]:
+    """The pools to which something was released that others may still use."""
+    return [b for b in st.order.made if isinstance(b, tuple) and b[0] == "pool"]
 
 
 def _entry_of(made: Made) -> str:

@@ -302,6 +302,19 @@ class Definition:
     generator: bool
     top: str  # the top-level function or class it stands in
 
+    @cached_property
+    def called_on_self(self) -> frozenset[str]:
+        """The methods that it calls, or mentions, of its own object."""
+        return frozenset(
+            inner.attr
+            for inner in needles.walk(self.node)
+            if isinstance(inner, ast.Attribute)
+            and (
+                (isinstance(inner.value, ast.Name) and inner.value.id in ("self", "cls"))
+                or (isinstance(inner.value, ast.Call) and getattr(inner.value.func, "id", "") == "super")
+            )
+        )
+
 
 _REMAINDER = re.compile(r"\[[^\]]*\w %|\[[^\]]*\w%")
 

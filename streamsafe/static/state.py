@@ -113,23 +113,17 @@ class Store:
         aged: list[tuple[Name, Table]] = []
         elsewhere = names.isdisjoint
         for owner, table in list(self.settled().items()):
-            changed = table
-            apart = elsewhere(owner.family())
-            if elsewhere(table.mentioned()):
-                if apart:
-                    continue
-            else:
-                changed = Table()
-                for key, value in table.items():
-                    new, value = walks.aged(key, renaming), value.rename(renaming)
-                    changed[new] = (
-                        union([(changed[new], ALWAYS), (value, ALWAYS)]) if new in changed else value
-                    )
-            new_owner = owner if apart else renaming(owner)
+            if elsewhere(table.mentioned(owner)):
+                continue
+            changed = Table()
+            for key, value in table.items():
+                new, value = walks.aged(key, renaming), value.rename(renaming)
+                changed[new] = union([(changed[new], ALWAYS), (value, ALWAYS)]) if new in changed else value
+            new_owner = renaming(owner)
             if new_owner is not owner:
                 del self.objects[owner]
                 aged.append((new_owner, changed))
-            elif changed is not table:
+            elif changed != table:
                 self.objects[owner] = changed
         for owner, table in aged:
             known = self.objects.get(owner)

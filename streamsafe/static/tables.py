@@ -60,12 +60,12 @@ class Table(dict[Hashable, Value]):
             self._leads = frozenset(led_to(held))
             return self._leads
 
-    def mentioned(self) -> frozenset[Name]:
-        """The newest of every name that the values speak of; the table must not change any more."""
+    def mentioned(self, owner: Name) -> frozenset[Name]:
+        """The newest of every name that its owner's and the values speak of; the table must not change any more."""
         try:
             return self._mentioned
         except AttributeError:
-            names: set[Name] = set()
+            names = set(owner.family())
 
             def note(name: Name) -> Name:
                 names.update(name.family())
