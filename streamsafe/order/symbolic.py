@@ -126,10 +126,8 @@ def simplify(ways: Iterable[Way]) -> tuple[Way, ...]:
 
 def _of_two(ways: Iterable[Way]) -> tuple[Way, ...]:
     """What :func:`_simplified` makes of two ways, or none: the most frequent case, and not worth remembering."""
-    kept: list[Way] = []
-    for way in sorted(ways, key=_exposure):
-        kept = _placed(kept, way)
-    return tuple(kept)
+    kept = sorted(ways, key=_exposure)
+    return tuple(_placed(kept[:1], kept[1]) if kept else kept)
 
 
 @lru_cache(maxsize=1 << 14)
