@@ -165,8 +165,8 @@ class Given:
             if parameter == name:
                 found |= self._of(value, caller, depth - 1)
         annotation = next((p.annotation for p in self._parameters(where) if p.arg == name), None)
-        if annotation is not None and _last(annotation) in self._file.classes:
-            found.add(_last(annotation))
+        if annotation is not None and written_type(annotation) in self._file.classes:
+            found.add(written_type(annotation))
         return found
 
     def _parameters(self, where: str) -> list[ast.arg]:
@@ -193,6 +193,18 @@ class Given:
                         for name, value in _pairs(node.target, node.value):
                             known[name].append(value)
         return known
+
+
+def written_type(annotation: ast.expr) -> str:
+    """The last name of the type that an annotation writes, without what may be None."""
+    if isinstance(annotation, ast.Subscript) and _last(annotation) == "Optional":
+        return written_type(annotation.slice)
+    if isinstance(annotation, ast.BinOp):
+        sides = [s for s in (annotation.left, annotation.right) if not isinstance(s, ast.Constant) or s.value]
+        return written_type(sides[0]) if len(sides) == 1 else ""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        return annotation.value.rpartition(".")[2]
+    return _last(annotation)
 
 
 def itself(value: ast.expr | None) -> str | None:

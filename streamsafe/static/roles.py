@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from streamsafe.static import needles
-from streamsafe.static.given import OTHER, Given, itself
+from streamsafe.static.given import OTHER, Given, itself, written_type
 from streamsafe.static.opaques import LIBRARY_METHODS
 from streamsafe.static.source import AstFunction, SourceFile
 
@@ -24,6 +24,10 @@ _CALLED = ("__call__", "forward")
 _UNKNOWN = "?"
 """Asked of a name: something that no object of a class of the file stands for."""
 _MARKS = frozenset(("object", "ABC", "Protocol", "Generic", "NamedTuple", "Enum", "Exception"))
+_UNNAMED_AFTER = frozenset(
+    ("Module", "Function", "Tensor", "Parameter", "TypedDict", "IntEnum", "str", "dict", "list")
+)
+"""Bases after which nothing is named that is an object of a class of the file."""
 _SYNTAX = frozenset({"__call__", "__iter__", "__enter__", "__getitem__"})
 _MODULE = frozenset(
     """parameters named_parameters buffers named_buffers modules named_modules children named_children state_dict
@@ -150,8 +154,15 @@ class Roles:
         return [
             p
             for p in named
-            if p.annotation is None or (base := _last(p.annotation)) in self._heirs or base == "Module"
+            if p.annotation is None or (base := written_type(p.annotation)) in self._heirs or base == "Module"
         ]
+
+    def _base(self, parameter: ast.arg) -> str:
+        """The base, not in the file, that a parameter's annotation or its name says it has."""
+        if parameter.annotation is not None:
+            return written_type(parameter.annotation)
+        named = [b for b in self._heirs if b not in _UNNAMED_AFTER and _is_named_after(parameter.arg, b)]
+        return named[0] if len(named) == 1 and len(self._heirs[named[0]]) == 1 else ""
 
     def _concrete(self) -> Iterator[tuple[str, str]]:
         """Abstract classes and protocols that one class of the file implements."""
@@ -176,6 +187,9 @@ class Roles:
             ]
             if len(found) == 1:
                 yield name, found[0]
+        for base, heirs in self._heirs.items():  # of a library: its own classes are not told apart
+            if len(heirs) == 1 and base not in _UNNAMED_AFTER and base not in classes:
+                yield base, heirs[0]
 
     def _mentioned_by(self, owner: str) -> set[str]:
         """The classes of the file that the methods of a class mention."""
@@ -225,7 +239,7 @@ class Roles:
             asked = [(qualname, word, found)]
             for attribute in self._kept(owner, word, found, uses):
                 asked += [(q, attribute, u) for q, (_, u) in uses.items() if q.rpartition(".")[0] == owner]
-            base = _last(parameter.annotation) if parameter.annotation is not None else ""
+            base = self._base(parameter)
             found_in = self.classes
             name = self._role(word, asked, owner, base, given)
             if name is None and not given:  # it may be a row of such objects
@@ -257,12 +271,21 @@ class Roles:
                 yield attribute
 
     def _modules(self, word: str, owner: str) -> list[str]:
-        """The classes of the file that are modules, for a whole model those that are no part of another one."""
+        """The classes of the file that are modules; for a whole model those that neither are parts nor wrap one."""
         found = self._heirs.get("Module", [])
         if word in _WHOLE:
             parts = set().union(*(self._mentions[c] for c in self._members if c != owner))
-            found = [c for c in found if c not in parts]
+            found = [c for c in found if c not in parts and c != owner and not self._wraps(c)]
         return found
+
+    def _wraps(self, name: str) -> bool:
+        """Whether a module is given another one."""
+        made = self._file.definitions.get(f"{name}.__init__", ())
+        parameters = [p for d in made for p in (*d.node.args.args, *d.node.args.kwonlyargs)]
+        return any(
+            p.arg in _MODULES or (p.annotation is not None and written_type(p.annotation) == "Module")
+            for p in parameters
+        )
 
     def _role(
         self, word: str, asked: list[tuple[str, str, _Uses]], owner: str, base: str, given: set[str]
@@ -298,9 +321,9 @@ class Roles:
         names = dict(fitting)
         if base not in ("", "Module"):
             return fitting[0][0] if len(fitting) == len(self._heirs[base]) == 1 else None
-        if (word in _MODULES or base) and "__call__" in asked:
+        if word in _MODULES or base:
             modules = self._modules(word, owner)
-            if len(modules) == 1 and modules[0] in names:
+            if len(modules) == 1 and names.get(modules[0]):
                 return modules[0]
         if len(fitting) > 1:
             fitting = [(name, own) for name, own in fitting if _is_named_after(word, name)]
