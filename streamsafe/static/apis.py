@@ -109,6 +109,16 @@ PACKS = "saved_tensors_hooks"
 AFTER_PASS = "queue_callback"
 """The method of autograd's engine that is given what runs at the end of the pass under way (TA-06)."""
 
+PASS_METHODS = frozenset("backward manual_backward".split())
+"""Of what trains, which is no tensor: they run a backward pass from the loss that they are given."""
+GRADIENT_METHODS = frozenset(
+    """unscale_ unscale_gradients clip_grad_norm_ clip_grad_norm clip_grad_value_ clip_gradients
+    configure_gradient_clipping""".split()
+)
+"""Of an optimizer, or what trains: they read and change the gradients."""
+TRAINER_NAME = re.compile(r"_*(?:\w+_)?(?:accelerator|engine|fabric|strategy|trainer|booster|runner|plugin)")
+"""What is called so trains: asked for a backward pass it is given the loss."""
+
 DISMANTLING_METHODS = frozenset({"prepare_for_saving"})
 """Methods that give the tensors that a tensor is made of."""
 
@@ -373,6 +383,9 @@ FUNCTIONS: dict[str, str] = {
     "builtins.print": "host_library",
     "builtins.str": "host_scalar",
     "builtins.repr": "host_scalar",
+    "builtins.format": "host_scalar",
+    "builtins.abs": "arithmetic",
+    "builtins.round": "arithmetic",
     "builtins.bytes": "host_library",
     "builtins.bytearray": "host_library",
     "builtins.memoryview": "share_host",
@@ -490,6 +503,7 @@ PREFIXES: dict[str, str] = {
     "torch.nn.": "make_module",
     "torch.utils.tensorboard.": "make_module",
     "torch.utils.": "plain",
+    **dict.fromkeys(("torchvision.io.", "torchvision.utils.save_image", "torchaudio.save"), "host_library"),
     "torch.version.": "plain",
     "torch.": "torch_function",
     "cupy.cuda.runtime.": "plain",
@@ -517,7 +531,11 @@ PREFIXES: dict[str, str] = {
     "scipy.": "host_library",
     "sklearn.": "host_library",
     "safetensors.": "host_library",
-    "struct.": "host_library",
+    **dict.fromkeys(
+        """struct. hashlib. zlib. gzip. bz2. lzma. base64. binascii. marshal. shelve. yaml. orjson. msgpack. pprint.
+        statistics. pyarrow. polars. h5py. skimage. tifffile. av. seaborn. plotly. wandb. mlflow. rich.""".split(),
+        "host_library",
+    ),
     "math.": "host_number",
     "logging.": "host_library",
     **dict.fromkeys(
@@ -565,9 +583,17 @@ RECORDING_HELPER = re.compile(r"(?:\w+_)?record_(?!event)(?:\w+_)?streams?")
 
 HANDING_METHODS = frozenset(
     """put put_nowait submit apply_async send send_bytes sendall
-    sendto send_multipart send_pyobj dump dumps write writelines writerow writerows""".split()
+    sendto send_multipart send_pyobj dump dumps write writelines writerow writerows set_result create_dataset
+    call_soon_threadsafe""".split()
 )
-"""Of a queue, a pipe, a socket or a file that is not seen made: they hand over what they are given on the host."""
+"""Of a queue, a pipe, a future, a socket, a file or a picture that is not seen made: they hand over what they are given
+on the host."""
+
+DRAWING_METHODS = frozenset("imshow plot scatter hist bar pcolormesh contour contourf fill_between".split())
+"""Of what nothing is known of, axes of a picture perhaps: they read what they are given on the host."""
+
+TOKENIZER_NAME = re.compile(r"_*(?:\w+_)?(?:de)?tok(?:enizer)?|_*(?:\w+_)?processor")
+"""What makes text of numbers by ``decode()`` or ``batch_decode()``, on the host."""
 
 LOGGER = re.compile(r"_*(?:\w+_)?log(?:ger)?", re.IGNORECASE)
 LOGGING_METHODS = frozenset("debug info warning warn error critical exception".split())
@@ -698,8 +724,10 @@ HOST_METHOD = re.compile(
 FILE_NAME = re.compile(r"_*(?:\w+_)?(?:io|file|fp|fh|writer|zarr|h5)")
 """What is written to by ``write()`` like a file: it brings what it is given to the host, and waits for that."""
 
-WRITES_DOWN = re.compile(r"add_(?:scalars?|histogram|images?|video|audio|figure|embedding|pr_curve|mesh)")
-"""What a writer of summaries does: it brings what it is given to the host, and waits for that."""
+WRITES_DOWN = re.compile(
+    r"add_(?:scalars?|histogram|images?|video|audio|figure|embedding|pr_curve|mesh)|set_postfix(?:_str)?"
+)
+"""What a writer of summaries, or of a line of progress, does: it brings what it is given to the host, and waits."""
 
 METADATA_NAME = re.compile(
     r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|devices?|ranks?|strides?|names?|keys?|world_size)"

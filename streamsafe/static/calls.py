@@ -64,7 +64,7 @@ class Calls(Unseen):
     def __init__(self, file: SourceFile, models: Models | None) -> None:
         super().__init__(file)
         self.models = models
-        self.hooks: list[tuple[Function, State, str]] = []  # with what registered each
+        self.hooks: list[tuple[Function, list[Value], State, str]] = []  # with what registered each
         self.passing = False  # a backward pass calls its hooks
         self.hooked: dict[Value, Ordered[Name]] = {}  # what each hook was registered with
         self.unpacked_by: dict[Value, Value] = {}  # what unpacks what these have packed

@@ -356,6 +356,9 @@ class Expressions(Computed):
             self.duration(st, left, right, self.site(node))
         if any(isinstance(v, Clock) for v in (*iterate(left), *iterate(right))):
             return PLAIN
+        if operator is cst.Modulo and isinstance(left, Const) and isinstance(left.value, str):
+            self.read_on_host(st, right, self.site(node), "formatting")
+            return PLAIN
         operands = [*iterate(left), *iterate(right)]
         if operator in (cst.Add, cst.AddAssign):
             if isinstance(left, Tuple) and isinstance(right, Tuple):
@@ -484,6 +487,10 @@ class Expressions(Computed):
                 return Const(one_stream is (type(node.comparisons[0].operator) is cst.Equal))
         identity = all(type(c.operator) in (cst.Is, cst.IsNot, cst.In, cst.NotIn) for c in node.comparisons)
         flat = [v for o in operands for v in iterate(o)]
+        if type(node.comparisons[0].operator) in (cst.In, cst.NotIn):
+            for value in iterate(operands[1]):
+                if isinstance(value, Tensor):  # one element after another
+                    self.read_on_host(st, value, self.site(node), "in")
         if node is self.masking and not identity and st.capture is not None:
             # what was counted up by a number is an array if what it is compared to has methods
             atoms = {a for v in flat if isinstance(v, Number) for a in v.form.atoms()}

@@ -37,6 +37,9 @@ GRADIENTS = Name("gradients")
 PARAMETER = Name("a parameter")
 """The parameter that a hook is given."""
 
+BUCKET = Name("a bucket")
+"""The bucket of gradients that a communication hook is given."""
+
 IS_CUDA = Name("is_cuda")
 """Whether the tensors of a program are on a device, of which nothing else shows where they are."""
 

@@ -11,7 +11,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts
 from streamsafe.static.contexts import Contexts
-from streamsafe.static.facts import GRADIENTS, PARAMETER, Assumed, Site
+from streamsafe.static.facts import BUCKET, GRADIENTS, PARAMETER, Assumed, Site
 from streamsafe.static.source import FunctionUnit
 from streamsafe.static.state import Ordered, State
 from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
@@ -56,8 +56,10 @@ _GIVEN = {
     "register_backward_hook": "mgg",
     "register_full_backward_pre_hook": "mg",
     "register_multi_grad_hook": "g",
+    "register_comm_hook": "b",
 }
-"""What a function is given, by the method that registered it: a gradient or several, the parameter, the module."""
+"""What a function is given, by the method that registered it: a gradient or several, the parameter, the module, a
+bucket of gradients."""
 
 
 def hook_arguments(registered: str, modules: frozenset[Name] = frozenset()) -> tuple[Value, ...]:
@@ -71,8 +73,21 @@ def hook_arguments(registered: str, modules: frozenset[Name] = frozenset()) -> t
         "g": Tensor(GRADIENTS, part=parts.of_modules(None, modules)),
         "p": Opaque(PARAMETER),
         "m": Opaque(Name("a module")),
+        "b": Opaque(BUCKET),
     }
     return tuple(given[what] for what in _GIVEN.get(registered, ""))
+
+
+def hooked(hook: Value) -> Function | None:
+    """The function of the file that a hook is; None where it is none."""
+    while isinstance(hook, Partial):
+        hook = hook.function
+    return hook if isinstance(hook, Function) else None
+
+
+def bound_arguments(hook: Value) -> list[Value]:
+    """What a hook is given before what autograd gives it."""
+    return [*bound_arguments(hook.function), *hook.args] if isinstance(hook, Partial) else []
 
 
 class Hooks(Contexts):
@@ -80,7 +95,7 @@ class Hooks(Contexts):
 
     if TYPE_CHECKING:  # further down the chain
         entered: set[FunctionUnit]
-        hooks: list[tuple[Function, State, str]]
+        hooks: list[tuple[Function, list[Value], State, str]]
         hooked: dict[Value, Ordered[Name]]
         unpacked_by: dict[Value, Value]
         unpacked: set[Value]
@@ -115,7 +130,13 @@ class Hooks(Contexts):
 
     def register_hooks(self, name: str, call: Call, st: State, owner: Value = UNKNOWN) -> Value:
         """Functions that autograd will call for a tensor, a parameter or a module."""
-        for value in call.everything():
+        given = call.everything()
+        if (
+            name == "register_comm_hook"
+        ):  # of DistributedDataParallel: a state, and a function of that and a bucket
+            hook, state = call.get(1, "hook"), call.get(0, "state") or NONE
+            given = [Partial(inner, (state,), ()) for inner in iterate(hook or UNKNOWN)]
+        for value in given:
             if name in HOOK_REGISTRATIONS or name == apis.AFTER_PASS:
                 self.register_hook(value, name, st)
                 for hook in iterate(value):
@@ -125,13 +146,13 @@ class Hooks(Contexts):
     def register_hook(self, value: Value, name: str, st: State) -> None:
         """A hook runs in each backward pass, and by itself on its node's stream, whichever that is (TA-06)."""
         for inner in iterate(value):
-            function = inner.function if isinstance(inner, Partial) else inner
-            if not isinstance(function, Function):
+            function = hooked(inner)
+            if function is None:
                 continue
             if name != apis.AFTER_PASS:
                 self.entered.add(function.unit)
-                if not any(f.unit is function.unit for f, _, _ in self.hooks):
-                    self.hooks.append((function, st.copy(), name))
+                if not any(f.unit is function.unit for f, *_ in self.hooks):
+                    self.hooks.append((function, bound_arguments(inner), st.copy(), name))
             key = (GRADIENTS, f"@{name}")
             kept = st.store.get(key)
             st.store[key] = union([*([(kept, ALWAYS)] if kept is not None else []), (inner, ALWAYS)])

@@ -49,7 +49,7 @@ class Library(Streams):
     """What library functions do."""
 
     models: Models | None
-    hooks: list[tuple[Function, State, str]]
+    hooks: list[tuple[Function, list[Value], State, str]]
 
     if TYPE_CHECKING:  # further down the chain
 
@@ -542,6 +542,13 @@ class Library(Streams):
             else:
                 self.hand_to_host(st, [value], call.site, f"{name}()")
         return UNKNOWN
+
+    def do_arithmetic(self, call: Call, st: State) -> Value:
+        """``abs(x)`` and its like: of a tensor an operation, else a number."""
+        given = [v for value in call.args[:1] for v in iterate(value)]
+        if any(isinstance(v, Tensor) or (isinstance(v, Opaque) and self.is_tensor(st, v)) for v in given):
+            return self.operation(st, call.args[:1], call.site, f"{call.text.rpartition('.')[2]}()")
+        return PLAIN
 
     def do_host_number(self, call: Call, st: State) -> Value:
         """``math.isnan(x)`` and its like ask a tensor for its number."""

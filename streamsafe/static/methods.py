@@ -179,6 +179,8 @@ class Methods(Opaques):
             return self.unmodelled(receiver, call, st)
         if name in HOOK_REGISTRATIONS:  # of a node of the graph, say
             return self.register_hooks(name, call, st, receiver)
+        if type(receiver) is Value and name in apis.DRAWING_METHODS | apis.HANDING_METHODS:
+            return self.hand_over(name, call, st)
         if type(receiver) is Value and name in ("wait", "synchronize"):
             self.host_learns_everything(st, call.site)  # of an object that is not known
             return UNKNOWN
@@ -189,7 +191,7 @@ class Methods(Opaques):
 
     def hand_over(self, name: str, call: Call, st: State) -> Value:
         """Somebody on the host is given something; with the event to wait for he may wait."""
-        given = [self.drained(v, st, call.node) if isinstance(v, Generator) else v for v in call.args]
+        given = [self.drained(v, st, call.node) if isinstance(v, Generator) else v for v in call.everything()]
         if not self.carries_event(given, st):
             self.hand_to_host(st, given, call.site, f"{name}()")
         return UNKNOWN
@@ -346,6 +348,9 @@ class Methods(Opaques):
             return self.keep_forward_hook(receiver, name, call, st)
         if name in HOOK_REGISTRATIONS:
             return self.register_hooks(name, call, st, receiver)
+        trained = self.of_trainer(receiver, name, call, st)
+        if trained is not None:
+            return trained
         asked = self.asked_for(receiver, name, st, call.node)
         if asked is not None:
             return self.call_value(asked, call, st)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis
-from streamsafe.static.facts import Assumed, Site
+from streamsafe.static import apis, parts
+from streamsafe.static.facts import BUCKET, GRADIENTS, Assumed, Site
 from streamsafe.static.source import ClassUnit
 from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
@@ -28,6 +28,7 @@ from streamsafe.static.values import (
     Instance,
     Method,
     Name,
+    Object,
     Opaque,
     Partial,
     Stream,
@@ -89,6 +90,7 @@ class Opaques(Threads):
         """A method of an object of unknown kind: its name may tell what it is."""
         for role in (
             self._of_device,
+            self.of_trainer,
             self._of_optimizer,
             self._of_executor,
             self._of_recipient,
@@ -112,12 +114,39 @@ class Opaques(Threads):
             return self.verb(apis.GRAPH_METHODS[name], call, st)
         return self.array_maker(receiver, name, call, st)
 
+    def of_trainer(self, receiver: Opaque | Instance, name: str, call: Call, st: State) -> Value | None:
+        """Of what runs backward passes and looks after gradients: an engine, an accelerator, a module of a trainer."""
+        if name in apis.PASS_METHODS and call.args and self._trains(receiver, name, st):
+            st.store[(receiver.name, "@optimizer")] = PLAIN  # it steps as well
+            self.backward(st, call.args[:1], [], call.site, f"{name}()")
+            return NONE
+        if name in apis.GRADIENT_METHODS:
+            whose = call.args[:1] if call.args and isinstance(call.args[0], Object) else [receiver]
+            self.use_of_gradients(st, call.site, f"{name}()", whose)
+            return self.new_tensor(st, call.site, f"{name}()", library="torch")
+        return None
+
+    def _trains(self, receiver: Opaque | Instance, name: str, st: State) -> bool:
+        """Whether an object with a method that is called ``backward`` is no tensor."""
+        if isinstance(receiver, Instance) or name != "backward":
+            return True
+        if self.is_tensor(st, receiver):
+            return False
+        base = receiver.name.base()
+        return (
+            optimizes(receiver, st)
+            or base in self.modules
+            or base in self.asked_otherwise
+            or spelled(apis.TRAINER_NAME, _last_word(receiver.name))
+        )
+
     def _of_optimizer(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
         """Of an optimizer or a scaler of gradients."""
-        if optimizes(receiver, st):
+        stepped = name in ("step", "zero_grad") and _names_optimizer(_called_on(call).lower())
+        if stepped or optimizes(receiver, st):
             self.step_in_capture(st, receiver, name, call.site)
-            if name == "step" or name in ("unscale_", "clip_grad_norm_"):
-                for closure in call.everything() if name == "step" else ():
+            if name == "step":
+                for closure in call.everything():
                     if isinstance(closure, (Function, Partial)):  # it does the backward pass
                         self.call_value(closure, Call(call.node, call.site), st)
                 whose = call.everything()[:1] if _scales(receiver, st) else [receiver]
@@ -172,6 +201,9 @@ class Opaques(Threads):
             if name == "write" and st.capture is None and spelled(apis.FILE_NAME, _called_on(call)):
                 self.synchronize_stream(st, None, "torch", call.site)  # by then it is on the host
             return self.hand_over(name, call, st)
+        if name in ("decode", "batch_decode") and spelled(apis.TOKENIZER_NAME, str(receiver.name.site)):
+            self.read_on_host(st, call.args[0] if call.args else UNKNOWN, call.site, f"{name}()")
+            return PLAIN
         if name in apis.LOGGING_METHODS and spelled(apis.LOGGER, str(receiver.name.site)):
             for value in call.args:
                 self.read_on_host(st, value, call.site, f"{name}()")
@@ -191,6 +223,8 @@ class Opaques(Threads):
             return self.keep_forward_hook(receiver, name, call, st)
         if name in HOOK_REGISTRATIONS or name == apis.AFTER_PASS:
             return self.register_hooks(name, call, st, receiver)
+        if receiver.name == BUCKET and name in ("buffer", "get_tensor", "gradients", "get_tensors"):
+            return Tensor(GRADIENTS, part=parts.of_modules(None, self.given))
         held = st.store.get((receiver.name, name))
         if held is not None:
             return self.call_value(held, call, st)
@@ -367,14 +401,13 @@ def _last_word(name: Name) -> str:
 def optimizes(value: Opaque, st: State) -> bool:
     """Whether an object is an optimizer, or a scaler of gradients, as it was made or by its name."""
     text = _last_word(value.name)
-    return (value.name, "@optimizer") in st.store or (
-        (
-            "optim" in text
-            or text in ("scaler", "scalers", "grad_scaler")
-            or spelled(apis.OPTIMIZER_NAME, text)
-        )
-        and "scheduler" not in text
-    )
+    named = text in ("scaler", "scalers", "grad_scaler") or _names_optimizer(text)
+    return named or (value.name, "@optimizer") in st.store
+
+
+def _names_optimizer(text: str) -> bool:
+    """Whether this is what an optimizer is called."""
+    return ("optim" in text or spelled(apis.OPTIMIZER_NAME, text)) and "scheduler" not in text
 
 
 def _scales(value: Opaque, st: State) -> bool:

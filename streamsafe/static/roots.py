@@ -228,7 +228,7 @@ class Roots:
         interpreter.steps = 0
         interpreter.effort = 0
         interpreter.crowded = 0
-        interpreter.forget_conditions(st, *self.kept, *(state for _, state, _ in interpreter.hooks))
+        interpreter.forget_conditions(st, *self.kept, *(state for _, _, state, _ in interpreter.hooks))
         interpreter.candidates.clear()
         interpreter.ended.clear()
         earlier = st.waits
@@ -589,7 +589,7 @@ class Roots:
         """Whoever uses an object that registered hooks runs a backward pass, which calls them."""
         interpreter = self.interpreter
         name = instance.unit.qualname
-        units = [f.unit for f, _, _ in interpreter.hooks if f.unit.qualname.startswith(f"{name}.")]
+        units = [f.unit for f, *_ in interpreter.hooks if f.unit.qualname.startswith(f"{name}.")]
         if not units or self._runs_a_pass(name):
             return None
         st = start.copy()
@@ -750,7 +750,7 @@ class Roots:
     def _hooks(self) -> None:
         done: set[FunctionUnit] = set()
         interpreter = self.interpreter
-        for function, state, registered in interpreter.hooks:
+        for function, bound, state, registered in interpreter.hooks:
             if function.unit in done:
                 continue
             done.add(function.unit)
@@ -766,7 +766,7 @@ class Roots:
             site = interpreter.site(unit.node)
             st.order.add(Made(site, GRADIENTS, None, True, HOOK, GRADIENT_MADE))
             st.store[(GRADIENTS, "@allocated")] = Stream(HOOK)
-            args = list(hook_arguments(registered))
+            args = [*bound, *hook_arguments(registered)]
             receiver = function.receiver
             if receiver is not None:
                 interpreter.protocol_roots = (

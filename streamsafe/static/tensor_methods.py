@@ -43,7 +43,7 @@ from streamsafe.static.values import (
 
 HOOK_REGISTRATIONS = frozenset(
     """register_hook register_post_accumulate_grad_hook register_full_backward_hook register_backward_hook
-    register_full_backward_pre_hook register_multi_grad_hook""".split()
+    register_full_backward_pre_hook register_multi_grad_hook register_comm_hook""".split()
 )
 
 _TENSOR_METHODS = frozenset(
@@ -630,6 +630,8 @@ class TensorMethods(Arrays):
         elif not like:
             place = "pageable"
         if place == "pageable":
+            if name == "tensor":
+                self.hand_to_host(st, call.args, call.site, text)
             return Tensor(self.host_result(call, st))
         if not place and self.on_side_stream(st, "torch"):
             place = "device"
