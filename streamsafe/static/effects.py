@@ -15,6 +15,8 @@ from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Carriers, Guard, M
 from streamsafe.static.facts import (
     AGAIN,
     AMBIENT,
+    ASIDE,
+    BETWEEN_HOOKS,
     COPIES,
     EFFORT,
     FILE_EFFORT,
@@ -101,6 +103,7 @@ class Effects(Memory):
         self.tensorish: set[Name] = set()  # objects of unknown kind that are used as tensors somewhere
         # those of them that are only what a call of unknown kind has made of one
         self.presumed: set[Name] = set()
+        self.pass_streams: frozenset[Name] = frozenset()  # of the backward pass under way, its caller's
         self.asked_otherwise: set[Name] = set()  # objects that are asked for a method which no tensor has
         self.leaf_tensors: set[Name] = set()  # tensors that were made leaves, each of a pass of its own
         self.gradients_given = False  # something was assigned to the gradient of a parameter
@@ -483,6 +486,9 @@ class Effects(Memory):
                 continue
             if "backward" in tags and not made.writes and self.is_of_leaf(made.part):
                 continue  # the leaf of another pass: its gradient is other memory
+            slot = part is not None or made.site is site or made.timeline not in self.pass_streams
+            if timeline == ASIDE and slot:
+                continue  # what hooks do for another parameter: its slot is other memory, a launch comes last
             best = by_stream.get(made.timeline)
             if best is None or (made.writes and not best[0].writes):
                 by_stream[made.timeline] = (made, way)
@@ -499,6 +505,8 @@ class Effects(Memory):
                 extra |= Assumed.POSSIBLE
             if UNNUMBERED in tags | detail.tags and self.are_defaults(made.timeline, timeline):
                 extra |= Assumed.POSSIBLE  # of two devices that may be one
+            if made.timeline in self.pass_streams:
+                tags |= {BETWEEN_HOOKS}
             if HANDED_OUT in detail.tags:
                 extra |= Assumed.POSSIBLE  # the caller may have waited in between
             repeated = (

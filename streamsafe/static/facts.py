@@ -31,6 +31,9 @@ LOADER = "loader"
 HOOK = Name("hook stream")
 """The stream on which autograd runs a hook: its node's (TA-06)."""
 
+ASIDE = Name("hook stream of a part of the model")
+"""The stream of those nodes whose forward pass ran on a stream that the model entered for a part of itself."""
+
 GRADIENTS = Name("gradients")
 """The gradients that backward passes leave in ``.grad``."""
 
@@ -48,6 +51,9 @@ UNNUMBERED = "on a device of unknown number"
 
 INITIAL = "consumes initial gradient"
 """Tags a backward pass's read of a gradient that it is given (TA-04)."""
+
+BETWEEN_HOOKS = "what another hook has made of its gradient"
+"""Tags a finding of which the first access is that of a hook of the same backward pass, on another stream."""
 
 AGAIN = "in another call"
 """Tags a finding of which the first access was made in an earlier call of the same method."""

@@ -11,7 +11,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts
 from streamsafe.static.contexts import Contexts
-from streamsafe.static.facts import BUCKET, GRADIENTS, PARAMETER, Assumed, Site
+from streamsafe.static.facts import ASIDE, BUCKET, GRADIENTS, PARAMETER, Assumed, Site
 from streamsafe.static.source import FunctionUnit
 from streamsafe.static.state import Ordered, State
 from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
@@ -27,6 +27,7 @@ from streamsafe.static.values import (
     Name,
     Opaque,
     Partial,
+    Stream,
     Tensor,
     Tuple,
     Value,
@@ -62,16 +63,19 @@ _GIVEN = {
 bucket of gradients."""
 
 
-def hook_arguments(registered: str, modules: frozenset[Name] = frozenset()) -> tuple[Value, ...]:
+def hook_arguments(
+    registered: str, modules: frozenset[Name] = frozenset(), parameter: Name = PARAMETER
+) -> tuple[Value, ...]:
     """What autograd gives a function.
 
     Args:
         registered: the method that registered it.
         modules: whose gradients it is given, where that is known.
+        parameter: which of them it is called for.
     """
     given = {
         "g": Tensor(GRADIENTS, part=parts.of_modules(None, modules)),
-        "p": Opaque(PARAMETER),
+        "p": Opaque(parameter),
         "m": Opaque(Name("a module")),
         "b": Opaque(BUCKET),
     }
@@ -308,8 +312,9 @@ class Hooks(Contexts):
     def run_gradient_hooks(self, st: State, site: Site, modules: frozenset[Name] = frozenset()) -> None:
         """A backward pass calls what was registered with parameters and tensors, on the stream of their nodes.
 
-        That is taken to be the current one: hooks by themselves are interpreted where it is any. Each is given a
-        gradient of its own. What was queued for the end of the pass follows.
+        That is taken to be the current one: hooks by themselves are interpreted where it is any. Where a model of the
+        file runs a part of itself on another stream, hooks run there as well (TA-06). Each is given a gradient of its
+        own. What was queued for the end of the pass follows.
 
         Args:
             st: changed in place.
@@ -321,23 +326,37 @@ class Hooks(Contexts):
         self.passing = True
         try:
             self.run_captured_passes(st, site)
-            st.order.repeat(GRADIENTS, "a gradient before its hook")
-            for name in sorted(HOOK_REGISTRATIONS):
-                for hook in iterate(st.store.get((GRADIENTS, f"@{name}")) or NONE):
-                    owners = self.modules_behind(st, map(Opaque, self.hooked.get(hook, ())))
-                    if owners and modules and owners.isdisjoint(modules):
-                        continue
-                    if isinstance(hook, (Function, Partial)) and not st.dead:
-                        st.order.repeat("a gradient before its hook", GRADIENTS)
-                        self.given = owners & modules if owners else modules
-                        arguments = list(hook_arguments(name, self.given))
-                        self.call_value(hook, Call(site.node, site, arguments), st)
-                        st.order.move(GRADIENTS, "gradients after their hooks", lambda _: True)
-            st.order.move("gradients after their hooks", GRADIENTS, lambda _: True)
-            st.order.drop("a gradient before its hook")
+            current = self.streams(st, "torch")
+            for s, guard in current if self.file.runs_parts_aside else ():
+                st.order.learn(ASIDE, s.name, guard=guard)
+            self._call_gradient_hooks(st, site, modules, PARAMETER)
+            if self.file.runs_parts_aside:
+                before = dict(st.current)
+                st.current["torch"] = Stream(ASIDE)
+                self.pass_streams = frozenset(s.name for s, _ in current)
+                self._call_gradient_hooks(st, site, modules, Name("another parameter"))
+                st.current, self.pass_streams = before, frozenset()
+                for s, guard in current:  # all that ended a path is waited for (TA-02)
+                    st.order.learn(s.name, ASIDE, guard=guard)
             for callback in iterate(st.store.pop((GRADIENTS, f"@{apis.AFTER_PASS}"), NONE)):
                 if isinstance(callback, (Function, Partial)) and not st.dead:
                     self.call_value(callback, Call(site.node, site), st)
         finally:
             self.passing = False
             self.given = frozenset()
+
+    def _call_gradient_hooks(self, st: State, site: Site, modules: frozenset[Name], parameter: Name) -> None:
+        st.order.repeat(GRADIENTS, "a gradient before its hook")
+        for name in sorted(HOOK_REGISTRATIONS):
+            for hook in iterate(st.store.get((GRADIENTS, f"@{name}")) or NONE):
+                owners = self.modules_behind(st, map(Opaque, self.hooked.get(hook, ())))
+                if owners and modules and owners.isdisjoint(modules):
+                    continue
+                if isinstance(hook, (Function, Partial)) and not st.dead:
+                    st.order.repeat("a gradient before its hook", GRADIENTS)
+                    self.given = owners & modules if owners else modules
+                    arguments = list(hook_arguments(name, self.given, parameter))
+                    self.call_value(hook, Call(site.node, site, arguments), st)
+                    st.order.move(GRADIENTS, "gradients after their hooks", lambda _: True)
+        st.order.move("gradients after their hooks", GRADIENTS, lambda _: True)
+        st.order.drop("a gradient before its hook")

@@ -367,6 +367,26 @@ class SourceFile:
         return any("backward(" in line or "autograd.grad(" in line for line in self.lines)
 
     @cached_property
+    def runs_parts_aside(self) -> bool:
+        """Whether a module of the file calls a part of itself under a stream that its ``forward`` enters.
+
+        The backward pass of that part runs there, and so do its hooks (TA-01, TA-06).
+        """
+        forwards = (
+            (qualname, d.node)
+            for qualname, definitions in self.definitions.items()
+            if qualname.endswith(".forward")
+            for d in definitions
+        )
+        return any(
+            f"{qualname.rpartition('.')[0]}.{part}" not in self.definitions
+            for qualname, node in forwards
+            for block in ast.walk(node)
+            if isinstance(block, ast.With) and any(_enters_stream(item) for item in block.items)
+            for part in _called_parts(block)
+        )
+
+    @cached_property
     def is_foreign(self) -> bool:
         """Whether it is written for another library, whose arrays and gradients are not torch's or CuPy's."""
         tops = {name.partition(".")[0] for name in self.imports.values()}
@@ -640,3 +660,18 @@ def _turns(value: ast.expr) -> bool:
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub):
         return isinstance(value.left, ast.Constant) and isinstance(value.right, (ast.Name, ast.Attribute))
     return isinstance(value, ast.BinOp) and isinstance(value.op, (ast.BitXor, ast.Mod))
+
+
+def _enters_stream(item: ast.withitem) -> bool:
+    """Whether this makes a stream current."""
+    made = item.context_expr
+    return isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr == "stream"
+
+
+def _called_parts(block: ast.With) -> Iterator[str]:
+    """The attributes of the object itself that are called in a block."""
+    for node in ast.walk(block):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            if isinstance(owner, ast.Name) and owner.id == "self":
+                yield node.func.attr
