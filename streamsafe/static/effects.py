@@ -104,6 +104,7 @@ class Effects(Memory):
         # those of them that are only what a call of unknown kind has made of one
         self.presumed: set[Name] = set()
         self.pass_streams: frozenset[Name] = frozenset()  # of the backward pass under way, its caller's
+        self.pass_order: dict[Hashable, int] | None = None  # where its hooks touch memory, one after another
         self.asked_otherwise: set[Name] = set()  # objects that are asked for a method which no tensor has
         self.leaf_tensors: set[Name] = set()  # tensors that were made leaves, each of a pass of its own
         self.gradients_given = False  # something was assigned to the gradient of a parameter
@@ -411,6 +412,8 @@ class Effects(Memory):
         if st.current.get("device") == PLAIN and self.table.is_legacy(stream.name):
             tags |= {UNNUMBERED}
         st.order.obey(edges.launch(stream.name, HOST, self.table), guard)
+        if self.pass_order is not None:
+            self.pass_order.setdefault(site, len(self.pass_order))
         self._check(st, buffer, part, writes, stream.name, site, operation, guard, assumed, tags, target)
         memory = self.describe(target)
         detail = Detail(operation, memory, assumed, tags, self.entry)
@@ -486,9 +489,8 @@ class Effects(Memory):
                 continue
             if "backward" in tags and not made.writes and self.is_of_leaf(made.part):
                 continue  # the leaf of another pass: its gradient is other memory
-            slot = part is not None or made.site is site or made.timeline not in self.pass_streams
-            if timeline == ASIDE and slot:
-                continue  # what hooks do for another parameter: its slot is other memory, a launch comes last
+            if timeline == ASIDE and not self.comes_later(made, site):
+                continue
             best = by_stream.get(made.timeline)
             if best is None or (made.writes and not best[0].writes):
                 by_stream[made.timeline] = (made, way)
@@ -542,6 +544,14 @@ class Effects(Memory):
             joins = self.open_branches(st)
             st.order.obey([Edge(timeline, made.timeline)], guard & way)
             st.order.made.update(joins)
+
+    def comes_later(self, made: Made, site: Site) -> bool:
+        """Whether a hook for one parameter meets what those for others have done.
+
+        What all of them do each does to its own slot of a bucket; what one does last, a launch, comes after that.
+        """
+        order = self.pass_order or {}
+        return made.timeline in self.pass_streams and order.get(made.site, len(order)) < order.get(site, -1)
 
     def is_of_leaf(self, part: Hashable | None) -> bool:
         """Whether a part of all gradients is that of a tensor which was made a leaf for one pass."""

@@ -327,15 +327,17 @@ class Hooks(Contexts):
         try:
             self.run_captured_passes(st, site)
             current = self.streams(st, "torch")
-            for s, guard in current if self.file.runs_parts_aside else ():
-                st.order.learn(ASIDE, s.name, guard=guard)
+            if self.file.runs_parts_aside:
+                self.pass_order = {}
+                for s, guard in current:
+                    st.order.learn(ASIDE, s.name, guard=guard)
             self._call_gradient_hooks(st, site, modules, PARAMETER)
             if self.file.runs_parts_aside:
                 before = dict(st.current)
                 st.current["torch"] = Stream(ASIDE)
                 self.pass_streams = frozenset(s.name for s, _ in current)
                 self._call_gradient_hooks(st, site, modules, Name("another parameter"))
-                st.current, self.pass_streams = before, frozenset()
+                st.current, self.pass_streams, self.pass_order = before, frozenset(), None
                 for s, guard in current:  # all that ended a path is waited for (TA-02)
                     st.order.learn(s.name, ASIDE, guard=guard)
             for callback in iterate(st.store.pop((GRADIENTS, f"@{apis.AFTER_PASS}"), NONE)):
