@@ -104,6 +104,8 @@ KEEPING_METHODS = frozenset(
 """Methods that keep what they are given and read nothing of it."""
 GRADIENT_NAME = re.compile(r"_*(?:\w+_)?grads?")
 """An attribute under which a parameter keeps gradients, its own or others: who computes with it asks for them."""
+MAIN_GRADIENT = "main_grad"
+"""The attribute under which a parameter keeps a gradient that functions add to beside autograd, by custom."""
 PACKS = "saved_tensors_hooks"
 """What a class is called that packs what autograd saves; a function that does so is kept under this name."""
 AFTER_PASS = "queue_callback"

@@ -12,7 +12,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, Accesses, Guard
 from streamsafe.static import apis, parts, sequences, walks
 from streamsafe.static.containers import Containers
-from streamsafe.static.facts import GRADIENTS, IS_CUDA, Site
+from streamsafe.static.facts import GRADIENTS, IS_CUDA, MAIN_GRADIENTS, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice
 from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
@@ -173,6 +173,8 @@ class Attributes(Containers):
                 return held
             if name == "grad":
                 return self.gradient(base, st)
+            if name == apis.MAIN_GRADIENT:
+                return self.main_gradient(base)
             if name == "param_groups":  # where capturable may be set later
                 st.store.pop((base.name, "@uncapturable"), None)
             if name in apis.VIEW_ATTRIBUTES and (self.is_tensor(st, base) or name in ("data", "mT")):
@@ -225,6 +227,8 @@ class Attributes(Containers):
             return held
         if name == "grad":
             return self.gradient(base, st)
+        if name == apis.MAIN_GRADIENT:
+            return self.main_gradient(base)
         if name in apis.VIEW_ATTRIBUTES:
             return self.view(st, base)
         if name in apis.RESULT_FIELDS:
@@ -302,6 +306,12 @@ class Attributes(Containers):
         """
         which = owner.part if isinstance(owner, Span) else None
         return Tensor(GRADIENTS, part=parts.of_object(owner.name, "gradient", which))
+
+    def main_gradient(self, owner: Object) -> Tensor:
+        """What a parameter's gradients are added to beside ``.grad``: which parameter's it is, only a walk tells."""
+        which = owner.part if isinstance(owner, Span) else None
+        walked = owner.name.site == EACH
+        return Tensor(MAIN_GRADIENTS, part=parts.of_object(owner.name, "gradient", which) if walked else None)
 
     # -- parameters of modules -----------------------------------------------------------------------------------
 

@@ -82,12 +82,19 @@ class Concerned:
         self.functions: set[str] = set()
         for kind, levels in LEVELS:
             self.functions |= self._with_callers(self._holding(kind), levels)
+        self.functions |= self._running_backward()
         self.followed = self.functions | self._with_callers(self._holding(needles.TOUCH), 1)
         self._shared = {name: self._shared_attributes(name) for name in (*file.classes, *file.nested)}
         self.beside = self._beside_stream_code()
         self._names = self._words | {
             part for q in self.followed for part in (q.rpartition(".")[2], q.partition(".")[0])
         }
+
+    def _running_backward(self) -> set[str]:
+        """Where functions of autograd are stream code: what runs backward passes runs them."""
+        if not any(f"{name}.backward" in self.functions for name in self.file.functions_of_autograd):
+            return set()
+        return {q for q, ds in self.file.definitions.items() if any("backward" in d.calls for d in ds)}
 
     def holds(self, statement: ast.AST) -> bool:
         """Whether a statement of the module holds stream code."""

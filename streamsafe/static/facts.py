@@ -40,6 +40,9 @@ GRADIENTS = Name("gradients")
 PARAMETER = Name("a parameter")
 """The parameter that a hook is given."""
 
+MAIN_GRADIENTS = Name("main gradients")
+"""The gradients that a program accumulates beside ``.grad``, in an attribute of each parameter."""
+
 BUCKET = Name("a bucket")
 """The bucket of gradients that a communication hook is given."""
 

@@ -12,7 +12,7 @@ from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts
 from streamsafe.static.contexts import Contexts
 from streamsafe.static.facts import ASIDE, BUCKET, GRADIENTS, PARAMETER, Assumed, Site
-from streamsafe.static.source import FunctionUnit
+from streamsafe.static.source import ClassUnit, FunctionUnit
 from streamsafe.static.state import Ordered, State
 from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
 from streamsafe.static.tensors import Call
@@ -109,6 +109,7 @@ class Hooks(Contexts):
         def exits(self, on_exit: Callable[[State], None]) -> Iterator[None]: ...
 
         passing: bool
+        concerned: set[str]
 
     def keep_forward_hook(self, module: Opaque | Instance, name: str, call: Call, st: State) -> Value:
         """A function that runs before, or after, a module is called, or one that it is a part of."""
@@ -309,6 +310,25 @@ class Hooks(Contexts):
             ]
             self.call_function(Function(backward), [context, *given], {}, st, site.node)
 
+    def run_functions_backward(self, st: State, site: Site) -> None:
+        """What a model applies is hardly ever seen: a pass runs what functions of the file do backward on streams."""
+        names = self.file.functions_of_autograd if st.capture is None else ()
+        for owner in [self.unit(name) for name in names if f"{name}.backward" in self.concerned]:
+            unit = self.find_method(owner, "backward") if isinstance(owner, ClassUnit) else None
+            if unit is None or st.dead:
+                continue
+            entered = unit in self.entered
+            outputs = [
+                self.new_tensor(
+                    st, site, "backward()", library="torch", place="device", tags=frozenset({"backward"})
+                )
+                for _ in unit.node.params.params[1:]
+            ]
+            context = Opaque(Name("a context", (id(unit.node),)))
+            self.call_function(Function(unit), [context, *outputs], {}, st, site.node)
+            if not entered:
+                self.entered.discard(unit)  # it runs by itself as well, on whichever stream
+
     def run_gradient_hooks(self, st: State, site: Site, modules: frozenset[Name] = frozenset()) -> None:
         """A backward pass calls what was registered with parameters and tensors, on the stream of their nodes.
 
@@ -326,6 +346,7 @@ class Hooks(Contexts):
         self.passing = True
         try:
             self.run_captured_passes(st, site)
+            self.run_functions_backward(st, site)
             current = self.streams(st, "torch")
             if self.file.runs_parts_aside:
                 self.pass_order = {}

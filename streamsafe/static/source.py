@@ -367,6 +367,16 @@ class SourceFile:
         return any("backward(" in line or "autograd.grad(" in line for line in self.lines)
 
     @cached_property
+    def functions_of_autograd(self) -> list[str]:
+        """The classes of the file that are functions of autograd's, with a backward of their own."""
+        return [
+            name
+            for name, node in self.classes.items()
+            if f"{name}.backward" in self.definitions
+            and any("Function" in (getattr(b, "attr", "") or getattr(b, "id", "")) for b in node.bases)
+        ]
+
+    @cached_property
     def runs_parts_aside(self) -> bool:
         """Whether a module of the file calls a part of itself under a stream that its ``forward`` enters.
 
