@@ -91,8 +91,8 @@ class Concerned:
         }
 
     def _running_backward(self) -> set[str]:
-        """Where functions of autograd are stream code: what runs backward passes runs them."""
-        if not any(f"{name}.backward" in self.functions for name in self.file.functions_of_autograd):
+        """Where functions of autograd are stream code and keep gradients: what runs backward passes runs them."""
+        if not any(f"{name}.backward" in self.functions for name in self.file.functions_that_keep_gradients):
             return set()
         return {q for q, ds in self.file.definitions.items() if any("backward" in d.calls for d in ds)}
 

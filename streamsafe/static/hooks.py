@@ -311,8 +311,8 @@ class Hooks(Contexts):
             self.call_function(Function(backward), [context, *given], {}, st, site.node)
 
     def run_functions_backward(self, st: State, site: Site) -> None:
-        """What a model applies is hardly ever seen: a pass runs what functions of the file do backward on streams."""
-        names = self.file.functions_of_autograd if st.capture is None else ()
+        """A pass runs the functions that add to gradients beside ``.grad``: what a model applies is hardly seen."""
+        names = self.file.functions_that_keep_gradients if st.capture is None else ()
         for owner in [self.unit(name) for name in names if f"{name}.backward" in self.concerned]:
             unit = self.find_method(owner, "backward") if isinstance(owner, ClassUnit) else None
             if unit is None or st.dead:

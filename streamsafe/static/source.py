@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from streamsafe.static import needles
+from streamsafe.static import apis, needles
 from streamsafe.static.reading import NESTED, SourceError, parse
 
 if TYPE_CHECKING:
@@ -367,12 +367,12 @@ class SourceFile:
         return any("backward(" in line or "autograd.grad(" in line for line in self.lines)
 
     @cached_property
-    def functions_of_autograd(self) -> list[str]:
-        """The classes of the file that are functions of autograd's, with a backward of their own."""
+    def functions_that_keep_gradients(self) -> list[str]:
+        """The classes of the file that are functions of autograd's, and add to gradients beside ``.grad``."""
         return [
             name
             for name, node in self.classes.items()
-            if f"{name}.backward" in self.definitions
+            if any(apis.MAIN_GRADIENT in d.calls for d in self.definitions.get(f"{name}.backward", ()))
             and any("Function" in (getattr(b, "attr", "") or getattr(b, "id", "")) for b in node.bases)
         ]
 
