@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from streamsafe.order.hazard import Access, Confidence, Conflict, Facts, Memory, Missing, Mode, Note
 from streamsafe.static.autograd import GRADIENT_MADE
-from streamsafe.static.facts import BETWEEN_HOOKS, GRADIENTS, INITIAL, Assumed, Detail, Finding, Site
+from streamsafe.static.facts import GRADIENTS, INITIAL, Assumed, Detail, Finding, Site
 from streamsafe.static.helps import Help
 from streamsafe.static.interpreter import Interpreter
 from streamsafe.static.roots import Roots
@@ -226,7 +226,7 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
     gradient = None
     if INITIAL in finding.tags and made.writes:
         gradient = "initial"
-    elif "backward" in detail.tags or BETWEEN_HOOKS in finding.tags:
+    elif "backward" in detail.tags:
         gradient, host = "result", None
     if finding.ineffective is not None and isinstance(finding.ineffective.site, Site):
         notes.append(Note("this wait does not cover it", _span(finding.ineffective.site)))

@@ -16,7 +16,6 @@ from streamsafe.static.facts import (
     AGAIN,
     AMBIENT,
     ASIDE,
-    BETWEEN_HOOKS,
     COPIES,
     EFFORT,
     FILE_EFFORT,
@@ -507,8 +506,6 @@ class Effects(Memory):
                 extra |= Assumed.POSSIBLE
             if UNNUMBERED in tags | detail.tags and self.are_defaults(made.timeline, timeline):
                 extra |= Assumed.POSSIBLE  # of two devices that may be one
-            if made.timeline in self.pass_streams:
-                tags |= {BETWEEN_HOOKS}
             if HANDED_OUT in detail.tags:
                 extra |= Assumed.POSSIBLE  # the caller may have waited in between
             repeated = (
@@ -522,7 +519,8 @@ class Effects(Memory):
                 kind="pair",
                 second=site,
                 operation=operation,
-                writes=writes,
+                # what is launched over a bucket that hooks have filled reads it, whatever it makes of it
+                writes=writes and made.timeline not in self.pass_streams,
                 timeline=self.timeline_text(timeline),
                 first=made,
                 first_timeline=self.timeline_text(made.timeline),

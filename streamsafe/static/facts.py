@@ -55,9 +55,6 @@ UNNUMBERED = "on a device of unknown number"
 INITIAL = "consumes initial gradient"
 """Tags a backward pass's read of a gradient that it is given (TA-04)."""
 
-BETWEEN_HOOKS = "what another hook has made of its gradient"
-"""Tags a finding of which the first access is that of a hook of the same backward pass, on another stream."""
-
 AGAIN = "in another call"
 """Tags a finding of which the first access was made in an earlier call of the same method."""
 
