@@ -131,12 +131,22 @@ class Gradients(Tensors):
                         if not guard.contradicts(stream_guard) and not written.contradicts(stream_guard):
                             st.order.learn(s.name, timeline, guard=guard & stream_guard & written)
 
-    def use_of_gradients(self, st: State, site: Site, text: str, whose: Iterable[Value] = ()) -> None:
-        """Something that reads or changes ``.grad``, of all parameters or of some."""
+    def use_of_gradients(
+        self, st: State, site: Site, text: str, whose: Iterable[Value] = (), *, assigned: bool = True
+    ) -> None:
+        """Something that reads or changes ``.grad``, of all parameters or of some.
+
+        Args:
+            st: changed in place.
+            site: where it is.
+            text: what the call is called.
+            whose: what it is asked for, or told of.
+            assigned: whether these may be the parameters to which the program has assigned a gradient.
+        """
         tags = frozenset({"gradient use"})
         self._use_of_dropped(st, site, text)
         self.access(st, self.gradients_of(st, whose), site, text, writes=False, tags=tags)
-        if self.gradients_given:
+        if self.gradients_given and assigned:
             tables = [table for _, table in st.store.objects.items() if "grad" in table]
             given = [v for table in tables for v in iterate(table["grad"]) if isinstance(v, Tensor)]
             self.read_operands(st, [v for v in given if v.name != GRADIENTS], site, text, tags=tags)

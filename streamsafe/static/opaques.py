@@ -143,14 +143,15 @@ class Opaques(Threads):
     def _of_optimizer(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
         """Of an optimizer or a scaler of gradients."""
         stepped = name in ("step", "zero_grad") and _names_optimizer(_called_on(call).lower())
-        if stepped or optimizes(receiver, st):
+        known = optimizes(receiver, st)
+        if stepped or known:
             self.step_in_capture(st, receiver, name, call.site)
             if name == "step":
                 for closure in call.everything():
                     if isinstance(closure, (Function, Partial)):  # it does the backward pass
                         self.call_value(closure, Call(call.node, call.site), st)
                 whose = call.everything()[:1] if _scales(receiver, st) else [receiver]
-                self.use_of_gradients(st, call.site, f"{name}()", whose)
+                self.use_of_gradients(st, call.site, f"{name}()", whose, assigned=known)
                 return UNKNOWN
             if name == "zero_grad":
                 return self.tensor_zero_grad(receiver, call, st)
