@@ -225,6 +225,10 @@ FUNCTIONS: dict[str, str] = {
     "torch.asarray": "as_tensor",
     "torch.tensor": "make_tensor",
     "torch.frombuffer": "share_host",
+    **{
+        f"torch.{kind}Tensor": "make_tensor"  # of the host, whatever the default device is
+        for kind in "BFloat16 Bool Byte Char Double Float Half Int Long Short".split()
+    },
     "torch._utils._unflatten_dense_tensors": "pass_through",  # views of it
     # autograd (TA)
     "torch.autograd.backward": "backward_function",
@@ -246,6 +250,8 @@ FUNCTIONS: dict[str, str] = {
     "torch.argwhere": "blocking_operation",
     "torch.testing.assert_close": "blocking_operation",
     "torch.testing.assert_allclose": "blocking_operation",
+    "triton.testing.do_bench": "benchmark",
+    "triton.testing.do_bench_cudagraph": "benchmark",
     "torch.bincount": "blocking_operation",
     "torch.nn.functional.one_hot": "counted",
     "torch.repeat_interleave": "repeat_interleave",

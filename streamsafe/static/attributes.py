@@ -683,6 +683,8 @@ class Attributes(Containers):
                 ):
                     named = f"[{index!r}]" if isinstance(inner, Opaque) and isinstance(index, str) else index
                     self.rebound_input(st, (inner.name, named), value, self.site(target))
+                elif isinstance(inner, Container) and inner.kind != "set":
+                    self.rebound_elements(st, inner, value, self.site(target))
                 if st.graphs and isinstance(inner, Container) and self.is_of_round(keys[0]):
                     self.keep_output(st, inner, self.held(inner, st), value, self.site(target))
             self.store_element(base, keys[0], value, st)

@@ -34,11 +34,17 @@ def incoming(interpreter: Interpreter, unit: FunctionUnit, st: State) -> list[Va
 
 
 def outgoing(interpreter: Interpreter, unit: FunctionUnit, result: Value, st: State) -> None:
-    """Autograd reads what ``backward`` returns on the node's stream: it hands it on, or adds it to a gradient."""
+    """Autograd reads what ``backward`` returns on the node's stream: it hands it on, or adds it to a gradient.
+
+    An event that was handed in and is recorded here is for somebody to wait for: a hook of the node that receives it.
+    """
     returns = [node for node in walk(unit.node) if isinstance(node, cst.Return)]
     if not returns:
         return
     interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
+    for stream in interpreter.told_to_others(st):
+        for current, guard in interpreter.streams(st, "torch", None):
+            st.order.learn(current.name, stream.name, guard=guard)
     for value, guard in interpreter.tensors(st, result):
         if not interpreter.is_host(st, value):
             site = interpreter.site(returns[-1])

@@ -72,6 +72,7 @@ class Calls(Unseen):
         self.saved: set[Site] = set()  # where the block under way has saved tensors
         self.with_calls: dict[str, bool] = {}  # by name, whether a function calls anything
         self.own_events: set[Name] = set()
+        self.foreign_waits: list[tuple[Name, list[tuple[Stream, Guard]]]] = []
         self.event_sites: dict[Name, Site] = {}
         self.clock_sites: dict[object, Site] = {}
         self.lambdas: dict[int, FunctionUnit] = {}

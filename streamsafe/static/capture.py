@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard, Made
 from streamsafe.static.facts import AMBIENT, COPIES, GRADIENTS, Assumed, Detail, Finding, Site
-from streamsafe.static.replays import Replays
+from streamsafe.static.replays import Replays, rows_used
 from streamsafe.static.state import Capture, Rebound, State
 from streamsafe.static.values import (
     EACH,
@@ -282,17 +282,13 @@ class Captures(Replays):
 
     def _repeat(self, st: State, uses: Value, stream: Stream, guard: Guard, site: Site) -> None:
         """The accesses of a capture happen, on the stream of the launch."""
-        rows: list[Any] = list(uses.items) if isinstance(uses, Tuple) else []
-        for use in sorted(rows, key=lambda row: row.items[1].value):
-            target, writes, assumed, tags = use.items
-            if target.name.base() not in self.tensorish:
-                target = Opaque(target.name)
-            if writes.value and (target.name, "@captured") in st.store:
+        for tensor, writes, assumed, tags in sorted(rows_used(uses), key=lambda row: row[1]):
+            target = tensor if tensor.name.base() in self.tensorish else Opaque(tensor.name)
+            if writes and (target.name, "@captured") in st.store:
                 self.output_replayed(st, target.name)
                 if (target.name, "@kept") in st.store:
                     st.store[(target.name, "@replayed over")] = PLAIN
-            tags = tags.value | {"replay"}
-            self._touch(st, target, site, "replay()", writes.value, stream, guard, assumed.value, tags)
+            self._touch(st, target, site, "replay()", writes, stream, guard, assumed, tags | {"replay"})
 
     def keep_output(
         self, st: State, container: Object, held: Iterable[Value], value: Value, site: Site
@@ -507,7 +503,25 @@ class Captures(Replays):
 
     # -- static inputs -------------------------------------------------------------------------------------------
 
-    def rebound_input(self, st: State, key: tuple[Name, Hashable], value: Value, site: Site) -> None:
+    def rebound_elements(self, st: State, container: Container, value: Value, site: Site) -> None:
+        """Some elements of a container become others, or all do: where each is a static input one was replaced.
+
+        A container whose keys are not known may be given one more.
+        """
+        if not st.graphs or st.capture is not None:
+            return
+        held = {key: v for key, v in st.store.of(container.name).items() if not str(key).startswith("@")}
+        inputs = frozenset[Name]().union(*st.graphs.values())
+        if all(isinstance(key, (str, int)) and key != "*" for key in held) and all(
+            v.name in inputs for old in held.values() for v in iterate(old) if isinstance(v, Tensor)
+        ):
+            for key in held:
+                word = f"{self.describe(container)}[...]"
+                self.rebound_input(st, (container.name, key), value, site, word)
+
+    def rebound_input(
+        self, st: State, key: tuple[Name, Hashable], value: Value, site: Site, word: str = ""
+    ) -> None:
         """An assignment takes the last name of a static input away from every graph that uses it (GC-04, GC-06)."""
         if st.capture is None and not st.graphs:
             return
@@ -549,7 +563,9 @@ class Captures(Replays):
             for name in gone:
                 st.store[(name, "@rebound")] = PLAIN
             if gone:  # what a method is given each time is set up for the replay of the same call at most
-                st.rebound = st.rebound | {Rebound(_word(key[1]), site, graph, passing=bool(again)): None}
+                st.rebound = st.rebound | {
+                    Rebound(word or _word(key[1]), site, graph, passing=bool(again)): None
+                }
 
     def displaced_inputs(self, st: State, graph: Name, capture: Capture) -> None:
         """What a captured step read lost its last name to what the step made: no replay goes on from there (GC-04)."""

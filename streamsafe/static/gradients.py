@@ -156,9 +156,9 @@ class Gradients(Tensors):
     def drop_captured(self, st: State, gradients: Tensor, site: Site) -> None:
         """Gradients are set to None: what a captured pass writes is nobody's gradient any more (GC-06)."""
         for graph in st.graphs if st.capture is None else ():
-            for target, writes, *_ in self.used_by(st, graph):
-                own = isinstance(target, Tensor) and target.name == GRADIENTS and writes == Const(True)
-                if own and not parts.disjoint(target.part, gradients.part):  # type: ignore[attr-defined]
+            for use in self.used_by(st, graph):
+                own = use.target.name == GRADIENTS and use.writes
+                if own and not parts.disjoint(use.target.part, gradients.part):
                     st.store[(graph, "@dropped")] = Const(site)
 
     def _use_of_dropped(self, st: State, site: Site, text: str) -> None:

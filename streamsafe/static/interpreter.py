@@ -360,6 +360,7 @@ class Interpreter(Iteration):
             outcomes = [(True, ALWAYS)]
         otherwise = st.copy()
         outside = self.branching
+        waits = len(self.foreign_waits)
         for _, guard in outcomes:
             self.branching |= guard.true | guard.false
         self.enter_branch(node.test, outcomes, True, st)
@@ -375,6 +376,7 @@ class Interpreter(Iteration):
             else:
                 self.suite(node.orelse.body, otherwise)
         self.branching = outside
+        self.none_to_wait_for(otherwise, self.foreign_waits[waits:])
         self._last_handles(st, otherwise)
         self.settle(st, self.join(st, otherwise))
 

@@ -36,6 +36,7 @@ from streamsafe.static.values import (
     Value,
     Work,
     iterate,
+    under,
     union,
 )
 
@@ -469,7 +470,12 @@ class Library(Streams):
     ) -> None:
         # the work holds what it is given until it is waited for, or has been seen to complete (TD-07)
         tags = frozenset({"kept alive"}) if stream is not None else frozenset[str]()
-        self.access(st, value, call.site, f"{name}()", writes=writes, stream=stream, tags=tags)
+        for inner, guard in self.tensors(st, value):
+            one = under(inner, guard)
+            if self.is_host(st, inner):  # a backend for host memory: no stream takes part
+                self.host_access(st, one, call.site, f"{name}()", writes=name in ("recv", "irecv"))
+            else:
+                self.access(st, one, call.site, f"{name}()", writes=writes, stream=stream, tags=tags)
 
     def _work(self, stream: Stream, call: Call, st: State) -> Work:
         work = self.fresh(call.node, st, "work")

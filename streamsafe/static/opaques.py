@@ -243,7 +243,7 @@ class Opaques(Threads):
             if name in apis.STREAM_METHODS:
                 call.args.insert(0, Stream(receiver.name, self.default_library))
                 return self.verb(apis.STREAM_METHODS[name], call, st)
-        if name == "record" and _event_like(receiver.name):
+        if name == "record" and (_event_like(receiver.name) or self._on_stream(call)):
             call.args.insert(0, Event(receiver.name))
             return self.verb("event_record", call, st)
         polled = name in ("synchronize", "query") and "event" in _called_on(call).lower()
@@ -258,6 +258,14 @@ class Opaques(Threads):
             instance = self.materialized(receiver, unit, st)
             return self.call_method(instance, name, call, st)
         return None
+
+    def _on_stream(self, call: Call) -> bool:
+        """Whether a call is given a stream, and nothing else."""
+        return len(call.args) == 1 and all(
+            isinstance(v, Stream)
+            or (isinstance(v, Opaque) and (v.name in self.carriers or _stream_like(v.name)))
+            for v in iterate(call.args[0])
+        )
 
     def _of_collection(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
         """Of a tensor, as the method alone tells, or of what holds several things."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import reduce
+from operator import or_
+from typing import NamedTuple
 
 from streamsafe.order.symbolic import ALWAYS, Guard, Made
 from streamsafe.static.effects import Effects
@@ -30,6 +33,34 @@ DDP_RUNS = 11
 
 
 _Names = frozenset[tuple[Name, str]]
+
+
+class Use(NamedTuple):
+    """What a graph reads or writes, what that assumed, and the tags of the access."""
+
+    target: Tensor
+    writes: bool
+    assumed: Assumed
+    tags: frozenset[str]
+
+
+def rows_used(uses: Value) -> list[Use]:
+    """What one capture of a graph uses.
+
+    Of a graph that was captured in many places only the columns of a row may be known.
+    """
+    rows = [
+        row.items
+        for u in (uses.items if isinstance(uses, Tuple) else ())
+        for row in iterate(u)
+        if isinstance(row, Tuple)
+    ]
+    return [
+        Use(target, any(constants(writes)), reduce(or_, constants(assumed)), reduce(or_, constants(tags)))
+        for targets, writes, assumed, tags in rows
+        for target in iterate(targets)
+        if isinstance(target, Tensor)
+    ]
 
 
 class Replays(Effects):
@@ -119,19 +150,15 @@ class Replays(Effects):
             st.store[(output, "@overlaid")] = NONE
 
     @staticmethod
-    def used_by(st: State, graph: Name) -> list[tuple[Value, ...]]:
-        """What a replay of a graph uses, with whether it writes it and what else is known of that."""
-        uses = [
-            u for v in iterate(st.store.get((graph, "@uses"), NONE)) if isinstance(v, Tuple) for u in v.items
-        ]
-        return [u.items for u in uses if isinstance(u, Tuple)]
+    def used_by(st: State, graph: Name) -> list[Use]:
+        """What a replay of a graph uses."""
+        return [use for uses in iterate(st.store.get((graph, "@uses"), NONE)) for use in rows_used(uses)]
 
     def _outputs(self, st: State, graph: Name) -> list[Name]:
-        rows = self.used_by(st, graph)
         return [
-            target.name
-            for target, writes, *_ in rows
-            if isinstance(target, Object) and writes == Const(True) and (target.name, "@captured") in st.store
+            use.target.name
+            for use in self.used_by(st, graph)
+            if use.writes and (use.target.name, "@captured") in st.store
         ]
 
     def wants_overlaid(self, st: State, buffer: Name, site: Site, guard: Guard = ALWAYS) -> None:

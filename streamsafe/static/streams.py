@@ -185,6 +185,14 @@ class Streams(Builtins):
         if all(isinstance(v, Stream) for v in iterate(chosen)):
             st.current[library] = self.exclusive(st, chosen)
 
+    def do_benchmark(self, call: Call, st: State) -> Value:
+        """``triton.testing.do_bench(f)``: calls, and waits for the device before it tells how long they took."""
+        function = call.get(0, "fn")
+        if function is not None:
+            self.call_value(function, Call(call.node, call.site), st)
+        self.host_learns_everything(st, call.site)
+        return PLAIN
+
     def do_synchronize_device(self, call: Call, st: State) -> Value:
         """The host waits for every stream of the device (TS-21)."""
         self.sync_in_capture(st, call.site, f"{call.text or 'synchronize'}()")
@@ -255,9 +263,11 @@ class Streams(Builtins):
     def wait_for(self, st: State, event: Event, stream: Value | None, library: str, site: Site) -> None:
         """A wait; an event of which no record and no making is seen is taken to cover everything."""
         if self.is_foreign(st, event):
-            for s, guard in self.streams(st, library, stream):
+            waiting = self.streams(st, library, stream)
+            for s, guard in waiting:
                 st.order.learn_everything(s.name, guard)
                 self.capture_wait(st, event.name, s.name, site, is_stream=False)
+            self.foreign_waits.append((event.name, waiting))
             return
         self.wait_event(st, event, stream, library, site)
 
@@ -278,7 +288,27 @@ class Streams(Builtins):
                 return False
         return True
 
+    def told_to_others(self, st: State) -> set[Stream]:
+        """The streams on which events were recorded that others hold, too: they may wait for them."""
+        return {
+            stream
+            for owner, table in st.store.objects.items()
+            if "@recorded" in table and "@made" not in table and isinstance(owner.root().site, str)
+            for stream in iterate(table["@recorded"])
+            if isinstance(stream, Stream)
+        }
+
     own_events: set[Name]
+    foreign_waits: list[tuple[Name, list[tuple[Stream, Guard]]]]
+    """The waits that were met for events of code that is not seen, with the streams that wait."""
+
+    def none_to_wait_for(self, st: State, waits: list[tuple[Name, list[tuple[Stream, Guard]]]]) -> None:
+        """Who gives None for an event says that there is nothing to wait for."""
+        for event, waiting in waits:
+            if self.known_missing(st, Opaque(event)):
+                for stream, guard in waiting:
+                    st.order.learn_everything(stream.name, guard)
+
     if TYPE_CHECKING:  # further down the chain
 
         def each_way(self, ways: list[tuple[Value, Guard, Callable[[State], Value]]], st: State) -> Value: ...
