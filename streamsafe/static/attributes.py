@@ -195,7 +195,7 @@ class Attributes(Containers):
             return Opaque(part)
         if isinstance(base, Device):
             if name == "type":
-                return Const(base.kind) if base.kind else PLAIN
+                return Const(base.kind) if base.kind else base
             return PLAIN
         if isinstance(base, Class):
             return self.class_attribute(base.unit, name, st)

@@ -400,6 +400,8 @@ class SourceFile:
     def is_foreign(self) -> bool:
         """Whether it is written for another library, whose arrays and gradients are not torch's or CuPy's."""
         tops = {name.partition(".")[0] for name in self.imports.values()}
+        if "torch_xla" in tops and not any("cuda" in line for line in self.lines):
+            return True  # torch's, on devices whose queues are not CUDA's
         return not tops.isdisjoint(_OTHER_LIBRARIES) and not any(
             f"{keyword} {library}" in line
             for line in self.lines
