@@ -260,8 +260,7 @@ class Checker(Engine):
         stream: Hashable,
         reads: Sequence[Use] = (),
         writes: Sequence[Use] = (),
-        *,
-        operation: str,
+        operation: str = "",
         host: Hashable = None,
         site: object = None,
         veto: Veto | None = None,
@@ -293,14 +292,14 @@ class Checker(Engine):
         shadows = self._shadows
         reading: list[Cell] = []
         for use in reads:
-            space, start, stop, _, strides, _ = use[0]
+            (space, start, stop, _, strides, _), _, _, certain = use
             cell = shadows[space].cells.get(start)
             if (
                 cell is None
                 or strides is not None
                 or cell.stop != stop
                 or cell.partial is not None
-                or not use[3]
+                or not certain
             ):
                 return self._access(timeline, line, reads, writes, operation, site, veto, before)
             last = cell.write
@@ -310,15 +309,17 @@ class Checker(Engine):
             reading.append(cell)
         writing: list[Cell] = []
         for use in writes:
-            space, start, stop, _, strides, _ = use[0]
+            (space, start, stop, _, strides, _), _, _, certain = use
             cell = shadows[space].cells.get(start)
+            if cell is None or strides is not None or cell.stop != stop or not certain:
+                return self._access(timeline, line, reads, writes, operation, site, veto, before)
+            last, read = cell.write, cell.read
             if (
-                cell is None
-                or strides is not None
-                or cell.stop != stop
-                or not use[3]
-                or not cell.admits(timeline, "writes", line.clock, sequence)
-            ):
+                (last is not None and last.timeline is not timeline)
+                or (read is not None and read.timeline is not timeline)
+                or cell.readers is not None
+                or cell.partial is not None
+            ) and not cell.admits(timeline, "writes", line.clock, sequence):
                 return self._access(timeline, line, reads, writes, operation, site, veto, before)
             writing.append(cell)
         self._sequence = timeline.last = sequence
@@ -418,21 +419,44 @@ class Checker(Engine):
                 and again.owner == owner
                 and lives_again(self._shadows[space], again)
             ):
-                again.freed, again.freed_site, again.name, again.site = False, None, name, site
+                again.ended, again.freed_site, again.name, again.site = False, None, name, site
                 return again
         block = Block(space, start, start + size, owner, timeline, name, site)
         if size <= 0:
-            block.freed = True
+            block.ended = True
             return block
         if fresh or owner == "driver":
             self.release_block(space, start, size)
         self._blocks[space].add(block)
         shadow = self._shadows[space]
         if not lives_again(shadow, block):
-            begin_life(shadow, block, lambda: self._ordered(timeline, self._host_of(host)))
+            block.cell = begin_life(shadow, block, lambda: self._ordered(timeline, self._host_of(host)))
         if self._captures:
             self._begin_life_in_captures(block, stream)
         return block
+
+    def allocate_again(self, block: Block, size: int, stream: Hashable) -> bool:
+        """:meth:`allocate` for a block of a CuPy pool that is handed out as it was the last time, in the usual case:
+        its one cell was last used by the stream that is given it. Otherwise nothing is done, and it is false.
+        """
+        cell = block.cell
+        own = block.timeline
+        if (
+            cell is None
+            or own is not self._streams[stream]
+            or block.stop - block.start != size
+            or self._graphs
+            or cell.partial is not None
+            or cell.readers is not None
+        ):
+            return False
+        write, read = cell.write, cell.read
+        if (write is not None and write.timeline is not own) or (
+            read is not None and read.timeline is not own
+        ):
+            return False
+        cell.write = cell.read = None
+        return True
 
     def _begin_life_in_captures(self, block: Block, stream: Hashable) -> None:
         if block.timeline.capture is not None:
@@ -451,7 +475,7 @@ class Checker(Engine):
         block = self._blocks[space].at(start)
         if block is None or block.freed:
             return
-        block.freed = True
+        block.ended = True
         block.freed_site = site
         if block.owner == "driver":
             self.release_block(space, start, block.stop - start)

@@ -367,6 +367,8 @@ class Shadow:
             cell = self.cells[self.starts[index]]
             if cell.stop > at:
                 self.cells[at] = cell.split(at)
+                if cell.block is not None:
+                    cell.block.cell = None
                 self.starts.insert(index + 1, at)
 
     def inside(self, start: int, stop: int) -> list[Cell]:
@@ -391,6 +393,8 @@ class Shadow:
                 end = min(end, limit)
                 fresh = Cell(at, end, block)
                 self.cells[at] = fresh
+                if block is not None:
+                    block.cell = None
                 self.starts.insert(bisect_left(self.starts, at), at)
                 covered.append(fresh)
                 at = end

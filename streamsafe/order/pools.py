@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
+from sys import getrefcount
 from typing import TYPE_CHECKING, Literal
 
 from streamsafe.order.clocks import Timeline
-from streamsafe.order.memory import Partial, Shadow, Space
+from streamsafe.order.memory import Cell, Partial, Shadow, Space
 
 if TYPE_CHECKING:
     from streamsafe.order.capture import Graph
@@ -21,21 +22,32 @@ if TYPE_CHECKING:
 Owner = Literal["cupy", "torch", "pinned", "driver"]
 
 
+class Life:
+    """What the holder of a block holds: once only the block has it, the block is free, and nobody need be told."""
+
+    __slots__ = ()
+
+
 class Block:
-    """One life of some memory, from its allocation to its free. Whoever holds CuPy's may set ``freed`` itself.
+    """One life of some memory, from its allocation to its free.
 
     Attributes:
         timeline: the allocation stream, whose arena it is from; the host for pinned memory.
         owner: whose pool it is.
-        freed, freed_site: whether it went back, and where.
+        ended, freed_site: whether the engine was told that it went back, and where.
+        life: held by its holder, if that is how its end shows; see :attr:`freed`.
+        cell: the only cell that lies in it, if that is known; ``UNTOUCHED``, or one that was emptied and
+            forgotten, when there is none.
         recorded: the streams of ``record_stream``.
         graph: the graph in whose capture it was allocated, if any.
     """
 
     __slots__ = (
-        "freed",
+        "cell",
+        "ended",
         "freed_site",
         "graph",
+        "life",
         "name",
         "owner",
         "recorded",
@@ -56,10 +68,35 @@ class Block:
         self.timeline = timeline
         self.name = name
         self.site = site
-        self.freed = False
+        self.ended = False
         self.freed_site: object = None
+        self.life: Life | None = None
+        self.cell: Cell | None = None
         self.recorded: tuple[Timeline, ...] = ()
         self.graph: Graph | None = None
+
+    @property
+    def freed(self) -> bool:
+        """Whether it went back."""
+        return self.ended or (self.life is not None and getrefcount(self.life) == _ALONE)
+
+    def replaced(self) -> None:
+        """Its addresses are another block's, or the driver's."""
+        self.ended = True
+        self.cell = None
+
+
+def _alone() -> int:
+    """What ``getrefcount`` says of a life that only its block has."""
+    block = Block(0, 0, 0, "cupy", Timeline(None, 0, "host", ""), "", None)
+    block.life = Life()
+    return getrefcount(block.life)
+
+
+_ALONE = _alone()
+
+UNTOUCHED = Cell(0, 0)
+"""Stands for the cell of a block that has none. Nothing is ever remembered in it."""
 
 
 class Blocks:
@@ -99,7 +136,7 @@ class Blocks:
         """A block begins its life; whatever it overlaps has ended."""
         before = self._blocks.get(block.start)
         if before is not None and before.stop == block.stop:
-            before.freed = True
+            before.replaced()
             self._blocks[block.start] = block
             return
         self.remove(block.start, block.stop)
@@ -109,7 +146,7 @@ class Blocks:
     def remove(self, start: int, stop: int) -> None:
         """Forget the blocks with a byte in ``[start, stop)``."""
         for block in self.overlapping(start, stop):
-            block.freed = True
+            block.replaced()
             del self._blocks[block.start]
             del self._starts[bisect_left(self._starts, block.start)]
 
@@ -131,18 +168,23 @@ def lives_again(shadow: Shadow, block: Block) -> bool:
         return False
     cell.write = cell.read = None
     cell.block = block
+    block.cell = cell
     return True
 
 
-def begin_life(shadow: Shadow, block: Block, ordering: Callable[[], Callable[[Partial], bool]]) -> None:
+def begin_life(
+    shadow: Shadow, block: Block, ordering: Callable[[], Callable[[Partial], bool]]
+) -> Cell | None:
     """The block is handed out: keep, as its earlier owners' doing, what its stream is not ordered after.
 
-    ``ordering`` makes the question whether it is; what the stream did itself needs none.
+    ``ordering`` makes the question whether it is; what the stream did itself needs none. Returns the block's cell, as
+    far as that is plain.
     """
     own = block.timeline
     ordered: Callable[[Partial], bool] | None = None
     empty = []
-    for cell in shadow.inside(block.start, block.stop):
+    cells = shadow.inside(block.start, block.stop)
+    for cell in cells:
         left: list[Partial] = []
         if (
             cell.partial is not None
@@ -160,6 +202,8 @@ def begin_life(shadow: Shadow, block: Block, ordering: Callable[[], Callable[[Pa
             empty.append(cell)
     if len(empty) > 1:  # one is kept: in a loop the next array is as large as the last
         shadow.remove(empty)
+        return None
+    return UNTOUCHED if not cells else cells[0] if len(cells) == 1 else None
 
 
 def end_life(shadow: Shadow, block: Block) -> None:

@@ -83,7 +83,8 @@ def _recorded(verb: str, operation: type[Operation]) -> Callable[..., Any]:
     def method(self: Recorder, *args: Any, **kwargs: Any) -> Any:
         if self._inside:  # one verb calls another
             return original(self, *args, **kwargs)
-        said = dict(signature.bind(self, *args, **kwargs).arguments)
+        bound = signature.bind(self, *args, **kwargs)
+        said = dict(bound.arguments)
         del said["self"]
         veto = said.pop("veto", None)
         happened = True
@@ -94,10 +95,10 @@ def _recorded(verb: str, operation: type[Operation]) -> Callable[..., Any]:
                 happened = not veto(conflicts)
                 return not happened
 
-            kwargs["veto"] = asked
+            bound.arguments["veto"] = asked
         self._inside = True
         try:
-            result = original(self, *args, **kwargs)
+            result = original(*bound.args, **bound.kwargs)
         finally:
             self._inside = False
         if not happened:

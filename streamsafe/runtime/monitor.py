@@ -113,6 +113,7 @@ class Monitor:
         self._verdict = _Verdict(self)
         self._access = self.checker.access
         self._allocate = self.checker.allocate
+        self._allocate_again = self.checker.allocate_again
 
     # -- timelines ---------------------------------------------------------------------------------------------------
 
@@ -170,7 +171,6 @@ class Monitor:
         reads: Uses,
         writes: Uses,
         operation: str,
-        *,
         may_raise: bool = True,
         by_host: bool = False,
         above: int = 3,
@@ -204,10 +204,10 @@ class Monitor:
                 stream,
                 reads,  # type: ignore[arg-type]
                 writes,  # type: ignore[arg-type]
-                operation=operation,
-                host=local.queue if self.threads else None,
-                site=capture(above),
-                veto=verdict,
+                operation,
+                local.queue if self.threads else None,
+                capture(above),
+                verdict,
             )
             hazard = verdict.take() if conflicts else None
         finally:
@@ -372,6 +372,20 @@ class Monitor:
                 name=named(site) if self.mark is not None else "",
                 fresh=fresh,
             )
+        finally:
+            lock.release()
+
+    def allocate_again(self, block: Block, size: int, stream: Hashable) -> bool:
+        """A block is handed out as it was the last time. False: it is not that simple, :meth:`allocate` is needed."""
+        lock = self.lock
+        lock.acquire()
+        try:
+            if self._released:
+                self.drain()
+            if self.imported or not self._allocate_again(block, size, stream):
+                return False
+            block.site = capture(4)
+            return True
         finally:
             lock.release()
 

@@ -405,6 +405,29 @@ def test_an_array_freed_in_another_thread(program: Program) -> None:
     assert codes(session) == []
 
 
+def test_a_pools_blocks_are_free_when_nothing_points_into_them(program: Program) -> None:
+    """Also after the address was handed out anew, as it was the last time (which takes a short way)."""
+    from streamsafe.runtime.cupy import memory
+
+    cp = program.cp
+    starts = set()
+    with streamsafe.sanitize() as session, program.writer:
+        for _ in range(5):
+            array = cp.ones(1000)
+            start = array.data.ptr
+            starts.add(start)
+            part = array[10:]
+            inside = part.data.ptr
+            del array
+            assert memory.block_at(start) == memory.block_at(inside) == (0, start, 8192)
+            del part
+            assert memory.block_at(start) is None
+            assert memory.block_at(inside) is None
+        program.settle()
+    assert codes(session) == []
+    assert len(starts) == 1
+
+
 def test_memory_is_bounded(program: Program) -> None:
     cp = program.cp
     with streamsafe.sanitize() as session:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial, wraps
 from threading import get_ident
 from types import BuiltinFunctionType
-from typing import Any
+from typing import Any, Literal
 
 import cupy
 import cupy.cuda.memory as memory_module
@@ -21,7 +21,7 @@ from cupy.cuda.pinned_memory import PinnedMemoryPool, is_memory_pinned
 from cupy_backends.cuda.api import runtime
 
 from streamsafe.order.memory import HOST
-from streamsafe.order.pools import Block
+from streamsafe.order.pools import Block, Life
 from streamsafe.runtime.cupy import pinned, uses
 from streamsafe.runtime.cupy.perturb import delayed
 from streamsafe.runtime.cupy.state import ask, asked, plain_pointer, state, timeline, timeline_of_handle
@@ -49,23 +49,8 @@ IN_CAPTURE = (
 )
 
 
-class PoolOwner:
-    """Dies with a block of CuPy's pool: the pool holds on to it for as long as anything points into the block.
-
-    All that the engine does when such a block is freed is to note it, so that it need not be told.
-    """
-
-    __slots__ = ("block",)
-    block: Block
-
-    def __del__(self) -> None:
-        block = self.block
-        block.freed = True
-        _blocks.pop(block.start, None)
-
-
 class Owner:
-    """Dies with a block of another kind, or of a program that is traced: the monitor is told."""
+    """Dies with a block that is of no pool of CuPy's, or of a program that is traced: the monitor is told."""
 
     __slots__ = ("block", "freed")
 
@@ -80,14 +65,30 @@ class Owner:
 
 
 _blocks: dict[int, Block] = {}
-"""The live blocks handed out in this session, by address."""
+"""The blocks that were handed out, by address: the live ones, and freed ones of pools."""
+
+_keep = 4096
+"""How many blocks may be remembered before the freed ones are forgotten."""
+
+
+def _remember(block: Block) -> None:
+    global _keep
+    _blocks[block.start] = block
+    if len(_blocks) > _keep:
+        _forget_freed()
+        _keep = max(4096, 2 * len(_blocks))
+
+
+def _forget_freed() -> None:
+    for start in [start for start, block in list(_blocks.items()) if block.freed]:
+        _blocks.pop(start, None)
 
 
 def block_at(address: int) -> tuple[Any, int, int] | None:
     """(device, start, size) of the block handed out in this session that holds an address."""
     block = _blocks.get(address)
-    if block is None:
-        starts = sorted(_blocks)
+    if block is None or block.freed:
+        starts = sorted(start for start, block in list(_blocks.items()) if not block.freed)
         index = bisect_right(starts, address) - 1
         if index < 0:
             return None
@@ -98,6 +99,7 @@ def block_at(address: int) -> tuple[Any, int, int] | None:
 def begin() -> None:
     """Nothing is known of memory that the program got from the runtime before."""
     _raw.clear()
+    _forget_freed()
 
 
 _raw: dict[int, Block] = {}
@@ -361,21 +363,23 @@ def _told(pointer: MemoryPointer, size: int) -> MemoryPointer:
     if offset == 0 and monitor is not None:
         try:
             kind = type(memory)
-            block = monitor.allocate(
-                memory.device_id,
-                start,
-                memory.size or size,
-                stream=timeline(monitor),
-                owner="driver" if kind is memory_module.Memory else "cupy",
-            )
-            _blocks[start] = block
-            if kind is not PooledMemory:
-                owner = Owner(monitor.freed, block)
-            elif monitor.mark is not None:
-                memory.__dict__["_streamsafe"] = Owner(monitor.freed, block)
+            queue = timeline(monitor)
+            extent = memory.size or size
+            if kind is PooledMemory and monitor.mark is None:
+                block = _blocks.get(start)
+                if block is None or block.life is None or not monitor.allocate_again(block, extent, queue):
+                    block = monitor.allocate(memory.device_id, start, extent, stream=queue, owner="cupy")
+                    block.life = block.life or Life()
+                    _remember(block)
+                memory.__dict__["_streamsafe"] = block.life
             else:
-                memory.__dict__["_streamsafe"] = holder = PoolOwner()
-                holder.block = block
+                pool: Literal["driver", "cupy"] = "driver" if kind is memory_module.Memory else "cupy"
+                block = monitor.allocate(memory.device_id, start, extent, stream=queue, owner=pool)
+                _remember(block)
+                owner = Owner(monitor.freed, block)
+                if kind is PooledMemory:
+                    memory.__dict__["_streamsafe"] = owner
+                    owner = None
         except Exception as error:  # an allocator is called from C++ that cannot take an exception
             monitor.sessions[-1].notes.append(f"an allocation was not tracked: {error}")
     if plain_pointer and get_ident() in plain_pointer:
