@@ -45,6 +45,23 @@ _PREFIX = re.compile(r"^cupyx?_(?:cub_)?")
 class TracedFunction(Function):
     """A kernel whose launches are told to the monitor."""
 
+    __slots__ = (  # read at each launch: a dictionary beside an extension class's fields is slow
+        "directions",
+        "generated",
+        "indexed",
+        "name",
+        "operation",
+        "parameters",
+        "places",
+        "seen",
+        "silent",
+        "stamp",
+        "structs",
+        "symbols",
+        "told",
+        "variables",
+    )
+
     def __init__(self, module: TracedModule, name: str) -> None:
         super().__init__(module.plain, name)
         self.name = base_name(module.expression(name))
@@ -77,8 +94,8 @@ class TracedFunction(Function):
         directions = _directions(self.parameters, self.name, self.generated)
         self.directions = directions
         self.places = [
-            (place, direction)
-            for place, direction in enumerate(directions)
+            _place(position, direction)
+            for position, direction in enumerate(directions)
             if direction != "value" or not self.generated
         ]
 
@@ -137,8 +154,9 @@ class TracedFunction(Function):
         spanned = self._spans(args, (grid, block)) if self.indexed else None
         places = self.places
         if len(args) != known:
-            places = list(enumerate((directions + ("unknown",) * len(args))[: len(args)]))
-        for position, direction in places:
+            directions = (directions + ("unknown",) * len(args))[: len(args)]
+            places = [_place(position, direction) for position, direction in enumerate(directions)]
+        for position, is_read, is_written, certain in places:
             argument = args[position]
             if isinstance(argument, array_type):
                 data = argument.data
@@ -148,20 +166,20 @@ class TracedFunction(Function):
                 last = latest.get(data.ptr)
                 if (
                     last is not None
+                    and certain
                     and last[0] == argument.size
                     and last[1] is argument.dtype
                     and argument._c_contiguous
-                    and direction != "unknown"
                 ):
                     touch = last[2]
                 else:
-                    touch = uses.of_array(argument, direction != "unknown")
-            elif direction == "value":
+                    touch = uses.of_array(argument, certain)
+            elif directions[position] == "value":
                 if position in self.structs:
                     _members(argument, self.structs[position], reads, writes)
                 continue
             elif isinstance(argument, MemoryPointer):
-                touch = uses.of_pointer(argument, certain=direction != "unknown")
+                touch = uses.of_pointer(argument, certain=certain)
             else:
                 found = _of_other(argument) if position < known else None
                 if found is None:
@@ -169,21 +187,21 @@ class TracedFunction(Function):
                 touch = found
             if spanned is not None:
                 touches = self._narrowed(touch, argument, position, spanned)
-                if direction == "reads" or direction == "updates":
+                if is_read:
                     reads.extend(touches)
-                if direction != "reads":
+                if is_written:
                     writes.extend(touches)
                 continue
-            if direction == "reads" or direction == "updates":
+            if is_read:
                 reads.append(touch)
-            if direction != "reads":
+            if is_written:
                 writes.append(touch)
         if self.variables and self.symbols:
             _module_memory(self.variables, self.symbols, reads, writes)
         if monitor.delay is not None:
             delayed(monitor, stream)
         queue = timeline(monitor, stream)
-        monitor.access(queue, reads, writes, self.operation, may_raise=not self.silent, above=4)
+        monitor.access(queue, reads, writes, self.operation, not self.silent, False, 4)
 
     def _narrowed(
         self, touch: uses.Touch, argument: Any, position: int, spanned: dict[str, Spans]
@@ -251,6 +269,11 @@ class TracedModule(Module):
         address = self.plain.get_global_var(name)
         self.symbols[base_name(name.decode() if isinstance(name, bytes) else name)] = int(address)
         return address
+
+
+def _place(position: int, direction: str) -> tuple[int, bool, bool, bool]:
+    """An argument's position, and whether an array there is read, is written, and certainly so."""
+    return position, direction in ("reads", "updates"), direction != "reads", direction != "unknown"
 
 
 def _begins(found: dict[str, Spans]) -> dict[str, list[int]]:

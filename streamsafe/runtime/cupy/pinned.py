@@ -61,9 +61,7 @@ class TracedPinnedPointer(PinnedMemoryPointer):
 
 def region(monitor: Monitor, address: int, size: int) -> uses.Touch | None:
     """What a copy touches on the host: user's pinned memory, else nothing (pageable memory is staged or waited for)."""
-    if not monitor.host or uses.pinned_blocks.holding(address) is None:
-        return None
-    return uses.of_bytes(HOST, address, size)
+    return uses.of_hosted(address, size) if monitor.host else None
 
 
 def holds(address: int) -> bool:

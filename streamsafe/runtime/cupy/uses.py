@@ -50,6 +50,7 @@ _LIMIT = 8192
 _contiguous: dict[tuple[int, int, Any, bool], Touch] = {}
 _strided: dict[tuple[Any, ...], Touch] = {}
 _ranges: dict[tuple[int, int], Touch] = {}
+_hosted: dict[tuple[int, int], Touch | None] = {}
 latest: dict[int, tuple[int, Any, Touch]] = {}
 """By address: elements, dtype and touch of the contiguous array that :func:`of_array` was last asked for there."""
 
@@ -60,6 +61,7 @@ def _forget() -> None:
     latest.clear()
     _strided.clear()
     _ranges.clear()
+    _hosted.clear()
 
 
 pinned_blocks = PinnedBlocks()
@@ -154,6 +156,19 @@ def of_copied(pointer: Any, size: int) -> Touch:
     return touch
 
 
+def of_hosted(address: int, size: int) -> Touch | None:
+    """``size`` bytes of the host's from an address, if they are in a pinned block of the user's."""
+    key = address, size
+    try:
+        return _hosted[key]
+    except KeyError:
+        if len(_hosted) >= _LIMIT:
+            _hosted.clear()
+        pinned = pinned_blocks.holding(address) is not None
+        touch = _hosted[key] = of_bytes(HOST, address, size) if pinned else None
+        return touch
+
+
 def of_pointer(pointer: Any, size: int | None = None, certain: bool = True) -> Touch:
     """``size`` bytes from a ``MemoryPointer``; to the end of its block when the size is not known."""
     start = pointer.ptr
@@ -220,6 +235,7 @@ __all__ = [
     "of_array",
     "of_bytes",
     "of_copied",
+    "of_hosted",
     "of_pointer",
     "of_resource",
     "of_texels",
