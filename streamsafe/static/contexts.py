@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 
 DEPTH = 7
 
+SLOT_ROUNDS = 6
+"""Rounds that stand for a count whose end is not known, where the number picks a slot: twice round three slots."""
+
 UNROLLED = 16
 """Rounds of a loop that are interpreted one by one, where their number is known."""
 
@@ -295,17 +298,28 @@ class Contexts(TensorMethods):
                     body(item, st)
             return exact
         else:
-            before = self.followed, self.replays
+            before, slots = (self.followed, self.replays), self._numbers_in_turn(st)
             made: set[Name] = set()
             self.rounds.append(made)
             body(self.of_round(self.next_item(iterable, st, clause), clause, st), st)
             self.fills_pool(iterable, made)
-            if (self.followed, self.replays) != before and not st.dead:
+            more = (self.followed, self.replays) != before
+            for _ in range(1, SLOT_ROUNDS):
+                if not more or st.dead:
+                    break
                 self.release_unreachable(st, self.site(clause), self.suspended())
                 self.age(st, made)
+                slots, turned = self._numbers_in_turn(st), slots
                 body(self.of_round(self.next_item(iterable, st, clause), clause, st), st)
+                more = slots != turned
             self.leave_rounds(st)
         return False
+
+    def _numbers_in_turn(self, st: State) -> list[Value]:
+        """What the numbers are that pick slots in turn."""
+        names = self.file.turning
+        tables = st.store.objects.values() if names else ()
+        return [table[name] for table in tables for name in names if name in table]
 
     def leave_rounds(self, st: State, *, again: bool = True) -> None:
         """A loop is over; what its rounds have made is made by the round that it stands in.

@@ -491,7 +491,7 @@ class Effects(Memory):
             if timeline == ASIDE and not self.comes_later(made, site):
                 continue
             best = by_stream.get(made.timeline)
-            if best is None or (made.writes and not best[0].writes):
+            if best is None or _tells_more(made) > _tells_more(best[0]):
                 by_stream[made.timeline] = (made, way)
         for made, way in by_stream.values():
             detail: Detail = made.detail  # type: ignore[assignment]
@@ -692,6 +692,11 @@ class Effects(Memory):
 @cache
 def _ambient(library: str) -> Stream:
     return Stream(AMBIENT, library)
+
+
+def _tells_more(made: Made) -> tuple[bool, bool]:
+    """Which of one stream's accesses a hazard is reported with: a write before a read, a pass's before all."""
+    return made.writes, "backward" in made.detail.tags  # type: ignore[attr-defined]
 
 
 def _stands_for(named: Hashable, other: Hashable) -> bool:

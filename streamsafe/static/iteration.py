@@ -9,9 +9,9 @@ import libcst as cst
 from streamsafe.order.forks import differing
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import sequences, syntax, walks
-from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
+from streamsafe.static.contexts import MOST_ROUNDS, SLOT_ROUNDS, UNROLLED
 from streamsafe.static.facts import GRADIENTS
-from streamsafe.static.loops import SLOT_ROUNDS, Loop, Loops
+from streamsafe.static.loops import Loop, Loops
 from streamsafe.static.slots import MOST_SLOTS
 from streamsafe.static.state import State
 from streamsafe.static.values import (
@@ -91,10 +91,9 @@ class Iteration(Loops):
         def enter(current: State) -> State | None:
             nonlocal first
             leaves = current.copy()
-            for outcome, guard in outcomes if first else ():
-                (current if outcome else leaves).assume(guard)
-            if first and len(outcomes) == 1:
-                (leaves if outcomes[0][0] else current).dead = True
+            if first and outcomes:
+                for state, way in ((current, True), (leaves, False)):
+                    state.assume(*(guard for outcome, guard in outcomes if outcome is way))
             first = False
             return None if leaves.dead else leaves
 

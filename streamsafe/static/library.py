@@ -395,10 +395,10 @@ class Library(Streams):
 
     def goes_with_module(self, value: Object, st: State) -> None:
         """What a module is made with in pageable memory lies where the module is moved later."""
-        making = any(a.unit is not None and a.unit.name == "__init__" for a in self.stack)
-        if making and self.place(st, value) == "pageable":
-            st.store[(value.name, "@place")] = Const("")
+        if self.place(st, value) == "pageable":
             st.store[(value.name, "@goes along")] = PLAIN
+            if any(a.unit is not None and a.unit.name == "__init__" for a in self.stack):
+                st.store[(value.name, "@place")] = Const("")
 
     def do_make_loader(self, call: Call, st: State) -> Value:
         """A loader that pins memory has a thread of its own (TD-12)."""

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
 ROUNDS = 8
 
-SLOT_ROUNDS = 6
-"""Rounds that stand for a count whose end is not known, where the number picks a slot: twice round three slots."""
-
 MAX_FLAGS = 4
 """How many attributes of an object may keep the calls of its methods apart."""
 

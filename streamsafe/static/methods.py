@@ -375,13 +375,16 @@ class Methods(Opaques):
             return NONE
         if name in _MODULE_ITSELF or name == "__init__":
             if name in ("cuda", "to"):
+                module = any(
+                    base.endswith("Module") for u in self.ancestry(receiver.unit) for base in u.bases
+                )
+                # what is neither a parameter nor a buffer stays where it is
+                only_own = module and self.find_method(receiver.unit, "_apply") is None
                 for target, _ in self.tensors(st, receiver):
-                    if self.place(st, target) == "pageable" or (target.name, "@goes along") in st.store:
+                    along = (target.name, "@goes along") in st.store
+                    if along or (not only_own and self.place(st, target) == "pageable"):
                         self.set_place(st, target, "device")
-                units = self.ancestry(receiver.unit)
-                if call.node is self.alone and any(
-                    base.endswith("Module") for u in units for base in u.bases
-                ):
+                if call.node is self.alone and module:
                     outcomes = self.flag(call.kwargs.get("non_blocking"), st, call.node)
                     self.move_module(receiver, outcomes, call, st, f"{name}()")
             return receiver

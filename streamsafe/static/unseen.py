@@ -180,7 +180,7 @@ class Unseen(Generics):
                     assumed = Assumed.UNMODELLED | Assumed.PLACE | Assumed.POSSIBLE
                     self.host_access(st, one, call.site, text, writes=False, assumed=assumed)
             elif isinstance(target, Tensor) or target.name in st.order.made or self.is_tensor(st, target):
-                if self.within_standing(value, target, st):
+                if self.within_standing(value, target, st) and (tags or not _is_row(value, target.name)):
                     continue
                 self.access(
                     st,
@@ -444,6 +444,16 @@ _STORES = re.compile(r"append|appendleft|extend|insert|add|setdefault|register(?
 def _describes(name: str) -> bool:
     """Whether a function asks for metadata only, by its name."""
     return spelled(apis.METADATA_NAME, name)
+
+
+def _is_row(rows: Value, name: Name) -> bool:
+    """Whether an object is an element of one that is no more than a row or a table of them: a model needs all of it."""
+    holders = {v.name.base() for v in iterate(rows) if isinstance(v, Opaque)}
+    while name.parent is not None and not str(name.site).removesuffix("()").isidentifier():
+        name = name.parent
+        if name.base() in holders:
+            return True
+    return False
 
 
 def _is_parameter(name: Name) -> bool:
