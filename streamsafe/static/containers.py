@@ -481,6 +481,8 @@ class Containers(Captures):
         for inner in iterate(value):
             if isinstance(inner, (Tensor, Opaque)):
                 self.candidates.append(inner.name)
+                if inner.name.parent is not None:
+                    self.candidates.append(inner.name.root())  # a result goes with the last of its rows
             if isinstance(inner, (Tuple, Container, Instance, Opaque)):
                 self.candidates.extend(target.name for target, _ in self.tensors(st, inner))
 

@@ -17,6 +17,7 @@ from streamsafe.static.state import Ordered, State
 from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
+    EACH,
     NONE,
     UNKNOWN,
     Class,
@@ -39,6 +40,8 @@ from streamsafe.static.values import (
 BEFORE_FORWARD = "@forward pre hooks"
 AFTER_FORWARD = "@forward hooks"
 """Under these a module keeps the functions that run whenever it is called."""
+OF_EACH = " of each"
+"""Under these, with this behind them, modules that are walked keep those that each of them has."""
 PACKING = "@packing"
 """Under this gradients keep what packs and unpacks the tensors that autograd saves; an object, what it does by."""
 PACKED = "@packed"
@@ -97,7 +100,13 @@ def bound_arguments(hook: Value) -> list[Value]:
 class Hooks(Contexts):
     """Functions that a module's call and a backward pass run."""
 
+    hooks_run_streams = False
+    """Whether there is stream code in what runs around the call of a module."""
+
     if TYPE_CHECKING:  # further down the chain
+
+        def is_concerned(self, unit: FunctionUnit) -> bool: ...
+
         entered: set[FunctionUnit]
         hooks: list[tuple[Function, list[Value], State, str]]
         hooked: dict[Value, Ordered[Name]]
@@ -116,11 +125,14 @@ class Hooks(Contexts):
         hook = call.get(0, "hook")
         kept = BEFORE_FORWARD if "pre_hook" in name else AFTER_FORWARD
         if isinstance(hook, (Function, Partial)):
-            for owner in module.name.chain():
-                old = st.store.get((owner, kept))
-                st.store[(owner, kept)] = union(
-                    [*([(old, ALWAYS)] if old is not None else []), (hook, ALWAYS)]
-                )
+            function = hooked(hook)
+            self.hooks_run_streams |= function is not None and self.is_concerned(function.unit)
+            places = [(owner, kept) for owner in module.name.chain()]
+            if module.name.site == EACH and module.name.parent is not None:
+                places.append((module.name.parent, kept + OF_EACH))
+            for place in places:
+                old = st.store.get(place)
+                st.store[place] = union([*([(old, ALWAYS)] if old is not None else []), (hook, ALWAYS)])
         return UNKNOWN
 
     def run_forward_hooks(
@@ -128,6 +140,8 @@ class Hooks(Contexts):
     ) -> None:
         """A module is called: its hooks are given it, what it was given, and, after it, what it returns."""
         hooks = st.store.get((module.name, kept))
+        if hooks is None and module.name.site == EACH and module.name.parent is not None:
+            hooks = st.store.get((module.name.parent, kept + OF_EACH))  # another one of those is met
         for hook in iterate(hooks) if hooks is not None else ():
             if not st.dead:
                 arguments = [module, Tuple(tuple(call.args)), *given]

@@ -443,6 +443,7 @@ class Library(Streams):
             a for a in call.args if any(isinstance(v, (Tensor, Opaque, Container)) for v in iterate(a))
         ]
         tensors += [v for k, v in call.kwargs.items() if "tensor" in k or k in ("input", "output")]
+        self.rows_are_tensors(st, tensors)
         stream: Stream | None = None
         if call.kwargs.get("async_op") == Const(True) or name in ("isend", "irecv"):
             stream = Stream(self._communication(call, name))

@@ -361,10 +361,14 @@ class Loops(Slots):
         known = self.loops_with_streams.get(id(node))
         if known is None:
             names = syntax.names_in(node)
-            if isinstance(node, cst.For) and syntax.calls_one_of(node.body, syntax.names_in(node.target)):
+            if self._calls_what_it_walks(node):
                 names |= {"__call__", "forward"}
             known = self.loops_with_streams[id(node)] = self.is_stream_code(names)
-        return known
+        return known or (self.hooks_run_streams and self._calls_what_it_walks(node))
+
+    @staticmethod
+    def _calls_what_it_walks(node: cst.CSTNode) -> bool:
+        return isinstance(node, cst.For) and syntax.calls_one_of(node.body, syntax.names_in(node.target))
 
     def meets_lasting(self, node: cst.CSTNode, st: State) -> bool:
         """Whether a loop names what the next round may overwrite, pinned memory or a graphed callable's outputs, or a

@@ -772,10 +772,14 @@ class Roots:
                 interpreter.protocol_roots = (
                     [receiver.name] if isinstance(receiver, (Instance, Opaque)) else []
                 )
-            self._run(function, args, st, f"hook {unit.qualname}")
+            result = self._run(function, args, st, f"hook {unit.qualname}")
             if not st.dead:
                 # autograd goes on to allocate gradients on that stream
                 interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
+                alive = interpreter.reachable(st, [result, *bound, function])
+                kept = any(GRADIENTS in st.store.leads(owner) for owner in alive)
+                if registered == "register_hook" and _is_another(result) and not kept:
+                    interpreter.release(st, GRADIENTS, site)  # it takes the place of the one that was given
                 interpreter.allocate(st, Name("the next gradient"), "torch", site, Stream(HOOK))
                 interpreter.stack = []
             interpreter.protocol_roots = []
@@ -807,6 +811,12 @@ class Roots:
 def _pools(st: State) -> list[Hashable]:
     """The pools to which something was released that others may still use."""
     return [b for b in st.order.made if isinstance(b, tuple) and b[0] == "pool"]
+
+
+def _is_another(result: Value) -> bool:
+    """Whether what a hook returns is a tensor, and not the gradient that it was given."""
+    returned = [v for v in iterate(result) if v != NONE]
+    return bool(returned) and all(isinstance(v, Tensor) and v.name != GRADIENTS for v in returned)
 
 
 def _entry_of(made: Made) -> str:

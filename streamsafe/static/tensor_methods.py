@@ -142,6 +142,7 @@ class TensorMethods(Arrays):
                     self.sync_in_capture(st, call.site, f"{name}() with a value that is on the device")
         if name.endswith("_") and not name.startswith("_"):
             self.check_generator(call, st)
+            self.rows_are_tensors(st, call.everything())
             self.in_place(st, receiver, call.everything(), call.site, f"{name}()")
             return receiver
         if name.startswith("new_"):
@@ -559,10 +560,7 @@ class TensorMethods(Arrays):
         out = call.kwargs.get("out")
         operands = [*call.args, *(v for k, v in call.kwargs.items() if k != "out")]
         text = f"{name}()"
-        for row in (v for value in operands for v in iterate(value) if isinstance(v, Opaque)):
-            if type(row.name.site) is int and row.name.root().base() in self.results:
-                self.tensor_rows.add(row.name.base())
-                self.mark_tensor(st, row)
+        self.rows_are_tensors(st, operands)
         if out is not None:
             for value in self.tensor_results(st, out):
                 self.in_place(st, value, operands, call.site, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -253,6 +254,13 @@ class Tensors(Expressions):
         """This object has been used as a tensor."""
         self.tensorish.add(value.name.base())
         self.presumed.discard(value.name.base())
+
+    def rows_are_tensors(self, st: State, values: Iterable[Value]) -> None:
+        """Something that only tensors are given to was given rows of a result."""
+        for row in (v for value in values for v in iterate(value) if isinstance(v, Opaque)):
+            if type(row.name.site) is int and row.name.root().base() in self.results:
+                self.tensor_rows.add(row.name.base())
+                self.mark_tensor(st, row)
 
     def presume_tensor(self, st: State, value: Object) -> None:
         """Nothing but what a call was given tells that its result is a tensor."""
