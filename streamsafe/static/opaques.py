@@ -152,7 +152,8 @@ class Opaques(Threads):
                         self.call_value(closure, Call(call.node, call.site), st)
                 whose = call.everything()[:1] if _scales(receiver, st) else [receiver]
                 if name == "step" and _scales(receiver, st) and st.capture is None:
-                    self.synchronize_stream(st, None, "torch", call.site)  # it asks whether a gradient is infinite
+                    # it asks whether a gradient is infinite
+                    self.synchronize_stream(st, None, "torch", call.site)
                 self.use_of_gradients(st, call.site, f"{name}()", whose, assigned=known)
                 return UNKNOWN
             if name == "zero_grad":
