@@ -197,6 +197,8 @@ class Containers(Captures):
 
     def any_element(self, value: Value, st: State) -> Value:
         """Some element."""
+        if isinstance(value, Union):
+            return union((self.any_element(v, st), g) for v, g in alternatives(value, st.path))
         if isinstance(value, Tuple):
             return union((v, ALWAYS) for v in value.items) if value.items else UNKNOWN
         if isinstance(value, Container) and value.kind == "dict":
@@ -210,6 +212,8 @@ class Containers(Captures):
 
     def any_value(self, value: Value, st: State) -> Value:
         """Some value of a mapping."""
+        if isinstance(value, Union):
+            return union((self.any_value(v, st), g) for v, g in alternatives(value, st.path))
         return self.any_element(replace(value, kind="list") if isinstance(value, Container) else value, st)
 
     def each(self, iterable: Object, st: State, node: cst.CSTNode) -> Value:
@@ -385,7 +389,7 @@ class Containers(Captures):
             index = walks.key_of(key)
             if isinstance(inner, Container):
                 sequences.moved(st, inner)
-                self.put_back(st, value)
+                self.put_back(st, value, inner)
                 self.joins(inner, [value])
                 known = sequences.keys(st, inner)
                 if known is not None:
@@ -461,7 +465,7 @@ class Containers(Captures):
                 exact = sequences.items(st, added)
             new = exact if exact is not None else [self.any_value(added, st)]
             for value in new:
-                self.put_back(st, value)
+                self.put_back(st, value, inner)
             self.joins(inner, new)
             known = sequences.items(st, inner) if base is inner and exact is not None else None
             if known is not None and len(known) + len(new) <= sequences.LIMIT:

@@ -297,6 +297,8 @@ class Contexts(TensorMethods):
                 with self.round_apart(clause, number, len(items)):
                     body(item, st)
             return exact
+        elif isinstance(iterable, Instance):
+            self.iterate_over(iterable, st, clause, body)
         else:
             before, slots = (self.followed, self.replays), self._numbers_in_turn(st)
             made: set[Name] = set()

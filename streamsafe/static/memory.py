@@ -517,12 +517,17 @@ class Memory:
                 before = frozenset(made.site for made in st.order.accesses(target.name))
                 st.store[(target.name, TAKEN)] = Tuple((container, Const(before)))
 
-    def put_back(self, st: State, value: Value, but: Value = NONE) -> None:
-        """What has been taken out of a container is in one again, or was not taken out, but for this."""
+    def put_back(self, st: State, value: Value, into: Object | None = None, but: Value = NONE) -> None:
+        """What has been taken out of a container is in it again, or was not taken out, but for this.
+
+        What another container holds is reached through that one.
+        """
         for target, _ in self.tensors(st, value):
-            if (target.name, TAKEN) in st.store and target.name not in {
-                t.name for t, _ in self.tensors(st, but)
-            }:
+            taken = st.store.get((target.name, TAKEN))
+            if taken is None or target.name in {t.name for t, _ in self.tensors(st, but)}:
+                continue
+            containers = {row.items[0] for row in iterate(taken) if isinstance(row, Tuple)}
+            if into is None or any(isinstance(v, Object) and v.name == into.name for v in containers):
                 st.store[(target.name, TAKEN)] = NONE
 
     def reachable(self, st: State, keep: Iterable[Value] = (), without: Name | None = None) -> set[Name]:

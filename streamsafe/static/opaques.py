@@ -250,6 +250,7 @@ class Opaques(Threads):
             call.args.insert(0, Event(receiver.name))
             return self.verb("event_record", call, st)
         polled = name in ("synchronize", "query") and "event" in _called_on(call).lower()
+        polled |= name == "query" and not call.everything() and not _stream_like(receiver.name)
         if polled or (name in ("wait", "synchronize", "query") and _event_like(receiver.name)):
             call.args.insert(0, Event(receiver.name))
             return self.verb(apis.EVENT_METHODS[name], call, st)

@@ -34,6 +34,7 @@ from streamsafe.static.stages import late_attributes, reassigned_attributes
 from streamsafe.static.state import Ordered, State, Waited
 from streamsafe.static.syntax import walk
 from streamsafe.static.values import (
+    EACH,
     NONE,
     UNKNOWN,
     Const,
@@ -464,6 +465,8 @@ class Roots:
             empty = isinstance(value, Container) and sequences.length(start, value) == 0
             if isinstance(value, Container) and empty and key not in interpreter.filled:
                 sequences.blur(start, value)  # others put something into it
+                if value.kind != "dict":
+                    start.store[(value.name, "*")] = Opaque(self_name.child(str(key)).child(EACH))
             if value == Device("cpu") and key in reassigned_attributes(self.file, interpreter.ancestry(unit)):
                 start.store[(self_name, key)] = Device("")  # where a module is made is not where it runs
         late = late_attributes(self.file, interpreter.ancestry(unit), start.store.of(self_name))

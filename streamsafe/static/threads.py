@@ -273,8 +273,6 @@ class Threads(Hooks):
             owner = function.receiver if isinstance(function, Function) else None
             if not isinstance(owner, Instance):
                 continue
-            if not self.protocol_roots and (owner.name, "@materialized") not in st.store:
-                continue  # who puts something there is seen
             held = later.store.of(owner.name)
             for value in [v for key, found in held.items() if key in self.filled for v in iterate(found)]:
                 if isinstance(value, Container) and not sequences.length(later, value):
