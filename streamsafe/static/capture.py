@@ -618,6 +618,12 @@ class Captures(Replays):
                 gone = Rebound(self.describe(Tensor(name)), made_at, graph, released=site)
                 st.rebound = st.rebound | {gone: None}
 
+    def moved_input(self, st: State, name: Name, site: Site) -> None:
+        """A tensor has other memory from here on: graphs that were captured before use what it had."""
+        for graph, used in st.graphs.items():
+            if name in used and (st.capture is None or st.capture.graph != graph):
+                st.rebound = st.rebound | {Rebound(self.describe(Tensor(name)), site, graph): None}
+
     def known_missing(self, st: State, value: Value) -> bool:
         """Whether an object of unknown kind was found to be None, or false, on this path."""
         if not isinstance(value, Opaque):

@@ -266,13 +266,18 @@ class Roots:
         return made, [*([receiver] if receiver is not None else []), *args]
 
     def _returned(self, result: Value, st: State) -> None:
-        """Functions made inside and given to a caller who is not seen: they are called, and again."""
+        """Functions, and objects to be called, that a caller who is not seen is given: they are, and again."""
         interpreter = self.interpreter
         returned = [
             v for value in iterate(result) for v in (value.items if isinstance(value, Tuple) else (value,))
         ]
         for function in returned:
-            if not isinstance(function, Function) or function.frame is None:
+            if type(function) is Instance:
+                method = interpreter.find_method(function.unit, "__call__")
+                if method is None or method.qualname not in self.concerned:
+                    continue
+                function = Function(method, None, function)
+            elif not isinstance(function, Function) or function.frame is None:
                 continue
             if st.dead or function.unit in interpreter.entered:
                 continue

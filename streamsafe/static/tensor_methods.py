@@ -494,7 +494,7 @@ class TensorMethods(Arrays):
         return NONE
 
     def tensor_resize(self, receiver: Value, call: Call, st: State) -> Value:
-        """A storage's ``resize_(0)`` gives the block back, ``resize_(n)`` takes one."""
+        """A storage's ``resize_(0)`` gives the block back, ``resize_(n)`` takes one; what grows takes another."""
         if call.args and call.args[0] == Const(0):
             for inner in iterate(receiver):
                 if isinstance(inner, Object):
@@ -503,6 +503,8 @@ class TensorMethods(Arrays):
             for inner in iterate(receiver):
                 if isinstance(inner, Object) and inner.name.site == "storage":
                     self.allocate(st, self.block_of(inner.name), self.library_of(st, [inner]), call.site)
+                elif isinstance(inner, Object):
+                    self.moved_input(st, inner.name, call.site)
         return receiver
 
     @staticmethod
