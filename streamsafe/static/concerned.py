@@ -6,7 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Set
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 
 from streamsafe.static import needles
@@ -84,7 +84,9 @@ class Concerned:
             self.functions |= self._with_callers(self._holding(kind), levels)
         self.functions |= self._running_backward()
         self.followed = self.functions | self._with_callers(self._holding(needles.TOUCH), 1)
-        self._shared = {name: self._shared_attributes(name) for name in (*file.classes, *file.nested)}
+        self._shared = {
+            name: self._shared_attributes(name, self.functions) for name in (*file.classes, *file.nested)
+        }
         self.beside = self._beside_stream_code()
         self._names = self._words | {
             part for q in self.followed for part in (q.rpartition(".")[2], q.partition(".")[0])
@@ -105,15 +107,43 @@ class Concerned:
         """Whether identifiers mention streams, or functions of the file that have to do with them."""
         return not self._names.isdisjoint(names) or any(map(WORD.search, names))
 
-    def shared_by(self, name: str) -> set[str]:
-        """Attributes that stream code of a class assigns, waits for, fills or hands on.
+    @cached_property
+    def speaking(self) -> set[str]:
+        """Functions that hold stream code themselves, or what matters beside it."""
+        beside = needles.CLOCK | needles.TOUCH | needles.PINNED
+        return self._holding(needles.STREAM | needles.COPY | beside)
+
+    def reach(self, qualname: str) -> set[str]:
+        """A function, what it may call of the file by its name, and so on."""
+        own = qualname.partition(".")[0]
+        found, added = {qualname}, {qualname}
+        while added:
+            names = set().union(*(d.calls for q in added for d in self.file.definitions.get(q, ())))
+            added = {
+                q
+                for name in names & self._named.keys()
+                for q in self._named[name]
+                if name not in COMMON_METHODS or q.partition(".")[0] == own
+            } - found
+            found |= added
+        return found
+
+    @cached_property
+    def _named(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for qualname in self.file.definitions:
+            found.setdefault(qualname.rpartition(".")[2], []).append(qualname)
+        return found
+
+    def shared_by(self, name: str, among: Set[str] | None = None) -> set[str]:
+        """Attributes that stream code of a class, or these functions of it, assign, wait for, fill or hand on.
 
         Where no stream is mentioned all there is to share is what is copied without waiting, and clocks: attributes
         that are assigned, and those that stand beside a copy or a clock.
         """
-        return self._shared.get(name, set())
+        return self._shared.get(name, set()) if among is None else self._shared_attributes(name, among)
 
-    def _shared_attributes(self, class_name: str) -> set[str]:
+    def _shared_attributes(self, class_name: str, among: Set[str]) -> set[str]:
         found: set[str] = set()
         methods = set()
         for qualname, definitions in self.file.definitions.items():
@@ -121,7 +151,7 @@ class Concerned:
             if owner != class_name:
                 continue
             methods.add(name)
-            if qualname not in self.functions:
+            if qualname not in among:
                 continue
             for definition in definitions:
                 pieces: Iterable[ast.AST] = [definition.node]

@@ -667,12 +667,22 @@ class Roots:
         fresh = [m for m in roots if m not in self.interpreter.entered]
         if nobody:
             fresh = [m for m in concerned if m not in self.interpreter.entered]
-            fresh = [m for m in fresh if not m.name.startswith("_")] or fresh
+            fresh = self._unmet([m for m in fresh if not m.name.startswith("_")] or fresh, unit)
         if f"{unit.qualname}.__init__" in self.concerned:
             return fresh
         if not any(m.qualname in self.concerned for m in fresh):
             return []
         return fresh
+
+    def _unmet(self, methods: list[FunctionUnit], unit: ClassUnit) -> list[FunctionUnit]:
+        """Those that lead to stream code which nothing has reached yet, and those that share attributes with it."""
+        unmet = self.concern.speaking - {u.qualname for u in self.interpreter.entered}
+        reach = {m: self.concern.reach(m.qualname) for m in methods}
+        leading = [m for m in methods if not unmet.isdisjoint(reach[m])]
+        if not leading and f"{unit.qualname}.__init__" not in unmet:
+            return []
+        shared = self.concern.shared_by(unit.qualname, set().union(*(reach[m] for m in leading)))
+        return [m for m in methods if m in leading or self._touches(m, shared)]
 
     def _calls_of(self, name: str) -> set[str]:
         """What the methods of a class call or mention, except themselves, by name."""
