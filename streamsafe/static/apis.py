@@ -167,6 +167,9 @@ INTEGERS = frozenset(
 )
 """Make whole numbers of numbers."""
 
+_ELEMENTS = "BFloat16 Bool Byte Char Double Float Half Int Long Short".split()
+"""The types of tensors have constructors of their own: ``torch.FloatTensor``, ``torch.cuda.LongTensor``."""
+
 FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(("math.ceil", "triton.cdiv"), "rounded_up"),
     **dict.fromkeys(INTEGERS, "host_scalar"),
@@ -227,8 +230,10 @@ FUNCTIONS: dict[str, str] = {
     "torch.frombuffer": "share_host",
     **{
         f"torch.{kind}Tensor": "make_tensor"  # of the host, whatever the default device is
-        for kind in "BFloat16 Bool Byte Char Double Float Half Int Long Short".split()
+        for kind in _ELEMENTS
     },
+    **{f"torch.cuda.{kind}Tensor": "make_cuda_tensor" for kind in _ELEMENTS},
+    "torch.load": "load",
     "torch._utils._unflatten_dense_tensors": "pass_through",  # views of it
     # autograd (TA)
     "torch.autograd.backward": "backward_function",

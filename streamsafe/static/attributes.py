@@ -151,6 +151,8 @@ class Attributes(Containers):
     def attribute(self, base: Value, name: str, st: State, node: cst.CSTNode) -> Value:
         """``base.name``."""
         choices = alternatives(base, st.path)
+        if name == "is_cuda" and len(choices) > 1 and self.is_cuda_of_some(choices, st):
+            return self.on_cuda()
         found = [(self._attribute_met(inner, name, st, node), guard) for inner, guard in choices]
         if len(found) == 1 and (type(found[0][0]) is not Union or found[0][1] is ALWAYS):
             return found[0][0]
@@ -293,6 +295,10 @@ class Attributes(Containers):
         """Whether a tensor is on the device: where that is not known, one answer for the tensors of a program."""
         place = self.place(st, base)
         return Const(place == "device") if place else self.on_cuda()
+
+    def is_cuda_of_some(self, choices: Sequence[tuple[Value, Guard]], st: State) -> bool:
+        """Whether one of several tensors may lie anywhere: then that is the answer for all of them."""
+        return any(isinstance(v, (Tensor, Opaque)) and not self.place(st, v) for v, _ in choices)
 
     def on_cuda(self) -> Opaque:
         """Whether a program's tensors are on the device."""
@@ -575,6 +581,10 @@ class Attributes(Containers):
     def set_attribute(self, base: Value, name: str, value: Value, st: State, node: cst.CSTNode) -> None:
         """An object's attribute means this value from now on."""
         many = isinstance(base, Union)
+        if name == "shape" and isinstance(value, Tuple) and Const(-1) in value.items:
+            rest = self.fresh(node, st, "size")  # what is left
+            self.plain.add(rest.base())
+            value = Tuple(tuple(Opaque(rest) if size == Const(-1) else size for size in value.items))
         for inner, guard in alternatives(base, st.path):
             owner = Name(f"class {inner.unit.name}") if isinstance(inner, Class) else None
             if isinstance(inner, Function):
@@ -596,10 +606,7 @@ class Attributes(Containers):
                 elif isinstance(inner, Opaque) and spelled(apis.PARAMETER_NAME, name):
                     self.replaced_memory(st, owner.child(name), value, self.site(node))
             old = st.store.get(key)
-            # of those that a walk meets, another one's may be gone already
-            if name == "grad" and (
-                old is None or (old == NONE and isinstance(inner, Span) and walks.is_met(inner))
-            ):
+            if name == "grad" and (old is None or self._may_be_of_another(old, inner)):
                 old = self.gradient(inner, st) if isinstance(inner, Object) else None
             if old is None and isinstance(inner, Tensor) and name == "data":
                 old = replace(inner, view=True)
@@ -620,6 +627,14 @@ class Attributes(Containers):
                 and not value.name.parent
             ):
                 st.store[(value.name, "@part of")] = inner
+
+    @staticmethod
+    def _may_be_of_another(gradient: Value, owner: Value) -> bool:
+        """Whether only the gradients of others that the same walk meets are known to be gone."""
+        if not (isinstance(owner, Span) and walks.is_met(owner)):
+            return False
+        unset = (NONE, Opaque(owner.name.child("grad")))
+        return all(v in unset or (isinstance(v, Tensor) and v.name == GRADIENTS) for v in iterate(gradient))
 
     @staticmethod
     def _target_text(target: cst.BaseExpression) -> str:

@@ -124,7 +124,7 @@ class Computed(Conditions):
             not plain
             or one is None
             or other is None
-            or not (numbers.positive(one) and numbers.positive(other))
+            or not (numbers.positive(one) or numbers.positive(other))  # what is left of a length is a size
         ):
             return None
         form = numbers.of_atom(Derived("min", (one, other))).fits()

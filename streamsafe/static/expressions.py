@@ -364,6 +364,8 @@ class Expressions(Computed):
             self.read_on_host(st, right, self.site(node), "formatting")
             return PLAIN
         operands = [*iterate(left), *iterate(right)]
+        if operator is cst.BitOr and (either := self.either(left, right, node, st)) is not None:
+            return either
         if operator in (cst.Add, cst.AddAssign):
             if isinstance(left, Tuple) and isinstance(right, Tuple):
                 return Tuple(left.items + right.items)
@@ -457,6 +459,19 @@ class Expressions(Computed):
                 self.plain.add(name.base())
                 return Opaque(name)
         return PLAIN
+
+    def either(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value | None:
+        """``moved |= x.is_cuda``: of two flags one is enough; None where these are no flags."""
+        for value in (*iterate(left), *iterate(right)):
+            known = isinstance(value, Const) and isinstance(value.value, bool)
+            if not known and not (isinstance(value, Opaque) and self.is_plain(value.name)):
+                return None
+        return union(
+            (Const(one or other), guard & g)
+            for one, guard in self.truth(left, st, node)
+            for other, g in self.truth(right, st, node)
+            if not guard.contradicts(g)
+        )
 
     def is_of_round(self, value: Value) -> bool:
         """Whether an object was made in a round of a loop under way."""

@@ -244,6 +244,11 @@ class Interpreter(Iteration):
         value = self.eval(node.value, st)
         if any(isinstance(v, Clock) for v in (*iterate(target), *iterate(value))):
             return
+        if isinstance(node.operator, cst.BitOrAssign):
+            either = self.either(target, value, node, st)
+            if either is not None:
+                self.assign(node.target, either, st, node)
+                return
         if any(isinstance(v, (Tensor, Opaque)) for v in iterate(target)):
             kinds = [v for v in iterate(target) if isinstance(v, (Tensor, Opaque))]
             if any(isinstance(v, Tensor) or self.is_tensor(st, v) for v in kinds):

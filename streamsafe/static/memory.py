@@ -40,6 +40,7 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
+    from streamsafe.order.symbolic import Carriers
     from streamsafe.static.source import FunctionUnit
 
 
@@ -66,6 +67,8 @@ class Memory:
     if TYPE_CHECKING:  # further down the chain
         threads: int
         beside: bool
+        carriers: Carriers
+        loaded: set[Name]
         plain: set[Name]
         holders: set[Name]
         libraries: dict[Name, str]
@@ -259,7 +262,11 @@ class Memory:
             return str(found.value)
         if isinstance(target, Tensor) and target.numpy:
             return "host"
-        return "host" if isinstance(target, Object) and apis.names_host(target.name.site) else ""
+        if not isinstance(target, Object):
+            return ""
+        if self.loaded and target.name.root().base() in self.loaded:
+            return "pageable"
+        return "host" if apis.names_host(target.name.site) else ""
 
     def set_place(self, st: State, target: Value, place: str) -> None:
         """Where a buffer lies is known from now on."""
@@ -435,6 +442,10 @@ class Memory:
         library = self.libraries.get(buffer.base())
         if library == "cupy":
             covered = set()
+        # what a recorded stream has waited for by now is waited for, too: its event is recorded at the release (TL-03)
+        behind = 0
+        for name in covered:
+            behind |= self.carriers.bit(name)
         made_at = self.sites_of.get(buffer.base())
         table = dict(st.order.accesses(buffer))
         for stream, guard in alternatives(allocated, st.path):
@@ -459,7 +470,9 @@ class Memory:
                 ways = [
                     Way(w.carriers, w.guard & guard)
                     for w in table[made]
-                    if not w.guard.contradicts(guard) and all(map(w.guard.contradicts, kept))
+                    if not w.carriers & behind
+                    and not w.guard.contradicts(guard)
+                    and all(map(w.guard.contradicts, kept))
                 ]
                 if ways:  # it ran while the block was of this stream's pool
                     # it has aged since, where this call has made another one

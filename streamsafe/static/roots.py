@@ -453,6 +453,8 @@ class Roots:
         interpreter.protocol_roots = [self_name]
         interpreter.flags = {}
         interpreter.exchanged = {}
+        late = late_attributes(self.file, interpreter.ancestry(unit))
+        interpreter.late = {self_name: set()} if late is not None else {}
         init = interpreter.find_method(unit, "__init__")
         if init is not None:
             self._run(Function(init, None, instance), [], start, f"{name}.__init__")
@@ -474,8 +476,8 @@ class Roots:
                     start.store[(value.name, "*")] = Opaque(self_name.child(str(key)).child(EACH))
             if value == Device("cpu") and key in reassigned_attributes(self.file, interpreter.ancestry(unit)):
                 start.store[(self_name, key)] = Device("")  # where a module is made is not where it runs
-        late = late_attributes(self.file, interpreter.ancestry(unit), start.store.of(self_name))
-        interpreter.late = {self_name: late} if late else {}
+        if late is not None:
+            interpreter.late[self_name] = late - set(map(str, start.store.of(self_name)))
         reached: set[FunctionUnit] = set()
         tests = [method for method in methods if _is_test(method, unit)]
         methods = [method for method in methods if method not in tests]
@@ -484,7 +486,7 @@ class Roots:
             if self._method(test, instance, start) is not None:
                 reached.add(test)
         carriers = len(interpreter.carriers.known())
-        rounds = PROTOCOL_ROUNDS + bool(late)
+        rounds = PROTOCOL_ROUNDS + bool(interpreter.late.get(self_name))
         for round_ in range(rounds):
             # as with a loop, what the first calls start from is not mixed with what calls leave
             # a thread that waits for work goes on between the calls that bring it some

@@ -410,6 +410,11 @@ class SourceFile:
         )
 
     @cached_property
+    def asks_for_device(self) -> bool:
+        """Whether it asks of tensors whether they are on the device."""
+        return any(".is_cuda" in line for line in self.lines)
+
+    @cached_property
     def picks_by_remainder(self) -> bool:
         """Whether a parameter of some function, brought down to one of a few, picks one: ``slots[step % 2]``."""
         return any(_REMAINDER.search(line) for line in self.lines) and any(

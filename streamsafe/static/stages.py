@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from streamsafe.static import needles
 from streamsafe.static.source import ClassUnit, SourceFile
@@ -14,7 +14,7 @@ _DYNAMIC = frozenset("setattr vars __dict__ __getattr__ __getattribute__ __setat
 _CONSTRUCTORS = frozenset("__init__ __new__ __post_init__ setUp asyncSetUp setup_method __setstate__".split())
 
 
-def late_attributes(file: SourceFile, classes: Iterable[ClassUnit], there: Collection[object]) -> set[str]:
+def late_attributes(file: SourceFile, classes: Iterable[ClassUnit]) -> set[str] | None:
     """The attributes of ``self`` that are not there until a method other than the constructor has assigned them.
 
     To read one before is an error, so the methods that do are called after one that assigns it.
@@ -22,10 +22,9 @@ def late_attributes(file: SourceFile, classes: Iterable[ClassUnit], there: Colle
     Args:
         file: where the classes stand.
         classes: the class and its bases in the file.
-        there: what the constructor leaves.
 
     Returns:
-        Their names; none where a base is not seen, or attributes are assigned by computed names.
+        Their names; None where a base is not seen, or attributes are assigned by computed names: any may be there.
     """
     found: set[str] = set()
     early: set[str] = set()
@@ -33,7 +32,7 @@ def late_attributes(file: SourceFile, classes: Iterable[ClassUnit], there: Colle
     names = {unit.name for unit in known}
     for unit in known:
         if any(base.rpartition(".")[2] not in _HARMLESS | names for base in unit.bases):
-            return set()
+            return None
         early |= {*unit.attributes, *unit.annotations, *unit.methods}
         for qualname, definitions in file.definitions.items():
             owner, _, method = qualname.partition(".")
@@ -41,13 +40,13 @@ def late_attributes(file: SourceFile, classes: Iterable[ClassUnit], there: Colle
                 continue
             for definition in definitions:
                 if definition.calls & _DYNAMIC or method in _DYNAMIC:
-                    return set()
+                    return None
                 assigned = set(_assigned(definition.node))
                 if method.partition(".")[0] in _CONSTRUCTORS:
                     early |= assigned
                 else:
                     found |= assigned
-    return {name for name in found - early if name not in there}
+    return found - early
 
 
 def reassigned_attributes(file: SourceFile, classes: Iterable[ClassUnit]) -> set[str]:

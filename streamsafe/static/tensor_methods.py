@@ -617,7 +617,7 @@ class TensorMethods(Arrays):
             if st.capture is not None:
                 st.store[(result, "@captured")] = Const(st.capture.site)
             if name == "tensor":
-                self.hand_to_host(st, call.args, call.site, text)
+                self._read_elements(call, st)
             return Tensor(result)
         place = ""
         if device is not None and device != NONE:
@@ -631,12 +631,12 @@ class TensorMethods(Arrays):
             place = "pageable"
         if place == "pageable":
             if name == "tensor":
-                self.hand_to_host(st, call.args, call.site, text)
+                self._read_elements(call, st)
             return Tensor(self.host_result(call, st))
         if not place and self.on_side_stream(st, "torch"):
             place = "device"
         if name == "tensor" and device is not None:
-            self.hand_to_host(st, call.args, call.site, text)
+            self._read_elements(call, st)
             self.sync_in_capture(st, call.site, "torch.tensor() on a device")
         nothing = self._has_no_elements(name, call, st)
         written = not name.startswith("empty") and not nothing
@@ -667,6 +667,32 @@ class TensorMethods(Arrays):
     def do_make_tensor(self, call: Call, st: State) -> Value:
         """``torch.tensor(data, device=, pin_memory=)``: on a device it blocks (TM-10)."""
         return self.factory("tensor", call, st)
+
+    def _read_elements(self, call: Call, st: State) -> None:
+        """The numbers for a new tensor are read on the host; of tensors in a list each one is asked for (TM-08)."""
+        for value in call.args:
+            if isinstance(value, (Container, Tuple)):
+                self.read_on_host(st, value, call.site, f"{call.text.rpartition('.')[2]}()")
+            else:
+                self.hand_to_host(st, [value], call.site, f"{call.text.rpartition('.')[2]}()")
+
+    def do_make_cuda_tensor(self, call: Call, st: State) -> Value:
+        """``torch.cuda.FloatTensor(sequence)`` fills it from the host, which blocks; given a size it is empty."""
+        given = [v for value in call.args[:1] for v in iterate(value)]
+        if not given or all(isinstance(v, Const) for v in given):
+            return self.factory("empty", replace(call, kwargs=_ON_DEVICE), st)
+        if all(isinstance(v, (Container, Tuple)) for v in given):
+            return self.factory("tensor", replace(call, kwargs=_ON_DEVICE), st)
+        return UNKNOWN
+
+    def do_load(self, call: Call, st: State) -> Value:
+        """``torch.load(file, map_location)``: what is mapped to the host lies in pageable memory."""
+        where = call.get(1, "map_location")
+        if where is None or self.device_kind(where) != "cpu":
+            return UNKNOWN
+        loaded = Opaque(self.fresh(call.node, st, "loaded"))
+        self.loaded.add(loaded.name.base())
+        return loaded
 
     def do_as_tensor(self, call: Call, st: State) -> Value:
         """``torch.as_tensor``: shares, or copies to a device."""
@@ -741,6 +767,9 @@ class TensorMethods(Arrays):
         if name == "copy":
             return receiver
         return self.unmodelled(receiver, call, st, name)
+
+
+_ON_DEVICE: dict[str, Value] = {"device": Const("cuda")}
 
 
 def _elsewhere(device: Value) -> bool:

@@ -11,7 +11,7 @@ import libcst as cst
 from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import apis, helps, syntax
-from streamsafe.static.conditions import Outcomes
+from streamsafe.static.conditions import BOTH, Outcomes
 from streamsafe.static.expressions import Expressions
 from streamsafe.static.facts import AMBIENT, IS_CUDA, Assumed, Detail, Site
 from streamsafe.static.state import State
@@ -344,7 +344,13 @@ class Tensors(Expressions):
         if source and all(self.is_host(st, v) for v in iterate(source) if isinstance(v, Object)):
             return source
         asynchronous = any(outcome for outcome, _ in outcomes)
-        self.access(st, source, site, text, writes=False, library=library, tags=frozenset({"copy source"}))
+        where = self.told_by_device(st, source) if asynchronous else BOTH[:1]
+        there = [guard for moves, guard in where if moves]
+        if not there:
+            return source
+        for guard in there:
+            one = under(source, guard)
+            self.access(st, one, site, text, writes=False, library=library, tags=frozenset({"copy source"}))
         name = self.fresh(site.node, st, "host copy")
         st.store[(name, "@brought")] = PLAIN
         self.libraries[name] = library
@@ -356,9 +362,18 @@ class Tensors(Expressions):
             self.wait_where_blocking(st, outcomes, library, site)
             return result
         st.store[(name, "@place")] = Const("pinned")
-        self.access(st, result, site, text, writes=True, library=library, tags=frozenset({"d2h"}))
+        for guard in there:
+            one = under(result, guard)
+            self.access(st, one, site, text, writes=True, library=library, tags=frozenset({"d2h"}))
         self.wait_where_blocking(st, outcomes, library, site)
         return result
+
+    def told_by_device(self, st: State, source: Value) -> Outcomes:
+        """Whether what is copied lies on the device: where the program asks for that the answers are told apart."""
+        unsure = self.file.asks_for_device and any(
+            isinstance(v, Object) and not self.place(st, v) for v in iterate(source)
+        )
+        return self.condition(("truth", IS_CUDA), (IS_CUDA,), st, True) if unsure else BOTH[:1]
 
     def to_device(
         self,
@@ -398,9 +413,12 @@ class Tensors(Expressions):
             text,
             library=library,
             place="device" if kind == "cuda" or self.on_side_stream(st, library) else "",
-            tags=frozenset({"d2h?"}) if down else frozenset(),
+            written=not down,
             opaque=opaque,
         )
+        for moves, guard in self.told_by_device(st, source) if down else ():
+            tags = frozenset({"d2h?"}) if moves else frozenset()
+            self.access(st, under(result, guard), site, text, writes=True, library=library, tags=tags)
         if asynchronous and self.on_side_stream(st, library):
             self.presume_tensor(st, result)  # whoever says all this of a copy makes it for its memory
         if "device" not in places:
