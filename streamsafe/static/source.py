@@ -392,8 +392,29 @@ class SourceFile:
             f"{qualname.rpartition('.')[0]}.{part}" not in self.definitions
             for qualname, node in forwards
             for block in ast.walk(node)
-            if isinstance(block, ast.With) and any(_enters_stream(item) for item in block.items)
+            if isinstance(block, ast.With) and any(self._enters_stream(item) for item in block.items)
             for part in _called_parts(block)
+        )
+
+    def _enters_stream(self, item: ast.withitem) -> bool:
+        """Whether this makes a stream current: a call of ``stream``, or a stream that is its own context."""
+        entered = item.context_expr
+        return (
+            _last_word(entered.func) == "stream"
+            if isinstance(entered, ast.Call)
+            else (_last_word(entered) in self._made_streams)
+        )
+
+    @cached_property
+    def _made_streams(self) -> frozenset[str]:
+        """The names and attributes that some statement makes a stream."""
+        nodes = (node for ds in self.definitions.values() for d in ds for node in ast.walk(d.node))
+        return frozenset(
+            _last_word(target)
+            for node in nodes
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            if _last_word(node.value.func) == "Stream"
+            for target in node.targets
         )
 
     @cached_property
@@ -679,10 +700,8 @@ def _turns(value: ast.expr) -> bool:
     return isinstance(value, ast.BinOp) and isinstance(value.op, (ast.BitXor, ast.Mod))
 
 
-def _enters_stream(item: ast.withitem) -> bool:
-    """Whether this makes a stream current."""
-    made = item.context_expr
-    return isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr == "stream"
+def _last_word(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _called_parts(block: ast.With) -> Iterator[str]:
