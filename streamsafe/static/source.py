@@ -415,6 +415,7 @@ class SourceFile:
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
             if _last_word(node.value.func) == "Stream"
             for target in node.targets
+            if isinstance(target, (ast.Name, ast.Attribute))
         )
 
     @cached_property
