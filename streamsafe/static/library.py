@@ -13,6 +13,7 @@ from streamsafe.static import apis, sequences
 from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, LOADER, Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.streams import Streams
+from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import COMMUNICATION, HOST_PLACES, UNPLACED, Call
 from streamsafe.static.values import (
     NONE,
@@ -57,6 +58,8 @@ class Library(Streams):
         def register_hook(self, value: Value, name: str, st: State) -> None: ...
 
         def register_hooks(self, name: str, call: Call, st: State, owner: Value = UNKNOWN) -> Value: ...
+
+        def do_record_helper(self, call: Call, st: State) -> Value: ...
 
         def do_map_call(self, call: Call, st: State) -> Value: ...
 
@@ -412,6 +415,8 @@ class Library(Streams):
     def do_collective(self, call: Call, st: State) -> Value:
         """A collective: on the current stream, or with ``async_op=True`` on a stream of its own."""
         name = call.text.rpartition(".")[2]
+        if spelled(apis.RECORDING_HELPER, name):
+            return self.do_record_helper(call, st)
         if name in ("barrier", "monitored_barrier"):
             group = call.kwargs.get("group", call.args[0] if call.args else NONE)
             hosts = (isinstance(v, Object) and apis.names_host_group(v.name.site) for v in iterate(group))

@@ -86,6 +86,10 @@ class Methods(Opaques):
             keyed = name in ("get", "set", "copy", "pop", "setdefault") and self.default_library == "torch"
             keyed = keyed or name in apis.KEEPING_METHODS | apis.DISMANTLING_METHODS
             other = any(isinstance(v, Opaque) and (optimizes(v, st) or _is_maker(v, st)) for v, _ in choices)
+            # of what no tensor is known to be, only a tensor's own method says that it is one
+            other |= name not in _OF_NO_NUMBER and not any(
+                isinstance(v, Tensor) or (isinstance(v, Opaque) and self.is_tensor(st, v)) for v, _ in choices
+            )
             if (
                 (kinds <= {Tensor, Opaque} and not built and not keyed and not other)
                 or kinds <= {Stream}
