@@ -236,7 +236,8 @@ def check_prefilter(trees: dict[str, Path], timeout: float) -> bool:
         with_filter = run(command, timeout=timeout)
         without = run([*command, "--no-prefilter"], timeout=timeout)
         equal = (with_filter.stdout, with_filter.returncode) == (without.stdout, without.returncode)
-        worked = {with_filter.returncode, without.returncode} <= {0, 1}
+        # a traceback ends with 1, too, and leaves no JSON
+        worked = {with_filter.returncode, without.returncode} <= {0, 1} and bool(with_filter.stdout)
         same = same and equal and worked
         verdict = "the same" if equal else "DIFFERENT"
         print(
@@ -245,7 +246,7 @@ def check_prefilter(trees: dict[str, Path], timeout: float) -> bool:
             f"{without.seconds:.2f} s (peak {without.peak_bytes / 1e6:.0f} MB) without"
         )
         for result in (with_filter, without):
-            if result.returncode not in (0, 1):
+            if result.returncode not in (0, 1) or not result.stdout:
                 say(result.stderr.decode(errors="replace")[-2000:])
     return same
 
