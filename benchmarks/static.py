@@ -70,6 +70,10 @@ class Tool:
     rounds: int
     runs: list[Run] = field(default_factory=list)
 
+    def failed(self, result: Run) -> bool:
+        """Whether a run did not do its work. A traceback ends with 1, as findings do."""
+        return result.timed_out or result.returncode not in self.ok_codes or b"Traceback" in result.stderr
+
 
 def say(text: str) -> None:
     """Progress goes to standard error; the table alone is on standard output."""
@@ -186,7 +190,7 @@ def measure(rows: list[Tool], timeout: float) -> None:
             result = run(row.command, timeout=timeout, keep_output=False)
             if result.timed_out:
                 say(f"{row.name} on {row.tree}: stopped after {timeout:.0f} s")
-            elif result.returncode not in row.ok_codes:
+            elif row.failed(result):
                 say(f"{row.name} on {row.tree}: exit code {result.returncode}")
                 say(result.stderr.decode(errors="replace")[-2000:])
             row.runs.append(result)
@@ -217,7 +221,7 @@ def table(rows: list[Tool], trees: dict[str, Path]) -> str:
         seconds = [result.seconds for result in row.runs]
         peak = max(result.peak_bytes for result in row.runs) / 1e6
         ratio = f"{medians[id(row)] / base[row.tree]:.2f}" if row.tree in base else ""
-        failed = any(r.timed_out or r.returncode not in row.ok_codes for r in row.runs)
+        failed = any(map(row.failed, row.runs))
         files, size = sizes[row.tree]
         lines.append(
             f"| {row.name}{' (failed)' if failed else ''} | {row.tree} | {files:,} | {size / 1e6:.1f} | "

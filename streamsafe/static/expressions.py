@@ -354,10 +354,6 @@ class Expressions(Computed):
                 return self.call_function(own, [other], {}, st, node)
         if operator in (cst.Subtract, cst.SubtractAssign):
             self.duration(st, left, right, self.site(node))
-        if operator is cst.Modulo and isinstance(left, Const) and isinstance(left.value, str):
-            for item in right.items if isinstance(right, Tuple) else (right,):
-                self.read_on_host(st, item, self.site(node), "formatting")
-            return PLAIN
         if any(isinstance(v, Clock) for v in (*iterate(left), *iterate(right))):
             return PLAIN
         if operator is cst.Modulo and isinstance(left, Const) and isinstance(left.value, str):

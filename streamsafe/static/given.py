@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from streamsafe.static import needles
+from streamsafe.static.needles import last_name
 from streamsafe.static.source import SourceFile
 
 OTHER = ""
@@ -36,7 +37,7 @@ class Given:
             if not names.isdisjoint(targets):
                 for node in needles.walk(tree):
                     if isinstance(node, ast.Call):
-                        name = _last(node.func)
+                        name = last_name(node.func)
                         for function, method in targets.get(name, ()):
                             if method == isinstance(node.func, ast.Attribute):
                                 self._place(function, node, caller)
@@ -84,7 +85,7 @@ class Given:
         """A class and those that inherit its ``__init__``."""
         for name, node in self._file.classes.items():
             own = f"{name}.__init__" in self._file.definitions
-            if name == owner or (not own and any(_last(base) == owner for base in node.bases)):
+            if name == owner or (not own and any(last_name(base) == owner for base in node.bases)):
                 yield name
 
     def _bodies(self) -> Iterator[tuple[str, ast.AST, frozenset[str]]]:
@@ -133,7 +134,7 @@ class Given:
         return set()
 
     def _called(self, call: ast.Call, where: str, depth: int) -> set[str]:
-        name, function = _last(call.func), call.func
+        name, function = last_name(call.func), call.func
         if isinstance(function, ast.Attribute) and name in ITSELF:
             return self._of(function.value, where, depth - 1)
         if name in _WRAPPERS and call.args:
@@ -197,14 +198,14 @@ class Given:
 
 def written_type(annotation: ast.expr) -> str:
     """The last name of the type that an annotation writes, without what may be None."""
-    if isinstance(annotation, ast.Subscript) and _last(annotation) == "Optional":
+    if isinstance(annotation, ast.Subscript) and last_name(annotation) == "Optional":
         return written_type(annotation.slice)
     if isinstance(annotation, ast.BinOp):
         sides = [s for s in (annotation.left, annotation.right) if not isinstance(s, ast.Constant) or s.value]
         return written_type(sides[0]) if len(sides) == 1 else ""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         return annotation.value.rpartition(".")[2]
-    return _last(annotation)
+    return last_name(annotation)
 
 
 def itself(value: ast.expr | None) -> str | None:
@@ -227,9 +228,3 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
         isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
     ):
         yield f"self.{target.attr}", value
-
-
-def _last(node: ast.expr) -> str:
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -150,9 +150,7 @@ class Hooks(Contexts):
     def register_hooks(self, name: str, call: Call, st: State, owner: Value = UNKNOWN) -> Value:
         """Functions that autograd will call for a tensor, a parameter or a module."""
         given = call.everything()
-        if (
-            name == "register_comm_hook"
-        ):  # of DistributedDataParallel: a state, and a function of that and a bucket
+        if name == "register_comm_hook":  # a state, and a function of that and a bucket
             hook, state = call.get(1, "hook"), call.get(0, "state") or NONE
             given = [Partial(inner, (state,), ()) for inner in iterate(hook or UNKNOWN)]
         for value in given:

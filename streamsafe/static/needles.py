@@ -138,6 +138,13 @@ _LEAVES = frozenset(
 )
 
 
+def last_name(node: ast.expr) -> str:
+    """The last name that an expression writes: ``b`` for ``a.b`` and ``a.b[c]``; empty where it is none."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
 def walk(node: ast.AST) -> Iterator[ast.AST]:
     """A node and all that it holds, but for contexts, operators and the names of what is imported."""
     stack: list[object] = [node]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from streamsafe.static import needles
 from streamsafe.static.given import OTHER, Given, itself, written_type
+from streamsafe.static.needles import last_name
 from streamsafe.static.opaques import LIBRARY_METHODS
 from streamsafe.static.source import AstFunction, SourceFile
 
@@ -122,7 +123,7 @@ class Roles:
         self._members: dict[str, _Members] = {}
         self._heirs: dict[str, list[str]] = {}  # by the last name of a base that is not in the file
         for name, statement in file.classes.items():
-            for base in {_last(b) for b in statement.bases} - file.classes.keys() - _MARKS:
+            for base in {last_name(b) for b in statement.bases} - file.classes.keys() - _MARKS:
                 self._heirs.setdefault(base, []).append(name)
         self.concrete = dict(self._concrete())
         silent = {q.rpartition(".")[0] for q, ds in file.definitions.items() if self._unnamed(q, ds[-1].node)}
@@ -170,18 +171,18 @@ class Roles:
         abstract = {
             name: node
             for name, node in classes.items()
-            if any(_last(base) in ("ABC", "Protocol") for base in node.bases)
-            or any(_last(keyword.value) == "ABCMeta" for keyword in node.keywords)
+            if any(last_name(base) in ("ABC", "Protocol") for base in node.bases)
+            or any(last_name(keyword.value) == "ABCMeta" for keyword in node.keywords)
         }
         for name, node in abstract.items():
             asked = self._members_of(node, set()).methods
             found = [
                 other
                 for other in classes.keys() - abstract.keys()
-                if name in {_last(base) for base in classes[other].bases}
+                if name in {last_name(base) for base in classes[other].bases}
                 or (
                     asked
-                    and any(_last(base) == "Protocol" for base in node.bases)
+                    and any(last_name(base) == "Protocol" for base in node.bases)
                     and asked.keys() <= self._members_of(classes[other], set()).methods.keys()
                 )
             ]
@@ -202,7 +203,7 @@ class Roles:
     def _members_of(self, node: ast.ClassDef, above: set[str]) -> _Members:
         found = _Members()
         for base in node.bases:
-            name = _last(base)
+            name = last_name(base)
             if name in self._file.classes and name not in above:
                 inherited = self._members_of(self._file.classes[name], above | {node.name})
                 found.methods |= inherited.methods
@@ -424,12 +425,6 @@ def _key(node: ast.AST) -> str | None:
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
         return f"self.{node.attr}"
     return None
-
-
-def _last(node: ast.expr) -> str:
-    while isinstance(node, ast.Subscript):
-        node = node.value
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _arity(function: AstFunction) -> range:

@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from streamsafe.static import apis, needles
+from streamsafe.static.needles import last_name
 from streamsafe.static.reading import NESTED, SourceError, parse
 
 if TYPE_CHECKING:
@@ -400,9 +401,9 @@ class SourceFile:
         """Whether this makes a stream current: a call of ``stream``, or a stream that is its own context."""
         entered = item.context_expr
         return (
-            _last_word(entered.func) == "stream"
+            last_name(entered.func) == "stream"
             if isinstance(entered, ast.Call)
-            else (_last_word(entered) in self._made_streams)
+            else (last_name(entered) in self._made_streams)
         )
 
     @cached_property
@@ -410,10 +411,10 @@ class SourceFile:
         """The names and attributes that some statement makes a stream."""
         nodes = (node for ds in self.definitions.values() for d in ds for node in ast.walk(d.node))
         return frozenset(
-            _last_word(target)
+            last_name(target)
             for node in nodes
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-            if _last_word(node.value.func) == "Stream"
+            if last_name(node.value.func) == "Stream"
             for target in node.targets
             if isinstance(target, (ast.Name, ast.Attribute))
         )
@@ -699,10 +700,6 @@ def _turns(value: ast.expr) -> bool:
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub):
         return isinstance(value.left, ast.Constant) and isinstance(value.right, (ast.Name, ast.Attribute))
     return isinstance(value, ast.BinOp) and isinstance(value.op, (ast.BitXor, ast.Mod))
-
-
-def _last_word(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _called_parts(block: ast.With) -> Iterator[str]:
