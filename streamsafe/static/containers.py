@@ -243,6 +243,7 @@ class Containers(Captures):
         if isinstance(iterable, Instance):
             return UNKNOWN
         held = st.store.get((iterable.name, EACH)) or st.store.get((iterable.name, "*"))
+        held = held or walks.refilled(st.store.of(iterable.name))
         if held is None:
             held = self.typed_element(iterable, Opaque(name), st)
         return walks.met(held, parts.told_apart(getattr(iterable, "part", None)))
@@ -372,7 +373,7 @@ class Containers(Captures):
             return self._element(Tuple(tuple(self.known_items(base, st) or ())), key, st)
         if isinstance(base, Opaque):
             index = _index(key)
-            held = walks.under(st.store.of(base.name), index)
+            held = walks.under(st.store.of(base.name), index) or walks.refilled(st.store.of(base.name), index)
             if held is None:
                 held = self.typed_element(base, Opaque(base.name.child(walks.bare(index))), st)
             return walks.met(held, walks.rounds_of(key) + parts.rounds(base.part))

@@ -93,6 +93,7 @@ class Effects(Memory):
         self.given_at: dict[Name, Site] = {}  # the last call that gave it to who made that call
         self.results: set[Name] = set()  # tensors that an operation returns
         self.tensor_rows: set[Name] = set()  # what was unpacked from one of these, and is used as a tensor
+        self.produced: set[Name] = set()  # what the rounds of threads have allocated
         self.closed: set[Name] = set()  # scopes and objects that hold only what is seen put there
         self.holders: set[Name] = set()  # objects of whose parts something is known
         self.cuda_devices: set[Name] = (

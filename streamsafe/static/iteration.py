@@ -97,7 +97,8 @@ class Iteration(Loops):
             first = False
             return None if leaves.dead else leaves
 
-        marked = self.holds_stream_code(node)
+        marked = self.holds_stream_code(node) or self.meets_lasting(node, st)
+        mapped = isinstance(node, cst.For) and syntax.maps_elements(node)
         begun = False
 
         def round_(current: State) -> None:
@@ -114,7 +115,9 @@ class Iteration(Loops):
                 self._leave_after_last(round_, current)
 
         self.activation.held.append(iterable)
-        if (
+        if mapped:
+            self.one_round(st, enter, round_, at_least_once=at_least_once)
+        elif (
             self.numbering or self._picks_slots(node, iterable)
         ) and self.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
             self._numbered(iterable, st, node, enter, body, at_least_once=at_least_once)

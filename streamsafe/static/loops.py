@@ -59,6 +59,9 @@ class Loops(Slots):
         is_stream_code: Callable[[Set[str]], bool]
         numbering: bool
         turns: int
+        produced: set[Name]
+
+        def is_produced(self, st: State, value: Value) -> bool: ...
 
         @staticmethod
         def settle(st: State, result: State | None) -> None: ...
@@ -91,7 +94,7 @@ class Loops(Slots):
             node: the loop; where it holds no stream code one round stands for all.
         """
         if node is not None and not self.holds_stream_code(node) and not self.meets_lasting(node, st):
-            self._one_round(st, enter, body, at_least_once=at_least_once)
+            self.one_round(st, enter, body, at_least_once=at_least_once)
             return
         for _, bit, value in self._told(st):
             if not (isinstance(value, Union) and says(value, bit)):
@@ -328,7 +331,7 @@ class Loops(Slots):
         if kinds in ({True}, {False}):
             st.assume(Guard(bit, 0) if kinds == {True} else Guard(0, bit))
 
-    def _one_round(
+    def one_round(
         self,
         st: State,
         enter: Callable[[State], State | None],
@@ -336,6 +339,7 @@ class Loops(Slots):
         *,
         at_least_once: bool,
     ) -> None:
+        """One round stands for all."""
         left: list[State | None] = []
         self.rounds.append(set())
         end = self._round(st.copy(), enter, body, left)
@@ -371,8 +375,8 @@ class Loops(Slots):
         return isinstance(node, cst.For) and syntax.calls_one_of(node.body, syntax.names_in(node.target))
 
     def meets_lasting(self, node: cst.CSTNode, st: State) -> bool:
-        """Whether a loop names what the next round may overwrite, pinned memory or a graphed callable's outputs, or a
-        function with stream code by another name.
+        """Whether a loop names what the next round may overwrite or take the memory of, pinned memory, a graphed
+        callable's outputs or a queue that a thread fills, or a function with stream code by another name.
         """
         frame = self.activation.frame
         owner = st.store.get((frame, "self"))
@@ -391,6 +395,8 @@ class Loops(Slots):
                 if isinstance(held, Object) and (held.name, "@graphed") in st.store:
                     return True
                 if isinstance(held, Partial) and held.function == GRAPHED:
+                    return True
+                if self.produced and held is not None and self.is_produced(st, held):
                     return True
         return False
 

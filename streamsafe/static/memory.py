@@ -52,6 +52,10 @@ TAKEN = "@left"
 """Of what container one of the objects of a name has been taken out, and where the objects had been used by then."""
 
 
+NEXT = "@left next"
+"""The same of another one, taken out while somebody still held the one before."""
+
+
 class Release(NamedTuple):
     """Where a block was allocated and released: the part of a pooled access."""
 
@@ -105,6 +109,8 @@ class Memory:
         def named_since(self, value: Value, before: str) -> str: ...
 
         def are_defaults(self, first: Carrier, second: Carrier) -> bool: ...
+
+        def noted_in_thread(self, buffer: Name) -> None: ...
 
         def frames(self) -> Iterator[Name]: ...
 
@@ -283,45 +289,50 @@ class Memory:
         self.sites_of[base] = site
         self.candidates.append(buffer)
         self.reuses_captured(st, buffer, library)
+        self.noted_in_thread(buffer)
         for s, guard in self.streams(st, library, stream):
-            pool = ("pool", s.name)
-            if pool not in st.order.made:
-                continue
-            st.order.obey(edges.launch(s.name, HOST, self.table), guard)
-            for made, way in st.order.conflicts(pool, None, True, s.name, st.path & guard):
-                detail: Detail = made.detail  # type: ignore[assignment]
-                extra = Assumed.METHODS if detail.entry != self.entry else Assumed.NOTHING
-                if st.current.get("device") == PLAIN and self.are_defaults(made.timeline, s.name):
-                    extra |= Assumed.POSSIBLE  # of two devices that may be one
-                released = made.part
-                self.report(
-                    st,
-                    Finding(
-                        kind="reuse",
-                        second=made.site,  # type: ignore[arg-type]
-                        operation=detail.operation,
-                        writes=made.writes,
-                        timeline=self.timeline_text(made.timeline),
-                        first=made,
-                        first_timeline=self.timeline_text(s.name),
-                        memory=detail.memory,
-                        assumed=detail.assumed
-                        | extra
-                        | (Assumed.BLIND if detail.assumed & Assumed.UNMODELLED else Assumed.NOTHING),
-                        tags=detail.tags
-                        | {f"library:{library}"}
-                        | ({AGAIN} if isinstance(released, Release) and released.later else frozenset()),
-                        notes=[
-                            *(released.notes if isinstance(released, Release) else ()),
-                            ("the next allocation on that stream may take its memory", site),
-                        ],
-                        entry=self.entry,
-                        streams=(made.timeline, s.name),
-                        buffer=released.buffer if isinstance(released, Release) else None,
-                    ),
-                    way,
-                )
-                st.order.obey([Edge(s.name, made.timeline)], guard & way)
+            self.taken_from_pool(st, s, guard, library, site)
+
+    def taken_from_pool(self, st: State, stream: Stream, guard: Guard, library: str, site: Site) -> None:
+        """The next life of what a stream's pool has got back begins at a place."""
+        pool = ("pool", stream.name)
+        if pool not in st.order.made:
+            return
+        st.order.obey(edges.launch(stream.name, HOST, self.table), guard)
+        for made, way in st.order.conflicts(pool, None, True, stream.name, st.path & guard):
+            detail: Detail = made.detail  # type: ignore[assignment]
+            extra = Assumed.METHODS if detail.entry != self.entry else Assumed.NOTHING
+            if st.current.get("device") == PLAIN and self.are_defaults(made.timeline, stream.name):
+                extra |= Assumed.POSSIBLE  # of two devices that may be one
+            released = made.part
+            self.report(
+                st,
+                Finding(
+                    kind="reuse",
+                    second=made.site,  # type: ignore[arg-type]
+                    operation=detail.operation,
+                    writes=made.writes,
+                    timeline=self.timeline_text(made.timeline),
+                    first=made,
+                    first_timeline=self.timeline_text(stream.name),
+                    memory=detail.memory,
+                    assumed=detail.assumed
+                    | extra
+                    | (Assumed.BLIND if detail.assumed & Assumed.UNMODELLED else Assumed.NOTHING),
+                    tags=detail.tags
+                    | {f"library:{library}"}
+                    | ({AGAIN} if isinstance(released, Release) and released.later else frozenset()),
+                    notes=[
+                        *(released.notes if isinstance(released, Release) else ()),
+                        ("the next allocation on that stream may take its memory", site),
+                    ],
+                    entry=self.entry,
+                    streams=(made.timeline, stream.name),
+                    buffer=released.buffer if isinstance(released, Release) else None,
+                ),
+                way,
+            )
+            st.order.obey([Edge(stream.name, made.timeline)], guard & way)
 
     def record_stream(self, st: State, value: Value, stream: Value, library: str, site: Site) -> None:
         """``tensor.record_stream(stream)``: a later free waits for what that stream has by then (TL-03)."""
@@ -378,17 +389,32 @@ class Memory:
     def _release_taken(self, st: State, name: Name, site: Site, keep: list[Value]) -> None:
         """One of the objects of a name was taken out of what holds the others, and is held no more."""
         choices = alternatives(st.store.get((name, TAKEN), NONE), st.path)
+        following = st.store.get((name, NEXT), NONE)
         for taken, guard in choices:
-            if not isinstance(taken, Tuple) or any(
-                v == NONE and not g.contradicts(guard) for v, g in choices
+            if not isinstance(taken, Tuple) or (
+                following == NONE and any(v == NONE and not g.contradicts(guard) for v, g in choices)
             ):
                 continue  # on these paths it may as well be where it was
             container, before = taken.items
             assert isinstance(container, Container)
             assert isinstance(before, Const)
-            if name not in self.reachable(st, keep, container.name):
-                st.store[(name, TAKEN)] = NONE
+            gone = name not in self.reachable(st, keep, container.name)
+            if gone or (following != NONE and self._holders(st, name, container, keep) == 1):
+                st.store[(name, TAKEN)] = NONE if gone else following
+                st.store[(name, NEXT)] = NONE
                 self.release(st, name, site, only=(guard, before.value))
+
+    def _holders(self, st: State, name: Name, container: Container, keep: Iterable[Value]) -> int:
+        """How many names there are for the objects of a name, beside the container that holds the others."""
+        alive = self.reachable(st, keep, container.name)
+        held = [
+            value
+            for owner, table in st.store.settled().items()
+            if owner in alive and owner is not container.name and name in table.leads()
+            for key, value in table.items()
+            if not (type(key) is str and key[:1] == "@")
+        ]
+        return sum(name in led_to((value,)) for value in (*held, *keep))
 
     @staticmethod
     def kept_where(st: State, name: Name, alive: set[Name], keep: Iterable[Value]) -> set[Guard]:
@@ -526,9 +552,19 @@ class Memory:
             return  # whoever put it there may have kept it, and wait for what is done to it here
         others = self.reachable(st, self.suspended(), container.name)
         for target in taken:
-            if target.name not in others:
-                before = frozenset(made.site for made in st.order.accesses(target.name))
-                st.store[(target.name, TAKEN)] = Tuple((container, Const(before)))
+            note = TAKEN
+            if target.name in others:
+                if not self._was_taken(st, target.name, container):
+                    continue
+                note = NEXT
+            before = frozenset(made.site for made in st.order.accesses(target.name))
+            st.store[(target.name, note)] = Tuple((container, Const(before)))
+
+    @staticmethod
+    def _was_taken(st: State, name: Name, container: Container) -> bool:
+        """Whether one of the objects of a name was taken out of a container and is not in it again."""
+        rows = iterate(st.store.get((name, TAKEN), NONE))
+        return any(isinstance(row, Tuple) and row.items[0] == container for row in rows)
 
     def put_back(self, st: State, value: Value, into: Object | None = None, but: Value = NONE) -> None:
         """What has been taken out of a container is in it again, or was not taken out, but for this.

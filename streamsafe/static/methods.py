@@ -432,7 +432,9 @@ class Methods(Opaques):
                         st.dead = True
                         return UNKNOWN
                 st.order.obey([Edge(HOST, receiver.name)])
-                return self.take(receiver, 0, st)
+                taken = self.take(receiver, 0, st)
+                self.produced_next(st, taken)
+                return taken
             if name == "join":
                 self.blocks(st, call)
                 return NONE

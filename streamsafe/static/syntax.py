@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterator, Sequence, Set
 from functools import lru_cache
 
 import libcst as cst
@@ -196,6 +196,60 @@ def walks_devices(node: cst.For) -> bool:
         if any(type(value) is cst.Name and value.value in walked for value in meant):
             return True
     return False
+
+
+@lru_cache(maxsize=2048)
+def maps_elements(node: cst.For) -> bool:
+    """Whether all that a loop does is to put under each key what is made of the element there: as a comprehension does.
+
+    ``for k, v in batch.items(): batch[k] = v.to(device)``: no round touches what another one does.
+    """
+    return any(type(inner) is cst.Assign for inner in walk(node.body)) and _maps(
+        node.body.body, names_in(node.target)
+    )
+
+
+def _maps(statements: Sequence[cst.CSTNode], met: frozenset[str]) -> bool:
+    """Whether every statement makes something of what this round has met, in the place of that."""
+    for statement in statements:
+        if isinstance(statement, (cst.SimpleStatementLine, cst.Else)):
+            inner = statement.body if isinstance(statement, cst.SimpleStatementLine) else statement.body.body
+            if not _maps(inner, met):
+                return False
+        elif isinstance(statement, cst.If):
+            otherwise = [statement.orelse] if statement.orelse is not None else []
+            if not _maps([*statement.body.body, *otherwise], met):
+                return False
+        elif isinstance(statement, cst.Assign):
+            if not all(_is_place(t.target, met) for t in statement.targets) or not _of(statement.value, met):
+                return False
+        elif isinstance(statement, cst.Expr):
+            if not (isinstance(statement.value, cst.Call) and _of(statement.value, met)):
+                return False
+        elif not isinstance(statement, (cst.Pass, cst.Continue)):
+            return False
+    return True
+
+
+def _is_place(node: cst.BaseExpression, met: frozenset[str]) -> bool:
+    """Whether an expression is the element under a key that a round has met."""
+    index = node.slice[0].slice if type(node) is cst.Subscript and len(node.slice) == 1 else None
+    return type(index) is cst.Index and type(index.value) is cst.Name and index.value.value in met
+
+
+def _of(value: cst.BaseExpression, met: frozenset[str]) -> bool:
+    """Whether all calls of an expression are those of methods of what a round has met."""
+    inner = {name for n in walk(value) if type(n) is cst.CompFor for name in names_in(n.target)}
+    for call in walk(value):
+        if type(call) is not cst.Call:
+            continue
+        root: cst.BaseExpression = call.func
+        while type(root) is cst.Attribute or type(root) is cst.Call:
+            root = root.value if type(root) is cst.Attribute else root.func  # type: ignore[union-attr]
+        own = type(root) is cst.Name and root.value in met | inner
+        if root is call.func or not (own or _is_place(root, met)):
+            return False
+    return True
 
 
 @lru_cache(maxsize=2048)

@@ -87,7 +87,7 @@ def _is_called(value: Value) -> bool:
 
 EMPTY = Table()
 
-_UNTOLD = {"@front": UNKNOWN, "@last": UNKNOWN, "@left": NONE}
+_UNTOLD = {"@front": UNKNOWN, "@last": UNKNOWN, "@left": NONE, "@left next": NONE}
 """What a note says where there is none."""
 
 

@@ -24,11 +24,13 @@ from streamsafe.static.values import (
     Event,
     Function,
     Instance,
+    Name,
     Opaque,
     Partial,
     Stream,
     Tuple,
     Value,
+    alternatives,
     iterate,
 )
 
@@ -40,6 +42,8 @@ class Threads(Hooks):
         host_waits: bool
         waiting: dict[FunctionUnit, Value | None]
         blocked: list[State]
+        rounds: list[set[Name]]
+        produced: set[Name]
 
         def joined(self, states: Sequence[State | None]) -> State | None: ...
 
@@ -144,14 +148,43 @@ class Threads(Hooks):
     threads = 0
     """How many threads deep the interpretation is."""
 
+    rounds_before = 0
+    """How many loops stand around the start of the thread that is interpreted."""
+
+    def noted_in_thread(self, buffer: Name) -> None:
+        """What each round of a loop of a thread allocates is noted."""
+        if self.threads and len(self.rounds) > self.rounds_before:
+            self.produced.add(buffer.base())
+
+    def is_produced(self, st: State, value: Value) -> bool:
+        """Whether something is a queue of what a thread allocates round by round, or an object that has one."""
+        held = [*st.store.of(value.name).values(), value] if isinstance(value, Instance) else [value]
+        queues = [
+            v for inner in held for v in iterate(inner) if isinstance(v, Container) and v.kind == "queue"
+        ]
+        return any(t.name.base() in self.produced for q in queues for t, _ in self.tensors(st, q))
+
+    def produced_next(self, st: State, taken: Value) -> None:
+        """Somebody takes what a thread has put into a queue: that thread allocates the next one meanwhile."""
+        if self.threads or self.beside:
+            return
+        for target, _ in self.tensors(st, taken):
+            base = target.name.base()
+            if base in self.produced:
+                for stream, guard in alternatives(st.store.get((target.name, "@allocated"), NONE), st.path):
+                    if isinstance(stream, Stream):
+                        self.taken_from_pool(st, stream, guard, self.libraries[base], self.sites_of[base])
+
     @contextmanager
     def elsewhere(self, st: State) -> Iterator[None]:
         """What is interpreted here another thread does; where that would wait the others go on."""
         current, st.current = st.current, {}
         outer, self.blocked = self.blocked, []
+        before, self.rounds_before = self.rounds_before, len(self.rounds)
         self.threads += 1
         yield
         self.threads -= 1
+        self.rounds_before = before
         self.settle(st, self.joined([st, *self.blocked]))
         self.blocked = outer
         st.current = current

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts
 from streamsafe.static.values import (
     EACH,
@@ -93,7 +94,7 @@ def rounds_of(key: Value) -> Picks:
         return ()
     name, site = key.name, key.name.site
     first = site == 0 and name.parent is not None and name.parent.site == EACH
-    walked = site == EACH or (type(site) is tuple and (site[-1] in ("index", "key") or site[0] == "[]"))
+    walked = site == EACH or _is_counted(site) or (type(site) is tuple and site[0] == "[]")
     return parts.rounds(key.part) if walked or first or apis.identifies(site) else ()
 
 
@@ -161,6 +162,22 @@ def under(table: Mapping[Hashable, Value], key: Hashable) -> Value | None:
         return None
     found = table.get(key)
     return found if found is not None or type(key) is not tuple else table.get(bare(key))
+
+
+def refilled(table: Mapping[Hashable, Value], key: Hashable = None) -> Value | None:
+    """What walks that are over have put under the keys that they met, as far as it may be found under this one."""
+    found = [v for k, v in table.items() if type(k) is tuple and _is_walked(k) and not apart(k, key)]
+    return union((v, ALWAYS) for v in found) if found else None
+
+
+def _is_walked(key: tuple[Hashable, ...]) -> bool:
+    """Whether a key is one of those that a walk has met which is over."""
+    name = key[1] if key[:1] == ("[]",) and len(key) == 2 else None
+    return isinstance(name, Name) and (name.site == EACH or _is_counted(name.site))
+
+
+def _is_counted(site: Hashable) -> bool:
+    return type(site) is tuple and site[-1] in ("index", "key")
 
 
 def aged(key: Hashable, renaming: Renaming) -> Hashable:
