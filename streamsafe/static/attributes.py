@@ -12,7 +12,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, Accesses, Guard
 from streamsafe.static import apis, parts, sequences, walks
 from streamsafe.static.containers import Containers
-from streamsafe.static.facts import GRADIENTS, IS_CUDA, MAIN_GRADIENTS, Site
+from streamsafe.static.facts import GRADIENTS, MAIN_GRADIENTS, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice
 from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
@@ -95,6 +95,14 @@ class Attributes(Containers):
         moved_parameters: bool
 
         def identified_number(self, name: str, value: Value, st: State, node: cst.CSTNode) -> Value: ...
+
+        def device_of(self, base: Object, st: State) -> Value: ...
+
+        def is_cuda(self, base: Object, st: State) -> Value: ...
+
+        def is_cuda_of_some(self, choices: Sequence[tuple[Value, Guard]], st: State) -> bool: ...
+
+        def on_cuda(self) -> Opaque: ...
 
         def shape_of(self, tensor: Tensor) -> Value: ...
 
@@ -186,9 +194,7 @@ class Attributes(Containers):
                 if walked is not None:
                     return walked
             if name == "device":
-                return Device(
-                    {"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(self.place(st, base), "")
-                )
+                return self.device_of(base, st)
             if name == "is_cuda":
                 return self.is_cuda(base, st)
             part = base.name.child(name)
@@ -236,8 +242,7 @@ class Attributes(Containers):
         if name in apis.RESULT_FIELDS:
             return base
         if name == "device":
-            place = self.place(st, base)
-            return Device({"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(place, ""))
+            return self.device_of(base, st)
         if name == "is_cuda":
             return self.is_cuda(base, st)
         if name in apis.METADATA_ATTRIBUTES or name == "size":
@@ -290,20 +295,6 @@ class Attributes(Containers):
             return None
         found = self.call_function(own, [Const(name)], {}, st, node)
         return found if found != UNKNOWN and not st.dead else None
-
-    def is_cuda(self, base: Object, st: State) -> Value:
-        """Whether a tensor is on the device: where that is not known, one answer for the tensors of a program."""
-        place = self.place(st, base)
-        return Const(place == "device") if place else self.on_cuda()
-
-    def is_cuda_of_some(self, choices: Sequence[tuple[Value, Guard]], st: State) -> bool:
-        """Whether one of several tensors may lie anywhere: then that is the answer for all of them."""
-        return any(isinstance(v, (Tensor, Opaque)) and not self.place(st, v) for v, _ in choices)
-
-    def on_cuda(self) -> Opaque:
-        """Whether a program's tensors are on the device."""
-        self.plain.add(IS_CUDA)
-        return Opaque(IS_CUDA)
 
     def gradient(self, owner: Object, st: State) -> Tensor:
         """The gradient of a parameter: what backward() wrote, the part of it that is this parameter's.

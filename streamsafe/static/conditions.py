@@ -9,13 +9,14 @@ import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import apis, numbers, parts, sequences, syntax, walks
-from streamsafe.static.attributes import Attributes
+from streamsafe.static.devices import Devices
 from streamsafe.static.numbers import Form
 from streamsafe.static.state import Key, Ordered, State
 from streamsafe.static.values import (
     NONE,
     NUMBER,
     Api,
+    Asked,
     Class,
     Const,
     Container,
@@ -94,7 +95,7 @@ def _as_form(value: Value, side: Hashable) -> Form | None:
     return numbers.number(int(side)) if isinstance(side, str) and side.isdecimal() else None
 
 
-class Conditions(Attributes):
+class Conditions(Devices):
     """Conditions: what holds on a path, and what a test says of values."""
 
     asking = True
@@ -116,12 +117,6 @@ class Conditions(Attributes):
         closures: dict[Name, Name]
 
         def parts_of(self, st: State, value: Value, depth: int = 0) -> Iterator[Value]: ...
-
-        @staticmethod
-        def asks_for_device(left: Value, right: Value) -> bool | None: ...
-
-        @staticmethod
-        def says_device(value: Opaque) -> bool | None: ...
 
     def unknown_flag(self, node: cst.CSTNode, st: State) -> Opaque:
         """A truth that is not known, but is one value: tested twice it comes out alike."""
@@ -432,9 +427,9 @@ class Conditions(Attributes):
         one_stream = self.same_stream(left, right)
         if one_stream is not None:
             return [(one_stream is wanted, ALWAYS)]
-        on_device = self.asks_for_device(left, right)
-        if on_device is not None:
-            return [(on_device is wanted, ALWAYS)]
+        asked = self.is_of_kind(left, right)
+        if asked is not None:
+            return self.how_placed(asked if wanted else asked.denied(), st, track)
         if constant and right == NONE and (isinstance(left, Api) or _is_member(left)):
             return [(not wanted, ALWAYS)]
         if isinstance(left, Opaque) and isinstance(right, Const) and right.value is not ...:
@@ -559,6 +554,9 @@ class Conditions(Attributes):
             lower, upper = self.bounds_of(inner, st)
             if (lower is not None and lower > 0) or lower == upper == 0:
                 found.append((lower != 0, guard))
+            elif isinstance(inner, Asked):
+                told = self.how_placed(inner, st, track)
+                found.extend((o, guard & g) for o, g in told if not guard.contradicts(g))
             elif isinstance(inner, Const):
                 if inner.value is ...:
                     found.extend((o, guard) for o in (True, False))

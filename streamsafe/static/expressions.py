@@ -30,7 +30,6 @@ from streamsafe.static.values import (
     Clock,
     Const,
     Container,
-    Device,
     Function,
     Instance,
     Name,
@@ -500,6 +499,9 @@ class Expressions(Computed):
             one_stream = self.same_stream(*operands)
             if one_stream is not None:
                 return Const(one_stream is (type(node.comparisons[0].operator) is cst.Equal))
+            asked = self.is_of_kind(*operands)
+            if asked is not None:
+                return asked if type(node.comparisons[0].operator) is cst.Equal else asked.denied()
         identity = all(type(c.operator) in (cst.Is, cst.IsNot, cst.In, cst.NotIn) for c in node.comparisons)
         flat = [v for o in operands for v in iterate(o)]
         if type(node.comparisons[0].operator) in (cst.In, cst.NotIn):
@@ -603,31 +605,6 @@ class Expressions(Computed):
 
     def _await(self, node: cst.Await, st: State) -> Value:
         return self.eval(node.expression, st)
-
-    @staticmethod
-    def asks_for_device(left: Value, right: Value) -> bool | None:
-        """Whether a device that is not known is of this kind: where streams matter it is a CUDA device."""
-        if not (isinstance(right, Const) and isinstance(right.value, str)):
-            return None
-        kind = right.value.partition(":")[0]
-        if kind not in ("cuda", "cpu", "npu", "xpu", "mps", "hpu", "mlu", "meta"):
-            return None
-        unknown = isinstance(left, Device) and not left.kind
-        if isinstance(left, Opaque):
-            name, parent = left.name.site, left.name.parent
-            named = isinstance(name, str) and re.fullmatch(
-                r"_*(?:\w+_)?device(?:_type|_kind|_name)?|accelerator", name
-            )
-            unknown = bool(named) or (name == "type" and parent is not None)
-        return kind == "cuda" if unknown else None
-
-    @staticmethod
-    def says_device(value: Opaque) -> bool | None:
-        """Whether a flag that is named for a device is set: where streams matter a CUDA device is in use."""
-        name = value.name.site
-        if not isinstance(name, str):
-            return None
-        return True if spelled(apis.DEVICE_FLAG, name) else False if spelled(apis.CPU_FLAG, name) else None
 
     def is_tensor(self, st: State, value: Object) -> bool:
         """Whether an object of unknown kind has been used as a tensor."""

@@ -10,6 +10,7 @@ import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST
 from streamsafe.static import apis, sequences
+from streamsafe.static.devices import as_device
 from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, LOADER, Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.streams import Streams
@@ -591,6 +592,8 @@ class Library(Streams):
         for value in call.args:
             if self.converted(value, call.text, call.node, st) is None:
                 self.read_on_host(st, value, call.site, f"{call.text.rpartition('.')[2]}()")
+        if call.text == "builtins.str" and len(call.args) == 1:
+            return as_device(call.args[0]) or PLAIN
         if call.text in apis.INTEGERS and len(call.args) == 1:
             value = call.args[0]
             if isinstance(value, Stream):

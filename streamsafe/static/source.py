@@ -317,6 +317,7 @@ class Definition:
         )
 
 
+_ASKS_FOR_HOST = re.compile(r"""[!=]= *(?:torch\.device\()?["']cpu""")
 _REMAINDER = re.compile(r"\[[^\]]*\w %|\[[^\]]*\w%")
 
 
@@ -436,6 +437,11 @@ class SourceFile:
     def asks_for_device(self) -> bool:
         """Whether it asks of tensors whether they are on the device."""
         return any(".is_cuda" in line for line in self.lines)
+
+    @cached_property
+    def asks_for_kind(self) -> bool:
+        """Whether it asks whether a device, or a tensor's, is the host."""
+        return self.asks_for_device or any(_ASKS_FOR_HOST.search(line) for line in self.lines)
 
     @cached_property
     def picks_by_remainder(self) -> bool:

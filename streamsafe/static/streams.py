@@ -59,6 +59,8 @@ class Streams(Builtins):
             return value
         if isinstance(value, Opaque) and value.name.base() in self.cuda_devices:
             return Device("cuda")
+        if isinstance(value, Opaque):
+            return Device("", value.name)
         return Device("cuda" if isinstance(value, Const) and isinstance(value.value, int) else "")
 
     def do_device_module(self, call: Call, st: State) -> Value:

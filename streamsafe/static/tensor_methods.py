@@ -21,6 +21,7 @@ from streamsafe.static.values import (
     PLAIN,
     UNKNOWN,
     Api,
+    Asked,
     Const,
     Container,
     Context,
@@ -347,9 +348,10 @@ class TensorMethods(Arrays):
         """``x.to(...)``."""
         target = call.kwargs.get("device")
         kind = self.device_kind(target) if target is not None else None
+        device = target
         if kind is None:
             for argument in call.args[:2]:
-                kind = self.device_kind(argument)
+                kind, device = self.device_kind(argument), argument
                 if kind is not None:
                     break
                 if isinstance(argument, Tensor):
@@ -366,6 +368,8 @@ class TensorMethods(Arrays):
             and call.args[1].value in (True, False)
         ):
             flag = call.args[1]
+        if kind == "" and isinstance(flag, Asked):  # only on one kind of device it is asynchronous
+            kind, flag = ("", Const(True)) if flag.on_host else ("cuda", flag)
         outcomes = self.flag(flag, st, call.node)
         text = "to(non_blocking=True)" if any(o for o, _ in outcomes) else "to()"
         if self.moves_itself(receiver, call, st) or self.is_module(receiver, st):
@@ -379,7 +383,9 @@ class TensorMethods(Arrays):
             return self.operation(st, [receiver], call.site, "to()")
         if kind == "cpu":
             return self.to_host(st, receiver, outcomes, call.site, text)
-        return self.to_device(st, receiver, outcomes, call.site, text, kind or "", opaque=opaque)
+        return self.to_device(
+            st, receiver, outcomes, call.site, text, kind or "", device=device, opaque=opaque
+        )
 
     def moves_itself(self, receiver: Value, call: Call, st: State) -> bool:
         """Whether nobody takes the result of a move: then it is a module, which moves in place."""

@@ -12,6 +12,7 @@ from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import apis, helps, syntax
 from streamsafe.static.conditions import BOTH, Outcomes
+from streamsafe.static.devices import PLACED, as_device
 from streamsafe.static.expressions import Expressions
 from streamsafe.static.facts import AMBIENT, IS_CUDA, Assumed, Detail, Site
 from streamsafe.static.state import State
@@ -368,13 +369,6 @@ class Tensors(Expressions):
         self.wait_where_blocking(st, outcomes, library, site)
         return result
 
-    def told_by_device(self, st: State, source: Value) -> Outcomes:
-        """Whether what is copied lies on the device: where the program asks for that the answers are told apart."""
-        unsure = self.file.asks_for_device and any(
-            isinstance(v, Object) and not self.place(st, v) for v in iterate(source)
-        )
-        return self.condition(("truth", IS_CUDA), (IS_CUDA,), st, True) if unsure else BOTH[:1]
-
     def to_device(
         self,
         st: State,
@@ -384,6 +378,7 @@ class Tensors(Expressions):
         text: str,
         kind: str,
         *,
+        device: Value | None = None,
         opaque: bool = False,
     ) -> Value:
         """``x.to("cuda", non_blocking=...)``: reads the source, gives a tensor written on the current stream."""
@@ -416,9 +411,14 @@ class Tensors(Expressions):
             written=not down,
             opaque=opaque,
         )
+        if not kind and device is not None:
+            st.store[(result.name, PLACED)] = as_device(device) or device
         for moves, guard in self.told_by_device(st, source) if down else ():
-            tags = frozenset({"d2h?"}) if moves else frozenset()
-            self.access(st, under(result, guard), site, text, writes=True, library=library, tags=tags)
+            for to_host, g in self.told_by_target(st, device):
+                tags = frozenset({"d2h?"}) if moves and to_host else frozenset()
+                if not guard.contradicts(g):
+                    one = under(result, guard & g)
+                    self.access(st, one, site, text, writes=True, library=library, tags=tags)
         if asynchronous and self.on_side_stream(st, library):
             self.presume_tensor(st, result)  # whoever says all this of a copy makes it for its memory
         if "device" not in places:

@@ -297,6 +297,21 @@ def most(value: Value) -> int | None:
     return value.value if isinstance(value, Const) and type(value.value) is int else None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked(Const):
+    """Whether a device of unknown kind is of some kind: ``value`` if it is CUDA's, ``on_host`` if it is the host."""
+
+    device: Name | None
+    on_host: bool
+
+    def denied(self) -> Asked:
+        """The opposite."""
+        return Asked(not self.value, self.device, not self.on_host)
+
+    def rename(self, renaming: Renaming) -> Value:
+        return self if self.device is None else Asked(self.value, renaming(self.device), self.on_host)
+
+
 NUMBER = "@number"
 """What is kept of an object that is a number: how it is computed."""
 
@@ -313,9 +328,13 @@ class Text(Value):
 
 @dataclass(frozen=True, slots=True)
 class Device(Value):
-    """A device: ``cuda``, ``cpu`` or not known."""
+    """A device: ``cuda``, ``cpu`` or not known; then ``name`` says which, where that is known."""
 
     kind: str
+    name: Name | None = None
+
+    def rename(self, renaming: Renaming) -> Value:
+        return self if self.name is None else Device(self.kind, renaming(self.name))
 
 
 @dataclass(frozen=True, slots=True)

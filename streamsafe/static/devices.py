@@ -1,0 +1,152 @@
+"""Devices: of which kind one is that is not known, and what the program asks of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
+
+from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.static import apis
+from streamsafe.static.attributes import Attributes
+from streamsafe.static.facts import IS_CUDA
+from streamsafe.static.state import State
+from streamsafe.static.syntax import spelled
+from streamsafe.static.values import (
+    PLAIN,
+    Asked,
+    Const,
+    Device,
+    Name,
+    Object,
+    Opaque,
+    Tensor,
+    Value,
+    iterate,
+    union,
+)
+
+if TYPE_CHECKING:
+    from streamsafe.static.conditions import Outcomes
+    from streamsafe.static.source import SourceFile
+
+TARGET = "@copied to"
+"""Kept of a device of unknown kind that an asynchronous copy went to: it is one to the host if the device is."""
+
+PLACED = "@device"
+"""Under this it is kept of a result to which device it was copied."""
+
+_KINDS = frozenset("cuda cpu npu xpu mps hpu mlu meta".split())
+_NAMED = re.compile(r"_*(?:\w+_)?device(?:_type|_kind|_name)?|accelerator")
+
+
+def as_device(value: Value) -> Device | None:
+    """A value as a device, where it is one: ``device``, ``device.type``, ``x.device``."""
+    if isinstance(value, Device):
+        return value
+    if not isinstance(value, Opaque):
+        return None
+    name, parent = value.name.site, value.name.parent
+    if name == "type" and parent is not None:
+        return Device("", parent)
+    return Device("", value.name) if isinstance(name, str) and _NAMED.fullmatch(name) else None
+
+
+def _kind(value: Value) -> str:
+    """The kind of device that a constant names."""
+    if isinstance(value, Device):
+        return value.kind
+    if isinstance(value, Const) and isinstance(value.value, str):
+        kind = value.value.partition(":")[0]
+        return kind if kind in _KINDS else ""
+    return ""
+
+
+class Devices(Attributes):
+    """Devices of unknown kind: where streams matter one is a CUDA device, unless the program asks for the host."""
+
+    if TYPE_CHECKING:  # further down the chain
+        file: SourceFile
+
+        def condition(self, key: Hashable, names: tuple[Name, ...], st: State, track: bool) -> Outcomes: ...
+
+    def is_of_kind(self, left: Value, right: Value) -> Asked | None:
+        """What ``device.type == "cpu"`` comes to; None where something else is compared."""
+        device, kind = as_device(left), _kind(right)
+        if device is None or device.kind or not kind:
+            return None
+        return Asked(kind == "cuda", device.name, kind == "cpu")
+
+    def how_placed(self, asked: Asked, st: State, track: bool) -> Outcomes:
+        """How a question for the kind of a device comes out.
+
+        Whoever asks for the host after a copy that does not block has both cases in mind: the copy waits to be waited
+        for in this one only.
+        """
+        on_host = asked.device is not None and self.placed_on_host(asked.device, st, track and asked.on_host)
+        if not on_host:
+            return [(asked.value, ALWAYS)]
+        return [(asked.on_host if outcome else asked.value, guard) for outcome, guard in on_host]
+
+    def placed_on_host(self, device: Name, st: State, track: bool) -> Outcomes:
+        """Whether a device that was copied to is the host, told apart or settled before; else nothing."""
+        if (device, TARGET) not in st.store:
+            return []
+        outcomes = self.condition(("host", device), (device,), st, track)
+        return outcomes if track or len(outcomes) == 1 else []
+
+    @staticmethod
+    def says_device(value: Opaque) -> bool | None:
+        """Whether a flag that is named for a device is set: where streams matter a CUDA device is in use."""
+        name = value.name.site
+        if not isinstance(name, str):
+            return None
+        return True if spelled(apis.DEVICE_FLAG, name) else False if spelled(apis.CPU_FLAG, name) else None
+
+    # -- tensors -------------------------------------------------------------------------------------------------
+
+    def device_of(self, base: Object, st: State) -> Value:
+        """``x.device``."""
+        placed = st.store.get((base.name, PLACED))
+        if placed is not None:
+            return placed
+        kind = {"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(self.place(st, base), "")
+        return Device(kind)
+
+    def is_cuda(self, base: Object, st: State) -> Value:
+        """Whether a tensor is on the device: where that is not known, one answer for the tensors of a program."""
+        place = self.place(st, base)
+        if place:
+            return Const(place == "device")
+        placed = st.store.get((base.name, PLACED))
+        if isinstance(placed, Device) and placed.name is not None:
+            told = self.placed_on_host(placed.name, st, True)
+            if told:
+                return union((Const(not on_host), guard) for on_host, guard in told)
+        return self.on_cuda()
+
+    def is_cuda_of_some(self, choices: Sequence[tuple[Value, Guard]], st: State) -> bool:
+        """Whether one of several tensors may lie anywhere: then that is the answer for all of them."""
+        return any(isinstance(v, (Tensor, Opaque)) and not self.place(st, v) for v, _ in choices)
+
+    def on_cuda(self) -> Opaque:
+        """Whether a program's tensors are on the device."""
+        self.plain.add(IS_CUDA)
+        return Opaque(IS_CUDA)
+
+    # -- copies --------------------------------------------------------------------------------------------------
+
+    def told_by_device(self, st: State, source: Value) -> Outcomes:
+        """Whether what is copied lies on the device: where the program asks for that the answers are told apart."""
+        unsure = self.file.asks_for_device and any(
+            isinstance(v, Object) and not self.place(st, v) for v in iterate(source)
+        )
+        return self.condition(("truth", IS_CUDA), (IS_CUDA,), st, True) if unsure else [(True, ALWAYS)]
+
+    def told_by_target(self, st: State, device: Value | None) -> Outcomes:
+        """Whether what is copied goes to the host: where the program asks for that the answers are told apart."""
+        target = as_device(device) if device is not None and self.file.asks_for_kind else None
+        if target is None or target.name is None:
+            return [(True, ALWAYS)]
+        st.store[(target.name, TARGET)] = PLAIN
+        return self.condition(("host", target.name), (target.name,), st, True)
