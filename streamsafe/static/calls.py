@@ -43,6 +43,7 @@ from streamsafe.static.values import (
 
 if TYPE_CHECKING:
     from streamsafe.config import Model, Models
+    from streamsafe.static.given import Given
     from streamsafe.static.interpreter import Activation
 
 STEPS = 600
@@ -101,6 +102,7 @@ class Calls(Unseen):
         self._makes: dict[str, bool] = {}
         self.roles: dict[tuple[str, str], str] = {}  # the classes of functions' parameters
         self.roles_of_elements: dict[tuple[str, str], str] = {}
+        self.callers: Given | None = None  # what the calls of the file give its functions
         self.concrete: dict[str, str] = {}  # of abstract classes, the one that implements them
         self._method_owners: dict[str, list[ClassUnit]] | None = None
 

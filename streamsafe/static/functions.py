@@ -16,6 +16,7 @@ from streamsafe.static.ages import newest_alike
 from streamsafe.static.contexts import DEPTH
 from streamsafe.static.expressions import MODULE
 from streamsafe.static.facts import AMBIENT, COPIES
+from streamsafe.static.given import Given
 from streamsafe.static.methods import Methods
 from streamsafe.static.opaques import LIBRARY_METHODS
 from streamsafe.static.roles import COMMON_METHODS
@@ -88,6 +89,7 @@ class Functions(Methods):
         element_types: dict[Name, cst.BaseExpression]
         roles: dict[tuple[str, str], str]
         roles_of_elements: dict[tuple[str, str], str]
+        callers: Given | None
         concrete: dict[str, str]
         _own_names: frozenset[str]
         _makes: dict[str, bool]
@@ -583,6 +585,9 @@ class Functions(Methods):
         What an object that was made elsewhere was given is its own, but for what a whole program shares.
         """
         word = parameter.name.value
+        known = self.given_by_all(function.unit, word, st) if self.callers is not None else None
+        if known is not None:
+            return known
         name = Name(word, (id(function.unit.node),))
         owner = function.receiver
         if isinstance(owner, Instance) and function.unit.name == "__init__" and not apis.shared(word):
@@ -599,6 +604,23 @@ class Functions(Methods):
         if isinstance(parameter.default, cst.SimpleString):
             if str(parameter.default.evaluated_value).partition(":")[0] == "cuda":
                 self.cuda_devices.add(name.base())  # what it is given by default it is meant for
+        return Opaque(name)
+
+    def given_by_all(self, unit: FunctionUnit, parameter: str, st: State) -> Value | None:
+        """A flag or a stream of which all calls in the file, of what objects ever, give a method the same."""
+        assert self.callers is not None
+        if unit.name == "__init__":  # what is set up in another way elsewhere is looked at in all ways
+            return None
+        flag = self.callers.flag(unit.qualname, parameter)
+        if flag is not None:
+            return Const(flag)
+        stream = self.callers.stream(unit.qualname, parameter)
+        if stream is None:
+            return None
+        name = Name(stream, ("given",))
+        self.texts.setdefault(name, parameter)
+        for other in sorted(self.callers.waited_for(unit.qualname, parameter)):
+            st.order.learn(name, Name(other, ("given",)))
         return Opaque(name)
 
     def meant(self, value: Value, function: Function, parameter: cst.Param, st: State) -> Value:

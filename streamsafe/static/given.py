@@ -1,4 +1,4 @@
-"""Which classes of the file a function's parameters are given, where the calls are in the file."""
+"""What the calls in a file give the parameters of a function: of which class, which flags, and which streams."""
 
 from __future__ import annotations
 
@@ -32,15 +32,22 @@ class Given:
         self._file = file
         self._assigned: dict[str, dict[str, list[ast.expr]]] = {}
         self._arguments: dict[str, list[tuple[str, ast.expr, str]]] = defaultdict(list)
+        self._calls: dict[str, int] = defaultdict(int)
+        self._waited: dict[
+            int, _Waits
+        ] = {}  # by an argument's node: the waits that its caller has made before
         targets = self._targets(wanted)
         for caller, tree, names in self._bodies():
             if not names.isdisjoint(targets):
+                waits = dict(_waits_before([tree], frozenset())) if "wait_stream" in names else {}
                 for node in needles.walk(tree):
                     if isinstance(node, ast.Call):
                         name = last_name(node.func)
                         for function, method in targets.get(name, ()):
                             if method == isinstance(node.func, ast.Attribute):
                                 self._place(function, node, caller)
+                                given = (*node.args, *(k.value for k in node.keywords))
+                                self._waited.update((id(a), waits.get(id(node), _NONE)) for a in given)
 
     def classes(self, qualname: str, parameter: str) -> set[str]:
         """The classes of what a parameter is given as far as it is known, ``OTHER`` among them."""
@@ -61,6 +68,33 @@ class Given:
                 assigned = self._assignments(caller).get(word, ())
                 if all(itself(a) == word or any(n is value for n in ast.walk(a)) for a in assigned):
                     yield (caller, word), (function, parameter)
+
+    def _everywhere(self, qualname: str, parameter: str) -> list[ast.expr]:
+        """What each call gives a parameter; nothing where one leaves it out."""
+        found = [value for name, value, _ in self._arguments.get(qualname, ()) if name == parameter]
+        return found if len(found) == self._calls.get(qualname) else []
+
+    def flag(self, qualname: str, parameter: str) -> bool | None:
+        """The flag that all calls give a parameter."""
+        given = self._everywhere(qualname, parameter)
+        flags = {v.value if isinstance(v, ast.Constant) else None for v in given}
+        flag = flags.pop() if len(flags) == 1 else None
+        return flag if isinstance(flag, bool) else None
+
+    def stream(self, qualname: str, parameter: str) -> str | None:
+        """What all calls name the stream that they give a parameter."""
+        names = {
+            ast.unparse(v) for v in self._everywhere(qualname, parameter) if "stream" in last_name(v).lower()
+        }
+        return names.pop() if len(names) == 1 else None
+
+    def waited_for(self, qualname: str, parameter: str) -> frozenset[str]:
+        """What all calls name the streams for which they have made waited the one that they give a parameter."""
+        found = [
+            frozenset(other for waiting, other in self._waited.get(id(v), _NONE) if waiting == ast.unparse(v))
+            for v in self._everywhere(qualname, parameter)
+        ]
+        return frozenset.intersection(*found) if found else frozenset()
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
@@ -101,6 +135,7 @@ class Given:
         parameters = self._file.definitions[function][-1].node.args
         names = [p.arg for p in (*parameters.posonlyargs, *parameters.args)]
         names = names["." in function :]
+        self._calls[function] += 1
         for name, value in zip(names, call.args, strict=False):
             if isinstance(value, ast.Starred):
                 break
@@ -213,6 +248,30 @@ def itself(value: ast.expr | None) -> str | None:
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ITSELF:
         value = value.func.value
     return value.id if isinstance(value, ast.Name) else None
+
+
+_Waits = frozenset[tuple[str, str]]
+_NONE: _Waits = frozenset()
+
+
+def _waits_before(suite: list[ast.AST], waits: _Waits) -> Iterator[tuple[int, _Waits]]:
+    """The calls in some statements, each with the streams that others have been made to wait for by then."""
+    for statement in suite:
+        if isinstance(statement, _SCOPES) and len(suite) > 1:
+            continue  # it runs some other time
+        for _, field in ast.iter_fields(statement):
+            inner = field if isinstance(field, list) else [field]
+            if any(isinstance(part, (ast.stmt, ast.ExceptHandler)) for part in inner):
+                yield from _waits_before(inner, waits)
+            else:
+                for part in inner:
+                    for node in needles.walk(part) if isinstance(part, ast.AST) else ():
+                        if isinstance(node, ast.Call):
+                            yield id(node), waits
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args:
+            if call.func.attr == "wait_stream":
+                waits |= {(ast.unparse(call.func.value), ast.unparse(call.args[0]))}
 
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

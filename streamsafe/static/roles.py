@@ -112,6 +112,7 @@ class Roles:
         classes: by qualified name of a function and name of its parameter, the class.
         elements: the same of what is walked: the class of its elements.
         asks: by qualified name of a function, the methods that it asks parameters and their like for.
+        given: what the calls of the file give its functions.
         concrete: of classes that are there to be implemented, the one class of the file that does.
     """
 
@@ -119,6 +120,7 @@ class Roles:
         self.classes: dict[tuple[str, str], str] = {}
         self.elements: dict[tuple[str, str], str] = {}
         self.asks: dict[str, set[str]] = {}
+        self.given: Given | None = None
         self._file = file
         self._members: dict[str, _Members] = {}
         self._heirs: dict[str, list[str]] = {}  # by the last name of a base that is not in the file
@@ -133,7 +135,7 @@ class Roles:
         self._members = {name: self._members_of(node, set()) for name, node in file.classes.items()}
         self._mentions = {name: self._mentioned_by(name) for name in file.classes}
         wanted = [q for q, ds in file.definitions.items() if self._unnamed(q, ds[-1].node)]
-        self._given = Given(file, wanted)
+        self._given = self.given = Given(file, wanted)
         uses = {
             qualname: (definitions[-1].node, _uses(definitions[-1].node))
             for qualname, definitions in file.definitions.items()

@@ -97,6 +97,7 @@ class Roots:
         interpreter.one_stream = concerned.one_stream
         interpreter.roles = concerned.roles.classes
         interpreter.roles_of_elements = concerned.roles.elements
+        interpreter.callers = concerned.roles.given
         interpreter.concrete = concerned.roles.concrete
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
