@@ -22,6 +22,7 @@ from streamsafe.static.values import (
     Api,
     Const,
     Container,
+    Event,
     Function,
     Generator,
     Instance,
@@ -48,9 +49,21 @@ class Iteration(Loops):
         runs = self.never_empty(node.iter, iterable, st)
         runs = runs or (self.holds_stream_code(node) and syntax.walks_devices(node))
         runs = runs or (GRADIENTS in st.order.made and syntax.drops_gradients(node.body))
+        runs = runs or (self.holds_stream_code(node) and self._is_prepared(node, st))
         self.iterate_over(iterable, st, node, body, at_least_once=runs)
         if node.orelse is not None and not st.dead:
             self.suite(node.orelse.body, st)
+
+    def _is_prepared(self, node: cst.For, st: State) -> bool:
+        """Whether each round begins by waiting for an event of this function that has been recorded before the loop.
+
+        Whoever starts the work of the first round ahead of the loop knows that there is one.
+        """
+        return any(
+            isinstance(event, Event) and event.name.parent is None and (event.name, "@recorded") in st.store
+            for waited in syntax.waited_events(node.body)
+            for event in iterate(self.eval(waited, st))
+        )
 
     def iterate_over(
         self,

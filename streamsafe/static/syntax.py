@@ -408,6 +408,22 @@ def looks_up(node: cst.Try | cst.TryStar) -> bool:
     return isinstance(value, cst.Subscript) and isinstance(value.value, (cst.Name, cst.Attribute))
 
 
+def waited_events(body: cst.BaseSuite) -> Iterator[cst.Name]:
+    """What statements of a block itself name as the event that they wait for."""
+    for statement in body.body:
+        for inner in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
+            call = inner.value if isinstance(inner, cst.Expr) else None
+            if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
+                continue
+            named: cst.BaseExpression = call.func.value
+            if call.func.attr.value == "wait_event" and len(call.args) == 1:
+                named = call.args[0].value
+            elif call.func.attr.value not in ("wait", "synchronize"):
+                continue
+            if isinstance(named, cst.Name):
+                yield named
+
+
 def leading_waits(body: cst.BaseSuite) -> int:
     """How many statements at the head of a block only order: if these fail, the device is lost."""
     count = 0
