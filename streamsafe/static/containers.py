@@ -302,7 +302,10 @@ class Containers(Captures):
                     self.table.blocking[name] = None
                 return Stream(name, first.library)
             if isinstance(first, Event) and key != EACH:
-                return Event(name, first.timing)
+                # what was recorded before it was put under a key that is not known
+                given = type(key) is int and isinstance(container, Container) and container.kind == "dict"
+                given = given and all((v.name, "@recorded") in st.store for v in iterate(value))  # type: ignore[attr-defined]
+                return Event(container.name.child(ANY) if given else name, first.timing)
         return value
 
     @staticmethod
