@@ -64,17 +64,16 @@ class Concerned:
             for statement in fills:
                 bound[name] |= needles.of_tree(statement)
         self._words |= {name for name in file.fills if bound[name] & (needles.COPY | needles.HANDLE)}
-        self._tables: dict[str, set[str]] = defaultdict(
-            set
-        )  # functions, and what of the module they are kept in
+        # functions and classes, and what of the module they, or objects of them, are kept in
+        self._tables: dict[str, set[str]] = defaultdict(set)
         for name, functions in file.registered.items():
             for function in functions:
                 self._tables[function].add(name)
         for name, statements in [*file.fills.items(), *file.bindings.items()]:
             for statement in statements:
-                if isinstance(statement, (ast.Assign, ast.Expr)):
-                    for function in _names(statement) & file.functions.keys():
-                        self._tables[function].add(name)
+                if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Expr)):
+                    for made in _names(statement) & (file.functions.keys() | file.classes.keys()):
+                        self._tables[made].add(name)
         self._heirs = _heirs(file)
         self._bases = {name: {b for b, heirs in self._heirs.items() if name in heirs} for name in self._heirs}
         self.roles = Roles(file)
@@ -247,6 +246,7 @@ class Concerned:
         owners = set().union(*(common[name] for name in definition.calls & common.keys()))
         own = qualname.partition(".")[0]
         others = owners - {own}
+        others |= {name for owner in others for name in self._tables.get(owner, ())}
         if not others:
             return False
         text = self.file.segment(self.file.classes.get(own, definition.node))

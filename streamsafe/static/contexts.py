@@ -343,9 +343,20 @@ class Contexts(TensorMethods):
     def literal_items(self, iterable: Value, st: State) -> list[Value] | None:
         """The elements of something short whose length is known."""
         found = self.known_items(iterable, st)
+        if found is None and isinstance(iterable, Container) and iterable.kind not in ("cycle", "dict"):
+            found = self._words_held(iterable, st)
         if found is None or len(found) > UNROLLED or len(found) * self.unrolling > MOST_ROUNDS:
             return None
         return found
+
+    def _words_held(self, container: Container, st: State) -> list[Value] | None:
+        """The strings that a list holds, each of which may have been put in or not; None where it holds other things.
+
+        As a rule they name devices or ways to go about something: each makes another round.
+        """
+        found = list(dict.fromkeys(v for held in self.held(container, st) for v in iterate(held)))
+        words = all(isinstance(v, Const) and type(v.value) is str for v in found)
+        return found if words and found else None
 
     def known_items(self, iterable: Value, st: State) -> list[Value] | None:
         """The elements of a tuple, a list, a range, or an enumeration of one; None where they are not known."""
