@@ -12,6 +12,7 @@ from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard, Made, Way, 
 from streamsafe.static import apis, parts, walks
 from streamsafe.static.facts import (
     AGAIN,
+    AMBIENT,
     Assumed,
     Detail,
     Finding,
@@ -54,6 +55,10 @@ TAKEN = "@left"
 
 NEXT = "@left next"
 """The same of another one, taken out while somebody still held the one before."""
+
+
+PRESUMED = "@presumed"
+"""Under this it is kept that the stream on which memory was allocated is supposed."""
 
 
 class Release(NamedTuple):
@@ -293,6 +298,18 @@ class Memory:
         for s, guard in self.streams(st, library, stream):
             self.taken_from_pool(st, s, guard, library, site)
 
+    def presume_allocated(self, st: State, buffer: Name) -> None:
+        """What is given back by hand and was not seen made was allocated where no stream had been entered.
+
+        Memory of the host is none of that: copies are seen to come from there.
+        """
+        seen_made = buffer.parent is None and not self.is_external(buffer)
+        if seen_made or (buffer, "@allocated") in st.store or self.place(st, Opaque(buffer)) not in ("", "device"):
+            return
+        if not any(made.detail.tags & {"h2d", "h2d?"} for made in st.order.accesses(buffer)):  # type: ignore[attr-defined]
+            st.store[(buffer, "@allocated")] = Stream(AMBIENT)
+            st.store[(buffer, PRESUMED)] = PLAIN
+
     def taken_from_pool(self, st: State, stream: Stream, guard: Guard, library: str, site: Site) -> None:
         """The next life of what a stream's pool has got back begins at a place."""
         pool = ("pool", stream.name)
@@ -504,7 +521,10 @@ class Memory:
                     # it has aged since, where this call has made another one
                     later = not {made, made._replace(buffer=buffer.newest())}.isdisjoint(self.inherited)
                     part = release._replace(later=later)
-                    pooled = made._replace(buffer=pool, part=part, writes=True)
+                    detail: Detail = made.detail  # type: ignore[assignment]
+                    if (buffer, PRESUMED) in st.store:
+                        detail = detail._replace(assumed=detail.assumed | Assumed.METHODS)
+                    pooled = made._replace(buffer=pool, part=part, writes=True, detail=detail)
                     st.order.made[pool] = Accesses({**st.order.accesses(pool), pooled: simplify(ways)})
         if kept:
             left = {

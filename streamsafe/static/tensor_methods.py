@@ -504,7 +504,9 @@ class TensorMethods(Arrays):
         if call.args and call.args[0] == Const(0):
             for inner in iterate(receiver):
                 if isinstance(inner, Object):
-                    self.release(st, self.block_of(inner.name), call.site)
+                    block = self.block_of(inner.name)
+                    self.presume_allocated(st, block)
+                    self.release(st, block, call.site)
         elif call.args:
             for inner in iterate(receiver):
                 if isinstance(inner, Object) and inner.name.site == "storage":
