@@ -23,6 +23,7 @@ from streamsafe.static.syntax import spelled
 from streamsafe.static.values import (
     NONE,
     PLAIN,
+    STATE,
     Const,
     Container,
     Instance,
@@ -155,9 +156,12 @@ class Memory:
                 whole = self._result_of(st, value)  # type: ignore[arg-type]
                 if whole is not None:
                     found.append((whole, under))
-                if depth == 0 and (value.name in st.store.objects or value.name.base() in self.holders):  # type: ignore[attr-defined]
+                holder = value
+                if value.name.site == STATE and value.name.parent is not None:  # type: ignore[attr-defined]
+                    holder = Opaque(value.name.parent)  # type: ignore[attr-defined]
+                if depth == 0 and (holder.name in st.store.objects or holder.name.base() in self.holders):  # type: ignore[attr-defined]
                     rounds = parts.rounds(value.part)  # type: ignore[attr-defined]
-                    reached = self._held(st, value)  # type: ignore[arg-type]
+                    reached = self._held(st, holder)  # type: ignore[arg-type]
                     found.extend((walks.met(held, rounds) if rounds else held, under) for held in reached)  # type: ignore[misc]
         elif kind is Tuple:
             if depth < 4:
@@ -304,7 +308,11 @@ class Memory:
         Memory of the host is none of that: copies are seen to come from there.
         """
         seen_made = buffer.parent is None and not self.is_external(buffer)
-        if seen_made or (buffer, "@allocated") in st.store or self.place(st, Opaque(buffer)) not in ("", "device"):
+        if (
+            seen_made
+            or (buffer, "@allocated") in st.store
+            or self.place(st, Opaque(buffer)) not in ("", "device")
+        ):
             return
         if not any(made.detail.tags & {"h2d", "h2d?"} for made in st.order.accesses(buffer)):  # type: ignore[attr-defined]
             st.store[(buffer, "@allocated")] = Stream(AMBIENT)

@@ -18,6 +18,7 @@ from streamsafe.static.values import (
     FUTURE,
     NONE,
     PLAIN,
+    STATE,
     UNKNOWN,
     Api,
     Class,
@@ -158,7 +159,9 @@ class Opaques(Threads):
                 return UNKNOWN
             if name == "zero_grad":
                 return self.tensor_zero_grad(receiver, call, st)
-            if name in ("update", "state_dict", "load_state_dict", "add_param_group"):
+            if name == "state_dict":
+                return Opaque(receiver.name.child(STATE))
+            if name in ("update", "load_state_dict", "add_param_group"):
                 return UNKNOWN
             if name == "scale":
                 return call.args[0] if call.args else UNKNOWN

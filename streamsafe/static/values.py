@@ -32,6 +32,9 @@ MET = "each element met before"
 PARAMETERS = "parameters()"
 """The list of a module's parameters."""
 
+STATE = "state_dict()"
+"""What this method gives is what the object holds."""
+
 ANY = "[?]"
 """An element at an index that is not known: may be any of them."""
 
