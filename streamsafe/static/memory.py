@@ -204,6 +204,7 @@ class Memory:
             elif isinstance(inner, Tensor) and not inner.view:
                 inner = replace(inner, view=True)
             elif isinstance(inner, Opaque):
+                inner = self._result_of(st, inner) or inner
                 inner = Tensor(inner.name, part=inner.part, view=True)
             found.append((inner, guard))
         return union(found)

@@ -23,6 +23,7 @@ from streamsafe.static.values import (
     Api,
     Class,
     Const,
+    Container,
     Event,
     Function,
     Graph,
@@ -44,6 +45,9 @@ PARTS_OF_MODULES = frozenset(
     "parameters named_parameters buffers named_buffers modules named_modules children named_children state_dict".split()
 )
 """Methods of a module that walk what it holds."""
+
+_AMBIGUOUS = frozenset(("split", "view", "select", "storage"))
+"""Methods of tensors that texts, tables and other objects have too."""
 
 LIBRARY_METHODS = frozenset(
     {*_TENSOR_METHODS, *apis.STREAM_METHODS, *apis.EVENT_METHODS, *apis.GRAPH_METHODS, *apis.VIEW_METHODS}
@@ -338,7 +342,8 @@ class Opaques(Threads):
             asked = Opaque(receiver.name.child(f"{name}()"), part=receiver.part)
             self.plain.add(asked.name.base())
             return asked
-        if name in apis.VIEW_METHODS and not foreign and name not in ("split", "view", "select", "storage"):
+        if name in apis.VIEW_METHODS and not foreign and (name not in _AMBIGUOUS or _of_axes(call)):
+            self.rows_are_tensors(st, [receiver])
             return self.viewed(receiver, name, call, st)
         if name.endswith("_") and not name.startswith("_") and len(name) > 2:
             self.mark_tensor(st, receiver)
@@ -443,6 +448,13 @@ def _event_like(name: Name) -> bool:
 
 def _stream_like(name: Name) -> bool:
     return "stream" in _last_word(name)
+
+
+def _of_axes(call: Call) -> bool:
+    """Whether ``split()`` and its like are told sizes or an axis: nothing but a tensor is."""
+    first = call.get(0, "")
+    sized = isinstance(first, (Tuple, Container)) or (isinstance(first, Const) and type(first.value) is int)
+    return "dim" in call.kwargs or sized
 
 
 def _text_method(name: Name, method: str) -> bool:

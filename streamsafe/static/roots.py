@@ -580,11 +580,16 @@ class Roots:
         before = st.order.copy()
         interpreter.inherited = {made for made, _ in before.iterate()}
         args = autograd.incoming(interpreter, method, st) if backward else []
+        called = method.name == "forward" and not method.is_static and self._is_module(instance.unit)
+        if called:
+            autograd.given(interpreter, method, st)
         interpreter.beside = method in interpreter.waiting
         try:
             result = self._run(function, args, st, entry)
             if backward and not st.dead:
                 autograd.outgoing(interpreter, method, result, st)
+            if called and not st.dead:
+                autograd.taken(interpreter, method, result, st)
         finally:
             interpreter.rounds = []
             interpreter.inherited = set()
@@ -595,6 +600,11 @@ class Roots:
             st.current = dict(start.current)
             st.order.learn(AMBIENT, HOOK)
         return self._ended(_End(st, entry, instance, made), before)
+
+    def _is_module(self, unit: ClassUnit) -> bool:
+        return any(
+            base.rpartition(".")[2] == "Module" for u in self.interpreter.ancestry(unit) for base in u.bases
+        )
 
     def _pass(self, instance: Instance, start: State) -> _End | None:
         """Whoever uses an object that registered hooks runs a backward pass, which calls them."""
