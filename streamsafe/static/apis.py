@@ -612,7 +612,9 @@ LOGGER = re.compile(r"_*(?:\w+_)?log(?:ger)?", re.IGNORECASE)
 LOGGING_METHODS = frozenset("debug info warning warn error critical exception".split())
 """What a logger is called that is not seen made, and its methods that write down what they are given."""
 
-FILLING_METHODS = frozenset("readinto readinto1 recv_into recvfrom_into pack_into".split())
+FILLING_METHODS = frozenset(
+    "readinto readinto1 recv_into recvfrom_into recv_bytes_into pack_into readv preadv".split()
+)
 """Of a file, a socket or a format that is not seen made: the host fills the memory that it is given."""
 
 RESULT_FIELDS = frozenset("values indices".split())

@@ -280,6 +280,8 @@ class Attributes(Containers):
             return inner
         if name == "__dict__":
             return self.namespace(base, st)
+        if name == "_fields" and base.unit.is_named_tuple:
+            return Tuple(tuple(map(Const, self.fields(base.unit))))
         if name == "grad":
             return self.gradient(base, st)
         if name in self.late.get(base.name, ()):

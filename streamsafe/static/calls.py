@@ -144,6 +144,8 @@ class Calls(Unseen):
                     for key, held in list(st.store.of(value.name).items()):
                         if isinstance(key, str) and not key.startswith(("@", "*")):
                             call.kwargs[key] = held
+                    if call.starred:
+                        call.kwargs[UNNAMED_REST] = value
                 elif value != UNKNOWN and not isinstance(value, Const):
                     call.kwargs[UNNAMED_REST] = value
             elif argument.keyword is not None:

@@ -47,7 +47,7 @@ from streamsafe.static.values import (
     union,
 )
 
-FACTORY_LINES = 8
+FACTORY_LINES = 12
 """A plain function of fewer lines is followed for what it returns."""
 
 

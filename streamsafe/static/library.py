@@ -26,6 +26,7 @@ from streamsafe.static.values import (
     Context,
     Event,
     Function,
+    Generator,
     Graph,
     Instance,
     Name,
@@ -615,6 +616,8 @@ class Library(Streams):
             if least is not None:
                 return least
         value = call.args[0] if call.args else UNKNOWN
+        if isinstance(value, Generator):
+            value = self.drained(value, st, call.node)
         item = self.item_of(value, st, call.node) if not isinstance(value, Tensor) else value
         key = call.kwargs.get("key", NONE)
         if chooses is not None and key != NONE:
