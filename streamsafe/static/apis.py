@@ -393,6 +393,9 @@ FUNCTIONS: dict[str, str] = {
     "itertools.chain.from_iterable": "chain",
     "itertools.starmap": "starmap",
     "functools.reduce": "reduce",
+    "os.readv": "unseen",
+    "os.preadv": "unseen",
+    **dict.fromkeys(("os.write", "os.writev", "os.pwrite", "os.pwritev"), "host_library"),
     "builtins.print": "host_library",
     "builtins.str": "host_scalar",
     "builtins.repr": "host_scalar",
@@ -662,6 +665,9 @@ ARRAY_WRITING_FUNCTIONS = frozenset(
     "copyto put putmask place fill_diagonal at scatter_add scatter_max scatter_min put_along_axis shuffle".split()
 )
 """Change their first argument in place; ``at`` is ``ufunc.at``."""
+
+MEMORY_VIEW_METHODS = frozenset({"cast", "toreadonly"})
+"""Of ``memoryview``: the same memory, of another format or only to be read."""
 
 ARRAY_VIEW_FUNCTIONS = frozenset(
     """reshape ravel transpose squeeze expand_dims broadcast_to broadcast_arrays swapaxes moveaxis rollaxis atleast_1d

@@ -347,6 +347,8 @@ class Library(Streams):
             st.store[(name, "@module")] = Const(self.entry)
             if call.text.endswith(".DistributedDataParallel"):
                 st.store[(name, "@ddp")] = PLAIN
+            if not call.text.endswith("DataParallel"):
+                st.store[(name, "@computes")] = PLAIN  # where its input lies
         for position, value in enumerate(call.everything()):
             if isinstance(value, Object):
                 st.store[(name, f"part {position}")] = value
@@ -556,6 +558,10 @@ class Library(Streams):
             else:
                 self.hand_to_host(st, [value], call.site, f"{name}()")
         return UNKNOWN
+
+    def do_unseen(self, call: Call, st: State) -> Value:
+        """What its name tells more of than the module that it is in."""
+        return self.unmodelled(Api(call.text), call, st)
 
     def do_arithmetic(self, call: Call, st: State) -> Value:
         """``abs(x)`` and its like: of a tensor an operation, else a number."""

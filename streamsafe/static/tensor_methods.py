@@ -157,6 +157,8 @@ class TensorMethods(Arrays):
             )
         out = call.kwargs.get("out")
         if isinstance(first, Tensor) and first.numpy:
+            if name in apis.MEMORY_VIEW_METHODS:
+                return receiver
             self.host_access(st, receiver, call.site, f"{name}()", writes=False)
             for target, _ in self.tensors(st, out) if out is not None else ():
                 self.host_access(st, target, call.site, f"{name}()", writes=True)
@@ -722,10 +724,11 @@ class TensorMethods(Arrays):
     def do_share_host(self, call: Call, st: State) -> Value:
         """``torch.from_numpy``: the same host memory."""
         value = call.args[0] if call.args else UNKNOWN
+        numpy = call.text == "builtins.memoryview"
         found: list[tuple[Value, Guard]] = []
         for inner, guard in alternatives(value, st.path):
             if isinstance(inner, Tensor):
-                found.append((Tensor(inner.name, part=inner.part), guard))
+                found.append((Tensor(inner.name, numpy=numpy, part=inner.part), guard))
             elif isinstance(inner, Opaque):
                 found.append((inner, guard))
         if found:

@@ -76,6 +76,7 @@ class Unseen(Generics):
         tags = frozenset({"method"} if method else ())
         library = self.library_of(st, [*values, function])
         setter = name.startswith("set_")  # keeps an object, and reads nothing that the object holds
+        computes = isinstance(function, Opaque) and (function.name, "@computes") in st.store
         for value, tensors in reached:
             self._read_given(
                 value,
@@ -85,6 +86,7 @@ class Unseen(Generics):
                 st,
                 library,
                 tags,
+                computes=computes,
             )
         receiver = function.receiver if isinstance(function, Method) else function
         if isinstance(receiver, (Opaque, Instance)):
@@ -167,6 +169,8 @@ class Unseen(Generics):
         st: State,
         library: str,
         tags: frozenset[str],
+        *,
+        computes: bool,
     ) -> None:
         """It reads the tensors that an argument is, or leads to."""
         text = f"{called}()"
@@ -177,7 +181,8 @@ class Unseen(Generics):
                     self.host_access(st, one, call.site, text, writes=True, assumed=Assumed.UNMODELLED)
                 elif self.pending_copy(st, target):
                     # it may as well enqueue a copy from there
-                    assumed = Assumed.UNMODELLED | Assumed.PLACE | Assumed.POSSIBLE
+                    enqueues = Assumed.NOTHING if computes else Assumed.PLACE | Assumed.POSSIBLE
+                    assumed = Assumed.UNMODELLED | enqueues
                     self.host_access(st, one, call.site, text, writes=False, assumed=assumed)
             elif isinstance(target, Tensor) or target.name in st.order.made or self.is_tensor(st, target):
                 if self.within_standing(value, target, st) and (tags or not _is_row(value, target.name)):
