@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from streamsafe.static import apis, needles
+from streamsafe.static import apis, entered, needles
 from streamsafe.static.needles import last_name
 from streamsafe.static.reading import NESTED, SourceError, parse
 
@@ -419,6 +419,11 @@ class SourceFile:
             for target in node.targets
             if isinstance(target, (ast.Name, ast.Attribute))
         )
+
+    @cached_property
+    def only_entered(self) -> frozenset[str]:
+        """The streams of objects that may be the current one for all that the file shows."""
+        return entered.only_entered(self.statements)
 
     @cached_property
     def is_foreign(self) -> bool:

@@ -1,0 +1,64 @@
+"""Streams that objects are given, and of which nothing in a file shows that they are not the current one."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable
+
+from streamsafe.static import needles
+from streamsafe.static.needles import last_name
+
+_ENTERS = frozenset({"stream", "StreamContext", "set_stream"})
+"""Calls that make a stream current, by their names."""
+
+
+def only_entered(statements: Iterable[ast.stmt]) -> frozenset[str]:
+    """The attributes, and the parameters they come from, that a file does nothing with but run work under them, and that no constructor makes.
+
+    Whoever makes a stream to have another one orders it with the current one somewhere; where a constructor hands on
+    what it was given, and methods enter it, it may as well be the one that was current when the object was made.
+    """
+    ordered: set[str] = set()
+    entered: set[str] = set()
+    same: dict[str, set[str]] = defaultdict(set)
+    harmless: set[int] = set()
+    for statement in statements:
+        for node in needles.walk(statement):
+            if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+                _handed_on(node, same, harmless)
+            elif isinstance(node, ast.Call) and last_name(node.func) in _ENTERS and len(node.args) == 1:
+                word = _attribute(node.args[0])
+                if word is not None:
+                    entered.add(word)
+                    harmless.add(id(node.args[0]))
+    if not entered:
+        return frozenset()
+    for statement in statements:
+        for node in needles.walk(statement):
+            if isinstance(node, (ast.Name, ast.Attribute)) and id(node) not in harmless:
+                ordered.add(node.id if isinstance(node, ast.Name) else node.attr)
+    found = [{word, *same.get(word, ())} for word in entered]
+    return frozenset(word for words in found if words.isdisjoint(ordered) for word in words)
+
+
+def _handed_on(constructor: ast.FunctionDef, same: dict[str, set[str]], harmless: set[int]) -> None:
+    """What a constructor keeps as it was given, and what it passes on to another one under the same name."""
+    parameters = {a.arg for a in (*constructor.args.args, *constructor.args.kwonlyargs)}
+    for node in needles.walk(constructor):
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Name):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            word = _attribute(targets[0])
+            if word is not None and len(targets) == 1 and node.value.id in parameters:
+                same[word].add(node.value.id)
+                harmless |= {id(targets[0]), id(node.value)}
+        elif isinstance(node, ast.Call) and last_name(node.func) == "__init__":
+            harmless |= {
+                id(k.value) for k in node.keywords if isinstance(k.value, ast.Name) and k.value.id == k.arg
+            }
+
+
+def _attribute(node: ast.expr) -> str | None:
+    """The attribute of ``self`` that is meant."""
+    own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    return node.attr if own else None
