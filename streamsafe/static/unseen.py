@@ -55,6 +55,10 @@ class Unseen(Generics):
         """
         called = name or _callable_text(function, call)
         values = [self.told_stream(value, st) for value in call.everything()]
+        waits = bool(st.clocks) and self._may_wait(called, values, call, st)
+        if waits:
+            for clock in st.clocks:
+                st.order.drop(("since", clock))
         found = self._ordering_by_name(function, called, call, st, name)
         if found is not None:
             return found
@@ -73,6 +77,7 @@ class Unseen(Generics):
             if t is v or not any(isinstance(inner, (Opaque, Instance)) and inner != t for inner in iterate(v))
         )
         method = name not in ("", "forward", "__call__") or spelled(apis.HOST_METHOD, called)
+        method = method or waits or (isinstance(function, Api) and spelled(_MOVES, called))
         tags = frozenset({"method"} if method else ())
         library = self.library_of(st, [*values, function])
         setter = name.startswith("set_")  # keeps an object, and reads nothing that the object holds
@@ -117,6 +122,19 @@ class Unseen(Generics):
             return self.factory(called, call, st)
         model = self.kernel_of(function, st)
         return self.launch_kernel(function, model, call, st, name) if model is not None else None
+
+    def _may_wait(self, called: str, values: Sequence[Value], call: Call, st: State) -> bool:
+        """Whether a call may return only when the device has done its work: nobody who reads a clock doubts that.
+
+        It is asked to by a flag, or it is named for it and given a handle or nothing.
+        """
+        if any(call.kwargs.get(flag) == Const(True) for flag in _WAITING_FLAGS):
+            return True
+        return spelled(_WAITS, called) and not any(
+            isinstance(t, Tensor) or (self.is_tensor(st, t) and t.name.base() not in self.presumed)
+            for value in values
+            for t, _ in self.tensors(st, value)
+        )
 
     def _order_before(self, values: list[Value], streams: Sequence[Value], st: State) -> None:
         """Given streams, events or works it waits where that is needed."""
@@ -432,6 +450,12 @@ _SYNCHRONIZES = re.compile(
     r"(?:_(?:all|cuda|gpus?|devices?|streams?|accelerator))?"
 )
 """A function that makes the host wait for its devices, by its name."""
+_WAITS = re.compile(r"_*(?:\w+_)?(?:sync|synchronize|wait|block)(?:_\w+)?")
+"""What is not Python and may make the host wait, by its name."""
+_WAITING_FLAGS = ("sync", "synchronize", "blocking", "block", "wait")
+"""Parameters by which a call is asked to return when its work is done."""
+_MOVES = re.compile(r"_*(?:\w+_)?(?:transfer|swap|memcpy|pread|pwrite)(?:_\w+)?")
+"""A library function that carries blocks between memories, by its name: whether it waits for them is its own affair."""
 _QUESTION = re.compile(
     r"_*(?:get_)?(?:is|are|has|have|uses?|should|can|needs?|enabled?|enables|supports?|resolve|in)(?:_\w+)?"
 )
