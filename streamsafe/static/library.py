@@ -462,12 +462,19 @@ class Library(Streams):
             "all_to_all",
             "reduce_scatter",
         )
+        outputs: list[Value] = []
         for position, value in enumerate(tensors[:2]):
             writes = name not in ("send", "isend") and (position == 0 or not two)
             if not two and position > 0:
                 continue
             self._communicate(value, name, call, st, stream, writes=writes)
-        return self._work(stream, call, st) if stream is not None else NONE
+            outputs += [under(t, g) for t, g in self.tensors(st, value)] if writes else []
+        if stream is None:
+            return NONE
+        work = self._work(stream, call, st)
+        if name not in ("isend", "irecv"):  # it holds them as long as it lives, waited for or not (TD-07)
+            st.store[(work.name, "outputs")] = Tuple(tuple(outputs))
+        return work
 
     def _begin_communication(self, stream: Stream, call: Call, st: State) -> None:
         """What is enqueued asynchronously comes after the current stream's work so far."""
