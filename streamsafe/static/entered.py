@@ -14,7 +14,7 @@ _ENTERS = frozenset({"stream", "StreamContext", "set_stream"})
 
 
 def only_entered(statements: Iterable[ast.stmt]) -> frozenset[str]:
-    """The attributes, and the parameters they come from, that a file does nothing with but run work under them, and that no constructor makes.
+    """The attributes, and the parameters they come from, that a file does nothing with but run work under them.
 
     Whoever makes a stream to have another one orders it with the current one somewhere; where a constructor hands on
     what it was given, and methods enter it, it may as well be the one that was current when the object was made.
@@ -60,5 +60,6 @@ def _handed_on(constructor: ast.FunctionDef, same: dict[str, set[str]], harmless
 
 def _attribute(node: ast.expr) -> str | None:
     """The attribute of ``self`` that is meant."""
-    own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
-    return node.attr if own else None
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return node.attr
+    return None

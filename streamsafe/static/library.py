@@ -471,10 +471,10 @@ class Library(Streams):
             outputs += [under(t, g) for t, g in self.tensors(st, value)] if writes else []
         if stream is None:
             return NONE
-        work = self._work(stream, call, st)
+        begun = self._work(stream, call, st)
         if name not in ("isend", "irecv"):  # it holds them as long as it lives, waited for or not (TD-07)
-            st.store[(work.name, "outputs")] = Tuple(tuple(outputs))
-        return work
+            st.store[(begun.name, "outputs")] = Tuple(tuple(outputs))
+        return begun
 
     def _begin_communication(self, stream: Stream, call: Call, st: State) -> None:
         """What is enqueued asynchronously comes after the current stream's work so far."""
