@@ -450,7 +450,9 @@ _SYNCHRONIZES = re.compile(
     r"(?:_(?:all|cuda|gpus?|devices?|streams?|accelerator))?"
 )
 """A function that makes the host wait for its devices, by its name."""
-_WAITS = re.compile(r"_*(?:\w+_)?(?:sync|synchronize|wait|block)(?:_\w+)?")
+_WAITS = re.compile(
+    r"_*(?:\w+_)?(?:(?:sync|synchronize|wait|block)(?:_(?:op|fn|func|call|handles?|works?))?|(?:wait|block)_\w+)"
+)
 """What is not Python and may make the host wait, by its name."""
 _WAITING_FLAGS = ("sync", "synchronize", "blocking", "block", "wait")
 """Parameters by which a call is asked to return when its work is done."""
