@@ -598,6 +598,10 @@ class Order:
             left, right = first.made.get(buffer, _NONE), second.made.get(buffer, _NONE)
             if left is right:
                 continue
+            alone = left or right
+            if not (left and right) and ALWAYS in (first_only if left else second_only):
+                dict.__setitem__(joined.made, buffer, alone)
+                continue
             pairs = [
                 (made, one, other)
                 for made, one in left.items()
@@ -611,9 +615,7 @@ class Order:
             for made, one, other in pairs:
                 met = known.get((id(one), id(other)))
                 if met is None:
-                    both = frozenset(one).intersection(other)  # these stand whichever path was taken
-                    ways = [*both, *_under(one, first_only, both), *_under(other, second_only, both)]
-                    met = known[(id(one), id(other))] = simplify(ways)
+                    met = known[(id(one), id(other))] = _met(one, first_only, other, second_only)
                 table[made] = met
             dict.__setitem__(joined.made, buffer, table)
         return joined
@@ -634,13 +636,21 @@ def _left(ways: tuple[Way, ...], guards: Sequence[Guard]) -> tuple[Way, ...]:
     return ways if len(kept) == len(ways) else tuple(kept)
 
 
-def _under(
-    ways: tuple[Way, ...], guards: Sequence[Guard], but: frozenset[Way] = frozenset()
-) -> Iterator[Way]:
-    """The ways but some, on the paths on which one of the guards holds."""
+def _met(
+    one: tuple[Way, ...], one_only: Sequence[Guard], other: tuple[Way, ...], other_only: Sequence[Guard]
+) -> tuple[Way, ...]:
+    """The ways of an access on either of two paths."""
+    if not (one and other):
+        return simplify(_under(one, one_only) if one else _under(other, other_only))
+    both = frozenset(one).intersection(other)  # these stand whichever path was taken
+    if both:
+        one, other = (tuple([way for way in ways if way not in both]) for ways in (one, other))
+    return simplify([*both, *_under(one, one_only), *_under(other, other_only)])
+
+
+def _under(ways: tuple[Way, ...], guards: Sequence[Guard]) -> Iterator[Way]:
+    """The ways, on the paths on which one of the guards holds."""
     for way in ways:
-        if way in but:
-            continue
         carriers, (true, false) = way
         for asked, denied in guards:
             if not (true & denied or false & asked):

@@ -114,7 +114,7 @@ class Interpreter(Iteration):
 
     def site(self, node: cst.CSTNode) -> Site:
         """A node of the current slice, as a place."""
-        return self.site_in(self.activation.slice, node)
+        return self.site_in(self.stack[-1].slice, node)
 
     def site_in(self, slice_: Slice, node: cst.CSTNode) -> Site:
         """A node of a slice, as a place."""
@@ -586,9 +586,8 @@ class Interpreter(Iteration):
 
     def scope_of(self, name: str, st: State) -> Name:
         """The scope in which a name is bound here."""
-        if name in self.activation.outer:
-            return self.owner_of(name, st) or MODULE
-        return self.activation.frame
+        activation = self.stack[-1]
+        return self.owner_of(name, st) or MODULE if name in activation.outer else activation.frame
 
     def owner_of(self, name: str, st: State) -> Name | None:
         """The enclosing scope that holds a name."""

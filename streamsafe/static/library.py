@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -78,15 +79,14 @@ class Library(Streams):
         method: Callable[[Call, State], Value] = getattr(self, f"do_{name}")
         return method(call, st)
 
-    def api_verb(self, name: str) -> str | None:
+    @staticmethod
+    @cache
+    def api_verb(name: str) -> str | None:
         """The verb of a library function."""
         found = apis.FUNCTIONS.get(name)
         if found is not None:
             return found
-        for prefix, verb in apis.PREFIXES.items():
-            if name.startswith(prefix):
-                return verb
-        return None
+        return next((verb for prefix, verb in apis.PREFIXES.items() if name.startswith(prefix)), None)
 
     # -- captures ------------------------------------------------------------------------------------------------
 

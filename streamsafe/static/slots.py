@@ -65,7 +65,8 @@ class Slots(Calls):
         asked = self.asked_about(self.rounds[-1]) if self.rounds and self.handles else 0
         for st in states:
             for owner, table in st.store.objects.items() if turning else ():
-                keys.update(((owner, name), None) for name in turning if name in table)
+                if not turning.isdisjoint(table):
+                    keys.update(((owner, name), None) for name in turning if name in table)
             for key, value in st.store.leaning(asked) if asked else ():
                 alone = type(key[1]) is str and key[1][:1] not in "*@"
                 if not alone and not (type(key[1]) is int and (key[0], "@length") in st.store):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
@@ -116,23 +115,25 @@ class Store:
             if elsewhere(table.mentioned(owner)):
                 continue
             changed = Table()
-            for key, value in table.items():
-                new, value = walks.aged(key, renaming), value.rename(renaming)
+            touched = False
+            for key, old in table.items():
+                new, value = walks.aged(key, renaming), old.rename(renaming)
+                touched = touched or value is not old or new is not key
                 changed[new] = union([(changed[new], ALWAYS), (value, ALWAYS)]) if new in changed else value
             new_owner = renaming(owner)
             if new_owner is not owner:
                 del self.objects[owner]
                 aged.append((new_owner, changed))
-            elif changed != table:
+            elif touched and changed != table:
                 self.objects[owner] = changed
         for owner, table in aged:
             known = self.objects.get(owner)
             if known is not None:
                 merged = Table(known)
                 for key, value in table.items():
-                    old = merged.get(key)
+                    held = merged.get(key)
                     merged[key] = (
-                        value if old is None or old == value else union([(old, ALWAYS), (value, ALWAYS)])
+                        value if held is None or held == value else union([(held, ALWAYS), (value, ALWAYS)])
                     )
                 table = merged
             self.objects[owner] = table
@@ -192,6 +193,7 @@ class Store:
     ) -> Store:
         """What objects hold when either path was taken."""
         joined = Store()
+        first._own, second._own = set(), set()  # it shares their tables
         joined.objects, differing = meeting(first.objects, second.objects)
         for owner in differing:
             left, right = first.objects.get(owner), second.objects.get(owner)
@@ -729,23 +731,28 @@ def _telling(routes: tuple[Guard, ...], others: tuple[Guard, ...], only: Guard) 
     found = set()
     for route in routes:
         told = only
-        left = [other for other in others if route.contradicts(other) and not told.contradicts(other)]
+        true, false = route
+        left = [o for o in others if (true & o.false or false & o.true) and not told.contradicts(o)]
         while left:
-            against = Counter(literal for other in left for literal in _against(route, other))
-            told = told & against.most_common(1)[0][0]
+            against: dict[int, int] = {}  # how many each literal contradicts, by its bit; negative where it is false
+            for other in left:
+                for literal in _against(route, other):
+                    against[literal] = against.get(literal, 0) + 1
+            most = max(against, key=against.__getitem__)
+            told = told & (Guard(most, 0) if most > 0 else Guard(0, -most))
             left = [other for other in left if not told.contradicts(other)]
         found.add(told)
     return _distinct(found) if len(found) <= MOST_GUARDS else (only,)
 
 
-def _against(guard: Guard, other: Guard) -> Iterator[Guard]:
-    """The literals of a guard that contradict another one."""
+def _against(guard: Guard, other: Guard) -> Iterator[int]:
+    """The literals of a guard that contradict another one: their bits, negative where the condition is false."""
     true, false = guard.true & other.false, guard.false & other.true
     while true:
-        yield Guard(true & -true, 0)
+        yield true & -true
         true &= true - 1
     while false:
-        yield Guard(0, false & -false)
+        yield -(false & -false)
         false &= false - 1
 
 

@@ -10,10 +10,13 @@ from streamsafe.static.values import (
     NONE,
     UNKNOWN,
     Const,
+    Container,
     Function,
+    Instance,
     Name,
     Opaque,
     Partial,
+    Tensor,
     Tuple,
     Union,
     Value,
@@ -71,13 +74,25 @@ class Table(dict[Hashable, Value]):
                 names.update(name.family())
                 return name
 
-            for key, value in self.items():
-                if type(value) is not Const:
+            left = [value for value in self.values() if type(value) is not Const]
+            while left:
+                value = left.pop()
+                if type(value) is Union:
+                    left.extend([inner for inner, _ in value.alternatives])
+                elif type(value) is Tuple:
+                    left.extend(value.items)
+                elif type(value) in _SPANS and value.part is None:  # type: ignore[attr-defined]
+                    names |= value.name.family()  # type: ignore[attr-defined]
+                elif type(value) is not Const:
                     value.rename(note)
+            for key in self:
                 if type(key) is tuple:
                     names.update(name.newest() for name in walks.mentioned(key))
             self._mentioned = frozenset(names)
             return self._mentioned
+
+
+_SPANS = (Opaque, Tensor, Container, Instance)
 
 
 def _is_called(value: Value) -> bool:
@@ -86,6 +101,19 @@ def _is_called(value: Value) -> bool:
 
 
 EMPTY = Table()
+
+_OF_A_PATH = frozenset({"@nonzero", "@bounds", "@taken from"})
+"""Notes of which not all that they say holds when paths have met."""
+
+
+def _stays(owner: Name, alone: Table, is_opaque: Callable[[Name], bool]) -> bool:
+    """Whether an object of which one path knows holds the same when the paths have met."""
+    if not _OF_A_PATH.isdisjoint(alone):
+        return False
+    if "@materialized" in alone or not is_opaque(owner):
+        return True
+    return not any(isinstance(key, str) and key[0] not in "@*[" for key in alone)
+
 
 _UNTOLD = {"@front": UNKNOWN, "@last": UNKNOWN, "@left": NONE, "@left next": NONE}
 """What a note says where there is none."""
@@ -99,7 +127,9 @@ def joined(
     right_only: Guard,
     is_opaque: Callable[[Name], bool],
 ) -> Table:
-    """What one object may hold when either path was taken; the first table itself where both say the same."""
+    """What one object may hold when either path was taken; one of the tables itself where it has all there is."""
+    if not (left and right) and _stays(owner, alone := left or right, is_opaque):
+        return alone
     unlike = [key for key, one in left.items() if one is not (other := right.get(key)) and one != other]
     unlike += [key for key in right if key not in left]
     if not unlike:

@@ -433,7 +433,11 @@ class Span(Object):
 
     def rename(self, renaming: Renaming) -> Value:
         name, part = renaming(self.name), rename_part(self.part, renaming)
-        return self if name is self.name and part is self.part else replace(self, name=name, part=part)
+        return self if name is self.name and part is self.part else self.placed(name, part)
+
+    def placed(self, name: Name, part: Hashable | None) -> Span:
+        """The same over another object, or another part of it."""
+        return Opaque(name, part=part) if type(self) is Opaque else replace(self, name=name, part=part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -564,16 +568,20 @@ class Union(Value):
     alternatives: tuple[tuple[Value, Guard], ...]
 
     def rename(self, renaming: Renaming) -> Value:
-        renamed = [(v.rename(renaming), g) for v, g in self.alternatives]
-        if all(new is old for (new, _), (old, _) in zip(renamed, self.alternatives, strict=True)):
-            return self
-        return union(renamed)
+        renamed = []
+        touched = False
+        for value, guard in self.alternatives:
+            new = value.rename(renaming)
+            touched = touched or new is not value
+            renamed.append((new, guard))
+        return union(renamed) if touched else self
 
 
 def alternatives(value: Value, path: Guard = ALWAYS) -> list[tuple[Value, Guard]]:
     """The values it may be on this path, each with the guard it needs."""
     if isinstance(value, Union):
-        return [(v, g) for v, g in value.alternatives if not path.contradicts(g)]
+        true, false = path
+        return [(v, g) for v, g in value.alternatives if not (true & g.false or false & g.true)]
     return [(value, ALWAYS)]
 
 

@@ -8,7 +8,6 @@ a round and what comes before or after the loop may.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
@@ -108,7 +107,7 @@ def met(value: Value, rounds: Picks) -> Value:
     if not rounds:
         return value
     if isinstance(value, Span):
-        return replace(value, part=parts.met_in(value.part, rounds))
+        return value.placed(value.name, parts.met_in(value.part, rounds))
     if isinstance(value, Tuple):
         return Tuple(tuple(met(v, rounds) for v in value.items))
     if isinstance(value, Union):
