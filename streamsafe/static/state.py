@@ -406,9 +406,7 @@ class State:
         """Enter a branch that is taken under any of these guards."""
         if ALWAYS in guards:
             return
-        routes = _distinct(
-            route & guard for route in self.routes for guard in guards if not route.contradicts(guard)
-        )
+        routes = _entered(self.routes, guards)
         if not routes:
             self.dead = True
             return
@@ -692,10 +690,29 @@ def leans(value: Value, conditions: int) -> bool:
     return bool(asked_by(value) & conditions)
 
 
+def _entered(routes: tuple[Guard, ...], guards: Sequence[Guard]) -> tuple[Guard, ...]:
+    """The routes on which one of the guards may hold, with that guard."""
+    if len(guards) == 1:
+        guard = guards[0]
+        asked = guard.true | guard.false
+        left = [route for route in routes if not route.contradicts(guard)]
+        if not any((true | false) & asked for true, false in left):
+            return tuple([route & guard for route in left])  # as distinct as they were
+    return _distinct(route & guard for route in routes for guard in guards if not route.contradicts(guard))
+
+
 def _distinct(routes: Iterable[Guard]) -> tuple[Guard, ...]:
     """The routes, without those that another one covers."""
     found = frozenset(routes)
-    return tuple(found) if len(found) < 2 else _uncovered(found)
+    if len(found) != 2:
+        return tuple(found) if len(found) < 2 else _uncovered(found)
+    first, second = sorted(found)
+    if second.implies(first):
+        return (first,)
+    apart = (first.true ^ second.true) | (first.false ^ second.false)
+    if first.true | first.false == second.true | second.false and not apart & (apart - 1):
+        return (first.forget(apart),)  # whichever way that condition goes
+    return (first, second)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -734,7 +751,9 @@ def _telling(routes: tuple[Guard, ...], others: tuple[Guard, ...], only: Guard) 
         true, false = route
         left = [o for o in others if (true & o.false or false & o.true) and not told.contradicts(o)]
         while left:
-            against: dict[int, int] = {}  # how many each literal contradicts, by its bit; negative where it is false
+            against: dict[
+                int, int
+            ] = {}  # how many each literal contradicts, by its bit; negative where it is false
             for other in left:
                 for literal in _against(route, other):
                     against[literal] = against.get(literal, 0) + 1

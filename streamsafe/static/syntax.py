@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence, Set
 from functools import lru_cache
 
@@ -45,10 +45,17 @@ def same(one: object, other: object) -> bool:
     return one == other
 
 
-@lru_cache(maxsize=1 << 14)
 def spelled(pattern: re.Pattern[str], name: str) -> bool:
-    """Whether a name as a whole is spelled like this."""
-    return pattern.fullmatch(name) is not None
+    """Whether a name as a whole is spelled like this; the patterns are those of modules."""
+    known = _SPELLED[id(pattern)]  # to hash a pattern costs more than to match it
+    found = known.get(name)
+    if found is None:
+        found = known[name] = pattern.fullmatch(name) is not None
+    return found
+
+
+_SPELLED: defaultdict[int, dict[str, bool]] = defaultdict(dict)
+"""By a pattern's identity, the names that it was asked about."""
 
 
 @lru_cache(maxsize=2048)

@@ -21,6 +21,7 @@ from streamsafe.static.values import (
     Union,
     Value,
     asked_by,
+    either,
     iterate,
     led_to,
     union,
@@ -161,7 +162,7 @@ def joined(
         elif key in ("@length", "@keys", "@bounds"):
             del table[key]
             continue
-        table[key] = union([(one, left_only), (other, right_only)])
+        table[key] = either(one, left_only, other, right_only)
     if loose:
         rest = table.get("*")
         table["*"] = union([*([(rest, ALWAYS)] if rest is not None else []), *loose])

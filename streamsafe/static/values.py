@@ -652,6 +652,14 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
     return Union(tuple(found))
 
 
+def either(one: Value, guard: Guard, other: Value, other_guard: Guard) -> Value:
+    """One value that is one of two, which are not equal."""
+    kinds = type(one), type(other)
+    if Union in kinds or not _COMPUTED.isdisjoint(kinds):
+        return union([(one, guard), (other, other_guard)])
+    return Union(((one, guard), (other, other_guard)))
+
+
 def _is_plain(value: Value) -> bool:
     """Whether this is a number or a string whose value is not known."""
     return isinstance(value, Const) and value.value is ...
