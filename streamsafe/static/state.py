@@ -751,9 +751,7 @@ def _telling(routes: tuple[Guard, ...], others: tuple[Guard, ...], only: Guard) 
         true, false = route
         left = [o for o in others if (true & o.false or false & o.true) and not told.contradicts(o)]
         while left:
-            against: dict[
-                int, int
-            ] = {}  # how many each literal contradicts, by its bit; negative where it is false
+            against: dict[int, int] = {}  # how many each literal contradicts
             for other in left:
                 for literal in _against(route, other):
                     against[literal] = against.get(literal, 0) + 1
