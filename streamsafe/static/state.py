@@ -189,7 +189,12 @@ class Store:
 
     @staticmethod
     def join(
-        first: Store, first_only: Guard, second: Store, second_only: Guard, opaque: Callable[[Name], bool]
+        first: Store,
+        first_only: Guard,
+        second: Store,
+        second_only: Guard,
+        path: Guard,
+        opaque: Callable[[Name], bool],
     ) -> Store:
         """What objects hold when either path was taken."""
         joined = Store()
@@ -199,7 +204,7 @@ class Store:
             left, right = first.objects.get(owner), second.objects.get(owner)
             if left is right:
                 continue
-            table = joined_tables(owner, left or EMPTY, right or EMPTY, first_only, second_only, opaque)
+            table = joined_tables(owner, left or EMPTY, right or EMPTY, first_only, second_only, path, opaque)
             if table:
                 dict.__setitem__(joined.objects, owner, table)
             else:
@@ -579,7 +584,7 @@ class State:
         joined = State(order=Order.join(first.order, ways[0], second.order, ways[1]), path=path)
         routes = _distinct((*first.routes, *second.routes))
         joined.routes = _few(routes)
-        joined.store = Store.join(first.store, first_only, second.store, second_only, opaque)
+        joined.store = Store.join(first.store, first_only, second.store, second_only, path, opaque)
         for library in {**first.current, **second.current}:
             one, other = first.current.get(library), second.current.get(library)
             if one is None or other is None or one == other:

@@ -101,6 +101,13 @@ def _is_called(value: Value) -> bool:
     return any(type(v) in (Function, Partial) for v in iterate(value))
 
 
+def _along(value: Value, path: Guard) -> Value:
+    """What a value may be on a path; what the path has settled its guards need not say."""
+    if type(value) is not Union or path == ALWAYS:
+        return value
+    return union((v, g.without(path)) for v, g in value.alternatives if not path.contradicts(g))
+
+
 EMPTY = Table()
 
 _OF_A_PATH = frozenset({"@nonzero", "@bounds", "@taken from"})
@@ -126,6 +133,7 @@ def joined(
     right: Table,
     left_only: Guard,
     right_only: Guard,
+    path: Guard,
     is_opaque: Callable[[Name], bool],
 ) -> Table:
     """What one object may hold when either path was taken; one of the tables itself where it has all there is."""
@@ -162,7 +170,7 @@ def joined(
         elif key in ("@length", "@keys", "@bounds"):
             del table[key]
             continue
-        table[key] = either(one, left_only, other, right_only)
+        table[key] = either(_along(one, path), left_only, _along(other, path), right_only)
     if loose:
         rest = table.get("*")
         table["*"] = union([*([(rest, ALWAYS)] if rest is not None else []), *loose])
