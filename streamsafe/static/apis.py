@@ -81,7 +81,7 @@ def shared(parameter: str) -> bool:
 
 
 _HOST_MEMORY = re.compile(
-    r"_*(?:\w+_)?(?:cpu|pinned)_(?:buf|buffer|tensor|view|staging|mem|memory)s?|\w+_cpu"
+    r"_*(?:\w+_)?(?:cpu|pinned)_(?:buf|buffer|tensor|view|staging|mem|memory|block|cache|pool)s?|\w+_cpu"
 )
 
 
@@ -640,6 +640,9 @@ SIZED_FACTORIES = frozenset("empty zeros ones full rand randn arange eye linspac
 
 SHAPED_FACTORIES = frozenset("empty zeros ones full rand randn".split())
 """Take nothing but sizes before their keywords, or what they fill it with."""
+
+MEASURED_FUNCTIONS = frozenset("pad interpolate upsample roll flip tile rot90 narrow".split())
+"""Of torch: what they take beside the first argument are sizes, never tensors."""
 
 RANDOM = frozenset("rand randn randint randperm normal bernoulli multinomial rand_like randn_like".split())
 

@@ -451,6 +451,8 @@ class Attributes(Containers):
         if type(target) is cst.Name:
             value = self.identified_number(target.value, value, st, node)
             value = self.one_row(value, st, target, Instance)
+            if apis.names_host(target.value):
+                self.given_by_unseen(value, st)
             if isinstance(value, Object):
                 self.call_it(value.name, target.value)
             elif isinstance(value, Union):
@@ -467,6 +469,11 @@ class Attributes(Containers):
             self._assign_subscript(target, value, st)
         elif type(target) is cst.StarredElement:
             self.assign(target.value, UNKNOWN, st, node)
+
+    def given_by_unseen(self, value: Value, st: State) -> None:
+        """What a call that is not seen gave is memory of the host if it is named so."""
+        if isinstance(value, Opaque) and value.name.base() in self.results and not self.place(st, value):
+            self.set_place(st, value, "pageable")
 
     def _unpack(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:
         value = union((_busy(v), guard) for v, guard in alternatives(self.one_row(value, st, target, Tuple)))

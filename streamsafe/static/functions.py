@@ -49,6 +49,8 @@ from streamsafe.static.values import (
 
 FACTORY_LINES = 12
 """A plain function of fewer lines is followed for what it returns."""
+GATHERING_LINES = 30
+"""One that returns a list which it has filled is followed even so: what is in the list others may have made."""
 
 
 class Scope:
@@ -403,11 +405,12 @@ class Functions(Methods):
             known = self._makes[unit.qualname] = any(
                 not d.calls.isdisjoint(apis.HANDS)
                 or (
-                    (d.node.end_lineno or 0) - d.node.lineno < FACTORY_LINES
+                    (lines := (d.node.end_lineno or 0) - d.node.lineno) < FACTORY_LINES
                     and (
                         not d.calls.isdisjoint(self.file.imports) or _fills(d.node) or self._hands_on(d.node)
                     )
                 )
+                or (lines < GATHERING_LINES and "append" in d.calls and _gathers(d.node))
                 for d in definitions
             )
         return known
@@ -844,6 +847,22 @@ def _fills(function: ast.AST) -> bool:
         or (isinstance(node, ast.Attribute) and node.attr.endswith("_") and not node.attr.startswith("_"))
         for node in needles.walk(function)
     )
+
+
+def _gathers(function: ast.AST) -> bool:
+    """Whether a function returns a list that it began empty, alone or with other things."""
+    nodes = list(needles.walk(function))
+    begun = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List)
+        and all(isinstance(e, ast.List) and not e.elts for e in node.value.elts)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    returned = (node.value for node in nodes if isinstance(node, ast.Return))
+    parts = (part for value in returned for part in (value.elts if isinstance(value, ast.Tuple) else (value,)))
+    return any(isinstance(part, ast.Name) and part.id in begun for part in parts)
 
 
 _TAKING = frozenset({"get", "pop", "popleft", "setdefault", "getattr", "cls"})

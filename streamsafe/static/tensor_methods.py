@@ -143,8 +143,11 @@ class TensorMethods(Arrays):
                     self.sync_in_capture(st, call.site, f"{name}() with a value that is on the device")
         if name.endswith("_") and not name.startswith("_"):
             self.check_generator(call, st)
-            self.rows_are_tensors(st, call.everything())
-            self.in_place(st, receiver, call.everything(), call.site, f"{name}()")
+            operands = call.everything()
+            if name == "fill_":  # with a number, where nothing shows that it is a tensor
+                operands = [v for v in operands if not isinstance(v, Opaque) or self.is_tensor(st, v)]
+            self.rows_are_tensors(st, operands)
+            self.in_place(st, receiver, operands, call.site, f"{name}()")
             return receiver
         if name.startswith("new_"):
             return self.new_tensor(
@@ -571,6 +574,8 @@ class TensorMethods(Arrays):
             return NONE
         out = call.kwargs.get("out")
         operands = [*call.args, *(v for k, v in call.kwargs.items() if k != "out")]
+        if name in apis.MEASURED_FUNCTIONS:
+            operands = operands[:1]
         text = f"{name}()"
         self.rows_are_tensors(st, operands)
         if out is not None:

@@ -67,7 +67,7 @@ class Unseen(Generics):
         found = self._result_by_name(function, called, values, call, st, name)
         if found is not None:
             return found
-        touched = [v for v in values if not isinstance(v, Const)]
+        touched = [v for v in values if not isinstance(v, Const) and not self._is_number(v, st)]
         # of an object that holds tensors among other things the result may be anything
         reached = [(v, self.tensors(st, v)) for v in touched]
         sure = any(
@@ -102,6 +102,16 @@ class Unseen(Generics):
         if not any(tensors for _, tensors in reached):
             return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
         return self._computed_result(function, called, call, st, library, tags, sure=sure)
+
+    def _is_number(self, value: Value, st: State) -> bool:
+        """Whether an argument nothing is known of is a rank or a count by its name."""
+        return (
+            isinstance(value, Opaque)
+            and isinstance(value.name.site, str)
+            and spelled(_NUMBER, value.name.site)
+            and value.name not in st.order.made
+            and not self.is_tensor(st, value)
+        )
 
     def _ordering_by_name(
         self, function: Value, called: str, call: Call, st: State, name: str
@@ -464,6 +474,8 @@ _QUESTION = re.compile(
 """A call that asks for something that is decided elsewhere, by its name."""
 _FLAG = re.compile(r"(?:is|has|can|should|supports|needs)_\w+")
 """A call that answers yes or no, by its name: no memory is allocated, and none is read."""
+_NUMBER = re.compile(r"_*(?:\w+_)?(?:rank|size|numel|count|len|length|nbytes|epoch|step)|(?:num|n)_\w+")
+"""What an argument is called that is a number."""
 _VIEWS = re.compile(
     r"_*(?:\w+_)?(?:view_(?:of|from|as)_\w+|as_view|carve_\w+|(?:make|get|create|build|slice)_views?)"
 )
