@@ -182,6 +182,8 @@ class Expressions(Computed):
 
     def is_opaque(self, name: Name) -> bool:
         """Whether attributes of this object exist although nothing was seen assigned to them."""
+        if name == self.constructed:  # what a constructor assigns under a condition is this, or not there
+            return False
         return name.base() not in self.closed and name not in self.late
 
     def describe(self, value: Value) -> str:
