@@ -410,7 +410,7 @@ class Functions(Methods):
                         not d.calls.isdisjoint(self.file.imports) or _fills(d.node) or self._hands_on(d.node)
                     )
                 )
-                or (lines < GATHERING_LINES and "append" in d.calls and _gathers(d.node))
+                or (lines < GATHERING_LINES and "append" in d.calls and needles.gathers(d.node))
                 for d in definitions
             )
         return known
@@ -847,22 +847,6 @@ def _fills(function: ast.AST) -> bool:
         or (isinstance(node, ast.Attribute) and node.attr.endswith("_") and not node.attr.startswith("_"))
         for node in needles.walk(function)
     )
-
-
-def _gathers(function: ast.AST) -> bool:
-    """Whether a function returns a list that it began empty, alone or with other things."""
-    nodes = list(needles.walk(function))
-    begun = {
-        target.id
-        for node in nodes
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List)
-        and all(isinstance(e, ast.List) and not e.elts for e in node.value.elts)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    returned = (node.value for node in nodes if isinstance(node, ast.Return))
-    parts = (part for value in returned for part in (value.elts if isinstance(value, ast.Tuple) else (value,)))
-    return any(isinstance(part, ast.Name) and part.id in begun for part in parts)
 
 
 _TAKING = frozenset({"get", "pop", "popleft", "setdefault", "getattr", "cls"})

@@ -226,3 +226,22 @@ def _of_call(node: ast.Call) -> int:
     else:
         return 0
     return found | (HANDLE if name.endswith("_stream") else 0)
+
+
+def gathers(function: ast.AST) -> bool:
+    """Whether a function returns a list that it began empty, alone or with other things."""
+    nodes = list(walk(function))
+    begun = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.List)
+        and all(isinstance(e, ast.List) and not e.elts for e in node.value.elts)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    returned = (node.value for node in nodes if isinstance(node, ast.Return))
+    parts = (
+        part for value in returned for part in (value.elts if isinstance(value, ast.Tuple) else (value,))
+    )
+    return any(isinstance(part, ast.Name) and part.id in begun for part in parts)
