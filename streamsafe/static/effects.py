@@ -110,6 +110,7 @@ class Effects(Memory):
         self.gradients_given = False  # something was assigned to the gradient of a parameter
         self.loaded: set[Name] = set()  # what was read from files into pageable memory
         self.constructed: Name | None = None  # the object whose constructor is interpreted
+        self.builds_module = False  # that of a module nobody is seen to make
         self.late: dict[Name, set[str]] = {}  # attributes that are not there until some method assigns them
         self.explained: list[tuple[Site, str]] | None = None
         self.inherited: set[Made] = set()  # what calls of methods before this one have left

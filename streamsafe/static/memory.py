@@ -275,6 +275,9 @@ class Memory:
         """``device``, ``pinned``, ``pageable`` or nothing."""
         found = st.store.get((target.name, "@place")) if isinstance(target, Object) else None
         if isinstance(found, Const):
+            if st.capture is not None and isinstance(target, Object):
+                # whoever makes a module sets the default, and this is captured
+                return "device" if (target.name, "@by default") in st.store else str(found.value)
             return str(found.value)
         if isinstance(target, Tensor) and target.numpy:
             return "host"

@@ -458,9 +458,9 @@ class Roots:
         interpreter.late = {self_name: set()} if late is not None else {}
         init = interpreter.find_method(unit, "__init__")
         if init is not None:
-            interpreter.constructed = self_name
+            interpreter.constructed, interpreter.builds_module = self_name, self._is_module(unit)
             self._run(Function(init, None, instance), [], start, f"{name}.__init__")
-            interpreter.constructed = None
+            interpreter.constructed, interpreter.builds_module = None, False
         for name_ in SET_UP:
             prepare = interpreter.find_method(unit, name_)
             if prepare is not None and not start.dead:  # a test case: this comes before each test

@@ -647,7 +647,10 @@ class TensorMethods(Arrays):
         if place == "pageable":
             if name == "tensor":
                 self._read_elements(call, st)
-            return Tensor(self.host_result(call, st))
+            made_there = self.host_result(call, st)
+            if (device is None or device == NONE) and not like and self.builds_module:
+                st.store[(made_there, "@by default")] = PLAIN
+            return Tensor(made_there)
         if not place and self.on_side_stream(st, "torch"):
             place = "device"
         if name == "tensor" and device is not None:
