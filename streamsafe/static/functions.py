@@ -102,6 +102,8 @@ class Functions(Methods):
 
         def is_exhausted(self) -> bool: ...
 
+        def given_away(self, value: Value, st: State) -> None: ...
+
         def hands_over(self, function: Function, args: list[Value], st: State) -> bool: ...
 
         def join_values(self, ends: list[tuple[State, Value]], st: State) -> Value: ...
@@ -352,6 +354,8 @@ class Functions(Methods):
         unit = function.unit
         if self.is_exhausted():  # what is not followed any more may well order everything there is
             st.order.learn_everything(HOST)
+            for value in (*args, *kwargs.values(), function.receiver or UNKNOWN):
+                self.given_away(value, st)
             return UNKNOWN
         deep = len(self.stack) > DEPTH
         given = function.frame is not None or self.hands_over(function, [*args, *kwargs.values()], st)

@@ -155,12 +155,16 @@ class Unseen(Generics):
                 if isinstance(v, (Stream, Event)):
                     st.order.learn_everything(v.name)
         for value in values:
-            for held_value in self.parts_of(st, value):
-                if isinstance(held_value, Event):
-                    st.store[(held_value.name, "@given")] = PLAIN
-                elif isinstance(held_value, Work):  # whoever is given a work with its tensors waits for it
-                    for s, guard in self.streams(st, "torch"):
-                        st.order.learn(s.name, held_value.name, guard=guard)
+            self.given_away(value, st)
+
+    def given_away(self, value: Value, st: State) -> None:
+        """Whoever is given an event records it where that is needed, and waits for a work that comes with its tensors."""
+        for held_value in self.parts_of(st, value):
+            if isinstance(held_value, Event):
+                st.store[(held_value.name, "@given")] = PLAIN
+            elif isinstance(held_value, Work):
+                for s, guard in self.streams(st, "torch"):
+                    st.order.learn(s.name, held_value.name, guard=guard)
 
     def _result_by_name(
         self, function: Value, called: str, values: list[Value], call: Call, st: State, name: str
