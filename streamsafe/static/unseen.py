@@ -125,6 +125,10 @@ class Unseen(Generics):
             )
         if spelled(apis.RECORDING_HELPER, called):
             return self.do_record_helper(call, st)
+        if spelled(_STREAM_WAITS, called) and isinstance(function, Api):
+            for value in call.everything():  # of these one is the stream that waits
+                if isinstance(value, (Stream, Opaque)):
+                    st.order.learn_everything(value.name)
         if spelled(_SYNCHRONIZES, called):
             self.host_learns_everything(st, call.site)
             return NONE
@@ -158,7 +162,7 @@ class Unseen(Generics):
             self.given_away(value, st)
 
     def given_away(self, value: Value, st: State) -> None:
-        """Whoever is given an event records it where that is needed, and waits for a work that comes with its tensors."""
+        """Whoever is given an event records it where that is needed; given a work with its tensors it waits for it."""
         for held_value in self.parts_of(st, value):
             if isinstance(held_value, Event):
                 st.store[(held_value.name, "@given")] = PLAIN
@@ -472,6 +476,8 @@ _WAITING_FLAGS = ("sync", "synchronize", "blocking", "block", "wait")
 """Parameters by which a call is asked to return when its work is done."""
 _MOVES = re.compile(r"_*(?:\w+_)?(?:transfer|swap|memcpy|pread|pwrite)(?:_\w+)?")
 """A library function that carries blocks between memories, by its name: whether it waits for them is its own affair."""
+_STREAM_WAITS = re.compile(r"_*(?:\w+_)?wait_(?:for_|on_)?(?:cuda_)?(?:event|stream)s?")
+"""A function that makes a stream wait, by its name."""
 _QUESTION = re.compile(
     r"_*(?:get_)?(?:is|are|has|have|uses?|should|can|needs?|enabled?|enables|supports?|resolve|in)(?:_\w+)?"
 )
