@@ -460,13 +460,21 @@ class Streams(Builtins):
 
     def do_event_elapsed_time(self, call: Call, st: State) -> Value:
         """``a.elapsed_time(b)`` needs timing and completion, and is no sync (TX-01)."""
-        self.check_elapsed(st, [call.args[0], call.get(1, "end_event") or NONE], call.site)
+        self._elapsed(st, [call.args[0], call.get(1, "end_event") or NONE], call.site)
         return PLAIN
 
     def do_elapsed_time_function(self, call: Call, st: State) -> Value:
         """``cupy.cuda.get_elapsed_time(a, b)``."""
-        self.check_elapsed(st, call.args[:2], call.site)
+        self._elapsed(st, call.args[:2], call.site)
         return PLAIN
+
+    def _elapsed(self, st: State, given: list[Value], site: Site) -> None:
+        """Once it has returned both events are known to be complete, or it would have raised (TX-01)."""
+        self.check_elapsed(st, given, site)
+        for value in given:
+            for event, way in ((e, way) for v, way in alternatives(value, st.path) for e in self.event_of(v)):
+                for source in self.spread(event.name) if (event.name, "@recorded") in st.store else ():
+                    st.order.learn(HOST, source, guard=way)
 
     def check_elapsed(self, st: State, given: list[Value], site: Site) -> None:
         """SS312: made without timing, never recorded, or not known to be complete."""
