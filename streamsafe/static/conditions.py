@@ -342,6 +342,10 @@ class Conditions(Devices):
             listed = self._test_membership(node.left, comparator, isinstance(operator, cst.In), st, track)
             if listed is not None:
                 return listed
+        if isinstance(operator, (cst.In, cst.NotIn)) and isinstance(node.left, cst.SimpleString):
+            asked = self.is_of_kind(self.eval(comparator, st), self.eval(node.left, st))
+            if asked is not None:
+                return self.how_placed(asked if isinstance(operator, cst.In) else asked.denied(), st, track)
         constant = _is_constant(comparator)
         if isinstance(operator, (cst.Equal, cst.NotEqual)) or (
             constant and isinstance(operator, (cst.Is, cst.IsNot))

@@ -71,11 +71,16 @@ class Devices(Attributes):
         def condition(self, key: Hashable, names: tuple[Name, ...], st: State, track: bool) -> Outcomes: ...
 
     def is_of_kind(self, left: Value, right: Value) -> Asked | None:
-        """What ``device.type == "cpu"`` comes to; None where something else is compared."""
+        """What ``device.type == "cpu"`` and ``device.startswith("cpu")`` come to; None where something else is asked."""
         device, kind = as_device(left), _kind(right)
         if device is None or device.kind or not kind:
             return None
         return Asked(kind == "cuda", device.name, kind == "cpu")
+
+    @staticmethod
+    def says_where(value: Value) -> bool:
+        """Whether this is the answer to nothing but the question whether tensors are on the device."""
+        return isinstance(value, Asked) or (isinstance(value, Opaque) and value.name is IS_CUDA)
 
     def how_placed(self, asked: Asked, st: State, track: bool) -> Outcomes:
         """How a question for the kind of a device comes out.

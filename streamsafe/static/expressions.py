@@ -504,6 +504,10 @@ class Expressions(Computed):
             asked = self.is_of_kind(*operands)
             if asked is not None:
                 return asked if type(node.comparisons[0].operator) is cst.Equal else asked.denied()
+        if len(operands) == 2 and type(node.comparisons[0].operator) in (cst.In, cst.NotIn):
+            asked = self.is_of_kind(operands[1], operands[0])
+            if asked is not None:
+                return asked if type(node.comparisons[0].operator) is cst.In else asked.denied()
         identity = all(type(c.operator) in (cst.Is, cst.IsNot, cst.In, cst.NotIn) for c in node.comparisons)
         flat = [v for o in operands for v in iterate(o)]
         if type(node.comparisons[0].operator) in (cst.In, cst.NotIn):

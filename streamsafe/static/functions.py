@@ -18,6 +18,7 @@ from streamsafe.static.expressions import MODULE
 from streamsafe.static.facts import AMBIENT, COPIES
 from streamsafe.static.given import Given
 from streamsafe.static.methods import Methods
+from streamsafe.static.needles import last_name
 from streamsafe.static.opaques import LIBRARY_METHODS
 from streamsafe.static.roles import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, MethodSlice, Slice
@@ -372,11 +373,13 @@ class Functions(Methods):
         return result
 
     def calls_something(self, unit: FunctionUnit) -> bool:
-        """Whether a function calls anything: one that does not, and builds a dict, say, is soon followed."""
+        """Whether a function calls anything: one that only asks, or builds a dict, say, is soon followed."""
         known = self.with_calls.get(unit.qualname)
         if known is None:
             nodes = (n for d in self.file.definitions.get(unit.qualname, ()) for n in ast.walk(d.node))
-            known = self.with_calls[unit.qualname] = any(isinstance(n, ast.Call) for n in nodes)
+            known = self.with_calls[unit.qualname] = any(
+                isinstance(n, ast.Call) and last_name(n.func) not in _ASKING for n in nodes
+            )
         return known
 
     def remembered(
@@ -853,6 +856,8 @@ def _fills(function: ast.AST) -> bool:
     )
 
 
+_ASKING = frozenset({"startswith", "any", "all"})
+"""Calls that ask something, and do nothing."""
 _TAKING = frozenset({"get", "pop", "popleft", "setdefault", "getattr", "cls"})
 """Methods that give what a container holds."""
 

@@ -642,10 +642,11 @@ class Library(Streams):
             return item
         if any(isinstance(v, Tensor) for v in iterate(item)):
             return self.operation(st, [item], call.site, f"{call.text.rpartition('.')[2]}()")
-        if call.text == "builtins.all" and all(
-            isinstance(v, Const) and type(v.value) is bool for v in iterate(item)
+        if call.text in ("builtins.any", "builtins.all") and (
+            self.says_where(item)
+            or all(isinstance(v, Const) and type(v.value) is bool for v in iterate(item))
         ):
-            return item  # true only where it is true of each
+            return item  # one answer for all of them, or there is one element
         return PLAIN
 
 

@@ -178,6 +178,10 @@ class Methods(Opaques):
                 if isinstance(value, Generator):
                     value = self.drained(value, st, call.node)
                 self.read_on_host(st, value, call.site, f"{name}()")
+            if name == "startswith" and isinstance(receiver.value, str) and len(call.args) == 1:
+                begun = call.args[0]
+                known = isinstance(begun, Const) and isinstance(begun.value, str)
+                return Const(receiver.value.startswith(begun.value)) if known else PLAIN
             return PLAIN
         if isinstance(receiver, Function):
             return self.unmodelled(receiver, call, st)

@@ -109,7 +109,7 @@ class Opaques(Threads):
         return self._of_tensor(receiver, name, call, st)
 
     def _of_device(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
-        """Of a stream, a graph, or a module that makes arrays."""
+        """Of a stream, a graph, the name of a device, or a module that makes arrays."""
         if name in apis.OPAQUE_STREAM_METHODS:
             call.args.insert(0, Stream(receiver.name, self.default_library))
             self.table_known(receiver.name)
@@ -117,6 +117,8 @@ class Opaques(Threads):
         if name in ("capture_begin", "capture_end", "replay"):
             call.args.insert(0, Graph(receiver.name))
             return self.verb(apis.GRAPH_METHODS[name], call, st)
+        if name == "startswith" and len(call.args) == 1:
+            return self.is_of_kind(receiver, call.args[0])
         return self.array_maker(receiver, name, call, st)
 
     def of_trainer(self, receiver: Opaque | Instance, name: str, call: Call, st: State) -> Value | None:
