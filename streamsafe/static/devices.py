@@ -71,7 +71,7 @@ class Devices(Attributes):
         def condition(self, key: Hashable, names: tuple[Name, ...], st: State, track: bool) -> Outcomes: ...
 
     def is_of_kind(self, left: Value, right: Value) -> Asked | None:
-        """What ``device.type == "cpu"`` and ``device.startswith("cpu")`` come to; None where something else is asked."""
+        """What ``device.type == "cpu"`` and ``device.startswith("cpu")`` come to; None for any other question."""
         device, kind = as_device(left), _kind(right)
         if device is None or device.kind or not kind:
             return None

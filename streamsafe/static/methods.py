@@ -180,8 +180,8 @@ class Methods(Opaques):
                 self.read_on_host(st, value, call.site, f"{name}()")
             if name == "startswith" and isinstance(receiver.value, str) and len(call.args) == 1:
                 begun = call.args[0]
-                known = isinstance(begun, Const) and isinstance(begun.value, str)
-                return Const(receiver.value.startswith(begun.value)) if known else PLAIN
+                if isinstance(begun, Const) and isinstance(begun.value, str):
+                    return Const(receiver.value.startswith(begun.value))
             return PLAIN
         if isinstance(receiver, Function):
             return self.unmodelled(receiver, call, st)
