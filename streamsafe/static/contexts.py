@@ -234,6 +234,8 @@ class Contexts(TensorMethods):
         result = Container(name, kind)
         if isinstance(node, (cst.ListComp, cst.GeneratorExp)):
             sequences.put(st, result, [])
+        elif isinstance(node, cst.DictComp):
+            sequences.set_keys(st, result, ())
         self.stack[-1].temporaries.append(result)
 
         def element(state: State) -> None:
@@ -255,6 +257,7 @@ class Contexts(TensorMethods):
         outside = {bound: st.store.get((frame, bound)) for bound in syntax.targets(node.for_in)}
         if not self._comp_for(node.for_in, st, element):
             sequences.blur(st, result)
+            sequences.set_keys(st, result, None)
         for bound, value in outside.items():  # its names are its own
             last = st.store.pop((frame, bound), None)
             if value is not None:
