@@ -561,7 +561,9 @@ class Contexts(TensorMethods):
                 return length.parent is None or self.is_walked(Opaque(length.parent), st)
             # a loop over a count that is a parameter is written for the case that it runs
             return False
-        walked = [v for v in iterate(iterable) if v != NONE]  # nobody walks None
+        counted = isinstance(iterable, Partial) and iterable.function in (_ENUMERATE, _ITEMS)
+        whole = iterable.args[0] if counted and iterable.args else iterable  # type: ignore[attr-defined]
+        walked = [v for v in iterate(whole) if v != NONE]  # nobody walks None
         if walked and all(isinstance(v, Container) and v.kind != "queue" for v in walked):
             return True  # what was put into it is there
         if self.is_loader(iterable) or self.is_walked(iterable, st):
@@ -832,6 +834,9 @@ class Contexts(TensorMethods):
                 side = next((v for v in iterate(side) if isinstance(v, Stream) and v.name != AMBIENT), side)
         self.enter_stream(st, side, "torch")
         self.capture_begin(st, graph, None, mode, "torch", site)
+
+
+_ENUMERATE, _ITEMS = Api("builtins.enumerate"), Api("builtins.items")
 
 
 def _valueless(body: Callable[[Value, State], None]) -> Callable[[Value, State], Value]:
