@@ -116,6 +116,8 @@ class Conditions(Devices):
         threads: int
         closures: dict[Name, Name]
 
+        def is_instance(self, value: Value, kind: Value, st: State) -> Value: ...
+
         def parts_of(self, st: State, value: Value, depth: int = 0) -> Iterator[Value]: ...
 
     def unknown_flag(self, node: cst.CSTNode, st: State) -> Opaque:
@@ -681,16 +683,27 @@ class Conditions(Devices):
             st.store[key] = union(kept)
 
     def _narrow_kind(self, node: cst.Call, st: State, outcome: bool) -> None:
-        """What ``isinstance(x, dict)`` tells of an object of unknown kind: it is no tensor."""
-        if not outcome or len(node.args) != 2 or self.eval(node.func, st) != Api("builtins.isinstance"):
+        """What ``isinstance(x, dict)`` tells: which of several values it is; one of unknown kind is no tensor."""
+        if len(node.args) != 2 or self.eval(node.func, st) != Api("builtins.isinstance"):
             return
-        kinds = self.eval(node.args[1].value, st)
+        target, kinds = node.args[0].value, self.eval(node.args[1].value, st)
+        key = self._key_of(target, st) if isinstance(target, (cst.Name, cst.Attribute)) else None
+        several = st.store.get(key) if key is not None else None
+        if key is not None and isinstance(several, Union):
+            other = Const(not outcome)
+            kept = [
+                (v, g) for v, g in alternatives(several, st.path) if self.is_instance(v, kinds, st) != other
+            ]
+            if kept:
+                st.store[key] = union(kept)
+        if not outcome:
+            return
         names = {
             k.name if isinstance(k, Api) else ""
             for k in (kinds.items if isinstance(kinds, Tuple) else (kinds,))
         }
         if all(map(apis.kinds_of, names)):
-            for value in iterate(self.eval(node.args[0].value, st)):
+            for value in iterate(self.eval(target, st)):
                 if isinstance(value, Opaque):
                     st.store[(value.name, "@collection")] = NONE
 

@@ -218,40 +218,40 @@ class Builtins(Gradients):
         return Partial(call.args[0], tuple(call.args[1:]), tuple(call.kwargs.items()))
 
     def do_isinstance(self, call: Call, st: State) -> Value:
-        """Known for tensors and for instances of the file's classes."""
-        if len(call.args) == 2:
-            value, kind = call.args
-            if isinstance(value, Union):
-                return union(
-                    (self.do_isinstance(Call(call.node, call.site, [v, kind]), st), g)
-                    for v, g in alternatives(value, st.path)
-                )
-            names = [
-                k.name for k in (kind.items if isinstance(kind, Tuple) else (kind,)) if isinstance(k, Api)
-            ]
-            if value == NONE and names:
-                return Const(False)
-            if isinstance(value, (Stream, Event, Work, Context)) and names:
-                tails = {n.rpartition(".")[2] for n in names}
-                own = {Stream: "Stream", Event: "Event", Work: "Work"}.get(type(value))
-                return Const(own in tails)
-            if isinstance(value, Tensor) and "torch.Tensor" in names:
+        """``isinstance(x, kind)``."""
+        return self.is_instance(call.args[0], call.args[1], st) if len(call.args) == 2 else PLAIN
+
+    def is_instance(self, value: Value, kind: Value, st: State) -> Value:
+        """Whether something is of a kind: known for tensors and for instances of the file's classes."""
+        if isinstance(value, Union):
+            return union((self.is_instance(v, kind, st), g) for v, g in alternatives(value, st.path))
+        names = [k.name for k in (kind.items if isinstance(kind, Tuple) else (kind,)) if isinstance(k, Api)]
+        if value == NONE and names:
+            return Const(False)
+        made_by = st.store.get((value.name, "@class")) if isinstance(value, Object) else None
+        if made_by in [Const(n) for n in names]:
+            return Const(True)
+        if isinstance(value, (Stream, Event, Work, Context)) and names:
+            tails = {n.rpartition(".")[2] for n in names}
+            own = {Stream: "Stream", Event: "Event", Work: "Work"}.get(type(value))
+            return Const(own in tails)
+        if isinstance(value, Tensor) and "torch.Tensor" in names:
+            return Const(True)
+        if isinstance(value, (Container, Tuple)) and names and all(n in ("torch.Tensor",) for n in names):
+            return Const(False)
+        if isinstance(value, (Container, Tuple)) and names:
+            own_kind = value.kind if isinstance(value, Container) else "tuple"
+            return Const(any(own_kind in apis.kinds_of(n) for n in names))
+        if isinstance(value, Tensor) and names:
+            return Const(False)
+        if isinstance(value, Instance) and isinstance(kind, Class):
+            return Const(value.unit is kind.unit) if value.unit is kind.unit else PLAIN
+        if isinstance(value, Opaque):
+            if (value.name, "@kind") in st.store and names:
+                return Const(st.store[(value.name, "@kind")] in [Const(n) for n in names])
+            if names and all(n.endswith(".Stream") for n in names) and self.is_used_as_stream(value, st):
                 return Const(True)
-            if isinstance(value, (Container, Tuple)) and names and all(n in ("torch.Tensor",) for n in names):
-                return Const(False)
-            if isinstance(value, (Container, Tuple)) and names:
-                own_kind = value.kind if isinstance(value, Container) else "tuple"
-                return Const(any(own_kind in apis.kinds_of(n) for n in names))
-            if isinstance(value, Tensor) and names:
-                return Const(False)
-            if isinstance(value, Instance) and isinstance(kind, Class):
-                return Const(value.unit is kind.unit) if value.unit is kind.unit else PLAIN
-            if isinstance(value, Opaque):
-                if (value.name, "@kind") in st.store and names:
-                    return Const(st.store[(value.name, "@kind")] in [Const(n) for n in names])
-                if names and all(n.endswith(".Stream") for n in names) and self.is_used_as_stream(value, st):
-                    return Const(True)
-                return Opaque(value.name.child(f"isinstance {names}"))
+            return Opaque(value.name.child(f"isinstance {names}"))
         return PLAIN
 
     @staticmethod

@@ -101,7 +101,11 @@ class Unseen(Generics):
             return PLAIN
         if not any(tensors for _, tensors in reached):
             return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
-        return self._computed_result(function, called, call, st, library, tags, sure=sure)
+        computed = self._computed_result(function, called, call, st, library, tags, sure=sure)
+        owner = function.name.rpartition(".")[0] if isinstance(function, Api) else ""
+        if spelled(_ALTERNATE, called) and _constructs(owner.rpartition(".")[2]):
+            st.store[(computed.name, "@class")] = Const(owner)
+        return computed
 
     def _is_number(self, value: Value, st: State) -> bool:
         """Whether an argument nothing is known of is a rank or a count by its name."""
@@ -309,7 +313,7 @@ class Unseen(Generics):
         tags: frozenset[str],
         *,
         sure: bool,
-    ) -> Value:
+    ) -> Object:
         """What it makes of the tensors it was given, one of which is ``sure`` to be one."""
         if spelled(apis.HOST_HELPER, called):
             brought = Tensor(self.fresh(call.node, st, "host copy"))
@@ -461,6 +465,8 @@ def _constructs(name: str) -> bool:
     return (bare[:1].isupper() and bare.upper() != bare) or bare == "cls" or bare.endswith(("_class", "_cls"))
 
 
+_ALTERNATE = re.compile(r"(?:from|of|create|make|build)(?:_\w+)?")
+"""A method of a class that makes an object of it, by its name."""
 _CURRENT = re.compile(r"_*(?:get_)?current_(?:\w+_)?stream(?:_\w+)?")
 """A helper that gives the current stream, by its name."""
 _SYNCHRONIZES = re.compile(
