@@ -393,6 +393,7 @@ FUNCTIONS: dict[str, str] = {
     "itertools.chain.from_iterable": "chain",
     "itertools.starmap": "starmap",
     "functools.reduce": "reduce",
+    **dict.fromkeys(("os.environ.get", "os.getenv"), "environment"),
     "os.readv": "unseen",
     "os.preadv": "unseen",
     **dict.fromkeys(("os.write", "os.writev", "os.pwrite", "os.pwritev"), "host_library"),

@@ -390,6 +390,7 @@ class Hooks(Contexts):
                 if isinstance(hook, (Function, Partial)) and not st.dead:
                     st.order.repeat("a gradient before its hook", GRADIENTS)
                     self.given = owners & modules if owners else modules
+                    st.store.pop((parameter, "grad"), None)  # each is called when a gradient is there
                     arguments = list(hook_arguments(name, self.given, parameter))
                     self.call_value(hook, Call(site.node, site, arguments), st)
                     st.order.move(GRADIENTS, "gradients after their hooks", lambda _: True)

@@ -154,6 +154,15 @@ class Builtins(Gradients):
         """``typing.cast``."""
         return call.args[1] if len(call.args) > 1 else UNKNOWN
 
+    def do_environment(self, call: Call, st: State) -> Value:
+        """``os.environ.get(name)``: not known, but the same each time."""
+        name = call.get(0, "key")
+        if not isinstance(name, Const):
+            return PLAIN
+        variable = Name("an environment variable", (name.value,))
+        self.plain.add(variable)
+        return Opaque(variable)
+
     def do_lazily(self, call: Call, st: State) -> Value:
         """An iterable that is walked later; how far a range goes is asked now."""
         for value in call.args if call.text.endswith("range") else ():
