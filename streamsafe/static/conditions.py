@@ -289,7 +289,28 @@ class Conditions(Devices):
         outside, self.asking = self.asking, track
         value = self.eval(node, st)
         self.asking = outside
+        if track and type(node) is cst.Name and type(value) is Union:
+            value = self._flag_apart(node.value, value, st)
         return self.truth(value, st, node, track=track)
+
+    def _flag_apart(self, name: str, value: Union, st: State) -> Value:
+        """A flag that is set or not, and of which no condition says which, is one of the two from now on."""
+        key = (self.stack[-1].frame, name)
+        live = alternatives(value, st.path)
+        kinds = {bool(v.value) if isinstance(v, Const) and type(v.value) is bool else None for v, _ in live}
+        if kinds != {True, False} or st.store.get(key) != value:
+            return value
+        yes, no = ([g for v, g in live if isinstance(v, Const) and v.value is w] for w in (True, False))
+        if all(a.contradicts(b) for a in yes for b in no):
+            return value
+        bit = self.conditions.get(("falsy", key)) or self.new_condition(("falsy", key), ())
+        if bit is None:
+            return value
+        st.forget(bit)
+        said = {True: Guard(0, bit), False: Guard(bit, 0)}
+        told = union((v, g.forget(bit) & said[v.value]) for v, g in live if isinstance(v, Const))
+        st.store[key] = told
+        return told
 
     def _test_boolean(self, node: cst.BooleanOperation, st: State, track: bool) -> Outcomes:
         stops = type(node.operator) is cst.Or
