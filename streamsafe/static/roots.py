@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from streamsafe.order.symbolic import Made, Order
-from streamsafe.static import apis, autograd, needles, sequences
+from streamsafe.static import apis, autograd, callers, needles, sequences
 from streamsafe.static.arrays import PINNED_POOL
 from streamsafe.static.autograd import GRADIENT_MADE
 from streamsafe.static.concerned import DEFINITIONS, Concerned
@@ -584,14 +584,14 @@ class Roots:
         args = autograd.incoming(interpreter, method, st) if backward else []
         called = method.name == "forward" and not method.is_static and self._is_module(instance.unit)
         if called:
-            autograd.given(interpreter, method, st)
+            callers.given(interpreter, method, st)
         interpreter.beside = method in interpreter.waiting
         try:
             result = self._run(function, args, st, entry)
             if backward and not st.dead:
                 autograd.outgoing(interpreter, method, result, st)
             if called and not st.dead:
-                autograd.taken(interpreter, method, result, st)
+                callers.taken(interpreter, method, result, st)
         finally:
             interpreter.rounds = []
             interpreter.inherited = set()
