@@ -53,9 +53,12 @@ class Concerned:
                 everything |= definition.needles
         for statement in file.statements:
             everything |= needles.of_tree(statement) if not isinstance(statement, DEFINITIONS) else 0
+        named = reduce(or_, map(needles.of_tree, _class_level(file)), everything)
         # pinned memory and what is called a replay alone start nothing
-        beside = needles.PINNED | needles.REPLAY
-        self._beside = beside if everything & (needles.STREAM | needles.COPY) else 0
+        self._beside = needles.PINNED | needles.REPLAY if named & (needles.STREAM | needles.COPY) else 0
+        if named & needles.STREAM:
+            self._beside |= needles.WORD
+            everything |= needles.STREAM if everything & needles.WORD else 0
         self.one_stream = not everything & (needles.STREAM | needles.OTHER) and not self._words
         # functions and options of the module that copy without waiting: who names one does so too
         self._words |= {name for name, found in bound.items() if found & needles.COPY}
@@ -265,6 +268,12 @@ def _heirs(file: SourceFile) -> dict[str, set[str]]:
         if sum(map(len, found.values())) == before:
             break
     return found
+
+
+def _class_level(file: SourceFile) -> Iterator[ast.stmt]:
+    """The statements of classes that are no methods."""
+    for node in (*file.classes.values(), *file.nested.values()):
+        yield from (statement for statement in node.body if not isinstance(statement, DEFINITIONS))
 
 
 def _names(node: ast.AST) -> set[str]:

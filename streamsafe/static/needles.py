@@ -26,6 +26,8 @@ OTHER = 64
 """Work that another stream than the current one may do although no stream is mentioned: other devices, messages."""
 REPLAY = 128
 """A graph is launched, where there are graphs."""
+WORD = 256
+"""A name such as ``stream`` or ``upstream``: of CUDA where the file has streams of CUDA, else of files or answers."""
 
 _STREAM = ("wait_event", "record_event", "CUDAGraph", "make_graphed", "elapsed_time", "async_op")
 _EXACTLY = {
@@ -48,6 +50,7 @@ _EXACTLY = {
         COPY,
     ),
 }
+_OF_STREAMS = ("current_stream", "default_stream", "set_stream", "wait_stream", "record_stream")
 _CLOCK = ("perf_counter", "monotonic", "default_timer")
 _PINNED = ("pinned", "pin_memory")
 _CALLED = dict.fromkeys(("record", "wait", "synchronize", "query", "backward"), TOUCH) | {
@@ -78,8 +81,10 @@ KINDS = frozenset(
 def of_word(word: str) -> int:
     """What an identifier says by itself."""
     found = _EXACTLY.get(word, 0)
-    if word.endswith(("Stream", "stream")) or any(part in word for part in _STREAM):
+    if word.endswith("Stream") or any(part in word for part in _STREAM):
         found |= STREAM
+    elif word.endswith("stream"):
+        found |= STREAM if word.endswith(_OF_STREAMS) else WORD
     if any(part in word for part in _CLOCK):
         found |= CLOCK
     if any(part in word for part in _PINNED):
@@ -187,10 +192,10 @@ def of_imported(dotted: str) -> int:
 def _of_attribute(node: ast.Attribute) -> int:
     found = of_word(node.attr)
     inner = node.value
-    if node.attr in ("graph", "device") and isinstance(inner, (ast.Name, ast.Attribute)):
+    if node.attr in ("graph", "stream", "device") and isinstance(inner, (ast.Name, ast.Attribute)):
         named = inner.id if isinstance(inner, ast.Name) else inner.attr
         if named == "cuda":
-            found |= STREAM if node.attr == "graph" else OTHER
+            found |= OTHER if node.attr == "device" else STREAM
     elif node.attr == "time" and isinstance(inner, ast.Name) and inner.id == "time":
         found |= CLOCK
     return found
@@ -225,6 +230,8 @@ def _of_call(node: ast.Call) -> int:
         found = STREAM | HANDLE if name == "Event" else 0
     else:
         return 0
+    if name == "stream" and node.args and not isinstance(node.args[0], ast.Constant):
+        found |= STREAM  # the module may have any name
     return found | (HANDLE if name.endswith("_stream") else 0)
 
 
