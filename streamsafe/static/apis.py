@@ -461,7 +461,7 @@ FUNCTIONS: dict[str, str] = {
     "collections.UserList": "make_container",
     "builtins.dict.fromkeys": "from_keys",
     "builtins.object.__new__": "new_object",
-    "threading.local": "make_namespace",
+    "threading.local": "make_thread_local",
     "contextvars.ContextVar": "make_context_variable",
     "weakref.ref": "weak_reference",
     "weakref.proxy": "pass_through",

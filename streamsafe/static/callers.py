@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from streamsafe.order.symbolic import Made
-from streamsafe.static.facts import AMBIENT, Assumed, Detail
+from streamsafe.static.facts import Assumed, Detail
 from streamsafe.static.interpreter import Activation, Interpreter
 from streamsafe.static.source import FunctionUnit
 from streamsafe.static.state import State
@@ -21,7 +21,8 @@ def given(interpreter: Interpreter, unit: FunctionUnit, st: State) -> None:
             word = parameter.name.value
             detail = Detail("the caller", word, Assumed.METHODS, frozenset(), unit.qualname)
             name = Name(word, (id(unit.node),))
-            st.order.add(Made(interpreter.site(parameter), name, None, True, AMBIENT, detail))
+            for stream, guard in interpreter.streams(st, "torch"):
+                st.order.add(Made(interpreter.site(parameter), name, None, True, stream.name, detail), guard)
     interpreter.stack = []
 
 

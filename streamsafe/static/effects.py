@@ -59,6 +59,8 @@ from streamsafe.static.values import (
 if TYPE_CHECKING:
     import libcst as cst
 
+    from streamsafe.static.source import SourceFile
+
 
 _NO_TAGS: frozenset[str] = frozenset()
 
@@ -67,6 +69,9 @@ class Effects(Memory):
     """The verbs. The interpreter inherits them."""
 
     rounds: list[set[Name]]
+
+    if TYPE_CHECKING:  # further down the chain
+        file: SourceFile
 
     def __init__(self) -> None:
         self.carriers = Carriers()
@@ -152,6 +157,8 @@ class Effects(Memory):
         for value, guard in alternatives(chosen, st.path):
             if isinstance(value, Opaque):
                 value = self.as_stream(value, library)
+            if isinstance(value, Stream) and value.name.site in self.file.made_current:
+                value = NONE if stream is not None else Stream(AMBIENT, library)
             if isinstance(value, Stream):
                 self.heard_in_walks(st, value.name)
                 found.append((value, guard))

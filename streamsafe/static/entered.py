@@ -1,4 +1,4 @@
-"""Streams that objects are given, and of which nothing in a file shows that they are not the current one."""
+"""Streams that are the current one, or of which nothing in a file shows that they are not."""
 
 from __future__ import annotations
 
@@ -63,3 +63,43 @@ def _attribute(node: ast.expr) -> str | None:
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
         return node.attr
     return None
+
+
+def made_current(statements: Iterable[ast.stmt]) -> frozenset[str]:
+    """The names and attributes under which a file keeps the stream that its getter makes current, once and for good.
+
+    Who finds it there was preceded by who made it current. None where another stream is made current, too, or kept.
+    """
+    kept: set[str] = set()
+    others: set[str] = set()
+    functions = (n for s in statements for n in needles.walk(s) if isinstance(n, ast.FunctionDef))
+    for function in functions:
+        nodes = list(needles.walk(function))
+        given = {_word(n.args[0]) for n in nodes if isinstance(n, ast.Call) and _is_for_good(n)}
+        returned = {_word(n.value) for n in nodes if isinstance(n, ast.Return) and n.value is not None}
+        own: set[str | None] = set(given)
+        for node in nodes:
+            if not isinstance(node, ast.Assign) or _is_none(node.value):
+                continue
+            words = {word for target in node.targets if (word := _word(target)) is not None}
+            if _word(node.value) in given or not words.isdisjoint(given):
+                own |= words
+                kept |= words
+            elif not given:
+                others |= words
+        if given and (len(given) > 1 or None in given or own.isdisjoint(returned)):
+            return frozenset()
+    return frozenset(kept - others)
+
+
+def _is_for_good(call: ast.Call) -> bool:
+    return last_name(call.func) == "set_stream" and len(call.args) == 1
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _word(node: ast.expr) -> str | None:
+    """A name or an attribute, by its last word."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None

@@ -530,6 +530,8 @@ class Interpreter(Iteration):
             self.block(node.body.body[:ordering], st)  # these do not fail
             self.activation.tried += 1
             caught: State | None = st.copy()  # a handler is taken to begin with what held before
+            if self.file.turning:
+                self._tell_raised(node, st, caught)
             sure = self.sure_lookups
             self.block(node.body.body[ordering:], st)
             self.activation.tried -= 1
@@ -553,6 +555,14 @@ class Interpreter(Iteration):
                 ends.append(branch)
             self.settle(st, self.joined(ends))
         finish(st)
+
+    def _tell_raised(self, node: cst.Try | cst.TryStar, st: State, caught: State | None) -> None:
+        """Of what goes round a few slots a condition says whether this has been left by an exception before it did."""
+        name = self.fresh(node, st, "raised")
+        bit = self.new_condition(("raised", name), (name,))
+        if bit is not None and caught is not None:
+            caught.assume(Guard(bit, 0))
+            st.assume(Guard(0, bit))
 
     def _with(self, node: cst.With, st: State) -> None:
         self._with_items(list(node.items), node, st)

@@ -341,6 +341,10 @@ class Builtins(Gradients):
             st.store[(made.name, key)] = value
         return made
 
+    def do_make_thread_local(self, call: Call, st: State) -> Value:
+        """``threading.local()``: what earlier calls of this thread have left there is not seen."""
+        return Opaque(self.fresh(call.node, st, "namespace"))
+
     def converted(self, value: Value, text: str, node: cst.CSTNode, st: State) -> Value | None:
         """What an object of the file makes of itself where it is converted; None where it says nothing of that."""
         for name in _CONVERSIONS.get(text.rpartition(".")[2], ()):

@@ -649,7 +649,9 @@ class Roots:
     def _left_to_next(self, end: _End) -> State:
         """What a call leaves to the next one."""
         interpreter, st = self.interpreter, end.state
+        interpreter.rounds = [end.made]
         interpreter.tell_flags(st, end.instance.name)
+        interpreter.rounds = []
         interpreter.forget_plain(st)
         interpreter.age(st, end.made)
         interpreter.prune(st)  # the next call meets only what this one leaves on the object, or elsewhere

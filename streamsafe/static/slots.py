@@ -31,9 +31,10 @@ class Slots(Calls):
             told = [(st, _slots(st.store.get(key), st)) for st in live]
             kinds = {kind for _, found in told for _, _, kind in found}
             said = self._slot_conditions(key, kinds)
-            for st, found in told if said else ():
+            for st, found in told if said or kinds == {True} else ():
                 self.one_handle(st, key, found)
-                _retell(st, key, found, said)
+                if said:
+                    _retell(st, key, found, said)
 
     def one_handle(self, st: State, key: Key, told: list[tuple[Value, Guard, int]]) -> None:
         """What holds one handle or another gets one that knows what either would: nothing says how old that is."""
@@ -67,11 +68,15 @@ class Slots(Calls):
             for owner, table in st.store.objects.items() if turning else ():
                 if not turning.isdisjoint(table):
                     keys.update(((owner, name), None) for name in turning if name in table)
+                if "@length" in table and len(keys) < MOST_TOLD:
+                    keys.update(
+                        ((owner, n), None) for n, v in table.items() if type(n) is int and _holds_handle(v)
+                    )
             for key, value in st.store.leaning(asked) if asked else ():
                 alone = type(key[1]) is str and key[1][:1] not in "*@"
                 if not alone and not (type(key[1]) is int and (key[0], "@length") in st.store):
                     continue
-                if len(keys) < MOST_TOLD and any(isinstance(v, (Event, Work)) for v in iterate(value)):
+                if len(keys) < MOST_TOLD and _holds_handle(value):
                     keys[key] = None
         return keys
 
@@ -102,6 +107,11 @@ def _slots(value: Value | None, st: State) -> list[tuple[Value, Guard, int]]:
         k == other or a.contradicts(b) for n, (_, a, k) in enumerate(told) for _, b, other in told[:n]
     )
     return told if apart and len(kinds) == 1 and kinds <= {int, bool} else []  # type: ignore[return-value]
+
+
+def _holds_handle(value: Value) -> bool:
+    """Whether there may be an event or a work."""
+    return any(isinstance(v, (Event, Work)) for v in iterate(value))
 
 
 def _kind(value: Value) -> int | None:

@@ -426,6 +426,12 @@ class SourceFile:
         return entered.only_entered(self.statements)
 
     @cached_property
+    def made_current(self) -> frozenset[str]:
+        """Where the file keeps the stream that its getter has made current."""
+        sets = any("set_stream" in line for line in self.lines)
+        return entered.made_current(self.statements) if sets else frozenset()
+
+    @cached_property
     def is_foreign(self) -> bool:
         """Whether it is written for another library, whose arrays and gradients are not torch's or CuPy's."""
         tops = {name.partition(".")[0] for name in self.imports.values()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import walks
@@ -175,3 +175,20 @@ def joined(
         rest = table.get("*")
         table["*"] = union([*([(rest, ALWAYS)] if rest is not None else []), *loose])
     return table
+
+
+def tell_numbers(
+    table: Table, left: Table, right: Table, ways: tuple[Sequence[Guard], Sequence[Guard]], path: Guard
+) -> None:
+    """Which of a few numbers it is may take several guards to say."""
+    for key, value in table.items():
+        if type(value) is not Union or not all(
+            type(v) is Const and type(v.value) is int for v, _ in value.alternatives
+        ):
+            continue
+        one, other = left.get(key), right.get(key)
+        if one is not None and other is not None and one != other:
+            told = [
+                (_along(v, path), g) for v, guards in zip((one, other), ways, strict=True) for g in guards
+            ]
+            table[key] = union(told)
