@@ -462,6 +462,14 @@ class Order:
         if table is not None:
             self.made[target] = Accesses((made._replace(buffer=target), ways) for made, ways in table.items())
 
+    def share(self, buffer: Hashable, change: Callable[[Made], Made]) -> None:
+        """The accesses of one buffer may be of another as well: ``change`` says what they are there."""
+        for made, ways in list(self.accesses(buffer).items()):
+            shared = change(made)
+            merged = Accesses(self.accesses(shared.buffer))
+            merged[shared] = simplify((*merged.get(shared, ()), *ways))
+            self.made[shared.buffer] = merged
+
     def rewrite(
         self,
         renaming: Callable[[Made], Made],

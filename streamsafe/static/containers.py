@@ -225,6 +225,8 @@ class Containers(Captures):
         if listed == PARAMETERS:
             self.moved_parameters = True
         name = iterable.name.child(EACH)
+        if not any(name in names for names in self.rounds):
+            self.meet_picked(st, name)
         if self.rounds:
             self.rounds[-1].add(name)
         st.store.meet(name)

@@ -422,7 +422,9 @@ class Contexts(TensorMethods):
             numbers_ = [Const(number) for number in range(len(known[0]))]
             if column is None and isinstance(value, Tensor):
                 column = [replace(value, part=self.picked(value.part, [n], st)) for n in numbers_]
-            elif column is None and isinstance(value, Opaque):
+            elif column is None and (
+                isinstance(value, Opaque) or (isinstance(value, Container) and value.kind != "dict")
+            ):
                 column = [self.element(value, n, st) for n in numbers_]
             found.append(column)
         return found

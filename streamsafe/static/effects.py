@@ -6,12 +6,13 @@ These are the verbs of a stream program. The tables say which call means which v
 from __future__ import annotations
 
 from collections.abc import Hashable
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
 from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Carriers, Guard, Made, Order
+from streamsafe.static import walks
 from streamsafe.static.facts import (
     AGAIN,
     AMBIENT,
@@ -425,6 +426,10 @@ class Effects(Memory):
         if self.pass_order is not None:
             self.pass_order.setdefault(site, len(self.pass_order))
         self._check(st, buffer, part, writes, stream.name, site, operation, guard, assumed, tags, target)
+        met = self.met_in_walk(buffer)
+        if met is not None and met in st.order.made:
+            many = assumed | Assumed.OLDER
+            self._check(st, met, part, writes, stream.name, site, operation, guard, many, tags, target)
         memory = self.describe(target)
         detail = Detail(operation, memory, assumed, tags, self.entry)
         # a replay repeats every access of a capture, also those that a later one stands for
@@ -435,6 +440,30 @@ class Effects(Memory):
         if self.explained is not None:
             text = f"{operation} {'writes' if writes else 'reads'} {memory} on {self.describe(stream)}"
             self.explain(st, site, text)
+
+    def met_in_walk(self, buffer: Name) -> Name | None:
+        """What a walk that is over has met in the place of an element which is picked by a key that is not known."""
+        if buffer.parent is None:
+            return None
+        for name in buffer.chain():
+            if name.parent is not None and _is_picked(name.site):
+                each = name.parent.child(EACH)
+                if any(each in names for names in self.rounds):
+                    return None  # it goes on: this may be another one than the round's
+                return walks.transplanted(buffer, name, each)
+        return None
+
+    def meet_picked(self, st: State, element: Name) -> None:
+        """A walk begins: it will come to the elements that have been picked before by keys that are not known."""
+        for buffer in list(st.order.made):
+            if not isinstance(buffer, Name) or buffer.parent is None:
+                continue
+            picked = next((n for n in buffer.chain() if n.parent is element.parent and _is_picked(n.site)), None)
+            met = walks.transplanted(buffer, picked, element) if picked is not None else None
+            if met is not None:
+                st.order.share(buffer, partial(_met, met))
+                if buffer.base() in self.tensorish:
+                    self.tensorish.add(met.base())
 
     def is_some_element(self, buffer: Name) -> bool:
         """Whether it is one of the elements of a walk that is over, no one knows which; a module needs all it has."""
@@ -703,6 +732,17 @@ class Effects(Memory):
 @cache
 def _ambient(library: str) -> Stream:
     return Stream(AMBIENT, library)
+
+
+def _is_picked(site: Hashable) -> bool:
+    """Whether an element is one that a key has picked of which it is not known which it is."""
+    return type(site) is tuple and site[:1] == ("[]",) and isinstance(site[1], Name)
+
+
+def _met(buffer: Name, made: Made) -> Made:
+    """An access as one to what a walk comes to."""
+    detail: Detail = made.detail  # type: ignore[assignment]
+    return made._replace(buffer=buffer, detail=detail._replace(assumed=detail.assumed | Assumed.OLDER))
 
 
 def _tells_more(made: Made) -> tuple[bool, bool]:
