@@ -458,7 +458,9 @@ class Effects(Memory):
         for buffer in list(st.order.made):
             if not isinstance(buffer, Name) or buffer.parent is None:
                 continue
-            picked = next((n for n in buffer.chain() if n.parent is element.parent and _is_picked(n.site)), None)
+            picked = next(
+                (n for n in buffer.chain() if n.parent is element.parent and _is_picked(n.site)), None
+            )
             met = walks.transplanted(buffer, picked, element) if picked is not None else None
             if met is not None:
                 st.order.share(buffer, partial(_met, met))

@@ -154,7 +154,7 @@ def run(steps: list[tuple[Any, ...]], **kind: bool) -> None:
         pair.step(step)
 
 
-slow = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+slow = settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 
 
 @slow

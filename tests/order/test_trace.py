@@ -47,7 +47,7 @@ def render(number: Any) -> tuple[Frame, ...]:
     return (Frame("program.py", number[0], "main"),)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.one_of(*order_steps, *access_steps, *host_steps, *pool_steps), max_size=25),
     st.sets(st.integers(1, 40)),

@@ -46,7 +46,7 @@ def view_of(region: Region) -> View:
     return View(region.start, base.run, base.dims)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(arrays())
 def test_normalized_views_have_the_same_bytes(array: tuple[Region, frozenset[int]]) -> None:
     region, touched = array
@@ -54,7 +54,7 @@ def test_normalized_views_have_the_same_bytes(array: tuple[Region, frozenset[int
     assert view_of(region).stop == region.stop
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(arrays(), st.integers(0, 60), st.integers(0, 60))
 def test_touches(array: tuple[Region, frozenset[int]], start: int, length: int) -> None:
     region, touched = array
@@ -63,7 +63,7 @@ def test_touches(array: tuple[Region, frozenset[int]], start: int, length: int) 
 
 
 @pytest.mark.parametrize("numpy", [True, False])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(one=arrays(), two=arrays(), start=st.integers(0, 30), stop=st.integers(20, 90))
 def test_overlap(
     numpy: bool, one: tuple[Region, frozenset[int]], two: tuple[Region, frozenset[int]], start: int, stop: int

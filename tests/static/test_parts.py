@@ -241,7 +241,7 @@ def _part(chain: Any, change: Any = None) -> Any:
     return aged(part, ROUND) if change else part
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(first=chains, second=chains, again=st.booleans())
 def test_disjoint_parts_have_no_element_in_common(first: Any, second: Any, again: bool) -> None:
     """Whatever the numbers are, and of another round where ``again`` is."""
