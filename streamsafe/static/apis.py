@@ -16,6 +16,12 @@ _DEVICE_MODULES = re.compile(
 _COMMUNICATION = re.compile(r"^deepspeed\.comm(?:\.comm)?(?=\.|$)")
 """Modules that stand for ``torch.distributed``: the same calls, the same order."""
 
+COLLECTIVES = frozenset(
+    """all_reduce all_gather all_gather_into_tensor all_gather_single reduce_scatter reduce_scatter_tensor
+    reduce_scatter_single all_to_all all_to_all_single broadcast reduce send recv""".split()
+)
+"""What communicators of other libraries call as ``torch.distributed`` does."""
+
 _RENAMED = {
     "torch.Stream": "torch.cuda.Stream",
     "torch.Event": "torch.cuda.Event",

@@ -1,16 +1,18 @@
-"""Whoever calls a module and is not seen: what is given to it, and what becomes of what it returns."""
+"""Whoever calls a module or a function and is not seen: what is given to it, and what becomes of what it returns."""
 
 from __future__ import annotations
 
 import libcst as cst
 
-from streamsafe.order.symbolic import Made
-from streamsafe.static.facts import Assumed, Detail
+from streamsafe.order.symbolic import ALWAYS, Made
+from streamsafe.static.facts import AMBIENT, CALLER, ENTERED, Assumed, Detail
 from streamsafe.static.interpreter import Activation, Interpreter
 from streamsafe.static.source import FunctionUnit
 from streamsafe.static.state import State
 from streamsafe.static.syntax import walk
-from streamsafe.static.values import Name, Value, under
+from streamsafe.static.values import Name, Stream, Value, under
+
+_JOINS = frozenset({"wait_stream", "wait_event"})
 
 
 def given(interpreter: Interpreter, unit: FunctionUnit, st: State) -> None:
@@ -26,22 +28,83 @@ def given(interpreter: Interpreter, unit: FunctionUnit, st: State) -> None:
     interpreter.stack = []
 
 
-def taken(interpreter: Interpreter, unit: FunctionUnit, result: Value, st: State) -> None:
-    """Whoever calls a module reads what it returns on the stream that is current there.
-
-    Where some other stream, an event or the host has heard of it, that is how it is meant to be waited for.
-    """
-    returns = [node for node in walk(unit.node) if isinstance(node, cst.Return)]
-    if not returns:
+def begun(interpreter: Interpreter, unit: FunctionUnit, st: State) -> None:
+    """Whoever calls a function may have written what it gives on the stream that is current there."""
+    if not any(d.calls & _JOINS for d in interpreter.file.definitions.get(unit.qualname, ())):
         return
     interpreter.stack = [Activation(Name("caller"), None, unit.slice)]
-    for value, guard in interpreter.tensors(st, result):
-        if interpreter.is_host(st, value):
+    plain = [parameter for parameter in unit.head.params.params if parameter.default is None]
+    interpreter.from_caller = {Name(p.name.value, (id(unit.node),)): interpreter.site(p) for p in plain}
+    if plain:
+        detail = Detail("the caller", "", Assumed.METHODS, frozenset(), unit.qualname)
+        st.order.add(Made(interpreter.site(unit.node), ENTERED, None, True, CALLER, detail))
+        for stream, guard in [(Stream(AMBIENT), ALWAYS), *interpreter.streams(st, "torch")]:
+            st.order.learn(stream.name, CALLER, guard=guard)
+    interpreter.stack = []
+
+
+def settle(interpreter: Interpreter, entry: str, st: State) -> None:
+    """A function that makes the current stream wait for what it runs elsewhere has that wait for the current one.
+
+    One that does not may be meant for callers who order its inputs themselves: what they have written counts
+    only where the function itself joins, and where nothing else shows that it does not fork.
+    """
+    if not interpreter.from_caller:
+        return
+    interpreter.from_caller = {}
+    st.order.drop(ENTERED)
+    bit = interpreter.carriers.bit(AMBIENT)
+    shown = {f.streams for f in interpreter.findings.values() if f.entry == entry}
+    for key, finding in list(interpreter.findings.items()):
+        if finding.entry != entry or finding.streams[0] != CALLER:
             continue
-        for made, ways in list(st.order.iterate()):
-            own = interpreter.carriers.bit(made.timeline)
-            if made.buffer == value.name and made.writes and all(way.carriers == own for way in ways):
-                site = interpreter.site(returns[-1])
-                interpreter.access(st, under(value, guard), site, "the caller", writes=False)
+        timeline = finding.streams[1]
+        joined = [
+            ways
+            for made, ways in st.order.accesses(finding.buffer).items()
+            if made.site == finding.second and made.timeline == timeline
+        ]
+        known = joined and all(way.carriers & bit for ways in joined for way in ways)
+        if not known or (AMBIENT, timeline) in shown:
+            del interpreter.findings[key]
+        else:
+            finding.streams = (AMBIENT, timeline)
+
+
+def taken(
+    interpreter: Interpreter, unit: FunctionUnit, result: Value, st: State, *, recorded: bool = False
+) -> None:
+    """Whoever calls a module, or iterates, reads what it gets on the stream that is current there.
+
+    Where some other stream, an event or the host has heard of it, that is how it is meant to be waited for.
+
+    Args:
+        recorded: only what has been recorded on that stream counts, as something is that will be used there.
+    """
+    covering = interpreter.covering
+    values = [
+        (value, guard)
+        for value, guard in interpreter.tensors(st, result)
+        # of several one may have been made before, and waited for
+        if not (
+            interpreter.is_host(st, value) or value.name.is_older() or interpreter.is_some_element(value.name)
+        )
+        and (not recorded or AMBIENT in covering(st, value.name))
+    ]
+    returns = [node for node in walk(unit.node) if isinstance(node, cst.Return)] if values else []
+    if not returns:
+        return
+    held = ~0
+    if recorded:  # what nobody has any more nobody can wait for
+        names = interpreter.reachable(st, [result]) | {AMBIENT}
+        held = sum(interpreter.carriers.bit(c) for c in interpreter.carriers.known() if c in names)
+    interpreter.stack = [Activation(Name("caller"), None, unit.slice)]
+    site = interpreter.site(returns[-1])
+    for value, guard in values:
+        for made, ways in st.order.accesses(value.name).items():
+            others = held & ~interpreter.carriers.bit(made.timeline)
+            if made.writes and not any(way.carriers & others for way in ways):
+                read = under(value, guard)
+                interpreter.access(st, read, site, "the caller", writes=False, assumed=Assumed.METHODS)
                 break
     interpreter.stack = []

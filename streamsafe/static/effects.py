@@ -17,8 +17,10 @@ from streamsafe.static.facts import (
     AGAIN,
     AMBIENT,
     ASIDE,
+    CALLER,
     COPIES,
     EFFORT,
+    ENTERED,
     FILE_EFFORT,
     GRADIENTS,
     HANDED_OUT,
@@ -89,6 +91,9 @@ class Effects(Memory):
         self.alone: cst.CSTNode | None = None  # the expression that is a whole statement
         self.evidence: set[tuple[Hashable, ...]] = set()
         self.met: set[tuple[str, Hashable]] = set()  # accesses that an entry found unordered
+        self.from_caller: dict[
+            Name, Site
+        ] = {}  # what a caller who is not seen gives the function that is looked at
         self.recorded_siblings: set[tuple[Name, Name]] = (
             set()
         )  # objects of which some part is recorded on a stream
@@ -430,6 +435,8 @@ class Effects(Memory):
         if met is not None and met in st.order.made:
             many = assumed | Assumed.OLDER
             self._check(st, met, part, writes, stream.name, site, operation, guard, many, tags, target)
+        if buffer in self.from_caller:
+            self._meets_caller(st, target, writes, stream.name, site, operation, guard, assumed, tags)
         memory = self.describe(target)
         detail = Detail(operation, memory, assumed, tags, self.entry)
         # a replay repeats every access of a capture, also those that a later one stands for
@@ -584,6 +591,46 @@ class Effects(Memory):
             joins = self.open_branches(st)
             st.order.obey([Edge(timeline, made.timeline)], guard & way)
             st.order.made.update(joins)
+
+    def _meets_caller(
+        self,
+        st: State,
+        target: Object,
+        writes: bool,
+        timeline: Name,
+        site: Site,
+        operation: str,
+        guard: Guard,
+        assumed: Assumed,
+        tags: frozenset[str],
+    ) -> None:
+        """A parameter is used on a stream that has not heard of what the caller did before: see ``callers.settle``."""
+        if tags & COPIES or not (isinstance(target, Tensor) or target.name.base() in self.tensorish):
+            return
+        for made, way in st.order.conflicts(ENTERED, None, True, timeline, st.path & guard):
+            parameter = self.from_caller[target.name]
+            memory = self.describe(target)
+            detail = Detail("the caller", memory, Assumed.METHODS, frozenset(), self.entry)
+            finding = Finding(
+                kind="pair",
+                second=site,
+                operation=operation,
+                writes=writes,
+                timeline=self.timeline_text(timeline),
+                first=Made(parameter, target.name, None, True, AMBIENT, detail),
+                first_timeline=self.timeline_text(AMBIENT),
+                memory=memory,
+                assumed=assumed | Assumed.METHODS,
+                tags=tags,
+                entry=self.entry,
+                streams=(CALLER, timeline),
+                buffer=target.name,
+            )
+            if self.may_be_one(AMBIENT, timeline):
+                finding.assumed |= Assumed.POSSIBLE
+            self.report(st, finding, way)
+            st.order.learn(timeline, made.timeline, guard=guard & way)
+            break
 
     def comes_later(self, made: Made, site: Site) -> bool:
         """Whether a hook for one parameter meets what those for others have done.

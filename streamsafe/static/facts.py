@@ -28,6 +28,11 @@ AMBIENT = Name("ambient")
 LOADER = "loader"
 """What a data loader that is made in what is analysed is called."""
 
+CALLER = Name("caller's stream")
+"""The current stream as it was before the entry: what whoever calls a function has done there."""
+ENTERED = ("entered",)
+"""Stands for the memory in which the caller has done it."""
+
 HOOK = Name("hook stream")
 """The stream on which autograd runs a hook: its node's (TA-06)."""
 

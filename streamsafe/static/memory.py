@@ -381,6 +381,13 @@ class Memory:
             before = [s for r in iterate(st.store.get(key, NONE)) if isinstance(r, Tuple) for s in r.items]
             st.store[key] = Tuple(tuple(dict.fromkeys([*before, *streams])))
 
+    @staticmethod
+    def covering(st: State, buffer: Name) -> set[Name]:
+        """The streams that a block is recorded on."""
+        recorded = st.store.get((buffer, "@recorded on"), NONE)
+        tuples = [r.items for r in iterate(recorded) if isinstance(r, Tuple)]
+        return {s.name for items in tuples for s in items if isinstance(s, Stream)}
+
     def release_unreachable(self, st: State, site: Site, keep: Iterable[Value] = ()) -> None:
         """Blocks whose last name is gone go back to their pool."""
         if not self.candidates:
@@ -486,14 +493,7 @@ class Memory:
         if st.capture is None and (buffer, "@captured") in st.store:
             st.order.drop(buffer)  # the graph's own pool keeps it
             return
-        recorded = st.store.get((buffer, "@recorded on"))
-        covered = {
-            s.name
-            for r in iterate(recorded or NONE)
-            if isinstance(r, Tuple)
-            for s in r.items
-            if isinstance(s, Stream)
-        }
+        covered = self.covering(st, buffer)
         library = self.libraries.get(buffer.base())
         if library == "cupy":
             covered = set()

@@ -167,6 +167,9 @@ class Methods(Opaques):
             return self._context_method(receiver, name, call, st)
         if isinstance(receiver, Generator):
             return self._generator_method(receiver, name, call, st)
+        begins = name in apis.COLLECTIVES and call.kwargs.get("async_op") == Const(True)
+        if begins and type(receiver) in (Opaque, Value):  # a communicator of a library of its own
+            return self.do_collective(Call(call.node, call.site, call.args, call.kwargs, name), st)
         if isinstance(receiver, Opaque):
             return self.opaque_method(receiver, name, call, st)
         if isinstance(receiver, Device):
@@ -207,11 +210,7 @@ class Methods(Opaques):
     def _work_method(self, work: Work, name: str, call: Call, st: State) -> Value:
         if name == "get_future":
             return work  # who waits for it waits for the work, in the same way
-        if name == "wait":
-            self.wait_event(
-                st, Event(work.name), None, "torch", call.site
-            )  # comm -> cur, not the host (TD-02)
-        elif name == "synchronize":
+        if name.startswith("wait") or name == "synchronize":  # comm -> cur, not the host (TD-02)
             self.wait_event(st, Event(work.name), None, "torch", call.site)
         return UNKNOWN
 

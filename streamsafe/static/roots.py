@@ -188,7 +188,10 @@ class Roots:
         st = self.state()
         made: set[Name] = set()
         interpreter.rounds = [made]
-        self._run(Function(unit), [], st, name)
+        callers.begun(interpreter, unit, st)
+        result = self._run(Function(unit), [], st, name)
+        if not st.dead:
+            callers.taken(interpreter, unit, result, st, recorded=True)
         pools = {
             b: t
             for b, t in st.order.made.items()
@@ -240,6 +243,7 @@ class Roots:
             called, given = self._decorated(function, args, st)
             result = interpreter.run_function(called, given, {}, st, unit.node, root=True)
             interpreter.go_on_waiting(st)
+            callers.settle(interpreter, entry, st)
             self._returned(result, st)
             self._handed_out(result, st)
             if not st.dead:
@@ -583,15 +587,18 @@ class Roots:
         interpreter.inherited = {made for made, _ in before.iterate()}
         args = autograd.incoming(interpreter, method, st) if backward else []
         called = method.name == "forward" and not method.is_static and self._is_module(instance.unit)
+        iterated = method.name == "__next__"
         if called:
             callers.given(interpreter, method, st)
+        elif not backward:
+            callers.begun(interpreter, method, st)
         interpreter.beside = method in interpreter.waiting
         try:
             result = self._run(function, args, st, entry)
             if backward and not st.dead:
                 autograd.outgoing(interpreter, method, result, st)
-            if called and not st.dead:
-                callers.taken(interpreter, method, result, st)
+            if not backward and not st.dead:
+                callers.taken(interpreter, method, result, st, recorded=not (called or iterated))
         finally:
             interpreter.rounds = []
             interpreter.inherited = set()
