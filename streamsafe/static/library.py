@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.order.symbolic import ALWAYS, HOST
+from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import apis, sequences
 from streamsafe.static.devices import as_device
 from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, LOADER, Assumed, Site
@@ -65,6 +65,8 @@ class Library(Streams):
         def do_record_helper(self, call: Call, st: State) -> Value: ...
 
         def do_map_call(self, call: Call, st: State) -> Value: ...
+
+        def each_way(self, ways: list[tuple[Value, Guard, Callable[[State], Value]]], st: State) -> Value: ...
 
         def run_captured_passes(self, st: State, site: Site) -> None: ...
 
@@ -448,6 +450,16 @@ class Library(Streams):
             self.own_events.add(work)
             st.store[(work, "@coalesces on")] = Stream(self._communication(call, name))
             return Work(work)
+        flag = call.kwargs.get("async_op")
+        if flag is not None and not isinstance(flag, Const):
+            outcomes = self.truth(flag, st, call.node)
+            if all(guard != ALWAYS for _, guard in outcomes):  # who tests the flag later is told the same
+
+                def chosen(outcome: bool, st: State) -> Value:
+                    known = {**call.kwargs, "async_op": Const(outcome)}
+                    return self.do_collective(Call(call.node, call.site, call.args, known, call.text), st)
+
+                return self.each_way([(flag, guard, partial(chosen, o)) for o, guard in outcomes], st)
         tensors = [
             a for a in call.args if any(isinstance(v, (Tensor, Opaque, Container)) for v in iterate(a))
         ]

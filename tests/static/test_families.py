@@ -87,7 +87,8 @@ JOINS = {
 
 def gradients() -> Iterator[Case]:
     for call, use, (join, ordered) in itertools.product(BACKWARD.values(), USES.values(), JOINS.values()):
-        start = ("s = torch.cuda.Stream()", "with torch.cuda.stream(s):", indent(call))
+        fork = ("s = torch.cuda.Stream()", "s.wait_stream(torch.cuda.current_stream())")
+        start = (*fork, "with torch.cuda.stream(s):", indent(call))
         yield Case((*start, *join, use), None if ordered else "SS111")
     for call, use in itertools.product(BACKWARD.values(), USES.values()):
         side = ("s = torch.cuda.Stream()", "with torch.cuda.stream(s):")
