@@ -55,6 +55,8 @@ class Arrays(Interop):
         def host_result(self, call: Call, st: State) -> Name:
             """Fresh host memory."""
 
+        def note_sizes(self, name: str, call: Call) -> None: ...
+
         def do_blocking_operation(self, call: Call, st: State) -> Value:
             """A function that blocks the host."""
 
@@ -245,6 +247,7 @@ class Arrays(Interop):
     def array_factory(self, name: str, call: Call, st: State) -> Value:
         """A fresh array; the ``_like`` ones read only the shape of their argument."""
         written = not name.startswith("empty")
+        self.note_sizes(name, call)
         return self.new_tensor(st, call.site, f"{name}()", library="cupy", place="device", written=written)
 
     def do_cupy_factory(self, call: Call, st: State) -> Value:

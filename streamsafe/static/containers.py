@@ -18,6 +18,7 @@ from streamsafe.static.state import State
 from streamsafe.static.values import (
     ANY,
     EACH,
+    EVERY,
     NONE,
     PARAMETERS,
     PLAIN,
@@ -234,7 +235,11 @@ class Containers(Captures):
         if listed == PARAMETERS and iterable.name.parent is not None:
             self.meet_weights(iterable.name.parent, name, st)
         if isinstance(iterable, Container) and iterable.kind == "dict":
-            return self.key_met(iterable, st) or Opaque(self.fresh(node, st, "key"))
+            met = self.key_met(iterable, st)
+            if met is None:
+                met = Opaque(self.fresh(node, st, "key"))
+                st.store[(met.name, "@of")] = iterable
+            return met
         if isinstance(iterable, Container):
             found = self.held(iterable, st)
             value = union((v, ALWAYS) for v in found) if found else UNKNOWN
@@ -293,15 +298,17 @@ class Containers(Captures):
     def element_view(self, container: Object, key: Hashable, value: Value, st: State) -> Value:
         """An element of which only the container's summary is known: streams and events get a name by their key."""
         kinds = {type(v) for v in iterate(value)}
-        if len(kinds) == 1 and isinstance(value, Union):
-            first = value.alternatives[0][0]
+        first = next(iter(iterate(value)))
+        many = isinstance(value, Union) or (
+            isinstance(first, Stream) and first.name.site == EVERY and key != EACH
+        )
+        if len(kinds) == 1 and many:
             name = container.name.child(key)
             if isinstance(first, Stream):
                 known = sequences.items(st, container) if isinstance(container, Container) else None
                 if key == ANY and known and len(known) <= sequences.FEW:
                     return value  # one of a few that are all seen
-                if first.name in self.table.blocking:
-                    self.table.blocking[name] = None
+                self.table.alike(name, first.name)
                 return Stream(name, first.library)
             if isinstance(first, Event) and key != EACH:
                 # what was recorded before it was put under a key that is not known
@@ -354,6 +361,8 @@ class Containers(Captures):
                 # two places of a list are two elements, whatever stands for them
                 rounds += ((base.name.base().child("*"), range(index, index + 1)),)
             if known is not None:
+                if type(index) is int and isinstance(known, Stream) and known.name.site == EVERY:
+                    known = self.element_view(base, index, known, st)
                 return walks.met(known, rounds)
             if isinstance(index, int) and index < 0:
                 length = st.store.get((base.name, "@length"))
@@ -369,6 +378,8 @@ class Containers(Captures):
             if not found:
                 return UNKNOWN
             name = ANY if walks.is_unsure(index) else walks.bare(index)
+            if isinstance(key, Opaque) and st.store.get((key.name, "@of")) == base:
+                name = EACH
             return walks.met(self.element_view(base, name, union((v, ALWAYS) for v in found), st), rounds)
         if type(base) is Instance:
             base = self.as_container(base)
@@ -446,6 +457,45 @@ class Containers(Captures):
         streams = any(type(name.site) is tuple and name.site[-1] in ("stream", "event") for name in made)
         if streams and isinstance(count, Opaque) and count.part is None:
             self.sizes_met.add(count.name.base())
+
+    def gather_streams(self, st: State, made: set[Name]) -> None:
+        """A loop is over: the streams that its rounds have put somewhere are met together, one in each round of a walk.
+
+        Whoever walks what holds them, or asks for each by the key that it was put under, meets all of them.
+        """
+        streams = {name for name in made if _is_handle(name)}
+        gathered: set[Name] = set()
+
+        def together(name: Name) -> Name:
+            stream = name.parent if name.site == EVERY and name.parent is not None else name
+            if stream.newest() not in streams or (not name.age and name is stream):
+                return name
+            gathered.add(stream.newest())
+            return stream.newest().child(EVERY)
+
+        for owner, table in list(st.store.objects.items()) if streams else ():
+            kind = owner.site[-1] if type(owner.site) is tuple else ""
+            if kind == "frame" or owner.base() not in self.closed:
+                continue
+            for key, value in list(table.items()):
+                apart = not isinstance(key, str) or key == "*" or owner.newest() in made
+                if apart and not (isinstance(key, str) and key.startswith("@")):
+                    new = value.rename(together)
+                    if new is not value:
+                        st.store[(owner, key)] = new
+        for stream in gathered:
+            every = stream.child(EVERY)
+            for source in (
+                *(stream.aged(age) for age in range(3)),
+                *(stream.aged(a).child(EVERY) for a in (1, 2)),
+            ):
+                if source in self.carriers:
+                    st.order.learn(every, source)
+                for note, value in [(k, v) for k, v in st.store.of(source).items() if k != "@made"]:
+                    st.store[(every, note)] = union(
+                        [(st.store.get((every, note), value), ALWAYS), (value, ALWAYS)]
+                    )
+            self.table.alike(every, stream)
 
     def sized(self, count: Value, st: State) -> Value:
         """A number: the size of a pool that is not known is taken to be two, from here on.
@@ -664,6 +714,10 @@ class Containers(Captures):
         if st.capture is not None and lists and self.place(st, base) in ("device", ""):
             assumed = Assumed.NOTHING if self.place(st, base) else Assumed.PLACE
             self.sync_in_capture(st, site, "indexing by a list", assumed)
+
+
+def _is_handle(name: Name) -> bool:
+    return type(name.site) is tuple and name.site[-1] in ("stream", "event")
 
 
 def _one_of_few(key: Value, st: State) -> list[tuple[Value, Guard]]:

@@ -334,6 +334,8 @@ class Contexts(TensorMethods):
             again: another walk meets what this one has met; not where each round has a number.
         """
         made = self.rounds.pop()
+        if again:
+            self.gather_streams(st, made)
         walked = {name for name in made if name.site == EACH} if again else set()
         if walked:
             for value in st.store.gather(walked):
@@ -562,7 +564,8 @@ class Contexts(TensorMethods):
                 # what was put into a container is there
                 return length.parent is None or self.is_walked(Opaque(length.parent), st)
             # a loop over a count that is a parameter is written for the case that it runs
-            return False
+            frame = self.stack[-1].frame
+            return len(bounds) == 1 and any((frame, size) in self.sizes for size in syntax.sizes(node))
         counted = isinstance(iterable, Partial) and iterable.function in (_ENUMERATE, _ITEMS)
         whole = iterable.args[0] if counted and iterable.args else iterable  # type: ignore[attr-defined]
         walked = [v for v in iterate(whole) if v != NONE]  # nobody walks None

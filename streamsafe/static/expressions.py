@@ -21,6 +21,7 @@ from streamsafe.static.state import State, leans
 from streamsafe.static.syntax import spelled
 from streamsafe.static.values import (
     EACH,
+    EVERY,
     NONE,
     PLAIN,
     POSITIVE,
@@ -130,6 +131,9 @@ class Expressions(Computed):
         self.texts: dict[Name, str] = {}
         self.exhausted = 0
         self.moved_parameters = False  # whether a walk over all of a module's has been met
+        self.sizes: set[tuple[Name, str]] = (
+            set()
+        )  # names of numbers that say how many elements some tensor has
         self.sizes_met: set[Name] = set()  # numbers that are the size of a pool of streams
         self.pool_sizes: set[Name] = set()  # those of them that are known from the first reading
         self.lazily = 0  # branches under way that make what is not there yet
@@ -198,6 +202,8 @@ class Expressions(Computed):
         if base in self.texts:
             return self.texts[base]
         if name.parent is not None:
+            if name.site == EVERY:
+                return self.name_text(name.parent, kind)
             parent = self.name_text(name.parent)
             if name.site == EACH:
                 return f"an element of {parent}"

@@ -175,6 +175,13 @@ class StreamTable:
         """The device of a stream; the first as long as none is named."""
         return self.devices.get(stream.base(), 0) if isinstance(stream, Name) else 0
 
+    def alike(self, stream: Name, other: Name) -> None:
+        """A stream is of the kind and the device of another."""
+        if other in self.blocking:
+            self.blocking[stream] = None
+        if other.base() in self.devices:
+            self.devices[stream.base()] = self.devices[other.base()]
+
     def ambient_of(self, device: int) -> Name:
         """The default stream of a device."""
         if device == 0:

@@ -497,3 +497,11 @@ def targets(clause: cst.CompFor) -> tuple[str, ...]:
     known = isinstance(clause.target, (cst.Name, cst.Tuple, cst.List))
     names = sorted(names_in(clause.target)) if known else []
     return tuple(dict.fromkeys((*names, *(targets(inner) if inner is not None else ()))))
+
+
+def sizes(node: cst.CSTNode) -> Iterator[str]:
+    """The names among the numbers that a shape, or a count, is given by: ``zeros((n, 3))``, ``range(n)``."""
+    for argument in node.args if isinstance(node, cst.Call) else ():
+        shape = argument.value if argument.keyword is None else None
+        parts = [e.value for e in shape.elements] if isinstance(shape, (cst.Tuple, cst.List)) else [shape]
+        yield from (part.value for part in parts if isinstance(part, cst.Name))

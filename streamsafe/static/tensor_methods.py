@@ -13,7 +13,7 @@ from streamsafe.static import apis, parts, walks
 from streamsafe.static.arrays import Arrays
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.state import State
-from streamsafe.static.syntax import spelled
+from streamsafe.static.syntax import sizes, spelled
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     GRAPHED,
@@ -613,6 +613,7 @@ class TensorMethods(Arrays):
         """A fresh tensor: pinned, on a device, or in pageable memory."""
         text = f"{name}()"
         self.check_generator(call, st)
+        self.note_sizes(name, call)
         if name in apis.SIZED_FACTORIES:
             for value in call.args[:1] if name == "full" else call.args:
                 for size in self.tensor_results(st, value):
@@ -674,6 +675,12 @@ class TensorMethods(Arrays):
         if like and name == "tensor":
             self.read_operands(st, call.args, call.site, text)
         return made
+
+    def note_sizes(self, name: str, call: Call) -> None:
+        """Remember what counts the elements of a new tensor: where it is nought, there is no memory to speak of."""
+        if name in apis.SHAPED_FACTORIES and isinstance(call.node, cst.Call):
+            for size in sizes(call.node):
+                self.sizes.add((self.stack[-1].frame, size))
 
     def _has_no_elements(self, name: str, call: Call, st: State) -> bool:
         """Whether a size that is written down is 0, as of what is to be grown: there is no memory."""

@@ -26,6 +26,9 @@ MAX_NUMBERS = 2
 EACH = "each element"
 """An element of a container that is walked from end to end: stands for all of them."""
 
+EVERY = "every one"
+"""Of the streams that a loop has made those that are kept: the one that some round of a later walk comes to."""
+
 MET = "each element met before"
 """What is known of every element since the last walk over all of them."""
 
