@@ -401,7 +401,9 @@ class Expressions(Computed):
             return left
         unknown = [v for v in operands if isinstance(v, Opaque) and not self.is_plain(v.name)]
         if unknown and (
-            isinstance(getattr(node, "operator", None), _COUNTING) or any(map(self.counts, operands))
+            isinstance(getattr(node, "operator", None), _COUNTING)
+            or any(map(self.counts, operands))
+            or _names_count(node)
         ):
             return self.counted(left, right, node, st)
         if unknown:
@@ -782,6 +784,12 @@ def _compare(operator: cst.BaseCompOp, left: Any, right: Any) -> bool | None:
     except TypeError:
         return None
     return None
+
+
+def _names_count(node: cst.CSTNode) -> bool:
+    """Whether an operand is a number by its name, whatever it is found to be: a part of what is not there yet."""
+    sides = (node.left, node.right) if isinstance(node, cst.BinaryOperation) else ()
+    return any(isinstance(side, cst.Attribute) and spelled(_COUNT, side.attr.value) for side in sides)
 
 
 def _grown(left: Value, right: Value) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Sequence
 
+import libcst as cst
+
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import apis
@@ -67,7 +69,8 @@ class Unseen(Generics):
         found = self._result_by_name(function, called, values, call, st, name)
         if found is not None:
             return found
-        touched = [v for v in values if not isinstance(v, Const) and not self._is_number(v, st)]
+        words = _named_as_numbers(call)
+        touched = [v for v in values if not isinstance(v, Const) and not self._is_number(v, words, st)]
         # of an object that holds tensors among other things the result may be anything
         reached = [(v, self.tensors(st, v)) for v in touched]
         sure = any(
@@ -107,12 +110,11 @@ class Unseen(Generics):
             st.store[(computed.name, "@class")] = Const(owner)
         return computed
 
-    def _is_number(self, value: Value, st: State) -> bool:
-        """Whether an argument nothing is known of is a rank or a count by its name."""
+    def _is_number(self, value: Value, named: list[Value], st: State) -> bool:
+        """Whether an argument nothing is known of is a rank, a count or words by its name."""
         return (
             isinstance(value, Opaque)
-            and isinstance(value.name.site, str)
-            and spelled(_NUMBER, value.name.site)
+            and (value in named or (isinstance(value.name.site, str) and spelled(_NUMBER, value.name.site)))
             and value.name not in st.order.made
             and not self.is_tensor(st, value)
         )
@@ -459,6 +461,18 @@ def _callable_text(function: Value, call: Call) -> str:
     return call.text.rpartition(".")[2] or "call"
 
 
+def _named_as_numbers(call: Call) -> list[Value]:
+    """The arguments that are written as names of numbers or of words."""
+    if call.starred or not isinstance(call.node, cst.Call):
+        return []
+    nodes = sorted(call.node.args, key=lambda a: a.keyword is not None)
+    return [
+        v
+        for a, v in zip(nodes, call.everything(), strict=False)
+        if isinstance(a.value, cst.Attribute) and spelled(_NUMBER, a.value.attr.value)
+    ]
+
+
 def _constructs(name: str) -> bool:
     """Whether a callable is a class, by its name."""
     bare = name.lstrip("_")
@@ -490,8 +504,10 @@ _QUESTION = re.compile(
 """A call that asks for something that is decided elsewhere, by its name."""
 _FLAG = re.compile(r"(?:is|has|can|should|supports|needs)_\w+")
 """A call that answers yes or no, by its name: no memory is allocated, and none is read."""
-_NUMBER = re.compile(r"_*(?:\w+_)?(?:rank|size|numel|count|len|length|nbytes|epoch|step)|(?:num|n)_\w+")
-"""What an argument is called that is a number."""
+_NUMBER = re.compile(
+    r"_*(?:\w+_)?(?:rank|size|numel|count|len|length|nbytes|epoch|step|names?|paths?|dtype|config|cfg)|(?:num|n)_\w+"
+)
+"""What an argument is called that is a number, or words."""
 _VIEWS = re.compile(
     r"_*(?:\w+_)?(?:view_(?:of|from|as)_\w+|as_view|carve_\w+|(?:make|get|create|build|slice)_views?)"
 )
