@@ -298,11 +298,8 @@ class Containers(Captures):
     def element_view(self, container: Object, key: Hashable, value: Value, st: State) -> Value:
         """An element of which only the container's summary is known: streams and events get a name by their key."""
         kinds = {type(v) for v in iterate(value)}
-        first = next(iter(iterate(value)))
-        many = isinstance(value, Union) or (
-            isinstance(first, Stream) and first.name.site == EVERY and key != EACH
-        )
-        if len(kinds) == 1 and many:
+        if len(kinds) == 1 and isinstance(value, Union):
+            first = value.alternatives[0][0]
             name = container.name.child(key)
             if isinstance(first, Stream):
                 known = sequences.items(st, container) if isinstance(container, Container) else None
@@ -361,9 +358,7 @@ class Containers(Captures):
                 # two places of a list are two elements, whatever stands for them
                 rounds += ((base.name.base().child("*"), range(index, index + 1)),)
             if known is not None:
-                if type(index) is int and isinstance(known, Stream) and known.name.site == EVERY:
-                    known = self.element_view(base, index, known, st)
-                return walks.met(known, rounds)
+                return walks.met(self.one_of_every(known, index) if type(index) is int else known, rounds)
             if isinstance(index, int) and index < 0:
                 length = st.store.get((base.name, "@length"))
                 if isinstance(length, Const) and (base.name, length.value + index) in st.store:
@@ -378,9 +373,12 @@ class Containers(Captures):
             if not found:
                 return UNKNOWN
             name = ANY if walks.is_unsure(index) else walks.bare(index)
+            whole = union((v, ALWAYS) for v in found)
             if isinstance(key, Opaque) and st.store.get((key.name, "@of")) == base:
                 name = EACH
-            return walks.met(self.element_view(base, name, union((v, ALWAYS) for v in found), st), rounds)
+            else:
+                whole = self.one_of_every(whole, name)
+            return walks.met(self.element_view(base, name, whole, st), rounds)
         if type(base) is Instance:
             base = self.as_container(base)
             if isinstance(base, Container):
@@ -475,7 +473,7 @@ class Containers(Captures):
 
         for owner, table in list(st.store.objects.items()) if streams else ():
             kind = owner.site[-1] if type(owner.site) is tuple else ""
-            if kind == "frame" or owner.base() not in self.closed:
+            if kind not in _KEEPS or owner.base() not in self.closed:
                 continue
             for key, value in list(table.items()):
                 apart = not isinstance(key, str) or key == "*" or owner.newest() in made
@@ -496,6 +494,18 @@ class Containers(Captures):
                         [(st.store.get((every, note), value), ALWAYS), (value, ALWAYS)]
                     )
             self.table.alike(every, stream)
+
+    def one_of_every(self, value: Value, key: Hashable) -> Value:
+        """Of the streams that are kept together the one under a key that is not a walk's."""
+
+        def one(name: Name) -> Name:
+            if name.site != EVERY or name.parent is None or name.parent.site[-1] != "stream":  # type: ignore[index]
+                return name
+            found = name.parent.child(("one", key))
+            self.table.alike(found, name.parent)
+            return found
+
+        return value.rename(one)
 
     def sized(self, count: Value, st: State) -> Value:
         """A number: the size of a pool that is not known is taken to be two, from here on.
@@ -714,6 +724,10 @@ class Containers(Captures):
         if st.capture is not None and lists and self.place(st, base) in ("device", ""):
             assumed = Assumed.NOTHING if self.place(st, base) else Assumed.PLACE
             self.sync_in_capture(st, site, "indexing by a list", assumed)
+
+
+_KEEPS = ("list", "dict", "container", "queue")
+"""What holds the same for each round that has put something into it."""
 
 
 def _is_handle(name: Name) -> bool:
