@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import parts, sequences, walks
+from streamsafe.static import numbers, parts, sequences, walks
 from streamsafe.static.capture import Captures
 from streamsafe.static.facts import Assumed, Site
 from streamsafe.static.numbers import Form
@@ -31,6 +32,7 @@ from streamsafe.static.values import (
     Function,
     Instance,
     Name,
+    Number,
     Object,
     Opaque,
     Partial,
@@ -447,14 +449,19 @@ class Containers(Captures):
 
     # -- pools of streams ----------------------------------------------------------------------------------------
 
-    def fills_pool(self, walked: Value, made: set[Name]) -> None:
-        """What the rounds of ``range(n)`` have made: if these are streams, n is the size of a pool."""
+    def fills_pool(self, walked: Value, made: set[Name], st: State | None = None) -> None:
+        """What the rounds of ``range(n)`` have made: if these are streams, or what each has an event of its own, n is
+        the size of a pool.
+        """
         if not (isinstance(walked, Partial) and walked.function == Api("builtins.range")):
             return
         count = walked.args[0] if len(walked.args) == 1 else None
-        streams = any(type(name.site) is tuple and name.site[-1] in ("stream", "event") for name in made)
-        if streams and isinstance(count, Opaque) and count.part is None:
-            self.sizes_met.add(count.name.base())
+        handles = any(map(_is_handle, made))
+        tables = [st.store.of(name) for name in made] if st is not None else []
+        handles = handles or any(isinstance(k, str) and _NAMES_HANDLE(k) for table in tables for k in table)
+        name = _number_of(count)
+        if handles and name is not None:
+            self.sizes_met.add(name.base())
 
     def gather_streams(self, st: State, made: set[Name]) -> None:
         """A loop is over: the streams that its rounds have put somewhere are met together, one in each round of a walk.
@@ -512,10 +519,11 @@ class Containers(Captures):
 
         Of these it matters which is meant, and how they are used in turn can be followed.
         """
-        if not (isinstance(count, Opaque) and count.name.base() in self.pool_sizes):
+        name = _number_of(count)
+        if name is None or name.base() not in self.pool_sizes:
             return count
-        if count.name.parent is not None:
-            st.store[(count.name.parent, count.name.site)] = POOL
+        if name.parent is not None:
+            st.store[(name.parent, name.site)] = POOL
         for key, held in list(st.store.items()):
             if held == count:
                 st.store[key] = POOL
@@ -726,12 +734,23 @@ class Containers(Captures):
             self.sync_in_capture(st, site, "indexing by a list", assumed)
 
 
+_NAMES_HANDLE = re.compile(r"_*(?:\w+_)?(?:event|stream)").fullmatch
+"""What an attribute is called that is to hold an event or a stream."""
 _KEEPS = ("list", "dict", "container", "queue")
 """What holds the same for each round that has put something into it."""
 
 
 def _is_handle(name: Name) -> bool:
     return type(name.site) is tuple and name.site[-1] in ("stream", "event")
+
+
+def _number_of(count: Value | None) -> Name | None:
+    """What holds a number of which nothing else is known, be it made whole on the way."""
+    if isinstance(count, Opaque):
+        return count.name if count.part is None else None
+    atoms = count.form.atoms() if isinstance(count, Number) else set()
+    atom = next(iter(atoms)) if len(atoms) == 1 else None
+    return atom if isinstance(atom, Name) and count.form == numbers.of_atom(atom) else None  # type: ignore[union-attr]
 
 
 def _one_of_few(key: Value, st: State) -> list[tuple[Value, Guard]]:

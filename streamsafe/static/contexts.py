@@ -307,7 +307,7 @@ class Contexts(TensorMethods):
             made: set[Name] = set()
             self.rounds.append(made)
             body(self.of_round(self.next_item(iterable, st, clause), clause, st), st)
-            self.fills_pool(iterable, made)
+            self.fills_pool(iterable, made, st)
             more = (self.followed, self.replays) != before
             for _ in range(1, SLOT_ROUNDS):
                 if not more or st.dead:
@@ -754,7 +754,7 @@ class Contexts(TensorMethods):
         if isinstance(first, Context):
             if first.kind in ("nothing", "closing") and first.payload:
                 return first.payload[0]
-            if first.kind == "stack":
+            if first.kind in ("stack", "device"):
                 return first
             if first.kind == "stream" and isinstance(manager, Stream):
                 return manager

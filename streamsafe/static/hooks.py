@@ -32,6 +32,7 @@ from streamsafe.static.values import (
     Tensor,
     Tuple,
     Value,
+    alternatives,
     iterate,
     under,
     union,
@@ -132,7 +133,7 @@ class Hooks(Contexts):
                 places.append((module.name.parent, kept + OF_EACH))
             for place in places:
                 old = st.store.get(place)
-                st.store[place] = union([*([(old, ALWAYS)] if old is not None else []), (hook, ALWAYS)])
+                st.store[place] = union([(old or NONE, ALWAYS), (hook, st.path)])
         return UNKNOWN
 
     def run_forward_hooks(
@@ -142,8 +143,8 @@ class Hooks(Contexts):
         hooks = st.store.get((module.name, kept))
         if hooks is None and module.name.site == EACH and module.name.parent is not None:
             hooks = st.store.get((module.name.parent, kept + OF_EACH))  # another one of those is met
-        for hook in iterate(hooks) if hooks is not None else ():
-            if not st.dead:
+        for hook, _ in alternatives(hooks, st.path) if hooks is not None else ():
+            if hook != NONE and not st.dead:
                 arguments = [module, Tuple(tuple(call.args)), *given]
                 self.call_value(hook, Call(call.node, call.site, arguments), st)
 

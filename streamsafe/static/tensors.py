@@ -413,12 +413,14 @@ class Tensors(Expressions):
         )
         if not kind and device is not None:
             st.store[(result.name, PLACED)] = as_device(device) or device
+        # nobody brings a tensor to where another one is to have it on the host
+        assumed = Assumed.POSSIBLE if device == Device("") else Assumed.NOTHING
         for moves, guard in self.told_by_device(st, source) if down else ():
             for to_host, g in self.told_by_target(st, device):
                 tags = frozenset({"d2h?"}) if moves and to_host else frozenset()
                 if not guard.contradicts(g):
                     one = under(result, guard & g)
-                    self.access(st, one, site, text, writes=True, library=library, tags=tags)
+                    self.access(st, one, site, text, writes=True, library=library, tags=tags, assumed=assumed)
         if asynchronous and self.on_side_stream(st, library):
             self.presume_tensor(st, result)  # whoever says all this of a copy makes it for its memory
         if "device" not in places:
