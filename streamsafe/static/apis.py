@@ -761,7 +761,7 @@ WRITES_DOWN = re.compile(
 """What a writer of summaries, or of a line of progress, does: it brings what it is given to the host, and waits."""
 
 METADATA_NAME = re.compile(
-    r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|devices?|ranks?|strides?|names?|keys?|world_size)"
+    r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|cnts?|nums?|types?|modes?|status|devices?|ranks?|strides?|names?|keys?|world_size)"
     r"|(?:\w+_)?(?:numel|nbytes|batch_size|dtype|checker|predicate)"
 )
 """A function that is not seen and by its name asks for metadata only."""

@@ -456,7 +456,7 @@ class Containers(Captures):
         if not (isinstance(walked, Partial) and walked.function == Api("builtins.range")):
             return
         count = walked.args[0] if len(walked.args) == 1 else None
-        handles = any(map(_is_handle, made))
+        handles = any(_is_handle(name, "stream", "event") for name in made)
         tables = [st.store.of(name) for name in made] if st is not None else []
         handles = handles or any(isinstance(k, str) and _NAMES_HANDLE(k) for table in tables for k in table)
         name = _number_of(count)
@@ -468,7 +468,7 @@ class Containers(Captures):
 
         Whoever walks what holds them, or asks for each by the key that it was put under, meets all of them.
         """
-        streams = {name for name in made if _is_handle(name)}
+        streams = {name for name in made if _is_handle(name, "stream") and self._has_worked(name, st)}
         gathered: set[Name] = set()
 
         def together(name: Name) -> Name:
@@ -496,17 +496,21 @@ class Containers(Captures):
             ):
                 if source in self.carriers:
                     st.order.learn(every, source)
-                for note, value in [(k, v) for k, v in st.store.of(source).items() if k != "@made"]:
-                    st.store[(every, note)] = union(
-                        [(st.store.get((every, note), value), ALWAYS), (value, ALWAYS)]
-                    )
             self.table.alike(every, stream)
+
+    def _has_worked(self, handle: Name, st: State) -> bool:
+        """Whether anything is known to a handle, or one that was made there before it, by now."""
+        bits = 0
+        for age in range(3):
+            if (name := handle.aged(age)) in self.carriers:
+                bits |= self.carriers.bit(name)
+        return bool(bits) and any(table.summary.some & bits for table in st.order.made.values())
 
     def one_of_every(self, value: Value, key: Hashable) -> Value:
         """Of the streams that are kept together the one under a key that is not a walk's."""
 
         def one(name: Name) -> Name:
-            if name.site != EVERY or name.parent is None or name.parent.site[-1] != "stream":  # type: ignore[index]
+            if name.site != EVERY or name.parent is None:
                 return name
             found = name.parent.child(("one", key))
             self.table.alike(found, name.parent)
@@ -740,8 +744,8 @@ _KEEPS = ("list", "dict", "container", "queue")
 """What holds the same for each round that has put something into it."""
 
 
-def _is_handle(name: Name) -> bool:
-    return type(name.site) is tuple and name.site[-1] in ("stream", "event")
+def _is_handle(name: Name, *kinds: str) -> bool:
+    return type(name.site) is tuple and name.site[-1] in kinds
 
 
 def _number_of(count: Value | None) -> Name | None:
@@ -750,7 +754,10 @@ def _number_of(count: Value | None) -> Name | None:
         return count.name if count.part is None else None
     atoms = count.form.atoms() if isinstance(count, Number) else set()
     atom = next(iter(atoms)) if len(atoms) == 1 else None
-    return atom if isinstance(atom, Name) and count.form == numbers.of_atom(atom) else None  # type: ignore[union-attr]
+    named = (
+        isinstance(atom, Name) and isinstance(atom.site, str) and atom.site.isidentifier()
+    )  # no length of something
+    return atom if named and count.form == numbers.of_atom(atom) else None  # type: ignore
 
 
 def _one_of_few(key: Value, st: State) -> list[tuple[Value, Guard]]:

@@ -17,6 +17,7 @@ from streamsafe.static.facts import (
     AGAIN,
     AMBIENT,
     ASIDE,
+    BESIDE,
     CALLER,
     COPIES,
     EFFORT,
@@ -555,6 +556,10 @@ class Effects(Memory):
                 extra |= Assumed.POSSIBLE
             if UNNUMBERED in tags | detail.tags and self.are_defaults(made.timeline, timeline):
                 extra |= Assumed.POSSIBLE  # of two devices that may be one
+            if BESIDE in detail.tags and timeline == HOST:
+                extra |= (
+                    Assumed.POSSIBLE
+                )  # nobody brings a tensor to where another one is to have it on the host
             if HANDED_OUT in detail.tags:
                 extra |= Assumed.POSSIBLE  # the caller may have waited in between
             repeated = (

@@ -14,7 +14,7 @@ from streamsafe.static import apis, helps, syntax
 from streamsafe.static.conditions import BOTH, Outcomes
 from streamsafe.static.devices import PLACED, as_device
 from streamsafe.static.expressions import Expressions
-from streamsafe.static.facts import AMBIENT, IS_CUDA, Assumed, Detail, Site
+from streamsafe.static.facts import AMBIENT, BESIDE, IS_CUDA, Assumed, Detail, Site
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     NONE,
@@ -413,14 +413,13 @@ class Tensors(Expressions):
         )
         if not kind and device is not None:
             st.store[(result.name, PLACED)] = as_device(device) or device
-        # nobody brings a tensor to where another one is to have it on the host
-        assumed = Assumed.POSSIBLE if device == Device("") else Assumed.NOTHING
+        beside = {BESIDE} if device == Device("") else set()
         for moves, guard in self.told_by_device(st, source) if down else ():
             for to_host, g in self.told_by_target(st, device):
-                tags = frozenset({"d2h?"}) if moves and to_host else frozenset()
+                tags = frozenset({"d2h?", *beside}) if moves and to_host else frozenset()
                 if not guard.contradicts(g):
                     one = under(result, guard & g)
-                    self.access(st, one, site, text, writes=True, library=library, tags=tags, assumed=assumed)
+                    self.access(st, one, site, text, writes=True, library=library, tags=tags)
         if asynchronous and self.on_side_stream(st, library):
             self.presume_tensor(st, result)  # whoever says all this of a copy makes it for its memory
         if "device" not in places:

@@ -148,7 +148,7 @@ class Unseen(Generics):
 
         It is asked to by a flag, or it is named for it and given a handle or nothing.
         """
-        if any(call.kwargs.get(flag) == Const(True) for flag in _WAITING_FLAGS):
+        if any(call.kwargs.get(flag) == Const(True) for flag in _WAITING_FLAGS) or _stops_timer(call):
             return True
         return spelled(_WAITS, called) and not any(
             isinstance(t, Tensor) or (self.is_tensor(st, t) and t.name.base() not in self.presumed)
@@ -335,6 +335,7 @@ class Unseen(Generics):
             assumed=Assumed.UNMODELLED,
             opaque=True,
             tags=tags,
+            allocated=not (tags and call.node is self.alone),  # whoever drops the result was given none
         )
         if place:
             st.store[(made.name, "@there")] = (
@@ -473,6 +474,16 @@ def _named_as_numbers(call: Call) -> list[Value]:
     ]
 
 
+def _stops_timer(call: Call) -> bool:
+    """``timers("step").stop()``: one of Megatron's timers, which read the clock when the device is done."""
+    method = call.node.func if isinstance(call.node, cst.Call) else None
+    if not isinstance(method, cst.Attribute) or method.attr.value not in ("start", "stop"):
+        return False
+    given = method.value.func if isinstance(method.value, cst.Call) else None
+    named = given.attr if isinstance(given, cst.Attribute) else given
+    return isinstance(named, cst.Name) and spelled(_TIMERS, named.value)
+
+
 def _constructs(name: str) -> bool:
     """Whether a callable is a class, by its name."""
     bare = name.lstrip("_")
@@ -492,6 +503,8 @@ _WAITS = re.compile(
     r"_*(?:\w+_)?(?:(?:sync|synchronize|wait|block)(?:_(?:op|fn|func|call|handles?|works?))?|(?:wait|block)_\w+)"
 )
 """What is not Python and may make the host wait, by its name."""
+_TIMERS = re.compile(r"_*(?:get_)?timers")
+"""What gives one of several timers by its name, as Megatron and DeepSpeed have it."""
 _WAITING_FLAGS = ("sync", "synchronize", "blocking", "block", "wait")
 """Parameters by which a call is asked to return when its work is done."""
 _MOVES = re.compile(r"_*(?:\w+_)?(?:transfer|swap|memcpy|pread|pwrite)(?:_\w+)?")
