@@ -382,10 +382,10 @@ class Interpreter(Iteration):
                 self.suite(node.orelse.body, otherwise)
         self.branching = outside
         self.none_to_wait_for(otherwise, self.foreign_waits[waits:])
-        self._last_handles(st, otherwise)
+        self.last_handles(st, otherwise)
         self.settle(st, self.join(st, otherwise))
 
-    def _last_handles(self, first: State, second: State) -> None:
+    def last_handles(self, first: State, second: State) -> None:
         """Two branches meet of which one has made an event: who waits for the last one, whenever that was made, waits
         for one event.
         """

@@ -363,6 +363,8 @@ class Iteration(Loops):
             self.age(st, {round_, *(name for name in self.rounds[-1] if name.site == EACH)})
         self.activation.loops.pop()
         self._runs_when_timed(skipped, early, [st, *loop.breaks])
+        if skipped is not None and not at_least_once:
+            self.last_handles(skipped, st)
         self.tell_slots(st, *loop.breaks, skipped)
         self.settle(st, self.joined([st, *loop.breaks, None if at_least_once else skipped]))
         self.counting -= 1

@@ -73,6 +73,8 @@ class Loops(Slots):
 
         def suite(self, body: cst.BaseSuite, st: State) -> None: ...
 
+        def last_handles(self, first: State, second: State) -> None: ...
+
     # -- loops ---------------------------------------------------------------------------------------------------
 
     def loop(
@@ -240,11 +242,12 @@ class Loops(Slots):
         return self.join_apart(first, end)
 
     def tell_flags(self, st: State, owner: Name) -> None:
-        """Before what a call has asked is forgotten: a condition takes its place where it told whether an attribute is
-        None, false or empty.
+        """Before what a call has asked is forgotten: a condition takes its place where it told whether an attribute, or
+        an element of a list that is one, is None, false or empty.
         """
         self.tell_slots(st)
-        for key, value in split(st, owner):
+        lists = [v.name for v in st.store.of(owner).values() if isinstance(v, Container) and v.kind == "list"]
+        for key, value in (pair for holder in (owner, *lists) for pair in split(st, holder)):
             if key[1] in self.file.turning:
                 continue
             bit = self.flags.get(key)
@@ -253,8 +256,8 @@ class Loops(Slots):
                 if bit is None:
                     continue
                 self.flags[key] = bit
-            elif any((g.true | g.false) & bit for _, g in value.alternatives):
-                continue  # it is told already
+            elif says(value, bit) or says(value, bit, turned=True):
+                continue
             st.tell(key, bit)
 
     def tell_rounds(self, st: State) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar, overload
 from streamsafe.order.forks import Forked, differing, meeting
 from streamsafe.order.symbolic import ALWAYS, MOST_WAYS, Guard, Made, Order, Way, retold, simplify
 from streamsafe.static import walks
-from streamsafe.static.tables import EMPTY, Table, tell_numbers
+from streamsafe.static.tables import EMPTY, Table
 from streamsafe.static.tables import joined as joined_tables
 from streamsafe.static.values import (
     EACH,
@@ -190,25 +190,20 @@ class Store:
     @staticmethod
     def join(
         first: Store,
-        first_only: Guard,
         second: Store,
-        second_only: Guard,
+        ways: tuple[Sequence[Guard], Sequence[Guard]],
         path: Guard,
         opaque: Callable[[Name], bool],
-        ways: tuple[Sequence[Guard], Sequence[Guard]] = ((), ()),
     ) -> Store:
         """What objects hold when either path was taken."""
         joined = Store()
         first._own, second._own = set(), set()  # it shares their tables
         joined.objects, differing = meeting(first.objects, second.objects)
-        several = max(map(len, ways)) > 1
         for owner in differing:
             left, right = first.objects.get(owner), second.objects.get(owner)
             if left is right:
                 continue
-            table = joined_tables(owner, left or EMPTY, right or EMPTY, first_only, second_only, path, opaque)
-            if several and left and right:
-                tell_numbers(table, left, right, ways, path)
+            table = joined_tables(owner, left or EMPTY, right or EMPTY, *ways, path, opaque)
             if table:
                 dict.__setitem__(joined.objects, owner, table)
             else:
@@ -588,7 +583,7 @@ class State:
         joined = State(order=Order.join(first.order, ways[0], second.order, ways[1]), path=path)
         routes = _distinct((*first.routes, *second.routes))
         joined.routes = _few(routes)
-        joined.store = Store.join(first.store, first_only, second.store, second_only, path, opaque, ways)
+        joined.store = Store.join(first.store, second.store, ways, path, opaque)
         for library in {**first.current, **second.current}:
             one, other = first.current.get(library), second.current.get(library)
             if one is None or other is None or one == other:

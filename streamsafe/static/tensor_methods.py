@@ -163,8 +163,8 @@ class TensorMethods(Arrays):
             if name in apis.MEMORY_VIEW_METHODS:
                 return receiver
             self.host_access(st, receiver, call.site, f"{name}()", writes=False)
-            for target, _ in self.tensors(st, out) if out is not None else ():
-                self.host_access(st, target, call.site, f"{name}()", writes=True)
+            for target, guard in self.tensors(st, out) if out is not None else ():
+                self.host_access(st, under(target, guard), call.site, f"{name}()", writes=True)
             return Tensor(self.host_result(call, st), numpy=True)
         operands = [receiver, *call.args, *(v for k, v in call.kwargs.items() if k != "out")]
         if out is not None:
@@ -763,17 +763,17 @@ class TensorMethods(Arrays):
         else:
             laid_over = NONE
         if laid_over != NONE:
-            shared = [v for v in iterate(laid_over) if isinstance(v, Tensor)]
+            shared = [(v, guard) for v, guard in alternatives(laid_over, st.path) if isinstance(v, Tensor)]
             if shared:
-                return union((Tensor(v.name, numpy=True, part=v.part), ALWAYS) for v in shared)
+                return union((Tensor(v.name, numpy=True, part=v.part), guard) for v, guard in shared)
         out = call.kwargs.get("out")
         fills = name in apis.ARRAY_WRITING_FUNCTIONS
         targets = [out] if out is not None else call.args[:1] if fills else []
         reads = [v for v in call.everything() if not any(v is t for t in targets)]
         self.hand_to_host(st, reads, call.site, f"{name}()")
         for target in targets:
-            for inner, _ in self.tensors(st, target):
-                self.host_access(st, inner, call.site, f"{name}()", writes=True)
+            for inner, guard in self.tensors(st, target):
+                self.host_access(st, under(inner, guard), call.site, f"{name}()", writes=True)
         return Tensor(self.host_result(call, st), numpy=True)
 
     def table_known(self, name: Name) -> None:
