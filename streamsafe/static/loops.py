@@ -246,8 +246,12 @@ class Loops(Slots):
         an element of a list that is one, is None, false or empty.
         """
         self.tell_slots(st)
-        lists = [v.name for v in st.store.of(owner).values() if isinstance(v, Container) and v.kind == "list"]
-        for key, value in (pair for holder in (owner, *lists) for pair in split(st, holder)):
+        holders = [owner]
+        if not self.file.turning:  # else it is told which slot is filled
+            holders += [
+                v.name for v in st.store.of(owner).values() if isinstance(v, Container) and v.kind == "list"
+            ]
+        for key, value in (pair for holder in holders for pair in split(st, holder)):
             if key[1] in self.file.turning:
                 continue
             bit = self.flags.get(key)
