@@ -475,6 +475,11 @@ class Conditions(Devices):
             and isinstance(right.value, str)
         ):
             return [((left.kind == right.value.partition(":")[0]) is wanted, ALWAYS)]
+        if isinstance(left, Device) and isinstance(right, Device) and left.kind and right.kind:
+            if (
+                left.kind != right.kind or left.name is right.name
+            ):  # those without a name are the current ones
+                return [((left.kind == right.kind) is wanted, ALWAYS)]
         if any(isinstance(v, Tensor) for v in (left, right)):
             result = self.operation(st, [left, right], self.site(node), "comparison")
             return self.truth(result, st, node, track=track)

@@ -213,17 +213,13 @@ def programs(depth: int, stream: st.SearchStrategy[str]) -> st.SearchStrategy[li
     )
 
 
-@settings(
-    max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(programs(1, few))
 def test_branches_and_loops(program: list[Any]) -> None:
     assert Interpreter().run(program) == judge(program, 2, 3)
 
 
-@settings(
-    max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(programs(1, streams))
 def test_branches_and_loops_with_the_default_stream(program: list[Any]) -> None:
     assert Interpreter().run(program) == judge(program, 2, 3)

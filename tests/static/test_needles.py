@@ -53,7 +53,10 @@ COPIES = "import torch\ndef f(x):\n    return x.to('cpu', non_blocking=True)\n"
         ("s = torch.cuda.Stream()\n", False),
         ("def g():\n    with torch.cuda.device(1):\n        pass\n", False),
         ("def g(request):\n    return request.stream\n", True),
-        ("class C:\n    stream: torch.cuda.Stream\n\n    def g(self):\n        self.stream.synchronize()\n", False),
+        (
+            "class C:\n    stream: torch.cuda.Stream\n\n    def g(self):\n        self.stream.synchronize()\n",
+            False,
+        ),
     ],
 )
 def test_files_of_one_stream(more: str, one: bool) -> None:
