@@ -65,7 +65,8 @@ def settle(interpreter: Interpreter, entry: str, st: State) -> None:
             if made.site == finding.second and made.timeline == timeline
         ]
         known = joined and all(way.carriers & bit for ways in joined for way in ways)
-        if not known or (AMBIENT, timeline) in shown:
+        # after a hazard it is only supposed that the second timeline has waited
+        if not known or not shown.isdisjoint({(AMBIENT, timeline), (timeline, AMBIENT)}):
             del interpreter.findings[key]
         else:
             finding.streams = (AMBIENT, timeline)
