@@ -476,9 +476,8 @@ class Conditions(Devices):
         ):
             return [((left.kind == right.value.partition(":")[0]) is wanted, ALWAYS)]
         if isinstance(left, Device) and isinstance(right, Device) and left.kind and right.kind:
-            if (
-                left.kind != right.kind or left.name is right.name
-            ):  # those without a name are the current ones
+            # those without a name are the current ones
+            if left.kind != right.kind or left.name is right.name:
                 return [((left.kind == right.kind) is wanted, ALWAYS)]
         if any(isinstance(v, Tensor) for v in (left, right)):
             result = self.operation(st, [left, right], self.site(node), "comparison")

@@ -754,10 +754,9 @@ def _number_of(count: Value | None) -> Name | None:
         return count.name if count.part is None else None
     atoms = count.form.atoms() if isinstance(count, Number) else set()
     atom = next(iter(atoms)) if len(atoms) == 1 else None
-    named = (
-        isinstance(atom, Name) and isinstance(atom.site, str) and atom.site.isidentifier()
-    )  # no length of something
-    return atom if named and count.form == numbers.of_atom(atom) else None  # type: ignore
+    if not (isinstance(count, Number) and isinstance(atom, Name)) or count.form != numbers.of_atom(atom):
+        return None
+    return atom if isinstance(atom.site, str) and atom.site.isidentifier() else None  # no length of something
 
 
 def _one_of_few(key: Value, st: State) -> list[tuple[Value, Guard]]:

@@ -17,7 +17,6 @@ from streamsafe.static.facts import (
     AGAIN,
     AMBIENT,
     ASIDE,
-    BESIDE,
     CALLER,
     COPIES,
     EFFORT,
@@ -92,9 +91,8 @@ class Effects(Memory):
         self.alone: cst.CSTNode | None = None  # the expression that is a whole statement
         self.evidence: set[tuple[Hashable, ...]] = set()
         self.met: set[tuple[str, Hashable]] = set()  # accesses that an entry found unordered
-        self.from_caller: dict[
-            Name, Site
-        ] = {}  # what a caller who is not seen gives the function that is looked at
+        # what a caller who is not seen gives the function that is looked at
+        self.from_caller: dict[Name, Site] = {}
         self.recorded_siblings: set[tuple[Name, Name]] = (
             set()
         )  # objects of which some part is recorded on a stream
@@ -556,10 +554,6 @@ class Effects(Memory):
                 extra |= Assumed.POSSIBLE
             if UNNUMBERED in tags | detail.tags and self.are_defaults(made.timeline, timeline):
                 extra |= Assumed.POSSIBLE  # of two devices that may be one
-            if BESIDE in detail.tags and timeline == HOST:
-                extra |= (
-                    Assumed.POSSIBLE
-                )  # nobody brings a tensor to where another one is to have it on the host
             if HANDED_OUT in detail.tags:
                 extra |= Assumed.POSSIBLE  # the caller may have waited in between
             repeated = (

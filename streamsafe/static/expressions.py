@@ -131,9 +131,8 @@ class Expressions(Computed):
         self.texts: dict[Name, str] = {}
         self.exhausted = 0
         self.moved_parameters = False  # whether a walk over all of a module's has been met
-        self.sizes: set[tuple[Name, str]] = (
-            set()
-        )  # names of numbers that say how many elements some tensor has
+        # names of numbers that say how many elements some tensor has
+        self.sizes: set[tuple[Name, str]] = set()
         self.sizes_met: set[Name] = set()  # numbers that are the size of a pool of streams
         self.pool_sizes: set[Name] = set()  # those of them that are known from the first reading
         self.lazily = 0  # branches under way that make what is not there yet

@@ -63,9 +63,6 @@ INITIAL = "consumes initial gradient"
 AGAIN = "in another call"
 """Tags a finding of which the first access was made in an earlier call of the same method."""
 
-BESIDE = "to where another tensor is"
-"""A copy of which it is not known where it goes, but for that."""
-
 HANDED_OUT = "an event that covers it is handed out"
 """Tags an access of a call that has returned an event or a work to wait for to a caller who is not seen."""
 

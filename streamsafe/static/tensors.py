@@ -14,7 +14,7 @@ from streamsafe.static import apis, helps, syntax
 from streamsafe.static.conditions import BOTH, Outcomes
 from streamsafe.static.devices import PLACED, as_device
 from streamsafe.static.expressions import Expressions
-from streamsafe.static.facts import AMBIENT, BESIDE, IS_CUDA, Assumed, Detail, Site
+from streamsafe.static.facts import AMBIENT, IS_CUDA, Assumed, Detail, Site
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     NONE,
@@ -386,6 +386,7 @@ class Tensors(Expressions):
         places = {self.place(st, v) for v in iterate(source) if isinstance(v, Object)}
         asynchronous = any(outcome for outcome, _ in outcomes)
         down = asynchronous and kind != "cuda" and not (places and places <= HOST_PLACES)
+        down = down and device != Device("")  # to where another tensor is: not for the host to read
         strided = any(isinstance(v, Tensor) and v.strided for v in iterate(source))
         if (places and places <= ({"pageable", "pinned"} if strided else {"pageable"})) or any(
             isinstance(v, Tensor) and v.numpy for v in iterate(source)
@@ -413,10 +414,9 @@ class Tensors(Expressions):
         )
         if not kind and device is not None:
             st.store[(result.name, PLACED)] = as_device(device) or device
-        beside = {BESIDE} if device == Device("") else set()
         for moves, guard in self.told_by_device(st, source) if down else ():
             for to_host, g in self.told_by_target(st, device):
-                tags = frozenset({"d2h?", *beside}) if moves and to_host else frozenset()
+                tags = frozenset({"d2h?"}) if moves and to_host else frozenset()
                 if not guard.contradicts(g):
                     one = under(result, guard & g)
                     self.access(st, one, site, text, writes=True, library=library, tags=tags)
