@@ -6,6 +6,8 @@ import re
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis
 from streamsafe.static.attributes import Attributes
@@ -13,6 +15,7 @@ from streamsafe.static.facts import IS_CUDA
 from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
 from streamsafe.static.values import (
+    NONE,
     PLAIN,
     Asked,
     Const,
@@ -68,6 +71,8 @@ class Devices(Attributes):
     if TYPE_CHECKING:  # further down the chain
         file: SourceFile
 
+        def eval(self, node: cst.BaseExpression, st: State) -> Value: ...
+
         def condition(self, key: Hashable, names: tuple[Name, ...], st: State, track: bool) -> Outcomes: ...
 
     def is_of_kind(self, left: Value, right: Value) -> Asked | None:
@@ -76,6 +81,18 @@ class Devices(Attributes):
         if device is None or device.kind or not kind:
             return None
         return Asked(kind == "cuda", device.name, kind == "cpu")
+
+    def asks_for_cuda(self, node: cst.BaseExpression, st: State) -> bool:
+        """Whether this is ``device.type == "cuda"`` of devices of unknown kind, where streams matter one of CUDA.
+
+        One that is None is no device of another kind: then there is nothing on any.
+        """
+        if not isinstance(node, cst.Comparison) or not isinstance(node.left, cst.Attribute):
+            return False
+        kind = self.eval(node.comparisons[0].comparator, st)
+        devices = [v for v in iterate(self.eval(node.left.value, st)) if v != NONE]
+        asked = [self.is_of_kind(self.attribute(v, "type", st, node), kind) for v in devices]
+        return bool(asked) and all(one is not None and one.value for one in asked)
 
     @staticmethod
     def says_where(value: Value) -> bool:

@@ -352,7 +352,7 @@ class Library(Streams):
             if not call.text.endswith("DataParallel"):
                 st.store[(name, "@computes")] = PLAIN  # where its input lies
         for position, value in enumerate(call.everything()):
-            if isinstance(value, Object):
+            if any(isinstance(v, Object) for v in iterate(value)):
                 st.store[(name, f"part {position}")] = value
         return Opaque(name)
 

@@ -286,9 +286,13 @@ class Builtins(Gradients):
         return PLAIN
 
     def do_getattr(self, call: Call, st: State) -> Value:
-        """``getattr`` with a constant name."""
+        """``getattr`` with a constant name: a note on a tensor that nobody makes is not there."""
         if len(call.args) >= 2 and isinstance(call.args[1], Const) and isinstance(call.args[1].value, str):
-            return self.attribute(call.args[0], call.args[1].value, st, call.node)
+            name = call.args[1].value
+            if len(call.args) == 3 and name.startswith("_") and name not in self.file.stored:
+                if all(isinstance(v, Object) and self.is_tensor_value(st, v) for v in iterate(call.args[0])):
+                    return call.args[2]
+            return self.attribute(call.args[0], name, st, call.node)
         return UNKNOWN
 
     def do_fields(self, call: Call, st: State) -> Value:

@@ -501,6 +501,18 @@ class SourceFile:
         return frozenset(found)
 
     @cached_property
+    def stored(self) -> frozenset[str]:
+        """The attributes that something assigns, and every word that a call other than a question is given."""
+        found: set[str] = set()
+        for node in needles.walk(self.tree):
+            if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+                found.add(node.attr)
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") not in ("getattr", "hasattr"):
+                given = (*node.args, *(keyword.value for keyword in node.keywords))
+                found.update(v.value for v in given if isinstance(v, ast.Constant) and type(v.value) is str)
+        return frozenset(found)
+
+    @cached_property
     def turning(self) -> frozenset[str]:
         """The names and attributes that go round a few numbers: ``i = 1 - i``, ``i ^= 1``, ``i = (i + 1) % n``."""
         found: set[str] = set()

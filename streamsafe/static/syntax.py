@@ -505,3 +505,20 @@ def sizes(node: cst.CSTNode) -> Iterator[str]:
         shape = argument.value if argument.keyword is None else None
         parts = [e.value for e in shape.elements] if isinstance(shape, (cst.Tuple, cst.List)) else [shape]
         yield from (part.value for part in parts if isinstance(part, cst.Name))
+
+
+def asks_kind_if_there(node: cst.BooleanOperation) -> bool:
+    """Whether this is ``device is not None and device.type == "cuda"``: one question for the kind of a device."""
+    subject, asked = node.left, node.right
+    if type(subject) is cst.Comparison and len(subject.comparisons) == 1:
+        target = subject.comparisons[0]
+        none = type(target.comparator) is cst.Name and target.comparator.value == "None"
+        if not (none and type(target.operator) in (cst.IsNot, cst.NotEqual)):
+            return False
+        subject = subject.left
+    if type(subject) is not cst.Name or type(asked) is not cst.Comparison:
+        return False
+    of = asked.left
+    if type(of) is not cst.Attribute or type(of.value) is not cst.Name or of.value.value != subject.value:
+        return False
+    return of.attr.value == "type" and type(asked.comparisons[0].operator) is cst.Equal

@@ -81,6 +81,8 @@ class Unseen(Generics):
         )
         method = name not in ("", "forward", "__call__") or spelled(apis.HOST_METHOD, called)
         method = method or waits or (isinstance(function, Api) and spelled(_MOVES, called))
+        # who takes CuPy's arrays by their addresses launches something or copies it while the host waits
+        method = method or (isinstance(function, Api) and self.default_library == "cupy")
         tags = frozenset({"method"} if method else ())
         library = self.library_of(st, [*values, function])
         setter = name.startswith("set_")  # keeps an object, and reads nothing that the object holds
