@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.static import numbers, parts, syntax, walks
+from streamsafe.static import numbers, parts, sequences, syntax, walks
 from streamsafe.static.conditions import BOUNDS, Conditions
 from streamsafe.static.numbers import Derived, Form
 from streamsafe.static.state import State
@@ -19,6 +19,7 @@ from streamsafe.static.values import (
     UNKNOWN,
     Api,
     Const,
+    Container,
     Name,
     Number,
     Object,
@@ -155,6 +156,15 @@ class Computed(Conditions):
         atom = self.atom(receiver.name.child(f"{name.strip('_')}()"), receiver)
         return Number(..., numbers.of_atom(atom)) if atom is not None else PLAIN
 
+    def length_of(self, value: Value, st: State) -> Value:
+        """How long something is that is no tensor, and no list of which every element is known."""
+        if isinstance(value, Opaque):
+            return self.measure(value, LENGTH, st)
+        if not isinstance(value, Container) or value.name.age or not sequences.is_fixed(st, value):
+            return UNKNOWN
+        atom = self.atom(value.name.child(f"{LENGTH}()"), value)
+        return Number(..., numbers.of_atom(atom)) if atom is not None else UNKNOWN
+
     def shape_of(self, tensor: Value) -> Value:
         """The shape of a tensor, or of a part of one: it is the same each time."""
         if isinstance(tensor, Opaque):
@@ -221,8 +231,7 @@ class Computed(Conditions):
         if name == "builtins.enumerate" and isinstance(iterable, Partial):
             begin = iterable.args[1] if len(iterable.args) > 1 else Const(0)
             start, walked = self.form_of(dict(iterable.kwargs).get("start", begin), st), iterable.args[0]
-            length = self.measure(walked, LENGTH, st) if isinstance(walked, Opaque) else UNKNOWN
-            count = self.form_of(length, st)
+            count = self.form_of(self.length_of(walked, st), st)
             return start, start + count if start and count else None, numbers.ONE
         return None, None, numbers.ONE
 

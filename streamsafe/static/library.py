@@ -382,6 +382,8 @@ class Library(Streams):
             if call.text.endswith(".Sequential"):
                 made = replace(made, kind="list")  # its parts, whatever they are called
             st.store[(made.name, "@module")] = Const(call.text.rpartition(".")[2])
+            if call.text.endswith(".ModuleList"):
+                st.store[(made.name, sequences.FIXED)] = PLAIN
         return made
 
     @staticmethod

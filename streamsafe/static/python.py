@@ -213,8 +213,8 @@ class Builtins(Gradients):
             count = sequences.length(st, value)
         if count is None and isinstance(value, (Tensor, Opaque)) and self.is_tensor(st, value):
             return self.size_of(value, Call(call.node, call.site, [Const(0)]), st)
-        if count is None and isinstance(value, Opaque):
-            return self.measure(value, LENGTH, st)
+        if count is None and (known := self.length_of(value, st)) != UNKNOWN:
+            return known
         if count is None and isinstance(value, Container) and value.kind not in ("queue", "channel"):
             length = self.fresh(call.node, st, LENGTH)  # it may grow
             return Number(..., numbers.of_atom(length))

@@ -17,6 +17,9 @@ LIMIT = 12
 SOME = "@some"
 """Under this a list keeps whether it holds something."""
 
+FIXED = "@as many"
+"""Under this a list notes that nothing was added or taken out since it was made of no one knows how many."""
+
 FEW = 4
 """So many streams of which one is picked are told apart by which it is."""
 
@@ -25,6 +28,11 @@ def length(st: State, container: Container) -> int | None:
     """How many elements there are; None where that is not known."""
     found = st.store.get((container.name, "@length"))
     return found.value if isinstance(found, Const) and isinstance(found.value, int) else None
+
+
+def is_fixed(st: State, container: Container) -> bool:
+    """Whether there are as many elements as there were when it was made, how many it may be."""
+    return (container.name, FIXED) in st.store
 
 
 def items(st: State, container: Container) -> list[Value] | None:
@@ -55,6 +63,7 @@ def put(st: State, container: Container, values: list[Value]) -> None:
 
 def set_some(st: State, container: Container, value: Value | None) -> None:
     """Whether a list holds something, on the paths on which it does; None where that is not known."""
+    st.store.pop((container.name, FIXED), None)
     if value is None:
         st.store.pop((container.name, SOME), None)
     else:
@@ -84,6 +93,7 @@ def at_end(st: State, container: Container, end: str) -> Value | None:
 
 def set_end(st: State, container: Container, end: str, value: Value | None) -> None:
     """This element is at that end; any, or none, where it is None."""
+    st.store.pop((container.name, FIXED), None)
     if value is None:
         st.store.pop((container.name, end), None)
     else:
@@ -92,6 +102,7 @@ def set_end(st: State, container: Container, end: str, value: Value | None) -> N
 
 def moved(st: State, container: Container) -> None:
     """Any element may be at either end."""
+    st.store.pop((container.name, FIXED), None)
     for end in (FRONT, LAST):
         st.store.pop((container.name, end), None)
 

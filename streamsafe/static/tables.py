@@ -189,7 +189,9 @@ def joined(
             table.pop(key, None)
             continue  # where it has left, another one may come to stand
         if one is None or other is None:
-            if key in ("@nonzero", "@bounds") or (key in ("@length", "@keys", "@some") and left and right):
+            if key in ("@nonzero", "@bounds") or (
+                key in ("@length", "@keys", "@some", "@as many") and left and right
+            ):
                 table.pop(key, None)
                 continue  # not known on both paths; what was made on one of them is what it is there
             default = _UNTOLD.get(key) if left and right else None  # type: ignore[call-overload]
