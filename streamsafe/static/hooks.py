@@ -52,6 +52,8 @@ FUNCTIONS = "@functions"
 
 FEW_SAVED = 1
 """So many places in a block stand for all at which tensors are saved."""
+PACKED_IN_A_ROW = 2
+"""So many tensors are saved one after another: what the second takes or drops meets what the first has left."""
 
 
 _GIVEN = {
@@ -260,6 +262,11 @@ class Hooks(Contexts):
             return
         self.saved.add(site)
         pack, unpack = packing.items
+        for _ in range(PACKED_IN_A_ROW):
+            self.pack_saved(st, pack, unpack, site, text)
+
+    def pack_saved(self, st: State, pack: Value, unpack: Value, site: Site, text: str) -> None:
+        """A tensor that has been computed is packed, and has by then no other name."""
         self.passing = True
         try:
             saved = self.saved_tensor(st, self.fresh(site.node, st, "saved"), site)
@@ -269,7 +276,7 @@ class Hooks(Contexts):
         finally:
             self.passing = False
         if not st.dead:
-            self.release_unreachable(st, site, [packed, packing])
+            self.release_unreachable(st, site, [packed, pack, unpack])
             self.keep_packed(st, unpack, packed)
 
     def keep_packed(self, st: State, unpack: Value, packed: Value) -> None:
@@ -282,7 +289,9 @@ class Hooks(Contexts):
 
     def unpack_saved(self, st: State, site: Site, text: str) -> None:
         """A backward pass needs what was saved, on the stream on which it was (TA-01)."""
-        for row in iterate(st.store.pop((GRADIENTS, PACKED), NONE)):
+        rows = list(iterate(st.store.pop((GRADIENTS, PACKED), NONE)))
+        while rows:
+            row = rows.pop()  # what was saved last is needed first
             if isinstance(row, Tuple) and not st.dead:
                 unpack, packed, stream = row.items
                 self.unpacked.update(iterate(unpack))
@@ -296,6 +305,8 @@ class Hooks(Contexts):
                     for tensor, way in self.tensors(st, needed):
                         if not self.is_host(st, tensor):
                             self.access(st, under(tensor, way), site, text, writes=False)
+                    self.lose(st, needed)
+                    self.release_unreachable(st, site, rows)
                 st.current = before
 
     def keep_pass(self, function: Class, context: Opaque, st: State) -> None:

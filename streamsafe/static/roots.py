@@ -25,7 +25,7 @@ from streamsafe.static.facts import (
     Detail,
     Finding,
 )
-from streamsafe.static.hooks import hook_arguments
+from streamsafe.static.hooks import PACKED_IN_A_ROW, hook_arguments
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
 from streamsafe.static.roles import COMMON_METHODS
@@ -833,20 +833,23 @@ class Roots:
         interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
         site = interpreter.site(unit.node)
         st.current = {}
-        saved = interpreter.saved_tensor(st, Name("a saved tensor", (id(unit.node),)), site)
         if isinstance(function.receiver, (Instance, Opaque)):
             interpreter.protocol_roots = [function.receiver.name]
-        packed = self._run(function, [saved], st, f"hook {unit.qualname}")
-        if not st.dead:
+        unpack = interpreter.unpacked_by.get(function)
+        for _ in range(PACKED_IN_A_ROW):
+            saved = interpreter.saved_tensor(st, interpreter.fresh(unit.node, st, "saved"), site)
+            packed = self._run(function, [saved], st, f"hook {unit.qualname}")
+            if st.dead:
+                break
             interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
             interpreter.allocate(st, Name("the next tensor"), "torch", site)
-            unpack = interpreter.unpacked_by.get(function)
-            if isinstance(unpack, Function) and unpack not in interpreter.unpacked:
+            if isinstance(unpack, Function):
                 interpreter.keep_packed(st, unpack, packed)
-                interpreter.stack = [Activation(Name("autograd"), None, unpack.unit.slice)]
-                returns = [node for node in walk(unpack.unit.node) if isinstance(node, cst.Return)]
-                interpreter.unpack_saved(st, interpreter.site((*returns, unpack.unit.node)[0]), "backward()")
-            interpreter.stack = []
+        if not st.dead and isinstance(unpack, Function) and unpack not in interpreter.unpacked:
+            interpreter.stack = [Activation(Name("autograd"), None, unpack.unit.slice)]
+            returns = [node for node in walk(unpack.unit.node) if isinstance(node, cst.Return)]
+            interpreter.unpack_saved(st, interpreter.site((*returns, unpack.unit.node)[0]), "backward()")
+        interpreter.stack = []
         interpreter.protocol_roots = []
 
 
