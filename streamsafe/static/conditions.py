@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import libcst as cst
@@ -172,6 +173,25 @@ class Conditions(Devices):
         if ((st.path.true | st.path.false) & self.branching).bit_count() >= MAX_DECIDED:
             return BOTH
         return [(True, Guard(known, 0)), (False, Guard(0, known))]
+
+    def as_one(self, outcomes: Outcomes, st: State) -> Outcomes:
+        """A test that comes out one way for several reasons: its answer is a condition of its own.
+
+        What is done on either path, and what was made there, then lean on that, whatever the reason was.
+        """
+        ways = {wanted: [g for o, g in outcomes if o is wanted] for wanted in (True, False)}
+        if min(map(len, ways.values())) == 0 or max(map(len, ways.values())) == 1:
+            return outcomes
+        if reduce(Guard.common, ways[True]).contradicts(reduce(Guard.common, ways[False])):
+            return outcomes
+        keys = {bit: key for key, bit in self.conditions.items()}
+        asked = [bit for bit in keys if any((g.true | g.false) & bit for _, g in outcomes)]
+        names = tuple(dict.fromkeys(name for bit in asked for name in self.mentions.get(bit, ())))
+        reasons = frozenset(
+            tuple(frozenset(keys[bit] for bit in asked if bits & bit) for bits in guard) for guard in ways[True]
+        )
+        told = self.condition(("any of", reasons), names, st, True)
+        return [(o, g & way) for o, g in outcomes for t, way in told if t is o] if told != BOTH else outcomes
 
     # -- which stream is current ---------------------------------------------------------------------------------
 

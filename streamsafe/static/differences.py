@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streamsafe.order.forks import differing
+from streamsafe.static.sequences import SOME
 from streamsafe.static.state import Key, State, is_falsy
 from streamsafe.static.values import Event, Name, Opaque, Stream, Tensor, Union, Value, iterate
 
@@ -12,7 +13,7 @@ from streamsafe.static.values import Event, Name, Opaque, Stream, Tensor, Union,
 def split(st: State, owner: Name) -> Iterator[tuple[Key, Union]]:
     """What an object or a scope holds that is false or not, and conditions say which."""
     for name, value in list(st.store.of(owner).items()):
-        if not isinstance(value, Union) or (isinstance(name, str) and name.startswith("@")):
+        if not isinstance(value, Union) or (isinstance(name, str) and name[0] == "@" and name != SOME):
             continue
         empty, full = ([g for v, g in value.alternatives if is_falsy(v) is w] for w in (True, False))
         if empty and full and all(a.contradicts(b) for a in empty for b in full):

@@ -307,6 +307,9 @@ class Hooks(Contexts):
                             self.access(st, under(tensor, way), site, text, writes=False)
                     self.lose(st, needed)
                     self.release_unreachable(st, site, rows)
+                    for hook in iterate(unpack):
+                        if isinstance(hook, Function) and isinstance(hook.receiver, (Instance, Opaque)):
+                            self.tell_flags(st, hook.receiver.name)
                 st.current = before
 
     def keep_pass(self, function: Class, context: Opaque, st: State) -> None:

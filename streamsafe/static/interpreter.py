@@ -359,7 +359,7 @@ class Interpreter(Iteration):
             self.narrow(test, st, wanted)
 
     def _if(self, node: cst.If, st: State) -> None:
-        outcomes = self.test(node.test, st)
+        outcomes = self.as_one(self.test(node.test, st), st)
         unit = self.activation.unit
         if len(outcomes) > 1 and unit is not None and syntax.waits_once_round(node, unit.node):
             outcomes = [(True, ALWAYS)]

@@ -621,16 +621,9 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
             if type(inner) in _TOLD:
                 paths.setdefault(inner, [Way(0, known)]).append(Way(0, both))
     if len(merged) > MAX_ALTERNATIVES:
-        rows: dict[int, list[tuple[Tuple, Guard]]] = {}
-        for value, guard in merged.items():
-            if isinstance(value, Tuple):
-                rows.setdefault(len(value.items), []).append((value, guard))
-        if rows:
-            merged = {v: g for v, g in merged.items() if not isinstance(v, Tuple)}
-            for alike in rows.values():  # of many rows it is known what stands in each place
-                columns = zip(*(row.items for row, _ in alike), strict=True)
-                row = Tuple(tuple(union((item, ALWAYS) for item in column) for column in columns))
-                merged[row] = reduce(Guard.common, (guard for _, guard in alike))
+        merged = _fewer_rows(merged, _told_by)
+    if len(merged) > MAX_ALTERNATIVES:
+        merged = _fewer_rows(merged, lambda row: ())
     if len(merged) > MAX_ALTERNATIVES:
         kept: dict[Value, Guard] = {v: g for v, g in merged.items() if isinstance(v, (Stream, Event, Tensor))}
         if not kept:  # what a few places have put into a list, of this round and of those before
@@ -653,6 +646,25 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
         guards = [way.guard for way in simplify(paths[value])] if value in paths else []
         found.extend((value, told) for told in (guards if 1 < len(guards) <= MAX_GUARDS else (guard,)))
     return Union(tuple(found))
+
+
+def _told_by(row: Tuple) -> Hashable:
+    """The flags and words in a row, by which it is told from other rows."""
+    return tuple(v.value if type(v) is Const and type(v.value) in (bool, str) else ... for v in row.items)
+
+
+def _fewer_rows(choices: dict[Value, Guard], told_by: Callable[[Tuple], Hashable]) -> dict[Value, Guard]:
+    """Of many rows that are alike it is known what stands in each place."""
+    rows: dict[Hashable, list[tuple[Tuple, Guard]]] = {}
+    for value, guard in choices.items():
+        if isinstance(value, Tuple):
+            rows.setdefault((len(value.items), told_by(value)), []).append((value, guard))
+    merged = {v: g for v, g in choices.items() if not isinstance(v, Tuple)}
+    for alike in rows.values():
+        columns = zip(*(row.items for row, _ in alike), strict=True)
+        row = Tuple(tuple(union((item, ALWAYS) for item in column) for column in columns))
+        merged[row] = reduce(Guard.common, (guard for _, guard in alike))
+    return merged
 
 
 def either(one: Value, guard: Guard, other: Value, other_guard: Guard) -> Value:
