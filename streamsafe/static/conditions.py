@@ -188,7 +188,8 @@ class Conditions(Devices):
         asked = [bit for bit in keys if any((g.true | g.false) & bit for _, g in outcomes)]
         names = tuple(dict.fromkeys(name for bit in asked for name in self.mentions.get(bit, ())))
         reasons = frozenset(
-            tuple(frozenset(keys[bit] for bit in asked if bits & bit) for bits in guard) for guard in ways[True]
+            tuple(frozenset(keys[bit] for bit in asked if bits & bit) for bits in guard)
+            for guard in ways[True]
         )
         told = self.condition(("any of", reasons), names, st, True)
         return [(o, g & way) for o, g in outcomes for t, way in told if t is o] if told != BOTH else outcomes

@@ -110,6 +110,8 @@ class Hooks(Contexts):
 
         def is_concerned(self, unit: FunctionUnit) -> bool: ...
 
+        def tell_flags(self, st: State, owner: Name) -> None: ...
+
         entered: set[FunctionUnit]
         hooks: list[tuple[Function, list[Value], State, str]]
         hooked: dict[Value, Ordered[Name]]
