@@ -190,8 +190,9 @@ class Store:
     @staticmethod
     def join(
         first: Store,
+        first_only: Guard,
         second: Store,
-        ways: tuple[Sequence[Guard], Sequence[Guard]],
+        second_only: Guard,
         path: Guard,
         opaque: Callable[[Name], bool],
     ) -> Store:
@@ -203,7 +204,7 @@ class Store:
             left, right = first.objects.get(owner), second.objects.get(owner)
             if left is right:
                 continue
-            table = joined_tables(owner, left or EMPTY, right or EMPTY, *ways, path, opaque)
+            table = joined_tables(owner, left or EMPTY, right or EMPTY, first_only, second_only, path, opaque)
             if table:
                 dict.__setitem__(joined.objects, owner, table)
             else:
@@ -583,7 +584,7 @@ class State:
         joined = State(order=Order.join(first.order, ways[0], second.order, ways[1]), path=path)
         routes = _distinct((*first.routes, *second.routes))
         joined.routes = _few(routes)
-        joined.store = Store.join(first.store, second.store, ways, path, opaque)
+        joined.store = Store.join(first.store, first_only, second.store, second_only, path, opaque)
         for library in {**first.current, **second.current}:
             one, other = first.current.get(library), second.current.get(library)
             if one is None or other is None or one == other:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from functools import reduce
+from collections.abc import Callable, Hashable
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import walks
@@ -12,18 +11,15 @@ from streamsafe.static.values import (
     UNKNOWN,
     Const,
     Container,
-    Event,
     Function,
     Instance,
     Name,
     Opaque,
     Partial,
-    Stream,
     Tensor,
     Tuple,
     Union,
     Value,
-    Work,
     asked_by,
     either,
     iterate,
@@ -131,32 +127,12 @@ _UNTOLD = {"@front": UNKNOWN, "@last": UNKNOWN, "@left": NONE, "@left next": NON
 """What a note says where there is none."""
 
 
-def _says_which(key: Hashable, one: Value, other: Value) -> bool:
-    """Whether two values are numbers, or an attribute is on one path always something and on the other not: what may
-    be asked for later to tell the paths apart, which may take several guards.
-    """
-    kinds = [{_kind(v) for v in iterate(value)} for value in (one, other)]
-    return kinds[0] == kinds[1] == {int} or (
-        type(key) is str and kinds[0] != kinds[1] and all(kind <= {True, False} for kind in kinds)
-    )
-
-
-def _kind(value: Value) -> bool | type | None:
-    """Whether it is something; of a number that it is one, None where neither is known."""
-    if type(value) is Const:
-        return int if type(value.value) is int else None if value.value is ... else bool(value.value)
-    return True if type(value) in _THERE else None
-
-
-_THERE = (Event, Stream, Tensor, Work, Instance)
-
-
 def joined(
     owner: Name,
     left: Table,
     right: Table,
-    left_ways: Sequence[Guard],
-    right_ways: Sequence[Guard],
+    left_only: Guard,
+    right_only: Guard,
     path: Guard,
     is_opaque: Callable[[Name], bool],
 ) -> Table:
@@ -165,12 +141,10 @@ def joined(
     Args:
         owner: the object.
         left, right: what it holds on either path.
-        left_ways, right_ways: what tells a path from the other one, any of the guards.
+        left_only, right_only: what tells a path from the other one.
         path: what both have settled.
         is_opaque: whether an object is one of which not everything is known.
     """
-    left_only, right_only = (reduce(Guard.common, ways) for ways in (left_ways, right_ways))
-    several = len(left_ways) > 1 or len(right_ways) > 1
     if not (left and right) and _stays(owner, alone := left or right, is_opaque):
         return alone
     unlike = [key for key, one in left.items() if one is not (other := right.get(key)) and one != other]
@@ -206,13 +180,7 @@ def joined(
         elif key in ("@length", "@keys", "@bounds"):
             del table[key]
             continue
-        one, other = _along(one, path), _along(other, path)
-        if several and _says_which(key, one, other):
-            table[key] = union(
-                [(v, way) for v, ways in ((one, left_ways), (other, right_ways)) for way in ways]
-            )
-        else:
-            table[key] = either(one, left_only, other, right_only)
+        table[key] = either(_along(one, path), left_only, _along(other, path), right_only)
     if loose:
         rest = table.get("*")
         table["*"] = union([*([(rest, ALWAYS)] if rest is not None else []), *loose])
