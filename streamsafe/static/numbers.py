@@ -408,18 +408,20 @@ def _lower(form: Form) -> Iterator[Form]:
                 continue
             rest = Form(frozenset({((*monomial[:position], *monomial[position + 1 :]), count)}))
             without = form - Form(frozenset({(monomial, count)}))
+            by = atom.args[1].constant() if atom.kind == "//" else None
             if count > 0:
                 if atom == END:
                     yield without + rest * number(_LONG)
+                elif by and count % by == 0:  # rounded up to what is aligned, it is no less
+                    product = rest * (atom.args[0] - number(by - 1))
+                    yield without + Form(frozenset((m, c // by) for m, c in product.terms))
             elif atom.kind in ("%", "walk") and atom.args[1] is not None:
                 yield without + rest * (atom.args[1] - ONE)
             elif atom.kind == "min":
                 yield from (without + rest * arg for arg in atom.args)
-            elif atom.kind == "//":
-                by = atom.args[1].constant()
-                if by and count % by == 0:
-                    product = rest * atom.args[0]
-                    yield without + Form(frozenset((m, c // by) for m, c in product.terms))
+            elif by and count % by == 0:
+                product = rest * atom.args[0]
+                yield without + Form(frozenset((m, c // by) for m, c in product.terms))
 
 
 def walks(form: Form) -> bool:
