@@ -191,7 +191,7 @@ class Unseen(Generics):
                 st.store[(made_object.name, "@built")] = PLAIN
             return made_object
         if _describes(called):
-            return PLAIN
+            return self.answer(function, called, PLAIN, call, st)
         if spelled(apis.WRITES_DOWN, called):
             for value in values:
                 self.read_on_host(st, value, call.site, f"{called}()")
@@ -394,18 +394,20 @@ class Unseen(Generics):
                         return True
         return False
 
-    def answer(self, function: Value, called: str, result: Object, call: Call, st: State) -> Object:
+    def answer(self, function: Value, called: str, result: Value, call: Call, st: State) -> Value:
         """What a call that asks something gives: asked again with the same arguments it comes out alike.
 
-        Until the call or the round of a loop that it stands in ends: then things may have changed.
+        Until the call or the round of a loop that it stands in ends: then things may have changed. A setting, as the
+        name calls it, is one object however often it is asked for; of another answer only what it says is the same.
         """
+        setting = spelled(_SETTING, called) or spelled(_CONFIGURATION, called)
         receiver = function.receiver if isinstance(function, Method) else function
         subject = receiver.name if isinstance(receiver, Object) else None
         words = [subject.site] if subject is not None else []
         if isinstance(function, Api):
             words = list(function.name.split(".")[-2:-1])
         constant = any(isinstance(word, str) and word.isupper() for word in words)
-        if not constant and not spelled(_QUESTION, called):
+        if not setting and not (isinstance(result, Object) and (constant or spelled(_QUESTION, called))):
             return result
         key = (
             called,
@@ -415,9 +417,14 @@ class Unseen(Generics):
         )
         if call.starred or None in key[2] or any(v is None for _, v in key[3]):
             return result
-        st.store[(result.name, "@asked")] = Const(key)
         for names in self.rounds:
             names.add(Name(key))
+        if setting:
+            if not spelled(_CONFIGURATION, called):
+                self.plain.add(Name(key))
+            return Opaque(Name(key))
+        assert isinstance(result, Object)
+        st.store[(result.name, "@asked")] = Const(key)
         return result
 
     def _argument(self, value: Value, st: State) -> Hashable | None:
@@ -517,6 +524,12 @@ _QUESTION = re.compile(
     r"_*(?:get_)?(?:is|are|has|have|uses?|should|can|needs?|enabled?|enables|supports?|resolve|in)(?:_\w+)?"
 )
 """A call that asks for something that is decided elsewhere, by its name."""
+_SETTING = re.compile(
+    r"_*(?:get_)?(?:\w+_)?(?:world_size|rank|degree|parallel_size|num_(?:gpus|nodes|devices|ranks|stages)|backend|device_count)"
+)
+"""A call that asks how many processes or devices there are, or which of them this is, by its name."""
+_CONFIGURATION = re.compile(r"_*get_(?:\w+_)?(?:args|config|cfg|options|settings|flags|hparams)")
+"""A call that gives the settings of the program, by its name."""
 _FLAG = re.compile(r"(?:is|has|can|should|supports|needs)_\w+")
 """A call that answers yes or no, by its name: no memory is allocated, and none is read."""
 _NUMBER = re.compile(
