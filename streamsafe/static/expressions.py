@@ -136,6 +136,7 @@ class Expressions(Computed):
         self.sizes_met: set[Name] = set()  # numbers that are the size of a pool of streams
         self.pool_sizes: set[Name] = set()  # those of them that are known from the first reading
         self.lazily = 0  # branches under way that make what is not there yet
+        self.kept_under: cst.BaseExpression | None = None  # what the value that is computed is assigned to
         self.counting = (
             0  # loops under way whose count is not known, and of which a few rounds are interpreted
         )
@@ -145,7 +146,9 @@ class Expressions(Computed):
     def fresh(self, node: cst.CSTNode, st: State, what: Hashable = "") -> Name:
         """The name of an object made here; an object made here before has aged."""
         name = Name((id(node), what), self.stack[-1].path[-4:] if self.stack else ())
-        if self.lazily and what == "stream":  # where there is one already none is made
+        kept = self._made_on_first_use(st) if what == "stream" and self.kept_under is not None else None
+        name = kept or name
+        if kept or (self.lazily and what == "stream"):  # where there is one already none is made
             st.store[(name, "@made")] = PLAIN
             self.made_here.add(name)
             return name
@@ -158,6 +161,23 @@ class Expressions(Computed):
         if what in _HANDLES and self.rounds:
             self.handles.add(name)
         return name
+
+    def _made_on_first_use(self, st: State) -> Name | None:
+        """The name of an attribute that is filled where it is found empty: whoever finds it so makes that one object."""
+        target, self.kept_under = self.kept_under, None
+        unit = self.stack[-1].unit if self.stack else None
+        if unit is None or not isinstance(target, cst.Attribute):
+            return None
+        if target.attr.value not in syntax.looked_for(unit.node):
+            return None
+        base = self.eval(target.value, st)
+        owner = Name(f"class {base.unit.name}") if isinstance(base, Class) else getattr(base, "name", None)
+        if not isinstance(base, (Class, Object)) or not isinstance(owner, Name):
+            return None
+        held = st.store.get((owner, target.attr.value))
+        if held is None or all(v == NONE for v, _ in alternatives(held, st.path)):
+            return owner.child(target.attr.value)
+        return None
 
     def asked_about(self, names: set[Name]) -> int:
         """The conditions that are about the newest objects of these names."""

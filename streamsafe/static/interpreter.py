@@ -228,7 +228,9 @@ class Interpreter(Iteration):
         self.eval(node.value, st)
 
     def _assign(self, node: cst.Assign, st: State) -> None:
+        self.kept_under = node.targets[-1].target
         value = self.eval(node.value, st)
+        self.kept_under = None
         for inner in iterate(value) if type(node.value) is cst.Attribute else ():
             if isinstance(inner, Opaque) and inner.name.parent and inner.name.site in apis.VIEW_METHODS:
                 self.asked_otherwise.add(inner.name.parent.base())  # whose functions get names is a module
@@ -237,7 +239,10 @@ class Interpreter(Iteration):
 
     def _annotated(self, node: cst.AnnAssign, st: State) -> None:
         if node.value is not None:
-            self.assign(node.target, self.eval(node.value, st), st, node)
+            self.kept_under = node.target
+            value = self.eval(node.value, st)
+            self.kept_under = None
+            self.assign(node.target, value, st, node)
 
     def _augmented(self, node: cst.AugAssign, st: State) -> None:
         target = self.eval(node.target, st)

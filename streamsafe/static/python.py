@@ -274,8 +274,16 @@ class Builtins(Gradients):
     def do_hasattr(self, call: Call, st: State) -> Value:
         """Not known, but the same each time; of an object that is set up in stages, known."""
         if len(call.args) == 2 and isinstance(call.args[0], Instance) and isinstance(call.args[1], Const):
-            if call.args[1].value in self.late.get(call.args[0].name, ()):
-                return Const((call.args[0].name, call.args[1].value) in st.store)
+            owner, name = call.args[0].name, call.args[1].value
+            held = st.store.get((owner, name))
+            if held is None and name in self.late.get(owner, ()):
+                return Const(False)
+            flag = Opaque(owner.child(f"hasattr {name}"))
+            if held is None:
+                return flag
+            # what it is before anything is assigned to it may not be there
+            given = Opaque(owner.child(name))
+            return union((flag if v == given else Const(True), g) for v, g in alternatives(held, st.path))
         if len(call.args) == 2 and isinstance(call.args[0], Function) and isinstance(call.args[1], Const):
             return Const((self.function_name(call.args[0]), call.args[1].value) in st.store)
         if len(call.args) == 2 and isinstance(call.args[0], Opaque) and isinstance(call.args[1], Const):

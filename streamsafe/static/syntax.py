@@ -373,6 +373,25 @@ def fills_gap(node: cst.If) -> bool:
     )
 
 
+@lru_cache(maxsize=2048)
+def looked_for(node: cst.CSTNode) -> frozenset[str]:
+    """The attributes of which a function asks whether they are there: in a test, or prepared for one that is not."""
+    found: set[str] = set()
+    for inner in walk(node):
+        asked: cst.CSTNode | None = None
+        if isinstance(inner, (cst.If, cst.IfExp)):
+            asked = inner.test
+        elif isinstance(inner, cst.Try):
+            kinds = {getattr(handler.type, "value", None) for handler in inner.handlers}
+            asked = inner.body if kinds == {"AttributeError"} else None
+        for part in walk(asked) if asked is not None else ():
+            if isinstance(part, cst.Attribute):
+                found.add(part.attr.value)
+            elif isinstance(part, cst.SimpleString):
+                found.add(part.raw_value)
+    return frozenset(found)
+
+
 def fills_place(node: cst.If) -> cst.BaseExpression | None:
     """The key of an element that a branch makes where there is none yet: ``if key not in d: d[key] = ...``."""
     for test in _required(node.test):

@@ -16,6 +16,7 @@ from streamsafe.static.values import (
     Name,
     Opaque,
     Partial,
+    Stream,
     Tensor,
     Tuple,
     Union,
@@ -173,6 +174,8 @@ def joined(
                 default = None  # an empty list has no last one
             if opaque and isinstance(key, str) and key[0] not in "@*[":
                 default = Opaque(owner.child(key))  # what it is before anything is assigned to it
+            if isinstance(one or other, Stream) and default == Opaque((one or other).name):  # type: ignore[union-attr]
+                default = None  # made on first use: it is this one, whoever was the first
             if default is None or default in (one, other):
                 table[key] = one if one is not None else other  # type: ignore[assignment]
                 continue
