@@ -760,6 +760,9 @@ WRITES_DOWN = re.compile(
 )
 """What a writer of summaries, or of a line of progress, does: it brings what it is given to the host, and waits."""
 
+CURRENT_STREAM = re.compile(r"_*(?:main|current|cur|default)_(?:cuda_)?stream")
+"""What an attribute is called under which the stream is kept that is current where an object is used."""
+
 METADATA_NAME = re.compile(
     r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|cnts?|nums?|types?|modes?|status|devices?|ranks?|strides?|names?|keys?|world_size)"
     r"|(?:\w+_)?(?:numel|nbytes|batch_size|dtype|checker|predicate)"

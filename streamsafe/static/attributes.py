@@ -12,7 +12,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, Accesses, Guard
 from streamsafe.static import apis, parts, sequences, walks
 from streamsafe.static.containers import Containers
-from streamsafe.static.facts import GRADIENTS, MAIN_GRADIENTS, Site
+from streamsafe.static.facts import AMBIENT, GRADIENTS, MAIN_GRADIENTS, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice
 from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
@@ -93,6 +93,9 @@ class Attributes(Containers):
         stack: list[Activation]
         conditions: dict[Hashable, int]
         moved_parameters: bool
+
+        @property
+        def default_library(self) -> str: ...
 
         def identified_number(self, name: str, value: Value, st: State, node: cst.CSTNode) -> Value: ...
 
@@ -199,6 +202,8 @@ class Attributes(Containers):
                 return self.device_of(base, st)
             if name == "is_cuda":
                 return self.is_cuda(base, st)
+            if self.file.keeps_current(name) and st.capture is None:
+                return Stream(AMBIENT, self.default_library)
             part = base.name.child(name)
             if name in apis.METADATA_ATTRIBUTES:
                 self.plain.add(part.base())

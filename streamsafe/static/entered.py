@@ -92,6 +92,36 @@ def made_current(statements: Iterable[ast.stmt]) -> frozenset[str]:
     return frozenset(kept - others)
 
 
+def kept_current(statements: Iterable[ast.stmt]) -> tuple[frozenset[str], frozenset[str]]:
+    """The attributes that some object is given the stream that is current, and those that are given another value."""
+    kept: set[str] = set()
+    others: set[str] = set()
+    given: list[tuple[str, ast.expr]] = []
+    names: set[str] = set()
+    for statement in statements:
+        for node in needles.walk(statement):
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                given += [(t.attr, node.value) for t in targets if isinstance(t, ast.Attribute)]
+                if _asks_for_current(node.value):
+                    names |= {t.id for t in targets if isinstance(t, ast.Name)}
+            elif isinstance(node, ast.Call):
+                given += [(k.arg, k.value) for k in node.keywords if k.arg is not None]
+    for word, value in given:
+        if _asks_for_current(value) or (isinstance(value, ast.Name) and value.id in names):
+            kept.add(word)
+        elif not _is_none(value):
+            others.add(word)
+    return frozenset(kept - others), frozenset(others)
+
+
+def _asks_for_current(node: ast.expr) -> bool:
+    """Whether a value is the stream that is current now, if any."""
+    if isinstance(node, ast.IfExp):
+        return _asks_for_current(node.body) or _asks_for_current(node.orelse)
+    return isinstance(node, ast.Call) and last_name(node.func) == "current_stream"
+
+
 def _is_for_good(call: ast.Call) -> bool:
     return last_name(call.func) == "set_stream" and len(call.args) == 1
 

@@ -83,6 +83,8 @@ class Expressions(Computed):
             self, unit: FunctionUnit, value: Value, st: State, *, registering: bool = False
         ) -> Value: ...
 
+        def materialized(self, value: Opaque, unit: ClassUnit, st: State) -> Value: ...
+
         def function_value(self, unit: FunctionUnit, name: str, st: State) -> Value:
             """A top-level function, behind its decorators."""
 
@@ -163,7 +165,7 @@ class Expressions(Computed):
         return name
 
     def _made_on_first_use(self, st: State) -> Name | None:
-        """The name of an attribute that is filled where it is found empty: whoever finds it so makes that one object."""
+        """The name of an attribute that is filled where it is found empty: whoever finds it so makes that object."""
         target, self.kept_under = self.kept_under, None
         unit = self.stack[-1].unit if self.stack else None
         if unit is None or not isinstance(target, cst.Attribute):
@@ -284,6 +286,9 @@ class Expressions(Computed):
                 finally:
                     self.globals_under_way.discard(name)
                 found = st.store.get((MODULE, name))
+                if isinstance(found, Instance) and name in self.file.set_by_functions:
+                    # another one of that class, which a function has put there since
+                    found = st.store[(MODULE, name)] = self.materialized(Opaque(Name(name)), found.unit, st)
                 if found is not None:
                     if isinstance(found, Container):
                         self.fill_global(name, st)

@@ -689,6 +689,8 @@ class Functions(Methods):
 
     def typed_attribute(self, base: Instance, name: str, st: State) -> Value:
         """An attribute that is not seen assigned: its annotation in the class may tell what it is."""
+        if self.file.keeps_current(name) and st.capture is None:
+            return Stream(AMBIENT, self.default_library)
         value = Opaque(base.name.child(name))
         annotation = base.unit.annotations.get(name)
         return value if annotation is None else self.described(value, annotation, st)

@@ -431,6 +431,21 @@ class SourceFile:
         sets = any("set_stream" in line for line in self.lines)
         return entered.made_current(self.statements) if sets else frozenset()
 
+    def keeps_current(self, name: str) -> bool:
+        """Whether an object that is not seen made keeps the current stream of its maker under this attribute.
+
+        All that the file gives it says so; where it gives it nothing, the name does.
+        """
+        kept, others = self._kept_current
+        return name in kept or (
+            name.endswith("stream") and apis.CURRENT_STREAM.fullmatch(name) is not None and name not in others
+        )
+
+    @cached_property
+    def _kept_current(self) -> tuple[frozenset[str], frozenset[str]]:
+        mentioned = any("stream" in line for line in self.lines)
+        return entered.kept_current(self.statements) if mentioned else (frozenset(), frozenset())
+
     @cached_property
     def is_foreign(self) -> bool:
         """Whether it is written for another library, whose arrays and gradients are not torch's or CuPy's."""
@@ -511,6 +526,14 @@ class SourceFile:
                 given = (*node.args, *(keyword.value for keyword in node.keywords))
                 found.update(v.value for v in given if isinstance(v, ast.Constant) and type(v.value) is str)
         return frozenset(found)
+
+    @cached_property
+    def set_by_functions(self) -> frozenset[str]:
+        """The names of the module that some function binds anew."""
+        if not any(line.lstrip().startswith("global ") for line in self.lines):
+            return frozenset()
+        nodes = (node for node in needles.walk(self.tree) if isinstance(node, ast.Global))
+        return frozenset(name for node in nodes for name in node.names)
 
     @cached_property
     def turning(self) -> frozenset[str]:

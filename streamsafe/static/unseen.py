@@ -108,7 +108,8 @@ class Unseen(Generics):
             return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
         computed = self._computed_result(function, called, call, st, library, tags, sure=sure)
         owner = function.name.rpartition(".")[0] if isinstance(function, Api) else ""
-        if spelled(_ALTERNATE, called) and _constructs(owner.rpartition(".")[2]):
+        alternate = spelled(_ALTERNATE, called) and _constructs(owner.rpartition(".")[2])
+        if alternate and isinstance(computed, Object):
             st.store[(computed.name, "@class")] = Const(owner)
         return computed
 
@@ -317,7 +318,7 @@ class Unseen(Generics):
         tags: frozenset[str],
         *,
         sure: bool,
-    ) -> Object:
+    ) -> Value:
         """What it makes of the tensors it was given, one of which is ``sure`` to be one."""
         if spelled(apis.HOST_HELPER, called):
             brought = Tensor(self.fresh(call.node, st, "host copy"))
