@@ -528,16 +528,21 @@ class Arrays(Interop):
                     return Stream(value.name)
         return None
 
-    def compiled(self, unit: FunctionUnit) -> str | None:
-        """How a function of the file is compiled into a kernel: a value of ``COMPILERS``; None if it is not."""
+    def compiled(self, unit: FunctionUnit, *, launched: bool = False) -> str | None:
+        """How a function of the file is compiled into a kernel: a value of ``COMPILERS``; None if it is not.
+
+        Args:
+            unit: the function.
+            launched: it is given a grid.
+        """
         for decorator in unit.decorators:
             name = self.imported_name(decorator)
             bare = ".".join(name.split(".")[-2:])  # a module may be handed on by another one
             found = apis.COMPILERS.get(name) or apis.COMPILERS.get(bare)
             if found is not None:
                 return found
-        # Triton's own parameters say it under any other decorator
-        return "triton" if unit.decorators and has_constants(unit.node) else None
+        # Triton's own parameters say it under any other decorator, and so does a grid
+        return "triton" if unit.decorators and (launched or has_constants(unit.node)) else None
 
     def launch_compiled(self, unit: FunctionUnit, kind: str, call: Call, st: State) -> Value:
         """A kernel that is written in Python: what its body assigns to it writes."""
@@ -554,15 +559,14 @@ class Arrays(Interop):
         if kind == "fuse":
             return self.operation(st, call.everything(), call.site, f"{unit.name}()", library="cupy")
         names = [p.name.value for p in (*unit.node.params.posonly_params, *unit.node.params.params)]
-        if kind == "triton":
-            flags = {
-                k: v.value for k, v in call.kwargs.items() if isinstance(v, Const) and type(v.value) is bool
-            }
-            written = stored_through(unit.node, flags)
-        else:
-            written = assigned_elements(unit.node)
+        flags = {
+            k: bool(v.value)
+            for k, v in call.kwargs.items()
+            if isinstance(v, Const) and type(v.value) in (bool, int)
+        }
+        written = stored_through(unit.node, flags) if kind == "triton" else assigned_elements(unit.node)
         library = self.library_of(st, arguments)
-        if waits(unit.node):
+        if waits(unit.node, flags):
             for s, guard in self.streams(st, library, stream):
                 st.order.learn_everything(s.name, guard)
         given = [*zip(names, arguments, strict=False), *(call.kwargs.items() if kind == "triton" else ())]

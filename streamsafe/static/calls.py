@@ -219,7 +219,7 @@ class Calls(Unseen):
 
     def _call_one(self, function: Value, call: Call, st: State) -> Value:
         if isinstance(function, Function):
-            compiled = self.compiled(function.unit)
+            compiled = self.compiled(function.unit, launched="@grid" in call.kwargs)
             if compiled is not None:
                 return self.launch_compiled(function.unit, compiled, call, st)
             call.kwargs.pop("@grid", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import libcst as cst
 
@@ -13,6 +13,8 @@ _STORES = ("store", "atomic")
 """How the functions of Triton's language that write through a pointer begin."""
 _WAITS = re.compile(r"(?:\w+_)?(?:wait|spin)(?:_(?:eq|ge|ne|until|signal|flag|on)\w*)?")
 """Functions that kernels call to wait for a signal."""
+_PEERS = re.compile(r"symm_at|remote_(?:\w+_)?ptr|(?:\w+_)?shmem_ptr|multimem_ptr")
+"""Functions that give the pointer into the memory of another rank that has the place of the one that they are given."""
 
 
 def assigned_elements(node: cst.CSTNode) -> set[str]:
@@ -66,28 +68,20 @@ def stored_through(node: cst.CSTNode, flags: Mapping[str, bool]) -> set[str]:
         if isinstance(target, cst.Name):
             computed.setdefault(target.value, set()).update(_names(value))
 
-    compiled = [node]
-    while compiled:
-        for inner in syntax.walk(compiled.pop(), (cst.If,)):
-            if isinstance(inner, cst.If):
-                chosen = flags.get(inner.test.value) if isinstance(inner.test, cst.Name) else None
-                if chosen is not False:
-                    compiled.append(inner.body)
-                if not chosen and inner.orelse is not None:
-                    compiled.append(inner.orelse)
-            elif isinstance(inner, cst.Assign):
-                for target in inner.targets:
-                    computes(target.target, inner.value)
-            elif isinstance(inner, cst.AugAssign):
-                computes(inner.target, inner.value)
-            elif isinstance(inner, cst.Call):
-                function = inner.func
-                if (
-                    isinstance(function, cst.Attribute)
-                    and function.attr.value.startswith(_STORES)
-                    and inner.args
-                ):
-                    found.update(_names(inner.args[0].value))
+    for inner in _compiled(node, flags):
+        if isinstance(inner, cst.Assign):
+            for target in inner.targets:
+                computes(target.target, inner.value)
+        elif isinstance(inner, cst.AugAssign):
+            computes(inner.target, inner.value)
+        elif isinstance(inner, cst.Call):
+            function = inner.func
+            if (
+                isinstance(function, cst.Attribute)
+                and function.attr.value.startswith(_STORES)
+                and inner.args
+            ):
+                found.update(_names(inner.args[0].value))
     pending = list(found)
     while pending:
         for name in computed.get(pending.pop(), set()) - found:
@@ -96,14 +90,33 @@ def stored_through(node: cst.CSTNode, flags: Mapping[str, bool]) -> set[str]:
     return found
 
 
-def waits(node: cst.FunctionDef | cst.Lambda) -> bool:
+def _compiled(node: cst.CSTNode, flags: Mapping[str, bool]) -> Iterator[cst.CSTNode]:
+    """What a launch compiles of a kernel's body, in order."""
+    for inner in syntax.walk(node, (cst.If,)):
+        if not isinstance(inner, cst.If):
+            yield inner
+            continue
+        chosen = flags.get(inner.test.value) if isinstance(inner.test, cst.Name) else None
+        if chosen is not False:
+            yield from _compiled(inner.body, flags)
+        if not chosen and inner.orelse is not None:
+            yield from _compiled(inner.orelse, flags)
+
+
+def waits(node: cst.FunctionDef | cst.Lambda, flags: Mapping[str, bool]) -> bool:
     """Whether a kernel waits for a signal that another one sets: in memory that it is given, loaded by a loop's test.
 
-    Such a kernel comes after whatever sets the signal, on any stream, and reads it meanwhile.
+    Such a kernel comes after whatever sets the signal, on any stream, and reads it meanwhile. The signal may be the
+    one that another rank sets, in its own part of memory that all of them share: each of them runs the same program.
+
+    Args:
+        node: the function.
+        flags: compile-time constants of the launch.
     """
     given = {p.name.value for p in (*node.params.posonly_params, *node.params.params)}
-    for inner in syntax.walk(node):  # pointers into it
-        if isinstance(inner, cst.Assign) and _names(inner.value) & given:
+    compiled = list(_compiled(node, flags))
+    for inner in compiled:  # pointers into it
+        if isinstance(inner, cst.Assign) and (_names(inner.value) | _peers(inner.value)) & given:
             given |= {t.target.value for t in inner.targets if isinstance(t.target, cst.Name)}
 
     def asks(call: cst.CSTNode) -> bool:
@@ -111,14 +124,28 @@ def waits(node: cst.FunctionDef | cst.Lambda) -> bool:
             _names(argument.value) & given for argument in call.args[:1]
         )
 
-    for inner in syntax.walk(node):
+    for inner in compiled:
         if isinstance(inner, cst.While) and any(map(asks, syntax.walk(inner.test))):
             return True
         if isinstance(inner, cst.Call) and asks(inner):
-            function = inner.func.attr if isinstance(inner.func, cst.Attribute) else inner.func
-            if isinstance(function, cst.Name) and syntax.spelled(_WAITS, function.value):
+            name = _called(inner)
+            if name is not None and syntax.spelled(_WAITS, name):
                 return True
     return False
+
+
+def _called(call: cst.Call) -> str | None:
+    """What a call calls, without the module that it stands in."""
+    function = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+    return function.value if isinstance(function, cst.Name) else None
+
+
+def _peers(node: cst.BaseExpression) -> set[str]:
+    """The names of which an expression gives what another rank has in their place."""
+    if not (isinstance(node, cst.Call) and node.args):
+        return set()
+    name = _called(node)
+    return _names(node.args[0].value) if name is not None and syntax.spelled(_PEERS, name) else set()
 
 
 def _names(node: cst.BaseExpression) -> set[str]:

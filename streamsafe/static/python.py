@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.order.symbolic import ALWAYS
+from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, numbers, parts, sequences, walks
 from streamsafe.static.computed import LENGTH
 from streamsafe.static.gradients import Gradients
@@ -86,6 +87,8 @@ class Builtins(Gradients):
         ) -> None: ...
 
         def call_value(self, function: Value, call: Call, st: State) -> Value: ...
+
+        def each_way(self, ways: list[tuple[Value, Guard, Callable[[State], Value]]], st: State) -> Value: ...
 
         def typed_element(self, container: Object, element: Opaque, st: State) -> Value: ...
 
@@ -675,8 +678,13 @@ class Builtins(Gradients):
         return Container(name, kind)
 
     def do_next_item(self, call: Call, st: State) -> Value:
-        """``next(it)``."""
-        value = call.args[0] if call.args else UNKNOWN
+        """``next(it)``; of several iterators each gives one of its own."""
+        choices = alternatives(call.args[0] if call.args else UNKNOWN, st.path)
+        if len(choices) == 1:
+            return self._next_of(choices[0][0], call, st)
+        return self.each_way([(v, g, partial(self._next_of, v, call)) for v, g in choices], st)
+
+    def _next_of(self, value: Value, call: Call, st: State) -> Value:
         if isinstance(value, Generator):
             item = self.advance(value, st)
             if item is None:
