@@ -87,7 +87,8 @@ def shared(parameter: str) -> bool:
 
 
 _HOST_MEMORY = re.compile(
-    r"_*(?:\w+_)?(?:cpu|pinned)_(?:buf|buffer|tensor|view|staging|mem|memory|block|cache|pool)s?|\w+_cpu"
+    r"_*(?:\w+_)?(?:cpu|pinned)_(?:buf|buffer|tensor|view|staging|mem|memory|block|cache|pool|grad|param|weight|copy)s?"
+    r"|\w+_cpu"
 )
 
 
@@ -503,6 +504,13 @@ PREFIXES: dict[str, str] = {
     "torch.autograd.graph.": "plain_context",
     "torch.optim.lr_scheduler.": "plain",
     "torch.optim.": "make_optimizer",
+    **dict.fromkeys(
+        """torch.distributed._composable. torch.distributed._tensor. torch.distributed.algorithms.
+        torch.distributed.checkpoint. torch.distributed.device_mesh. torch.distributed.elastic.
+        torch.distributed.fsdp. torch.distributed.optim. torch.distributed.pipelining. torch.distributed.rpc.
+        torch.distributed.tensor. torch.distributed.utils.""".split(),
+        "unseen",
+    ),
     "torch.distributed.": "collective",
     "torch.no_grad": "plain_context",
     "torch.enable_grad": "plain_context",
@@ -765,7 +773,7 @@ CURRENT_STREAM = re.compile(r"_*(?:main|current|cur|default)_(?:cuda_)?stream")
 
 METADATA_NAME = re.compile(
     r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|cnts?|nums?|types?|modes?|status|devices?|ranks?|strides?|names?|keys?|world_size)"
-    r"|(?:\w+_)?(?:numel|nbytes|batch_size|dtype|checker|predicate)"
+    r"|(?:\w+_)?(?:numel|nbytes|batch_size|dtype|checker|predicate)|_*(?:make_|create_)?fake_(?:\w+_)?(?:tensor|array|like)(?:_like)?"
 )
 """A function that is not seen and by its name asks for metadata only."""
 

@@ -76,11 +76,7 @@ def stored_through(node: cst.CSTNode, flags: Mapping[str, bool]) -> set[str]:
             computes(inner.target, inner.value)
         elif isinstance(inner, cst.Call):
             function = inner.func
-            if (
-                isinstance(function, cst.Attribute)
-                and function.attr.value.startswith(_STORES)
-                and inner.args
-            ):
+            if isinstance(function, cst.Attribute) and function.attr.value.startswith(_STORES) and inner.args:
                 found.update(_names(inner.args[0].value))
     pending = list(found)
     while pending:

@@ -44,6 +44,7 @@ from streamsafe.static.values import (
     Work,
     alternatives,
     iterate,
+    under,
     union,
 )
 
@@ -128,14 +129,17 @@ class Builtins(Gradients):
         return source
 
     def do_sort(self, call: Call, st: State) -> Value:
-        """``sorted(xs, key=f)``: what its elements are compared by is read."""
+        """``sorted(xs, key=f)``: what its elements are compared by is read: of rows the first."""
         if not call.args:
             return UNKNOWN
         by = self.item_of(call.args[0], st, call.node)
         key = call.kwargs.get("key")
         if key is not None and key != NONE:
             by = self.call_value(key, Call(call.node, call.site, [by]), st)
-        self.read_on_host(st, by, call.site, "sorted()")
+        for inner, guard in alternatives(by, st.path):
+            while isinstance(inner, Tuple) and inner.items:
+                inner = inner.items[0]
+            self.read_on_host(st, under(inner, guard), call.site, "sorted()")
         return call.args[0]
 
     def do_unbound_method(self, call: Call, st: State) -> Value:

@@ -334,7 +334,8 @@ class Roots:
             if not given and not sibling:
                 continue
             recorded = st.store.get((buffer, "@recorded on"))
-            if recorded is not None or (buffer, "@allocated") in st.store:
+            on_host = interpreter.is_host(st, Opaque(buffer))
+            if recorded is not None or on_host or (buffer, "@allocated") in st.store:
                 continue
             bit = interpreter.carriers.bit(AMBIENT)
             if all(way.carriers & bit for way in ways):

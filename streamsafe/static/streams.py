@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import apis, syntax
 from streamsafe.static.facts import AMBIENT, Assumed, Site
@@ -111,8 +113,7 @@ class Streams(Builtins):
     def do_make_external_stream(self, call: Call, st: State) -> Value:
         """A stream of another library, by its handle: the same queue (TS-27, CI-11)."""
         library = "cupy" if call.text.startswith("cupy") else "torch"
-        value = call.args[0] if call.args else UNKNOWN
-        for inner in iterate(value):
+        for inner in iterate(self._handle(call, st)):
             if isinstance(inner, Stream):
                 return Stream(inner.name, library)
             name: Name | None = None
@@ -129,6 +130,14 @@ class Streams(Builtins):
                     self.table.unknown.add(name.base())
                 return Stream(name, library)
         return Stream(self.fresh(call.node, st, "stream"), library)
+
+    def _handle(self, call: Call, st: State) -> Value:
+        """The handle that a call is given first: ``int(stream)`` is the one of that stream."""
+        node = call.node.args[0].value if isinstance(call.node, cst.Call) and call.node.args else None
+        if isinstance(node, cst.Call) and len(node.args) == 1:
+            if isinstance(node.func, cst.Name) and node.func.value == "int":
+                return self.eval(node.args[0].value, st)
+        return call.args[0] if call.args else UNKNOWN
 
     def do_stream_context(self, call: Call, st: State) -> Value:
         """``torch.cuda.stream(s)``."""

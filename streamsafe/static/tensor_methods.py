@@ -544,7 +544,7 @@ class TensorMethods(Arrays):
         """A function of torch: a factory, or an operation on its arguments."""
         name = call.text.rpartition(".")[2]
         path = call.text.split(".")
-        if path[1] == "_C":  # not all that is in there gives tensors
+        if any(part[:1] == "_" for part in path[1:-1]):  # not all that torch has for itself gives tensors
             return self.unmodelled(Api(call.text), call, st)
         if name in apis.FACTORIES and len(path) == 2 and "out" not in call.kwargs:
             made = self.factory(name, call, st)

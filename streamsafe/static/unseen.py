@@ -85,12 +85,13 @@ class Unseen(Generics):
         method = method or (isinstance(function, Api) and self.default_library == "cupy")
         tags = frozenset({"method"} if method else ())
         library = self.library_of(st, [*values, function])
-        setter = name.startswith("set_")  # keeps an object, and reads nothing that the object holds
         computes = isinstance(function, Opaque) and (function.name, "@computes") in st.store
         for value, tensors in reached:
+            # who keeps an object reads nothing that it holds, who is given its streams with it orders what it reads
+            whole = name.startswith("set_") or (len(tensors) > 0 and self._has_streams(value))
             self._read_given(
                 value,
-                [t for t in tensors if not setter or t[0] in iterate(value)],
+                [t for t in tensors if not whole or t[0] in iterate(value)],
                 called,
                 call,
                 st,
@@ -112,6 +113,18 @@ class Unseen(Generics):
         if alternate and isinstance(computed, Object):
             st.store[(computed.name, "@class")] = Const(owner)
         return computed
+
+    def do_unseen(self, call: Call, st: State) -> Value:
+        """A function of a library of which nothing else is known."""
+        return self.unmodelled(Api(call.text), call, st)
+
+    def _has_streams(self, value: Value) -> bool:
+        """Whether an object that nobody is seen to make has streams among its parts."""
+        names = {v.name for v in iterate(value) if isinstance(v, Opaque)}
+        return bool(names) and any(
+            isinstance(carrier, Name) and carrier not in names and not names.isdisjoint(carrier.chain())
+            for carrier in self.carriers.known()
+        )
 
     def _is_number(self, value: Value, named: list[Value], st: State) -> bool:
         """Whether an argument nothing is known of is a rank, a count or words by its name."""
@@ -196,6 +209,8 @@ class Unseen(Generics):
         if spelled(apis.WRITES_DOWN, called):
             for value in values:
                 self.read_on_host(st, value, call.site, f"{called}()")
+            return NONE
+        if len(values) == 1 and call.node is self.alone and spelled(_SETS, called):
             return NONE
         if spelled(apis.TRACED, called):
             return Const(False)
@@ -531,7 +546,9 @@ _SETTING = re.compile(
 """A call that asks how many processes or devices there are, or which of them this is, by its name."""
 _CONFIGURATION = re.compile(r"_*get_(?:\w+_)?(?:args|config|cfg|options|settings|flags|hparams)")
 """A call that gives the settings of the program, by its name."""
-_FLAG = re.compile(r"(?:is|has|can|should|supports|needs)_\w+")
+_FLAG = re.compile(
+    r"(?:is|has|can|should|supports|needs)_\w+|_*\w+_(?:enabled|disabled|available|supported|required)"
+)
 """A call that answers yes or no, by its name: no memory is allocated, and none is read."""
 _NUMBER = re.compile(
     r"_*(?:\w+_)?(?:rank|size|numel|count|len|length|nbytes|epoch|step|names?|paths?|dtype|config|cfg)|(?:num|n)_\w+"
@@ -543,6 +560,8 @@ _VIEWS = re.compile(
 """A helper that gives a view of its argument, by its name: it touches no memory."""
 _STORES = re.compile(r"append|appendleft|extend|insert|add|setdefault|register(?:_\w+)?|__init__")
 """Methods that keep what they are given, whatever they belong to."""
+_SETS = re.compile(r"_*set_(?!(?:inputs?|data)$)\w+")
+"""What keeps the one thing that it is given and answers nothing, by its name."""
 
 
 def _describes(name: str) -> bool:
