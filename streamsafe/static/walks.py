@@ -51,7 +51,11 @@ def key_of(value: Value) -> Hashable | None:
         return ("[]", value.name, rounds) if rounds else ("[]", value.name)
     if isinstance(value, Union):  # whichever it is, it is the same where it is asked for again
         rounds = rounds_of(value)
-        names = frozenset(v.name for v, _ in value.alternatives if isinstance(v, Opaque))
+        names: frozenset[Hashable] = frozenset(
+            v.name if isinstance(v, Opaque) else ("constant", v.value)
+            for v, _ in value.alternatives
+            if isinstance(v, Opaque) or (isinstance(v, Const) and type(v.value) in (int, str))
+        )
         if len(names) < len(value.alternatives):
             return None
         return ("[]", names, rounds) if rounds else ("[]", names)
@@ -87,8 +91,9 @@ def rounds_of(key: Value) -> Picks:
         parts_ = key.items if isinstance(key, Tuple) else key.parts
         return tuple(dict(pick for v in parts_ for pick in rounds_of(v)).items())
     if isinstance(key, Union):
-        found = [rounds_of(v) for v, _ in key.alternatives]
-        return tuple(pick for pick in found[0] if all(pick in other for other in found))
+        # a list of constants takes the place of another where there is none: its rounds go by the same loop
+        found = [rounds_of(v) for v, _ in key.alternatives if not isinstance(v, Const)]
+        return tuple(pick for pick in found[0] if all(pick in other for other in found)) if found else ()
     if not isinstance(key, Opaque) or key.part is None:
         return ()
     name, site = key.name, key.name.site
