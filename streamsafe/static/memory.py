@@ -13,6 +13,7 @@ from streamsafe.static import apis, parts, walks
 from streamsafe.static.facts import (
     AGAIN,
     AMBIENT,
+    INITIAL,
     Assumed,
     Detail,
     Finding,
@@ -537,6 +538,9 @@ class Memory:
                     if (buffer, PRESUMED) in st.store:
                         detail = detail._replace(assumed=detail.assumed | Assumed.METHODS)
                     pooled = made._replace(buffer=pool, part=part, writes=True, detail=detail)
+                    bit = self.carriers.bit(stream.name)
+                    if INITIAL in detail.tags and not all(way.carriers & bit for way in ways):
+                        self._not_recorded(st, pooled, release)
                     st.order.made[pool] = Accesses({**st.order.accesses(pool), pooled: simplify(ways)})
         if kept:
             left = {
@@ -548,6 +552,30 @@ class Memory:
             return
         st.order.drop(buffer)
         del st.store[(buffer, "@allocated")]
+
+    def _not_recorded(self, st: State, pooled: Made, release: Release) -> None:
+        """An initial gradient is released while backward() may still read it: no next allocation need be seen."""
+        detail: Detail = pooled.detail  # type: ignore[assignment]
+        stream: Name = pooled.buffer[1]  # type: ignore[index]
+        self.report(
+            st,
+            Finding(
+                kind="reuse",
+                second=pooled.site,  # type: ignore[arg-type]
+                operation=detail.operation,
+                writes=True,
+                timeline=self.timeline_text(pooled.timeline),
+                first=pooled,
+                first_timeline=self.timeline_text(stream),
+                memory=detail.memory,
+                assumed=detail.assumed | Assumed.UNMODELLED,
+                tags=detail.tags | {"library:torch"},
+                notes=list(release.notes),
+                entry=self.entry,
+                streams=(pooled.timeline, stream),
+                buffer=release.buffer,
+            ),
+        )
 
     def prune(self, st: State, keep: Iterable[Value] = ()) -> None:
         """Forget objects that nothing leads to any more."""

@@ -256,7 +256,6 @@ class Roots:
                 interpreter.ending = True
                 interpreter.release_unreachable(st, interpreter.site(unit.node), [result, function])
                 interpreter.ending = False
-                self._unrecorded_gradients(st, entry)
         finally:
             interpreter.stack = []
         return result
@@ -360,40 +359,6 @@ class Roots:
                     entry=entry,
                     streams=(made.timeline, AMBIENT),
                     buffer=buffer,
-                ),
-            )
-
-    def _unrecorded_gradients(self, st: State, entry: str) -> None:
-        """Initial gradients released while backward() may still read them: no next allocation need be seen."""
-        interpreter = self.interpreter
-        for made, ways in list(st.order.iterate()):
-            detail: Detail = made.detail  # type: ignore[assignment]
-            if not (
-                isinstance(made.buffer, tuple) and made.buffer[0] == "pool" and isinstance(made.part, Release)
-            ):
-                continue
-            bit = interpreter.carriers.bit(made.buffer[1])
-            if all(way.carriers & bit for way in ways):
-                continue
-            if detail.entry != entry or INITIAL not in detail.tags:
-                continue
-            interpreter.report(
-                st,
-                Finding(
-                    kind="reuse",
-                    second=made.site,  # type: ignore[arg-type]
-                    operation=detail.operation,
-                    writes=made.writes,
-                    timeline=interpreter.timeline_text(made.timeline),
-                    first=made,
-                    first_timeline=interpreter.timeline_text(made.buffer[1]),
-                    memory=detail.memory,
-                    assumed=detail.assumed | Assumed.UNMODELLED,
-                    tags=detail.tags | {"library:torch"},
-                    notes=list(made.part.notes),
-                    entry=entry,
-                    streams=(made.timeline, made.buffer[1]),
-                    buffer=made.part.buffer,
                 ),
             )
 
