@@ -482,6 +482,11 @@ FUNCTIONS: dict[str, str] = {
     "what methodcaller gives": "called_method",
     "dataclasses.fields": "fields",
     "typing.cast": "cast",
+    "tqdm.tqdm": "walked",
+    "tqdm.auto.tqdm": "walked",
+    "tqdm.autonotebook.tqdm": "walked",
+    "tqdm.notebook.tqdm": "walked",
+    "rich.progress.track": "walked",
 }
 
 PREFIXES: dict[str, str] = {

@@ -569,12 +569,12 @@ class Library(Streams):
         return self.read_clock(st, call.site)
 
     def do_host_library(self, call: Call, st: State) -> Value:
-        """A library that reads what it is given, on the host; ``print`` and ``save`` of a device tensor wait for it."""
+        """A library that reads what it is given, on the host; to print, save or pickle a device tensor waits for it."""
         name = call.text.rpartition(".")[2]
         for value in call.everything():
             if self.converted(value, name, call.node, st) is not None:
                 continue
-            if name in ("print", "save"):
+            if name in ("print", "save", "dump", "dumps"):
                 self.read_on_host(st, value, call.site, f"{name}()")
             else:
                 self.hand_to_host(st, [value], call.site, f"{name}()")

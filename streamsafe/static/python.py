@@ -69,6 +69,8 @@ class Builtins(Gradients):
 
     if TYPE_CHECKING:  # further down the chain
 
+        def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value: ...
+
         def advance(self, generator: Generator, st: State, sent: Value = NONE) -> Value | None: ...
 
         def known_items(self, iterable: Value, st: State) -> list[Value] | None: ...
@@ -160,6 +162,13 @@ class Builtins(Gradients):
     def do_cast(self, call: Call, st: State) -> Value:
         """``typing.cast``."""
         return call.args[1] if len(call.args) > 1 else UNKNOWN
+
+    def do_walked(self, call: Call, st: State) -> Value:
+        """``tqdm(xs)``: what is shown while it is walked."""
+        walked = call.get(0, "iterable") or call.get(0, "sequence") or UNKNOWN
+        if all(isinstance(v, (Container, Tuple, Partial, Generator)) for v in iterate(walked)):
+            return walked
+        return self.unmodelled(Api(call.text), call, st)
 
     def do_environment(self, call: Call, st: State) -> Value:
         """``os.environ.get(name)``: not known, but the same each time."""

@@ -416,7 +416,8 @@ class Unseen(Generics):
         Until the call or the round of a loop that it stands in ends: then things may have changed. A setting, as the
         name calls it, is one object however often it is asked for; of another answer only what it says is the same.
         """
-        setting = spelled(_SETTING, called) or spelled(_CONFIGURATION, called)
+        group = spelled(_GROUP, called)
+        setting = group or spelled(_SETTING, called) or spelled(_CONFIGURATION, called)
         receiver = function.receiver if isinstance(function, Method) else function
         subject = receiver.name if isinstance(receiver, Object) else None
         words = [subject.site] if subject is not None else []
@@ -433,10 +434,10 @@ class Unseen(Generics):
         )
         if call.starred or None in key[2] or any(v is None for _, v in key[3]):
             return result
-        for names in self.rounds:
+        for names in self.rounds if not group else ():
             names.add(Name(key))
         if setting:
-            if not spelled(_CONFIGURATION, called):
+            if not group and not spelled(_CONFIGURATION, called):
                 self.plain.add(Name(key))
             return Opaque(Name(key))
         assert isinstance(result, Object)
@@ -544,6 +545,8 @@ _SETTING = re.compile(
     r"_*(?:get_)?(?:\w+_)?(?:world_size|rank|degree|parallel_size|num_(?:gpus|nodes|devices|ranks|stages)|backend|device_count)"
 )
 """A call that asks how many processes or devices there are, or which of them this is, by its name."""
+_GROUP = re.compile(r"_*(?!new|make|create|build|init|next|split)(?:\w+_)?(?:process_)?group")
+"""A call that gives a group of processes, by its name: there is one as long as the program runs."""
 _CONFIGURATION = re.compile(r"_*get_(?:\w+_)?(?:args|config|cfg|options|settings|flags|hparams)")
 """A call that gives the settings of the program, by its name."""
 _FLAG = re.compile(
