@@ -773,6 +773,9 @@ WRITES_DOWN = re.compile(
 )
 """What a writer of summaries, or of a line of progress, does: it brings what it is given to the host, and waits."""
 
+NUMPY_VIEW = re.compile(r"_*(?:as_|to_)?numpy(?:_(?:view|non_?blocking|no_?wait|async))?")
+"""Methods that some library adds to tensors, and that give an array over their memory as ``numpy()`` does."""
+
 CURRENT_STREAM = re.compile(r"_*(?:main|current|cur|default)_(?:cuda_)?stream")
 """What an attribute is called under which the stream is kept that is current where an object is used."""
 

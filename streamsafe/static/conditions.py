@@ -359,6 +359,13 @@ class Conditions(Devices):
             return None
         return left.name == right.name  # type: ignore[attr-defined, no-any-return]
 
+    def same_module(self, left: Value, right: Value) -> bool | None:
+        """Whether two modules are one; None where one of them is none that the file imports."""
+        if not (isinstance(left, Api) and isinstance(right, Api)):
+            return None
+        modules = self.file.imports.values()
+        return left == right if left.name in modules and right.name in modules else None
+
     def _test_comparison(self, node: cst.Comparison, st: State, track: bool) -> Outcomes | None:
         operator, comparator = node.comparisons[0].operator, node.comparisons[0].comparator
         is_none = type(comparator) is cst.Name and comparator.value == "None"
@@ -475,9 +482,11 @@ class Conditions(Devices):
             if left.value is ... or right.value is ...:
                 return self._asked_again(node, [left, right], st, track)
             return [((left.value == right.value) is wanted, ALWAYS)]
-        one_stream = self.same_stream(left, right)
-        if one_stream is not None:
-            return [(one_stream is wanted, ALWAYS)]
+        same = self.same_module(left, right)
+        if same is None:
+            same = self.same_stream(left, right)
+        if same is not None:
+            return [(same is wanted, ALWAYS)]
         asked = self.is_of_kind(left, right)
         if asked is not None:
             return self.how_placed(asked if wanted else asked.denied(), st, track)

@@ -529,6 +529,10 @@ class Expressions(Computed):
 
     def _comparison(self, node: cst.Comparison, st: State) -> Value:
         operands = [self.eval(node.left, st), *(self.eval(c.comparator, st) for c in node.comparisons)]
+        if len(operands) == 2 and type(node.comparisons[0].operator) in (cst.Is, cst.IsNot):
+            one_module = self.same_module(*operands)
+            if one_module is not None:
+                return Const(one_module is (type(node.comparisons[0].operator) is cst.Is))
         if len(operands) == 2 and type(node.comparisons[0].operator) in (cst.Equal, cst.NotEqual):
             one_stream = self.same_stream(*operands)
             if one_stream is not None:

@@ -527,6 +527,28 @@ class SourceFile:
                 found.update(v.value for v in given if isinstance(v, ast.Constant) and type(v.value) is str)
         return frozenset(found)
 
+    def given_otherwise(self, function: str, parameter: str, position: int, value: str) -> bool:
+        """Whether some call of a function gives another value than this constant for a parameter."""
+        for call in self._calls_by_name.get(function, ()):
+            given = next((k.value for k in call.keywords if k.arg == parameter), None)
+            method = isinstance(call.func, ast.Attribute)
+            if given is None and len(call.args) > position - method >= 0:
+                given = call.args[position - method]
+            if given is not None and not (isinstance(given, ast.Constant) and given.value == value):
+                return True
+        return False
+
+    @cached_property
+    def _calls_by_name(self) -> dict[str, list[ast.Call]]:
+        found: dict[str, list[ast.Call]] = defaultdict(list)
+        for node in needles.walk(self.tree):
+            if isinstance(node, ast.Call):
+                found[last_name(node.func)].append(node)
+                if last_name(node.func) == "partial" and node.args:
+                    bound = ast.Call(node.args[0], node.args[1:], node.keywords)
+                    found[last_name(node.args[0])].append(bound)
+        return found
+
     @cached_property
     def set_by_functions(self) -> frozenset[str]:
         """The names of the module that some function binds anew."""

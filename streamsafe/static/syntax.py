@@ -392,6 +392,78 @@ def looked_for(node: cst.CSTNode) -> frozenset[str]:
     return frozenset(found)
 
 
+_TEXT_METHODS = frozenset(
+    """strip lstrip rstrip lower upper title capitalize casefold startswith endswith splitlines encode isdigit isalpha
+    isspace removeprefix removesuffix rsplit zfill""".split()
+)
+"""Methods that texts have and no tensor."""
+_PLAIN_TYPES = frozenset(("str", "int", "float"))
+_HOLDERS = frozenset("list List tuple Tuple Sequence Optional".split())
+
+
+@lru_cache(maxsize=2048)
+def text_calls(node: cst.CSTNode) -> frozenset[int]:
+    """The calls in a function whose results are texts or numbers: by an annotation, or as they are used."""
+    returns = getattr(node, "returns", None)
+    answers = returns is not None and _is_plain_type(returns.annotation)
+    inside = list(walk(node))
+    names: set[str] = set()
+    found: set[int] = set()
+    for inner in inside:
+        used = (
+            _behind(inner.value)
+            if answers and isinstance(inner, cst.Return) and inner.value
+            else _as_text(inner)
+        )
+        if isinstance(used, str):
+            names.add(used)
+        elif used is not None:
+            found.add(id(used))
+    for inner in inside if names else ():
+        targets = [t.target for t in inner.targets] if isinstance(inner, cst.Assign) else []
+        if isinstance(inner, cst.AnnAssign):
+            targets = [inner.target]
+        for target in targets:
+            if isinstance(target, cst.Name) and target.value in names:
+                found.add(id(inner.value))  # type: ignore[attr-defined]
+    return frozenset(found)
+
+
+def _as_text(node: cst.CSTNode) -> str | cst.Call | None:
+    """What is used as a text, or annotated as one or as a number: a name, or a call."""
+    if isinstance(node, cst.AnnAssign):
+        return _behind(node.target) if _is_plain_type(node.annotation.annotation) else None
+    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+        return None
+    word = node.func.attr.value
+    worded = all(isinstance(a.value, cst.SimpleString) for a in node.args)
+    if word in _TEXT_METHODS or (word in ("split", "replace") and worded):
+        return _behind(node.func.value)
+    return None
+
+
+def _is_plain_type(node: cst.BaseExpression) -> bool:
+    """Whether an annotation says that something is a text or a number, or a list of them."""
+    if isinstance(node, cst.Name):
+        return node.value in _PLAIN_TYPES
+    if isinstance(node, cst.BinaryOperation):
+        sides = [side for side in (node.left, node.right) if getattr(side, "value", "") != "None"]
+        return bool(sides) and all(map(_is_plain_type, sides))
+    if not isinstance(node, cst.Subscript):
+        return False
+    holder = node.value.attr if isinstance(node.value, cst.Attribute) else node.value
+    inner = [e.slice.value for e in node.slice if isinstance(e.slice, cst.Index)]
+    inner = [e for e in inner if not isinstance(e, cst.Ellipsis)]
+    return getattr(holder, "value", "") in _HOLDERS and bool(inner) and all(map(_is_plain_type, inner))
+
+
+def _behind(node: cst.BaseExpression) -> str | cst.Call | None:
+    """The name or the call of which something is a part."""
+    while isinstance(node, cst.Subscript):
+        node = node.value
+    return node.value if isinstance(node, cst.Name) else node if isinstance(node, cst.Call) else None
+
+
 def fills_place(node: cst.If) -> cst.BaseExpression | None:
     """The key of an element that a branch makes where there is none yet: ``if key not in d: d[key] = ...``."""
     for test in _required(node.test):

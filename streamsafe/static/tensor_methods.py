@@ -82,6 +82,8 @@ class TensorMethods(Arrays):
         special = getattr(self, f"tensor_{name.strip('_')}", None) if name in _TENSOR_METHODS else None
         if special is not None:
             return special(receiver, call, st)  # type: ignore[no-any-return]
+        if spelled(apis.NUMPY_VIEW, name):
+            return self.tensor_numpy(receiver, call, st)
         if name in HOOK_REGISTRATIONS:
             return self.register_hooks(name, call, st, receiver)
         if name == "__dlpack__":
@@ -387,9 +389,30 @@ class TensorMethods(Arrays):
                 return receiver
             return self.operation(st, [receiver], call.site, "to()")
         if kind == "cpu":
+            if opaque and self._computes_where_told(receiver, call, st):
+                self.set_place(st, receiver, "host")
             return self.to_host(st, receiver, outcomes, call.site, text)
         return self.to_device(
             st, receiver, outcomes, call.site, text, kind or "", device=device, opaque=opaque
+        )
+
+    def _computes_where_told(self, receiver: Value, call: Call, st: State) -> bool:
+        """Whether this brings something to where a parameter says, the host by one caller and a device by another.
+
+        Then it computes there: of what nothing shows where it lies, it is told that the host is to work on what is
+        there, and nothing is copied.
+        """
+        if not isinstance(receiver, Opaque) or self.place(st, receiver) or receiver.name in st.order.made:
+            return False
+        unit = self.stack[-1].unit
+        if unit is None or not isinstance(call.node, cst.Call) or not isinstance(unit.node, cst.FunctionDef):
+            return False
+        named = [p.name.value for p in (*unit.node.params.params, *unit.node.params.kwonly_params)]
+        targets = {a.value.value for a in call.node.args if isinstance(a.value, cst.Name)}
+        return any(
+            self.file.given_otherwise(unit.name, name, position, "cpu")
+            for position, name in enumerate(named)
+            if name in targets
         )
 
     def moves_itself(self, receiver: Value, call: Call, st: State) -> bool:

@@ -9,7 +9,7 @@ import libcst as cst
 
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import apis
+from streamsafe.static import apis, syntax
 from streamsafe.static.facts import Assumed
 from streamsafe.static.generics import Generics
 from streamsafe.static.state import State
@@ -103,6 +103,9 @@ class Unseen(Generics):
         if isinstance(receiver, (Opaque, Instance)):
             self._read_held(receiver, called, call, st, name, library, tags)
         self._order_after(touched, streams, call, st, library)
+        if any(tensors for _, tensors in reached) and self._gives_text(call):
+            self.synchronize_stream(st, None, library, call.site)
+            return self.unknown_flag(call.node, st)
         if called in apis.FILLING_METHODS:
             return PLAIN
         if not any(tensors for _, tensors in reached):
@@ -125,6 +128,11 @@ class Unseen(Generics):
             isinstance(carrier, Name) and carrier not in names and not names.isdisjoint(carrier.chain())
             for carrier in self.carriers.known()
         )
+
+    def _gives_text(self, call: Call) -> bool:
+        """Whether a call gives a text, or numbers: what was computed for them has been waited for."""
+        unit = self.stack[-1].unit
+        return unit is not None and id(call.node) in syntax.text_calls(unit.node)
 
     def _is_number(self, value: Value, named: list[Value], st: State) -> bool:
         """Whether an argument nothing is known of is a rank, a count or words by its name."""
