@@ -138,7 +138,8 @@ class Expressions(Computed):
         self.sizes_met: set[Name] = set()  # numbers that are the size of a pool of streams
         self.pool_sizes: set[Name] = set()  # those of them that are known from the first reading
         self.lazily = 0  # branches under way that make what is not there yet
-        self.kept_under: cst.BaseExpression | None = None  # what the value that is computed is assigned to
+        # where the value that is computed is kept, and which call computes it
+        self.kept_under: tuple[Activation, cst.Attribute] | None = None
         self.counting = (
             0  # loops under way whose count is not known, and of which a few rounds are interpreted
         )
@@ -166,11 +167,10 @@ class Expressions(Computed):
 
     def _made_on_first_use(self, st: State) -> Name | None:
         """The name of an attribute that is filled where it is found empty: whoever finds it so makes that object."""
-        target, self.kept_under = self.kept_under, None
-        unit = self.stack[-1].unit if self.stack else None
-        if unit is None or not isinstance(target, cst.Attribute):
+        if self.kept_under is None or not self.stack or self.kept_under[0] is not self.stack[-1]:
             return None
-        if target.attr.value not in syntax.looked_for(unit.node):
+        (activation, target), self.kept_under = self.kept_under, None
+        if activation.unit is None or target.attr.value not in syntax.looked_for(activation.unit.node):
             return None
         base = self.eval(target.value, st)
         owner = Name(f"class {base.unit.name}") if isinstance(base, Class) else getattr(base, "name", None)
@@ -237,7 +237,7 @@ class Expressions(Computed):
             group = name.path[0]
             return f"{COMMUNICATION} of {self.name_text(group)}" if isinstance(group, Name) else COMMUNICATION
         if isinstance(name.site, str):
-            return name.site
+            return name.site.removeprefix("class ")
         return "a stream" if kind else UNNAMED
 
     def named_since(self, value: Value, before: str) -> str:

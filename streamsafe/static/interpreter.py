@@ -228,21 +228,25 @@ class Interpreter(Iteration):
         self.eval(node.value, st)
 
     def _assign(self, node: cst.Assign, st: State) -> None:
-        self.kept_under = node.targets[-1].target
-        value = self.eval(node.value, st)
-        self.kept_under = None
+        value = self._to_keep(node.value, node.targets[-1].target, st)
         for inner in iterate(value) if type(node.value) is cst.Attribute else ():
             if isinstance(inner, Opaque) and inner.name.parent and inner.name.site in apis.VIEW_METHODS:
                 self.asked_otherwise.add(inner.name.parent.base())  # whose functions get names is a module
         for target in node.targets:
             self.assign(target.target, value, st, node)
 
+    def _to_keep(self, node: cst.BaseExpression, target: cst.BaseExpression, st: State) -> Value:
+        """What is assigned: a stream that is made there may be known by what it is assigned to."""
+        if type(target) is not cst.Attribute:
+            return self.eval(node, st)
+        outside, self.kept_under = self.kept_under, (self.activation, target)
+        value = self.eval(node, st)
+        self.kept_under = outside
+        return value
+
     def _annotated(self, node: cst.AnnAssign, st: State) -> None:
         if node.value is not None:
-            self.kept_under = node.target
-            value = self.eval(node.value, st)
-            self.kept_under = None
-            self.assign(node.target, value, st, node)
+            self.assign(node.target, self._to_keep(node.value, node.target, st), st, node)
 
     def _augmented(self, node: cst.AugAssign, st: State) -> None:
         target = self.eval(node.target, st)
