@@ -139,7 +139,7 @@ class Expressions(Computed):
         self.pool_sizes: set[Name] = set()  # those of them that are known from the first reading
         self.lazily = 0  # branches under way that make what is not there yet
         # where the value that is computed is kept, and which call computes it
-        self.kept_under: tuple[Activation, cst.Attribute] | None = None
+        self.kept_under: tuple[Activation, Name] | None = None
         self.counting = (
             0  # loops under way whose count is not known, and of which a few rounds are interpreted
         )
@@ -149,9 +149,10 @@ class Expressions(Computed):
     def fresh(self, node: cst.CSTNode, st: State, what: Hashable = "") -> Name:
         """The name of an object made here; an object made here before has aged."""
         name = Name((id(node), what), self.stack[-1].path[-4:] if self.stack else ())
-        kept = self._made_on_first_use(st) if what == "stream" and self.kept_under is not None else None
-        name = kept or name
-        if kept or (self.lazily and what == "stream"):  # where there is one already none is made
+        lazily = self.lazily and what == "stream"
+        if what == "stream" and self.kept_under is not None and self.kept_under[0] is self.stack[-1]:
+            name, self.kept_under, lazily = self.kept_under[1], None, True
+        if lazily:  # where there is one already none is made
             st.store[(name, "@made")] = PLAIN
             self.made_here.add(name)
             return name
@@ -165,21 +166,33 @@ class Expressions(Computed):
             self.handles.add(name)
         return name
 
-    def _made_on_first_use(self, st: State) -> Name | None:
-        """The name of an attribute that is filled where it is found empty: whoever finds it so makes that object."""
-        if self.kept_under is None or not self.stack or self.kept_under[0] is not self.stack[-1]:
+    def filled_by(self, target: cst.BaseExpression, st: State) -> Name | None:
+        """The name of an attribute, or of the module's, that is filled where it is found empty.
+
+        Whoever finds it so makes that object, which goes by this name.
+        """
+        activation = self.stack[-1]
+        word = ""
+        if isinstance(target, cst.Attribute):
+            word = target.attr.value
+        elif isinstance(target, cst.Name) and target.value in activation.outer:
+            word = target.value
+        if not word or activation.unit is None or word not in syntax.looked_for(activation.unit.node):
             return None
-        (activation, target), self.kept_under = self.kept_under, None
-        if activation.unit is None or target.attr.value not in syntax.looked_for(activation.unit.node):
+        owner: Name | None = None
+        if isinstance(target, cst.Attribute):
+            base = self.eval(target.value, st)
+            if isinstance(base, Class):
+                owner = Name(f"class {base.unit.name}")
+            elif isinstance(base, Object):
+                owner = base.name
+        elif self.scope_of(word, st) == MODULE:
+            owner = MODULE
+        if owner is None:
             return None
-        base = self.eval(target.value, st)
-        owner = Name(f"class {base.unit.name}") if isinstance(base, Class) else getattr(base, "name", None)
-        if not isinstance(base, (Class, Object)) or not isinstance(owner, Name):
-            return None
-        held = st.store.get((owner, target.attr.value))
-        if held is None or all(v == NONE for v, _ in alternatives(held, st.path)):
-            return owner.child(target.attr.value)
-        return None
+        held, name = st.store.get((owner, word)), Name(word) if owner == MODULE else owner.child(word)
+        empty = held is None or all(v == NONE for v, _ in alternatives(held, st.path))
+        return name if empty else None
 
     def asked_about(self, names: set[Name]) -> int:
         """The conditions that are about the newest objects of these names."""

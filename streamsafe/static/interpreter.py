@@ -237,9 +237,10 @@ class Interpreter(Iteration):
 
     def _to_keep(self, node: cst.BaseExpression, target: cst.BaseExpression, st: State) -> Value:
         """What is assigned: a stream that is made there may be known by what it is assigned to."""
-        if type(target) is not cst.Attribute:
+        if type(node) is not cst.Call and type(node) is not cst.IfExp:
             return self.eval(node, st)
-        outside, self.kept_under = self.kept_under, (self.activation, target)
+        name = self.filled_by(target, st)
+        outside, self.kept_under = self.kept_under, (self.activation, name) if name is not None else None
         value = self.eval(node, st)
         self.kept_under = outside
         return value
@@ -311,6 +312,10 @@ class Interpreter(Iteration):
             )
 
     def _return(self, node: cst.Return, st: State) -> None:
+        if self.kept_under is not None and type(node.value) is cst.Call:
+            activation, name = self.kept_under
+            if len(self.stack) > 1 and activation is self.stack[-2]:
+                self.kept_under = (self.activation, name)  # the caller keeps what is made here
         value = self.eval(node.value, st) if node.value is not None else NONE
         if self.pooled:
             for target, guard in self.tensors(st, value):

@@ -375,7 +375,7 @@ def fills_gap(node: cst.If) -> bool:
 
 @lru_cache(maxsize=2048)
 def looked_for(node: cst.CSTNode) -> frozenset[str]:
-    """The attributes of which a function asks whether they are there: in a test, or prepared for one that is not."""
+    """The names and attributes of which a function asks whether they are there: in a test, or prepared for none."""
     found: set[str] = set()
     for inner in walk(node):
         asked: cst.CSTNode | None = None
@@ -387,6 +387,8 @@ def looked_for(node: cst.CSTNode) -> frozenset[str]:
         for part in walk(asked) if asked is not None else ():
             if isinstance(part, cst.Attribute):
                 found.add(part.attr.value)
+            elif isinstance(part, cst.Name):
+                found.add(part.value)
             elif isinstance(part, cst.SimpleString):
                 found.add(part.raw_value)
     return frozenset(found)
