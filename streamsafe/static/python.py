@@ -294,6 +294,8 @@ class Builtins(Gradients):
             held = st.store.get((owner, name))
             if held is None and name in self.late.get(owner, ()):
                 return Const(False)
+            if any(q.endswith(".__init__") for q in self.file.attribute_users.get(name, ((), ()))[1]):
+                return PLAIN  # the constructor may have set it, on some condition
             flag = Opaque(owner.child(f"hasattr {name}"))
             if held is None:
                 return flag
