@@ -102,7 +102,12 @@ class Computed(Conditions):
         if sign is None or not isinstance(result, (Const, Opaque)):
             return result
         if sign == "%" and isinstance(result, Const) and result.value is not ...:
-            return Const(result.value)  # a remainder that is known says which slot it is
+            if (
+                not isinstance(right, Const)
+                or type(right.value) is not int
+                or right.value <= numbers.SLOT_ROUNDS
+            ):
+                return Const(result.value)  # a remainder that is known says which slot it is
         one, other = self.form_of(left, st), self.form_of(right, st)
         form = numbers.combined(sign, one, other) if one is not None and other is not None else None
         if isinstance(result, Opaque):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -104,6 +104,9 @@ class Conditions(Devices):
 
     inside = 0
     """How many contexts have been entered after which another stream is current again."""
+
+    late_rounds: Set[Name] = frozenset()
+    """Rounds with a known number that stand for those that follow, too."""
 
     identified: cst.CSTNode | None = None
     """What is asked whether it is None, not what it holds."""
@@ -451,9 +454,10 @@ class Conditions(Devices):
             rest = others[0]
         return [*found, (not wanted, rest)]
 
-    @staticmethod
-    def bounds_of(value: Value, st: State) -> tuple[int | None, int | None]:
+    def bounds_of(self, value: Value, st: State) -> tuple[int | None, int | None]:
         """Between which numbers one is, as far as that is known."""
+        if isinstance(value, Number) and (later := numbers.later(value.form, value.value, self.late_rounds)):
+            return later
         bounds = st.store.get((value.name, BOUNDS)) if isinstance(value, Opaque) else None
         return bounds.value if isinstance(bounds, Const) else (least(value), most(value))
 
@@ -471,6 +475,20 @@ class Conditions(Devices):
             found.append((outcome, guard))
         return found
 
+    def over_rounds(self, operator: cst.BaseCompOp, left: Value, right: Value) -> tuple[Value, Value]:
+        """What is compared; a number of a round that stands for later ones, too, is not known where it may come out
+        otherwise there.
+        """
+        for number, other in ((left, right), (right, left)) if self.late_rounds else ():
+            if not isinstance(number, Number) or not isinstance(other, Const) or type(other.value) is not int:
+                continue
+            later = numbers.later(number.form, number.value, self.late_rounds)
+            turned = operator if number is left else _TURNED.get(type(operator), operator)
+            if later is not None and _decided(turned, other.value, *later) is None:
+                open_ = Number(..., number.form)
+                return (open_, right) if number is left else (left, open_)
+        return left, right
+
     def _test_equality(
         self, node: cst.Comparison, left: Value, right: Value, wanted: bool, st: State, track: bool
     ) -> Outcomes:
@@ -478,6 +496,7 @@ class Conditions(Devices):
         constant = _is_constant(node.comparisons[0].comparator)
         if isinstance(left, Const) and not isinstance(right, Const):
             left, right = right, left
+        left, right = self.over_rounds(node.comparisons[0].operator, left, right)
         if isinstance(left, Const) and isinstance(right, Const):
             if left.value is ... or right.value is ...:
                 return self._asked_again(node, [left, right], st, track)
@@ -865,6 +884,14 @@ def _is_member(value: Value) -> bool:
 def _is_constant(node: cst.BaseExpression) -> bool:
     """Whether an expression is by its name a constant: the member of an enumeration."""
     return isinstance(node, cst.Attribute) and node.attr.value.isupper()
+
+
+_TURNED: dict[type[cst.BaseCompOp], cst.BaseCompOp] = {
+    cst.LessThan: cst.GreaterThan(),
+    cst.GreaterThan: cst.LessThan(),
+    cst.LessThanEqual: cst.GreaterThanEqual(),
+    cst.GreaterThanEqual: cst.LessThanEqual(),
+}
 
 
 def _decided(operator: cst.BaseCompOp, number: int, lower: int | None, upper: int | None) -> bool | None:

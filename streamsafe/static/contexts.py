@@ -14,6 +14,7 @@ from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import numbers, sequences, syntax, walks
 from streamsafe.static.computed import LENGTH
 from streamsafe.static.facts import AMBIENT, LOADER, Assumed, Site
+from streamsafe.static.numbers import SLOT_ROUNDS
 from streamsafe.static.state import Ordered, State
 from streamsafe.static.tensor_methods import TensorMethods
 from streamsafe.static.tensors import Call
@@ -53,9 +54,6 @@ if TYPE_CHECKING:
     from streamsafe.static.interpreter import Activation
 
 DEPTH = 7
-
-SLOT_ROUNDS = 6
-"""Rounds that stand for a count whose end is not known, where the number picks a slot: twice round three slots."""
 
 UNROLLED = 16
 """Rounds of a loop that are interpreted one by one, where their number is known."""

@@ -576,6 +576,8 @@ class Expressions(Computed):
             isinstance(v, Tensor) or (isinstance(v, Opaque) and self.is_tensor(st, v)) for v in flat
         ):
             return self.mask(st, self.operation(st, operands, self.site(node), "comparison"))
+        if len(operands) == 2:
+            operands = [*self.over_rounds(node.comparisons[0].operator, *operands)]
         if all(isinstance(o, Const) and o.value is not ... for o in operands) and len(operands) == 2:
             outcome = _compare(node.comparisons[0].operator, operands[0].value, operands[1].value)  # type: ignore[attr-defined]
             if outcome is not None:

@@ -9,9 +9,10 @@ import libcst as cst
 from streamsafe.order.forks import differing
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import sequences, syntax, walks
-from streamsafe.static.contexts import MOST_ROUNDS, SLOT_ROUNDS, UNROLLED
+from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
 from streamsafe.static.facts import GRADIENTS
 from streamsafe.static.loops import Loop, Loops
+from streamsafe.static.numbers import SLOT_ROUNDS
 from streamsafe.static.slots import MOST_SLOTS
 from streamsafe.static.state import State
 from streamsafe.static.values import (
@@ -346,10 +347,12 @@ class Iteration(Loops):
         self.rounds.append(set())
         self.counting += 1
         early: list[State | None] = []
+        late = self.late_rounds
         for number in range(SLOT_ROUNDS):
             before = st.copy()
             loop.continues.clear()
             round_ = self.round_name(node, st)
+            self.late_rounds = {*late, round_} if number == SLOT_ROUNDS - 1 else late
             with self.round_apart(node, number, SLOT_ROUNDS):
                 item = self._numbered_item(number, iterable, round_, st, node)
                 body(met_in_round(item, iterable, ((round_.base(), round_),)), st)
@@ -362,6 +365,7 @@ class Iteration(Loops):
             self.tell_slots(st)
             self.age(st, {round_, *(name for name in self.rounds[-1] if name.site == EACH)})
         self.activation.loops.pop()
+        self.late_rounds = late
         self._runs_when_timed(skipped, early, [st, *loop.breaks])
         if skipped is not None and not at_least_once:
             self.last_handles(skipped, st)

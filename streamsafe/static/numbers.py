@@ -12,13 +12,16 @@ bounds: nothing is searched for, and what is not shown is not so.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 Atom = Any
 """A name, or something derived."""
 Monomial = tuple[Atom, ...]
+
+SLOT_ROUNDS = 6
+"""Rounds that stand for a count whose end is not known, where the number picks a slot: twice round three slots."""
 
 MOST_TERMS = 6
 MOST_FACTORS = 3
@@ -391,6 +394,31 @@ def last_round(word: str, left: Form, right: Form) -> tuple[Any, bool] | None:
         if word == "<" and -difference == short + ONE:
             return atom.args[0], True
     return None
+
+
+def later(form: Form, value: Any, rounds: Set[Any]) -> tuple[int, int | None] | None:
+    """Between which numbers one is, from one of these rounds on; None where no later round makes it another one.
+
+    Args:
+        form: how it is computed.
+        value: what it is in that round.
+        rounds: the names of rounds.
+    """
+    if type(value) is not int or len(form.atoms()) != 1 or rounds.isdisjoint(form.names()):
+        return None
+    (atom,) = form.atoms()
+    factor = dict(form.terms).get((atom,), 0)
+    if factor <= 0 or not isinstance(atom, Derived):
+        return None
+    if atom.kind == "%":
+        by = atom.args[1].constant()
+        if by is not None and factor == 1 and by > SLOT_ROUNDS:
+            return form.offset(), form.offset() + by - 1
+        return None
+    if atom.kind not in ("walk", "//"):
+        return None
+    end = atom.args[1].constant() if atom.kind == "walk" and atom.args[1] is not None else None
+    return value, max(value, factor * (end - 1) + form.offset()) if end is not None else None
 
 
 def positive(form: Form, depth: int = 2) -> bool:
