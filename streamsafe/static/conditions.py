@@ -41,6 +41,7 @@ from streamsafe.static.values import (
     alternatives,
     iterate,
     least,
+    led_to,
     most,
     union,
 )
@@ -758,6 +759,8 @@ class Conditions(Devices):
             kept = [(NONE, ALWAYS)]  # whatever else it might have been, here it is None
         if kept:
             st.store[key] = union(kept)
+        elif not outcome and target is node:
+            self._one_emptied(st, key)
 
     def _narrow_kind(self, node: cst.Call, st: State, outcome: bool) -> None:
         """What ``isinstance(x, dict)`` tells: which of several values it is; one of unknown kind is no tensor."""
@@ -835,10 +838,23 @@ class Conditions(Devices):
         return None
 
     def _emptied(self, st: State, value: Value | None) -> None:
-        """A list that a test finds empty holds nothing of what was taken out of it any more."""
-        if isinstance(value, Container) and value.kind == "list" and not (self.threads or st.threads):
+        """A list or a mapping that a test finds empty holds nothing of what was taken out of it any more."""
+        if not isinstance(value, Container) or self.threads or st.threads:
+            return
+        if value.kind == "list":
             st.store.pop((value.name, "*"), None)
             sequences.put(st, value, [])
+        elif value.kind == "dict":
+            for key in [k for k in st.store.of(value.name) if type(k) is not str or k[:1] != "@"]:
+                st.store.pop((value.name, key), None)
+            sequences.set_keys(st, value, ())
+
+    def _one_emptied(self, st: State, key: Key) -> None:
+        """One of several lists is found empty: the others, where nothing else leads to them, are needed no more."""
+        elsewhere = led_to(v for o, t in st.store.objects.items() for k, v in t.items() if (o, k) != key)
+        for value in iterate(st.store[key]):
+            if isinstance(value, Container) and value.name not in elsewhere:
+                self._emptied(st, value)
 
     def _key_of(self, node: cst.BaseExpression, st: State) -> tuple[Name, Hashable] | None:
         if isinstance(node, cst.Name):
