@@ -39,6 +39,9 @@ TARGET = "@copied to"
 PLACED = "@device"
 """Under this it is kept of a result to which device it was copied."""
 
+MADE_ON = "@made on"
+"""Under this it is kept of a new tensor for which device of unknown kind it was asked."""
+
 _KINDS = frozenset("cuda cpu npu xpu mps hpu mlu meta".split())
 _NAMED = re.compile(r"_*(?:\w+_)?device(?:_type|_kind|_name)?|accelerator")
 
@@ -134,6 +137,18 @@ class Devices(Attributes):
             return placed
         kind = {"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(self.place(st, base), "")
         return Device(kind)
+
+    @staticmethod
+    def lies_on(st: State, value: Value, device: Value | None) -> bool:
+        """Whether a tensor was made on, or copied to, this device of unknown kind: a copy to there is the tensor."""
+        if (
+            not isinstance(value, (Tensor, Opaque))
+            or not isinstance(device, Opaque)
+            or device.name.is_older()
+        ):
+            return False
+        there = (device, as_device(device))
+        return any(st.store.get((value.name, note)) in there for note in (MADE_ON, PLACED))
 
     def is_cuda(self, base: Object, st: State) -> Value:
         """Whether a tensor is on the device: where that is not known, one answer for the tensors of a program."""

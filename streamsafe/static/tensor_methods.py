@@ -12,6 +12,7 @@ from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, parts, walks
 from streamsafe.static.arrays import Arrays
 from streamsafe.static.conditions import Outcomes
+from streamsafe.static.devices import MADE_ON
 from streamsafe.static.state import State
 from streamsafe.static.syntax import sizes, spelled
 from streamsafe.static.tensors import Call
@@ -392,9 +393,26 @@ class TensorMethods(Arrays):
             if opaque and self._computes_where_told(receiver, call, st):
                 self.set_place(st, receiver, "host")
             return self.to_host(st, receiver, outcomes, call.site, text)
-        return self.to_device(
-            st, receiver, outcomes, call.site, text, kind or "", device=device, opaque=opaque
+        lying, moved = self._moved_elsewhere(receiver, device, call, st)
+        if not moved:
+            return receiver
+        source = union(moved) if lying else receiver
+        copied = self.to_device(
+            st, source, outcomes, call.site, text, kind or "", device=device, opaque=opaque
         )
+        return union([*((copied, g) for _, g in moved), *lying]) if lying else copied
+
+    def _moved_elsewhere(
+        self, receiver: Value, device: Value | None, call: Call, st: State
+    ) -> tuple[list[tuple[Value, Guard]], list[tuple[Value, Guard]]]:
+        """Of what is moved to a device what lies there, if nothing but that is asked for; and what is copied."""
+        choices = alternatives(receiver, st.path)
+        flags = [v for v in call.args if v is not device]
+        plain = all(isinstance(v, Const) and type(v.value) is bool for v in flags)
+        if call.starred or not plain or not call.kwargs.keys() <= {"device", "non_blocking"}:
+            return [], choices
+        lying = [(v, g) for v, g in choices if self.lies_on(st, v, device)]
+        return lying, [choice for choice in choices if choice not in lying]
 
     def _computes_where_told(self, receiver: Value, call: Call, st: State) -> bool:
         """Whether this brings something to where a parameter says, the host by one caller and a device by another.
@@ -693,6 +711,8 @@ class TensorMethods(Arrays):
             allocated=not nothing,
             tags=tags,
         )
+        if isinstance(device, Opaque):
+            st.store[(made.name, MADE_ON)] = device
         if name == "tensor" and device is not None:
             self.synchronize_stream(st, None, "torch", call.site)
         if like and name == "tensor":
