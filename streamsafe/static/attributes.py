@@ -308,8 +308,13 @@ class Attributes(Containers):
     def gradient(self, owner: Object, st: State) -> Tensor:
         """The gradient of a parameter: what backward() wrote, the part of it that is this parameter's.
 
-        Of two parameters of one walk over the same list it is not the same memory; another walk meets them again.
+        Of two parameters of one walk over the same list it is not the same memory; another walk meets them again. What
+        was brought to the host has its gradient there, which no backward pass of the device writes.
         """
+        if (owner.name, "@brought") in st.store:
+            there = Tensor(owner.name.child("gradient"))
+            self.set_place(st, there, "pageable")
+            return there
         which = owner.part if isinstance(owner, Span) else None
         return Tensor(GRADIENTS, part=parts.of_object(owner.name, "gradient", which))
 

@@ -222,6 +222,8 @@ class Gradients(Tensors):
     def gradient(self, owner: Object, st: State) -> Tensor:
         """The gradient of a parameter, as of the modules that it is a parameter of."""
         found = super().gradient(owner, st)
+        if found.name != GRADIENTS:
+            return found
         modules = self.given if owner.name == PARAMETER else self.modules_behind(st, [owner])
         return Tensor(GRADIENTS, part=parts.of_modules(found.part, modules))
 
