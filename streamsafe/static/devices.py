@@ -147,8 +147,8 @@ class Devices(Attributes):
             or device.name.is_older()
         ):
             return False
-        there = (device, as_device(device))
-        return any(st.store.get((value.name, note)) in there for note in (MADE_ON, PLACED))
+        placed = (st.store.get((value.name, note)) for note in (MADE_ON, PLACED))
+        return any(there is not None and there in (device, as_device(device)) for there in placed)
 
     def is_cuda(self, base: Object, st: State) -> Value:
         """Whether a tensor is on the device: where that is not known, one answer for the tensors of a program."""

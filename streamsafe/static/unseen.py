@@ -222,7 +222,9 @@ class Unseen(Generics):
             return NONE
         if spelled(apis.TRACED, called):
             return Const(False)
-        if spelled(apis.HANDS_OUT, called) or spelled(_FLAG, called):
+        asks = name == "empty" and not values  # as a queue is asked; a tensor has no such method
+        asks = asks or (spelled(_NEXT, name) and not self.on_side_stream(st, "torch"))
+        if asks or spelled(apis.HANDS_OUT, called) or spelled(_FLAG, called):
             return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
         if spelled(_VIEWS, called) and call.args:
             return call.args[0]
@@ -561,6 +563,8 @@ _FLAG = re.compile(
     r"(?:is|has|can|should|supports|needs)_\w+|_*\w+_(?:enabled|disabled|available|supported|required)"
 )
 """A call that answers yes or no, by its name: no memory is allocated, and none is read."""
+_NEXT = re.compile(r"_*(?:get_next|schedule_next)(?:_\w+)?")
+"""Methods that decide on the host what comes next, by their names, or take it from where it lies."""
 _NUMBER = re.compile(
     r"_*(?:\w+_)?(?:rank|size|numel|count|len|length|nbytes|epoch|step|names?|paths?|dtype|config|cfg)|(?:num|n)_\w+"
 )
