@@ -192,7 +192,7 @@ class Conditions(Devices):
         asked = [bit for bit in keys if any((g.true | g.false) & bit for _, g in outcomes)]
         names = tuple(dict.fromkeys(name for bit in asked for name in self.mentions.get(bit, ())))
         reasons = frozenset(
-            tuple(frozenset(keys[bit] for bit in asked if bits & bit) for bits in guard)
+            _told_anew(*(frozenset(keys[bit] for bit in asked if bits & bit) for bits in guard))
             for guard in ways[True]
         )
         told = self.condition(("any of", reasons), names, st, True)
@@ -870,6 +870,18 @@ class Conditions(Devices):
                 if isinstance(base, Object):
                     return (base.name, node.attr.value)
         return None
+
+
+def _told_anew(true: frozenset[Any], false: frozenset[Any]) -> tuple[frozenset[Any], frozenset[Any]]:
+    """A reason, without what it says twice: that an answer is known which follows from the rest of the reason."""
+    follow = {
+        key
+        for key in true
+        if type(key) is tuple
+        and key[0] == "any of"
+        and any(yes <= true - {key} and no <= false for yes, no in key[1])
+    }
+    return true - follow, false
 
 
 MAX_LISTED = 3
