@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import apis, numbers, parts, sequences, syntax, walks
 from streamsafe.static.devices import Devices
-from streamsafe.static.numbers import Form
+from streamsafe.static.questions import ASKS, TURNED, Question, as_form, count_test, decided, told_anew
 from streamsafe.static.state import Key, Ordered, State
 from streamsafe.static.values import (
     NONE,
@@ -68,33 +68,6 @@ def _is_there(value: Opaque, st: State) -> bool:
     if type(site) is tuple and site[-1] in ("module", "generator", "pool", "namespace"):
         return True
     return any((link, "@there") in st.store for link in value.name.chain())
-
-
-class Question(NamedTuple):
-    """What a comparison asks.
-
-    Args:
-        key: equal where the same is asked again.
-        names: the objects it is about.
-        wanted: false where the comparison asks for the opposite.
-        numbers: the two sides as numbers, None for one that is none.
-    """
-
-    key: tuple[Any, ...]
-    names: tuple[Name, ...]
-    wanted: bool
-    numbers: tuple[Form | None, Form | None]
-
-
-def _as_form(value: Value, side: Hashable) -> Form | None:
-    """A side of a question as a number; of the number of a round, how it is computed."""
-    if isinstance(value, Number):
-        return value.form
-    if isinstance(side, Form):
-        return side
-    if isinstance(side, Name):
-        return numbers.of_atom(side)
-    return numbers.number(int(side)) if isinstance(side, str) and side.isdecimal() else None
 
 
 class Conditions(Devices):
@@ -192,7 +165,7 @@ class Conditions(Devices):
         asked = [bit for bit in keys if any((g.true | g.false) & bit for _, g in outcomes)]
         names = tuple(dict.fromkeys(name for bit in asked for name in self.mentions.get(bit, ())))
         reasons = frozenset(
-            _told_anew(*(frozenset(keys[bit] for bit in asked if bits & bit) for bits in guard))
+            told_anew(*(frozenset(keys[bit] for bit in asked if bits & bit) for bits in guard))
             for guard in ways[True]
         )
         told = self.condition(("any of", reasons), names, st, True)
@@ -422,7 +395,7 @@ class Conditions(Devices):
         if isinstance(comparator, cst.Integer) and (
             isinstance(node.left, (cst.Name, cst.Attribute, cst.Subscript))
         ):
-            counted = _count_test(operator, int(comparator.value, 0))
+            counted = count_test(operator, int(comparator.value, 0))
             left = self.eval(node.left, st)
             if counted is not None and isinstance(left, Opaque) and not self.is_tensor(st, left):
                 return self._equals(left, counted[0], counted[1], st, track)
@@ -470,7 +443,7 @@ class Conditions(Devices):
         if not isinstance(node.left, (cst.Name, cst.Attribute)):
             return None
         for value, guard in alternatives(self.eval(node.left, st), st.path):
-            outcome = _decided(operator, number, *self.bounds_of(value, st))
+            outcome = decided(operator, number, *self.bounds_of(value, st))
             if outcome is None:
                 return None
             found.append((outcome, guard))
@@ -484,8 +457,8 @@ class Conditions(Devices):
             if not isinstance(number, Number) or not isinstance(other, Const) or type(other.value) is not int:
                 continue
             later = numbers.later(number.form, number.value, self.late_rounds)
-            turned = operator if number is left else _TURNED.get(type(operator), operator)
-            if later is not None and _decided(turned, other.value, *later) is None:
+            turned = operator if number is left else TURNED.get(type(operator), operator)
+            if later is not None and decided(turned, other.value, *later) is None:
                 open_ = Number(..., number.form)
                 return (open_, right) if number is left else (left, open_)
         return left, right
@@ -558,7 +531,7 @@ class Conditions(Devices):
 
     def question(self, node: cst.Comparison, operands: Sequence[Value], st: State) -> Question | None:
         """What a comparison asks; None where the values are not known to be the same if they are asked for again."""
-        asks = _ASKS.get(type(node.comparisons[0].operator))
+        asks = ASKS.get(type(node.comparisons[0].operator))
         if asks is None or len(operands) != 2:
             return None
         word, wanted, turned = asks
@@ -571,7 +544,7 @@ class Conditions(Devices):
             return None
         if word == "in" and not isinstance(node.comparisons[0].comparator, (cst.Tuple, cst.List, cst.Set)):
             return None  # what is put into it later is in it
-        counts = [_as_form(value, side) for value, side in zip(operands, sides, strict=True)]
+        counts = [as_form(value, side) for value, side in zip(operands, sides, strict=True)]
         if turned:
             sides.reverse()
             counts.reverse()
@@ -829,7 +802,7 @@ class Conditions(Devices):
             if isinstance(operator, (cst.Equal, cst.NotEqual)):
                 count, none = bound.value, isinstance(operator, cst.Equal)
             else:
-                count, none = _count_test(operator, bound.value) or (-1, False)
+                count, none = count_test(operator, bound.value) or (-1, False)
             if count != 0:
                 return None
             node, some = node.left, not none
@@ -872,34 +845,8 @@ class Conditions(Devices):
         return None
 
 
-def _told_anew(true: frozenset[Any], false: frozenset[Any]) -> tuple[frozenset[Any], frozenset[Any]]:
-    """A reason, without what it says twice: that an answer is known which follows from the rest of the reason."""
-    follow = {
-        key
-        for key in true
-        if type(key) is tuple
-        and key[0] == "any of"
-        and any(yes <= true - {key} and no <= false for yes, no in key[1])
-    }
-    return true - follow, false
-
-
 MAX_LISTED = 3
 """Of so many constants it is told apart which one it is."""
-
-_ASKS: dict[type[cst.BaseCompOp], tuple[str, bool, bool]] = {
-    cst.LessThan: ("<", True, False),
-    cst.GreaterThanEqual: ("<", False, False),
-    cst.GreaterThan: ("<", True, True),
-    cst.LessThanEqual: ("<", False, True),
-    cst.Equal: ("=", True, False),
-    cst.NotEqual: ("=", False, False),
-    cst.Is: ("=", True, False),
-    cst.IsNot: ("=", False, False),
-    cst.In: ("in", True, False),
-    cst.NotIn: ("in", False, False),
-}
-"""What comparisons ask, whether it is that or the opposite, and whether of the operands turned round."""
 
 _SIMPLE = (cst.Name, cst.Attribute, cst.BinaryOperation, cst.BaseNumber, cst.SimpleString)
 
@@ -912,40 +859,3 @@ def _is_member(value: Value) -> bool:
 def _is_constant(node: cst.BaseExpression) -> bool:
     """Whether an expression is by its name a constant: the member of an enumeration."""
     return isinstance(node, cst.Attribute) and node.attr.value.isupper()
-
-
-_TURNED: dict[type[cst.BaseCompOp], cst.BaseCompOp] = {
-    cst.LessThan: cst.GreaterThan(),
-    cst.GreaterThan: cst.LessThan(),
-    cst.LessThanEqual: cst.GreaterThanEqual(),
-    cst.GreaterThanEqual: cst.LessThanEqual(),
-}
-
-
-def _decided(operator: cst.BaseCompOp, number: int, lower: int | None, upper: int | None) -> bool | None:
-    """How whatever lies between two bounds compares with a number; None where that is open."""
-    word, wanted, turned = _ASKS.get(type(operator), ("", True, False))
-    if turned:  # asked is whether the number is less
-        less = True if lower is not None and number < lower else None
-        less = False if upper is not None and upper <= number else less
-    else:
-        less = True if upper is not None and upper < number else None
-        less = False if lower is not None and number <= lower else less
-    if word == "=":
-        less = (
-            False
-            if (lower is not None and number < lower) or (upper is not None and upper < number)
-            else None
-        )
-        less = True if number == lower == upper else less
-    return None if less is None or word not in ("<", "=") else less is wanted
-
-
-def _count_test(operator: cst.BaseCompOp, number: int) -> tuple[int, bool] | None:
-    """``n > 1`` and its like as ``n == number``, or its negation: a count that is asked for is that or more."""
-    shift = {cst.GreaterThan: (0, False), cst.GreaterThanEqual: (-1, False)}
-    shift |= {cst.LessThanEqual: (0, True), cst.LessThan: (-1, True)}
-    found = shift.get(type(operator))
-    if found is None or number + found[0] not in (0, 1):
-        return None
-    return number + found[0], found[1]
