@@ -41,6 +41,7 @@ from streamsafe.static.values import (
     Tuple,
     Union,
     Value,
+    Work,
     alternatives,
     iterate,
     union,
@@ -48,6 +49,9 @@ from streamsafe.static.values import (
 
 if TYPE_CHECKING:
     from streamsafe.static.interpreter import Activation
+
+PLACE = ("[]", Name("a place"))
+"""What a handle is remembered by at a number that is not known."""
 
 POOL = Const(2)
 """So many streams are in a pool of which the size is not known."""
@@ -313,15 +317,19 @@ class Containers(Captures):
                 # what was recorded before it was put under a key that is not known
                 given = type(key) is int and isinstance(container, Container) and container.kind == "dict"
                 given = given and all((v.name, "@recorded") in st.store for v in iterate(value))  # type: ignore[attr-defined]
+                given = given or walks.is_walked(key)  # another walk meets it, too
                 return Event(container.name.child(ANY) if given else name, first.timing)
         return value
 
-    @staticmethod
-    def contains(container: Value, key: Value, st: State) -> bool | None:
+    def contains(self, container: Value, key: Value, st: State) -> bool | None:
         """Whether a dict has a key; None where that is not known."""
         if not isinstance(container, Container) or (container.name, "@factory") in st.store:
             return None
-        known, index = sequences.keys(st, container), walks.key_of(key)
+        known, index = sequences.keys(st, container), self.index_of(container, key, st)
+        if known == frozenset() and isinstance(key, Number):
+            return False
+        if index == PLACE and all(v != NONE for v in iterate(st.store[(container.name, PLACE)])):
+            return True  # what stands for any has been put there
         if known is None or walks.is_unsure(index):
             return None
         if index in known:
@@ -352,7 +360,7 @@ class Containers(Captures):
                 return base.items[key.value]
             return union((v, ALWAYS) for v in base.items) if base.items else UNKNOWN
         if isinstance(base, Container):
-            index = walks.key_of(key)
+            index = self.index_of(base, key, st)
             rounds = walks.rounds_of(key) + parts.rounds(base.part)
             known = walks.under(st.store.of(base.name), index) if index is not None else None
             count = sequences.length(st, base)
@@ -395,6 +403,29 @@ class Containers(Captures):
             return walks.met(held, walks.rounds_of(key) + parts.rounds(base.part))
         return UNKNOWN
 
+    def index_of(self, container: Value, key: Value, st: State, new: Value | None = None) -> Hashable | None:
+        """What an element is remembered by.
+
+        Of handles, a number that is not known stands for one place of all: who asks for the one that is there, or for
+        none, means what is at that place of the other lists. Not so where one call or round computes several.
+        """
+        index = walks.key_of(key)
+        if index is not None or not isinstance(key, Number) or not isinstance(container, Container):
+            return index
+        held = self.held(container, st)
+        given = held if new is None else [*held, new]
+        if not given or not all(v == NONE or isinstance(v, (Event, Work)) for h in given for v in iterate(h)):
+            return None
+        said = st.store.get((container.name, "@place"))
+        names = key.form.names()
+        if isinstance(said, Number) and said != key and not set(names).isdisjoint(said.form.names()):
+            return None
+        st.store[(container.name, "@place")] = key
+        if (container.name, PLACE) not in st.store:  # what was put at numbers that are known was put there
+            there = [(v, g) for h in held for v, g in alternatives(h) if v != NONE]
+            st.store[(container.name, PLACE)] = union(there) if there else NONE
+        return PLACE
+
     def store_element(self, base: Value, key: Value, value: Value, st: State) -> None:
         """``base[key] = value`` for containers and objects."""
         few = _one_of_few(key, st)
@@ -403,9 +434,14 @@ class Containers(Captures):
             return
         key = few[0][0] if few else key
         for inner in map(self.as_container, iterate(base)):
-            index = walks.key_of(key)
+            index = self.index_of(inner, key, st, new=value)
             if isinstance(inner, Container):
                 sequences.moved(st, inner)
+                if index == PLACE:
+                    sequences.blur(st, inner)
+                elif (inner.name, PLACE) in st.store:  # it may be the same place
+                    held = st.store[(inner.name, PLACE)]
+                    st.store[(inner.name, PLACE)] = union([(held, ALWAYS), (value, ALWAYS)])
                 self.put_back(st, value, inner)
                 self.joins(inner, [value])
                 known = sequences.keys(st, inner)

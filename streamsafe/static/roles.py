@@ -45,6 +45,7 @@ _MODULES = frozenset("model module net network layer block".split())
 """What a module is called of which only that is said."""
 _WHOLE = frozenset("model module net network".split())
 """Of these, those that are no part of another one."""
+_ROWS = frozenset(("list", "List", "Sequence"))
 _COMMON_ATTRIBUTES = frozenset(
     """weight bias device dtype data grad config cfg args name dim stream event graph x y value params state lock
     device_id rank world_size batch_size size length hidden_size thread queue pool buffer cache input output""".split()
@@ -157,7 +158,10 @@ class Roles:
         return [
             p
             for p in named
-            if p.annotation is None or (base := written_type(p.annotation)) in self._heirs or base == "Module"
+            if p.annotation is None
+            or (base := written_type(p.annotation)) in self._heirs
+            or base == "Module"
+            or _lists_modules(p.annotation)
         ]
 
     def _base(self, parameter: ast.arg) -> str:
@@ -244,11 +248,12 @@ class Roles:
                 asked += [(q, attribute, u) for q, (_, u) in uses.items() if q.rpartition(".")[0] == owner]
             base = self._base(parameter)
             found_in = self.classes
-            name = self._role(word, asked, owner, base, given)
+            row = parameter.annotation is not None and _lists_modules(parameter.annotation)
+            name = self._role(word, asked, owner, base, given) if not row else None
             if name is None and not given:  # it may be a row of such objects
                 found_in = self.elements
                 asked = [(q, element, u) for q, w, u in asked for element in u.elements(w)]
-                name = self._role(word.removesuffix("s"), asked, owner, "", given)
+                name = self._role(word.removesuffix("s"), asked, owner, "Module" if row else "", given)
             if name is None:
                 continue
             found_in[(qualname, word)] = name
@@ -339,6 +344,13 @@ class Roles:
         if rare or shown or _is_named_after(word, name) or ("__call__" in own and min(arities) > 1):
             return name
         return None
+
+
+def _lists_modules(annotation: ast.expr) -> bool:
+    """Whether an annotation says that something is a list of modules."""
+    if isinstance(annotation, ast.Subscript):
+        return last_name(annotation) in _ROWS and last_name(annotation.slice) == "Module"
+    return last_name(annotation) == "ModuleList"
 
 
 def _is_named_after(word: str, name: str) -> bool:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from streamsafe.static import apis, entered, needles
+from streamsafe.static import apis, aside, entered, needles
 from streamsafe.static.needles import last_name
 from streamsafe.static.reading import NESTED, SourceError, parse
 
@@ -384,19 +384,16 @@ class SourceFile:
 
         The backward pass of that part runs there, and so do its hooks (TA-01, TA-06).
         """
-        forwards = (
-            (qualname, d.node)
-            for qualname, definitions in self.definitions.items()
-            if qualname.endswith(".forward")
-            for d in definitions
-        )
         return any(
-            f"{qualname.rpartition('.')[0]}.{part}" not in self.definitions
-            for qualname, node in forwards
-            for block in ast.walk(node)
-            if isinstance(block, ast.With) and any(self._enters_stream(item) for item in block.items)
-            for part in _called_parts(block)
+            aside.runs_parts(self._methods_of(qualname.rpartition(".")[0]), self._enters_stream)
+            for qualname in self.definitions
+            if qualname.endswith(".forward")
         )
+
+    def _methods_of(self, owner: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+        """What a class defines, by name."""
+        within = ((q.rpartition("."), ds) for q, ds in self.definitions.items())
+        return {name: ds[-1].node for (prefix, _, name), ds in within if prefix == owner}
 
     def _enters_stream(self, item: ast.withitem) -> bool:
         """Whether this makes a stream current: a call of ``stream``, or a stream that is its own context."""
@@ -774,12 +771,3 @@ def _turns(value: ast.expr) -> bool:
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub):
         return isinstance(value.left, ast.Constant) and isinstance(value.right, (ast.Name, ast.Attribute))
     return isinstance(value, ast.BinOp) and isinstance(value.op, (ast.BitXor, ast.Mod))
-
-
-def _called_parts(block: ast.With) -> Iterator[str]:
-    """The attributes of the object itself that are called in a block."""
-    for node in ast.walk(block):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            owner = node.func.value
-            if isinstance(owner, ast.Name) and owner.id == "self":
-                yield node.func.attr

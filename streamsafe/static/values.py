@@ -589,7 +589,7 @@ def alternatives(value: Value, path: Guard = ALWAYS) -> list[tuple[Value, Guard]
 
 
 _COMPUTED = frozenset({Number, Positive})
-_TOLD = (Const, Stream, Tensor, Event)
+_TOLD = (Const, Number, Positive, Stream, Tensor, Event)
 """What a name may mean under several guards that are told apart."""
 
 

@@ -170,13 +170,13 @@ def under(table: Mapping[Hashable, Value], key: Hashable) -> Value | None:
 
 def refilled(table: Mapping[Hashable, Value], key: Hashable = None) -> Value | None:
     """What walks that are over have put under the keys that they met, as far as it may be found under this one."""
-    found = [v for k, v in table.items() if type(k) is tuple and _is_walked(k) and not apart(k, key)]
+    found = [v for k, v in table.items() if is_walked(k) and not apart(k, key)]
     return union((v, ALWAYS) for v in found) if found else None
 
 
-def _is_walked(key: tuple[Hashable, ...]) -> bool:
+def is_walked(key: Hashable) -> bool:
     """Whether a key is one of those that a walk has met which is over."""
-    name = key[1] if key[:1] == ("[]",) and len(key) == 2 else None
+    name = key[1] if type(key) is tuple and key[:1] == ("[]",) and len(key) == 2 else None
     return isinstance(name, Name) and (name.site == EACH or _is_counted(name.site))
 
 
