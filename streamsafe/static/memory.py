@@ -571,7 +571,7 @@ class Memory:
                 assumed=detail.assumed | Assumed.UNMODELLED,
                 tags=detail.tags | {"library:torch"},
                 notes=list(release.notes),
-                entry=self.entry,
+                entry=detail.entry,  # that nobody records it is no matter between two calls
                 streams=(pooled.timeline, stream),
                 buffer=release.buffer,
             ),
