@@ -65,6 +65,8 @@ def insertion(source: str, line: str, place: Span, other: Span) -> Insertion | N
     alone = len(indent.encode()) == statement.col_offset and not start.lstrip().startswith("elif")
     if not alone or isinstance(statement, (ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return None
+    if statement.lineno > 1 and lines[statement.lineno - 2].strip() == code.strip():
+        return None  # it stands there already, and the access is one of another call
     inner = (node for node in ast.walk(statement) if isinstance(node, _INNER))
     if any(_holds(node, place) and not _holds(node, other) for node in inner):
         return None
