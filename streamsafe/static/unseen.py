@@ -426,8 +426,11 @@ class Unseen(Generics):
         Until the call or the round of a loop that it stands in ends: then things may have changed. A setting, as the
         name calls it, is one object however often it is asked for; of another answer only what it says is the same.
         """
-        group = spelled(_GROUP, called)
-        setting = group or spelled(_SETTING, called) or spelled(_CONFIGURATION, called)
+        # given something, only a getter tells of it what there is: others, ``degree(nodes)``, compute
+        gets = called.lstrip("_").startswith("get_") or called.endswith("world_size")
+        bare = all(isinstance(v, Const) for v in call.everything())
+        group = bare and spelled(_GROUP, called)
+        setting = group or spelled(_CONFIGURATION, called) or ((bare or gets) and spelled(_SETTING, called))
         receiver = function.receiver if isinstance(function, Method) else function
         subject = receiver.name if isinstance(receiver, Object) else None
         words = [subject.site] if subject is not None else []
