@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from streamsafe.order.hazard import Access, Confidence, Conflict, Facts, Memory, Missing, Mode, Note
 from streamsafe.static.autograd import GRADIENT_MADE
+from streamsafe.static.elsewhere import Doing, Question, answers
 from streamsafe.static.facts import GRADIENTS, INITIAL, Assumed, Detail, Finding, Site
 from streamsafe.static.helps import Help
 from streamsafe.static.interpreter import Interpreter
@@ -55,26 +56,54 @@ def analyze(
     try:
         file = SourceFile(source, filename)
         with Name.kept():
-            interpreter = Interpreter(file, models)
-            if explain is not None:
-                interpreter.explained = []
-            _with_room(Roots(interpreter, models or ()).run)
+            first = None
+            interpreter = _interpret(file, models, explain)
             asked = interpreter.modules and any(f.buffer == GRADIENTS for f in interpreter.findings.values())
             if asked or interpreter.sizes_met:
                 # what is called further down tells whose gradients a hook or a pass further up is about, and
                 # what is made further down of which numbers it matters what they are
-                again = Interpreter(file, models)
-                again.modules, again.explained = interpreter.modules, None if explain is None else []
-                again.pool_sizes = interpreter.sizes_met
-                interpreter = again
-                _with_room(Roots(interpreter, models or ()).run)
+                first, interpreter = interpreter, _interpret(file, models, explain, interpreter)
             analysis = Analysis(_conflicts(interpreter))
+            if any(conflict.confidence != "possible" for conflict in analysis.conflicts):
+                told = answers(filename, file.imports, _leant_on(interpreter))
+                if told:
+                    interpreter = _interpret(file, models, explain, first, told)
+                    analysis = Analysis(_conflicts(interpreter))
             if explain is not None:
                 analysis.explanation = _explanation(interpreter, explain)
             _take_apart(interpreter)
             return analysis
     finally:
         sys.setrecursionlimit(limit)
+
+
+def _interpret(
+    file: SourceFile,
+    models: Models | None,
+    explain: int | None,
+    earlier: Interpreter | None = None,
+    told: Mapping[Question, Doing] | None = None,
+) -> Interpreter:
+    """Interpret a file, with what an earlier reading has shown and what other files say."""
+    interpreter = Interpreter(file, models)
+    interpreter.explained = None if explain is None else []
+    if earlier is not None:
+        interpreter.modules = earlier.modules
+        interpreter.pool_sizes = earlier.sizes_met
+    interpreter.told_of = told or {}
+    _with_room(Roots(interpreter, models or ()).run)
+    return interpreter
+
+
+def _leant_on(interpreter: Interpreter) -> list[Question]:
+    """The calls of unseen code in the entries that findings are about."""
+    entries = {entry for f in interpreter.findings.values() for entry in (f.entry, _first_entry(f))}
+    asked = interpreter.asked_elsewhere.items()
+    return [question for question, askers in asked if not entries.isdisjoint(askers)]
+
+
+def _first_entry(finding: Finding) -> str:
+    return finding.first.detail.entry if finding.first and isinstance(finding.first.detail, Detail) else ""
 
 
 def _with_room(work: Callable[[], None]) -> None:

@@ -173,18 +173,27 @@ class Effects(Memory):
 
     def heard_in_walks(self, st: State, name: Name) -> None:
         """A stream that a walk meets, or that is met first after one, has waited for what each has in walks before."""
-        met = name.parent.child(MET) if name.parent is not None else None
-        if met not in self.carriers or (name.site != EACH and (name, "@heard") in st.store):
-            return
-        st.order.learn(name, met)
-        if name.site != EACH:
-            st.store[(name, "@heard")] = PLAIN
+        for element in name.chain():
+            if element.parent is None:
+                return
+            met = walks.transplanted(name, element, element.parent.child(MET))
+            if met is None or met not in self.carriers:
+                continue
+            walked = element.site == EACH
+            if walked or (name, "@heard") not in st.store:
+                st.order.learn(name, met)
+            if not walked:
+                st.store[(name, "@heard")] = PLAIN
 
     def hear_in_walk(self, st: State, walked: set[Name]) -> None:
         """A walk is over: what each stream has waited for, all have."""
-        for each in walked:
-            if each in self.carriers and each.parent is not None:
-                st.order.inherit(each.parent.child(MET), each)
+        for carrier in self.carriers.known() if walked else ():
+            if not isinstance(carrier, Name) or carrier.family().isdisjoint(walked):
+                continue
+            each = next(name for name in carrier.chain() if name.newest() in walked)
+            met = walks.transplanted(carrier, each, each.parent.child(MET)) if each.parent is not None else None
+            if met is not None:
+                st.order.inherit(met, carrier)
 
     def exclusive(self, st: State, value: Value) -> Value:
         """One of several streams is one of them at a time: alternatives whose guards do not say so get some."""

@@ -10,6 +10,7 @@ import libcst as cst
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import apis, syntax
+from streamsafe.static.elsewhere import Doing, Question
 from streamsafe.static.facts import Assumed
 from streamsafe.static.generics import Generics
 from streamsafe.static.state import State
@@ -57,7 +58,14 @@ class Unseen(Generics):
         """
         called = name or _callable_text(function, call)
         values = [self.told_stream(value, st) for value in call.everything()]
-        waits = bool(st.clocks) and self._may_wait(called, values, call, st)
+        told = self._told_elsewhere(function, name)
+        if told is Doing.WAITS:
+            self.host_learns_everything(st, call.site)
+        elif told is Doing.READS and st.capture is None:
+            self.synchronize_stream(st, None, self.default_library, call.site)
+        waits = bool(st.clocks) and (
+            told in (Doing.WAITS, Doing.READS) or self._may_wait(called, values, call, st)
+        )
         if waits:
             for clock in st.clocks:
                 st.order.drop(("since", clock))
@@ -66,6 +74,8 @@ class Unseen(Generics):
             return found
         streams = [v for value in values for v in iterate(value) if isinstance(v, (Stream, Event, Context))]
         self._order_before(values, streams, st)
+        if told is Doing.KEEPS:
+            return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
         found = self._result_by_name(function, called, values, call, st, name)
         if found is not None:
             return found
@@ -116,6 +126,15 @@ class Unseen(Generics):
         if alternate and isinstance(computed, Object):
             st.store[(computed.name, "@class")] = Const(owner)
         return computed
+
+    def _told_elsewhere(self, function: Value, name: str) -> Doing | None:
+        """What another file says of what is called."""
+        if isinstance(function, Api):
+            return self.told(Question(function.name, method=False))
+        if isinstance(function, Function) and self.is_left_open(function.unit):
+            name = function.unit.name
+        # many have a method of a single word, and of another kind
+        return self.told(Question(name, method=True)) if "_" in name.strip("_") else None
 
     def do_unseen(self, call: Call, st: State) -> Value:
         """A function of a library of which nothing else is known."""
