@@ -854,7 +854,7 @@ TENSOR_METHODS = (
 
 NOT_IN_PLACE = frozenset(
     """requires_grad_ retain_grad_ share_memory_ detach_ unsqueeze_ squeeze_ transpose_ t_ swapaxes_ swapdims_
-    as_strided_ rename_""".split()
+    as_strided_ rename_ set_""".split()
 )
 """Change how the values are seen, not the values."""
 

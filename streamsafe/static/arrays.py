@@ -482,7 +482,9 @@ class Arrays(Interop):
             return union(
                 (Tensor(v.name, part=v.part), g) for v, g in alternatives(memory) if isinstance(v, Tensor)
             )
-        return self.new_tensor(st, call.site, "ndarray()", library="cupy", place="device", written=False)
+        return self.new_tensor(
+            st, call.site, "ndarray()", library="cupy", place="device", written=False, allocated=pointer is None
+        )
 
     def do_pointer_to(self, call: Call, st: State) -> Value:
         """``UnownedMemory(ptr, ...)``, ``MemoryPointer(mem, offset)``, ``c_void_p(address)``: the same address."""

@@ -215,8 +215,8 @@ class Memory:
         site = name.site
         if isinstance(site, tuple) and len(site) == 2 and site[1] in ("index", "key"):
             return True
-        if name.parent is not None and name.parent.site in ("shape", "size()"):
-            return True
+        if name.parent is not None and (name.site == "shape" or name.parent.site in ("shape", "size()")):
+            return True  # a shape, or how many a group's ``size()`` says there are
         return name.base() in self.plain
 
     def _held(self, st: State, opaque: Opaque) -> Iterator[Object]:

@@ -66,6 +66,21 @@ def reassigned_attributes(file: SourceFile, classes: Iterable[ClassUnit]) -> set
     }
 
 
+def handles_made(file: SourceFile, class_name: str, methods: Iterable[str]) -> set[str]:
+    """The attributes of ``self`` to which some methods of a class assign streams, events or graphs that they make."""
+    return {
+        target.attr
+        for method in methods
+        for definition in file.definitions.get(f"{class_name}.{method}", ())
+        for node in needles.walk(definition.node)
+        if isinstance(node, ast.Assign) and needles.of_tree(node.value) & needles.HANDLE
+        for target in node.targets
+        if isinstance(target, ast.Attribute)
+        and isinstance(target.value, ast.Name)
+        and target.value.id == "self"
+    }
+
+
 def _assigned(function: ast.AST) -> Iterable[str]:
     for node in needles.walk(function):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):

@@ -17,6 +17,7 @@ from streamsafe.static.state import State
 from streamsafe.static.syntax import sizes, spelled
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
+    EACH,
     GRAPHED,
     NONE,
     PLAIN,
@@ -69,6 +70,10 @@ class TensorMethods(Arrays):
         leaf_tensors: set[Name]
 
         def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value: ...
+
+        @staticmethod
+        def is_loader(iterable: Value) -> bool:
+            """Whether something is made as a loader or named like one."""
 
     # -- tensors -------------------------------------------------------------------------------------------------
 
@@ -390,7 +395,8 @@ class TensorMethods(Arrays):
                 return receiver
             return self.operation(st, [receiver], call.site, "to()")
         if kind == "cpu":
-            if opaque and self._computes_where_told(receiver, call, st):
+            loaded = all(isinstance(v, Object) and self._is_loaded(v.name) for v in iterate(receiver))
+            if opaque and (loaded or self._computes_where_told(receiver, call, st)):
                 self.set_place(st, receiver, "host")
             return self.to_host(st, receiver, outcomes, call.site, text)
         lying, moved = self._moved_elsewhere(receiver, device, call, st)
@@ -401,6 +407,13 @@ class TensorMethods(Arrays):
             st, source, outcomes, call.site, text, kind or "", device=device, opaque=opaque
         )
         return union([*((copied, g) for _, g in moved), *lying]) if lying else copied
+
+    def _is_loaded(self, name: Name) -> bool:
+        """Whether something is a part of a batch of a loader, made as one or named like one: it is on the host."""
+        return any(
+            inner.site == EACH and inner.parent is not None and self.is_loader(Opaque(inner.parent))
+            for inner in name.chain()
+        )
 
     def _moved_elsewhere(
         self, receiver: Value, device: Value | None, call: Call, st: State
