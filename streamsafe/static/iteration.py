@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import libcst as cst
 
@@ -31,6 +32,7 @@ from streamsafe.static.values import (
     Opaque,
     Partial,
     Picks,
+    Stream,
     Tuple,
     Value,
     iterate,
@@ -228,7 +230,16 @@ class Iteration(Loops):
     def _picks_slots(self, node: cst.CSTNode, iterable: Value) -> bool:
         if any(map(_goes_round, iterable.args if isinstance(iterable, Partial) else (iterable,))):
             return True
+        if self._last_waited_for(node):
+            return True
         return _picks_slots(node, iterable, handed_on=self.file.picks_by_remainder)
+
+    def _last_waited_for(self, node: cst.CSTNode) -> str:
+        """The name under which a loop gives each round another stream, and leaves the last one to be waited for."""
+        unit = self.activation.unit
+        if not isinstance(node, cst.For) or unit is None or not self.holds_stream_code(node):
+            return ""
+        return syntax.last_waited_for(unit.node, node)
 
     def _begin_instances(self, iterable: Partial, st: State, node: cst.CSTNode) -> None:
         """What is walked beside others, or counted, makes itself ready; those that are their own iterators do."""
@@ -348,6 +359,8 @@ class Iteration(Loops):
         self.counting += 1
         early: list[State | None] = []
         late = self.late_rounds
+        last = self._last_waited_for(node)
+        streams: dict[Name, Name] = {}
         for number in range(SLOT_ROUNDS):
             before = st.copy()
             loop.continues.clear()
@@ -355,6 +368,8 @@ class Iteration(Loops):
             self.late_rounds = {*late, round_} if number == SLOT_ROUNDS - 1 else late
             with self.round_apart(node, number, SLOT_ROUNDS):
                 item = self._numbered_item(number, iterable, round_, st, node)
+                if last and isinstance(node, cst.For):
+                    item = self._stream_of_round(node.target, item, last, number, streams, st)
                 body(met_in_round(item, iterable, ((round_.base(), round_),)), st)
             self._leave_after_last(round_, st)
             self.settle(st, self.joined([st, *loop.continues]))
@@ -365,6 +380,9 @@ class Iteration(Loops):
             self.tell_slots(st)
             self.age(st, {round_, *(name for name in self.rounds[-1] if name.site == EACH)})
         self.activation.loops.pop()
+        for own, stream in streams.items():  # who asks for it elsewhere means all of them
+            for state in (st, *loop.breaks):
+                state.order.learn(stream, own)
         self.late_rounds = late
         self._runs_when_timed(skipped, early, [st, *loop.breaks])
         if skipped is not None and not at_least_once:
@@ -373,6 +391,32 @@ class Iteration(Loops):
         self.settle(st, self.joined([st, *loop.breaks, None if at_least_once else skipped]))
         self.counting -= 1
         self.leave_rounds(st, again=False)
+
+    def _stream_of_round(
+        self,
+        target: cst.BaseExpression,
+        item: Value,
+        name: str,
+        number: int,
+        streams: dict[Name, Name],
+        st: State,
+    ) -> Value:
+        """What a round is given, the stream under that name being one of its own, which knows what all of them do."""
+        if isinstance(target, cst.Tuple) and isinstance(item, Tuple) and len(item.items) == len(target.elements):
+            return Tuple(
+                tuple(
+                    self._stream_of_round(e.value, v, name, number, streams, st)
+                    for e, v in zip(target.elements, item.items, strict=True)
+                )
+            )
+        if not isinstance(target, cst.Name) or target.value != name or not isinstance(item, (Stream, Opaque)):
+            return item
+        own = item.name.child((number, walks.ROUND))
+        st.order.learn(own, item.name)
+        self.table.alike(own, item.name)
+        self.texts.setdefault(own.newest(), name)
+        streams[own] = item.name
+        return replace(item, name=own)
 
     def _numbered_item(
         self, number: int, iterable: Value, round_: Name, st: State, node: cst.CSTNode

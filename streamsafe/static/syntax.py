@@ -524,6 +524,25 @@ def waited_events(body: cst.BaseSuite) -> Iterator[cst.Name]:
                 yield named
 
 
+@lru_cache(maxsize=2048)
+def last_waited_for(function: cst.CSTNode, loop: cst.For) -> str:
+    """The name of the stream of which, when a loop over streams is over, the last round's alone is waited for, if any.
+
+    ``for s in streams: ...`` and then ``main.wait_stream(s)``; not where another loop binds that name again.
+    """
+    names = names_in(loop.target)
+    rebound = [inner for inner in walk(function) if type(inner) is cst.For and names_in(inner.target) & names]
+    inside = {id(inner) for other in rebound for inner in walk(other)}
+    for call in walk(function):
+        if type(call) is not cst.Call or type(call.func) is not cst.Attribute or id(call) in inside:
+            continue
+        method = call.func.attr.value
+        waited = call.args[0].value if method == "wait_stream" and call.args else call.func.value
+        if method in ("wait_stream", "synchronize") and type(waited) is cst.Name and waited.value in names:
+            return waited.value
+    return ""
+
+
 def leading_waits(body: cst.BaseSuite) -> int:
     """How many statements at the head of a block only order: if these fail, the device is lost."""
     count = 0
