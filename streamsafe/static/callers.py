@@ -10,7 +10,7 @@ from streamsafe.static.interpreter import Activation, Interpreter
 from streamsafe.static.source import FunctionUnit
 from streamsafe.static.state import State
 from streamsafe.static.syntax import walk
-from streamsafe.static.values import Name, Stream, Value, under
+from streamsafe.static.values import NONE, Instance, Name, Stream, Value, under
 
 _JOINS = frozenset({"wait_stream", "wait_event"})
 
@@ -70,6 +70,33 @@ def settle(interpreter: Interpreter, entry: str, st: State) -> None:
             del interpreter.findings[key]
         else:
             finding.streams = (AMBIENT, timeline)
+
+
+def walked(interpreter: Interpreter, instance: Instance, unit: FunctionUnit, st: State) -> None:
+    """Whoever walks an object reads each element on the current stream, and has it until the next one is there.
+
+    What that stream has not waited for is left to ``taken``: it may come with what to wait for.
+    """
+    returns = [node for node in walk(unit.node) if isinstance(node, cst.Return)]
+    if not returns:
+        return
+    frame = Name(f"walk of {unit.qualname}")
+    interpreter.stack = [Activation(frame, None, unit.slice)]
+    site = interpreter.site(returns[-1])
+    bit = interpreter.carriers.bit(AMBIENT)
+
+    def consumer(value: Value, current: State) -> None:
+        interpreter.lose(current, current.store.get((frame, "element"), NONE))
+        current.store[(frame, "element")] = value
+        interpreter.release_unreachable(current, site)
+        for target, guard in interpreter.tensors(current, value):
+            ways = [way for found in current.order.accesses(target.name).values() for way in found]
+            if ways and all(way.carriers & bit for way in ways) and not interpreter.is_host(current, target):
+                read = under(target, guard)
+                interpreter.access(current, read, site, "the caller", writes=False, assumed=Assumed.METHODS)
+
+    interpreter.iterate_over(instance, st, unit.node, consumer)
+    interpreter.stack = []
 
 
 def taken(

@@ -456,6 +456,7 @@ class Roots:
                 start.store[(self_name, key)] = Opaque(self_name.child(key))
         if late is not None:
             interpreter.late[self_name] = late - set(map(str, start.store.of(self_name)))
+        made = start.copy()
         reached: set[FunctionUnit] = set()
         tests = [method for method in methods if _is_test(method, unit)]
         methods = [method for method in methods if method not in tests]
@@ -501,6 +502,9 @@ class Roots:
                 start.rebound, start.waits, start.graphs = {}, {}, {}
                 for method in methods:
                     self._method(method, instance, start)
+        for method in methods:
+            if method.name == "__next__":
+                self._walk(method, instance, made)
         if late:  # who assigns what the others need was not seen
             interpreter.late = {}
             for method in (*tests, *methods):
@@ -509,6 +513,17 @@ class Roots:
         self.kept = []
         interpreter.protocol_roots = []
         self._between_methods(name)
+
+    def _walk(self, method: FunctionUnit, instance: Instance, made: State) -> None:
+        """An object that gives one element after another is walked."""
+        interpreter = self.interpreter
+        interpreter.entry = method.qualname
+        interpreter.steps = interpreter.effort = interpreter.crowded = 0
+        interpreter.forget_conditions(made)
+        interpreter.candidates.clear()
+        interpreter.rounds = [set()]
+        callers.walked(interpreter, instance, method, made)
+        interpreter.rounds = []
 
     def _threads_of(self, unit: ClassUnit, start: State) -> Iterator[tuple[FunctionUnit, Instance]]:
         """What threads of other classes run that wait for what the methods of a class bring them."""
