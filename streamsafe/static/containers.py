@@ -255,11 +255,13 @@ class Containers(Captures):
             return Tensor(iterable.name, numpy=iterable.numpy, part=parts.all_of(iterable.part))
         if isinstance(iterable, Instance):
             return UNKNOWN
+        return walks.met(self._met_in_walk(iterable, st), parts.told_apart(getattr(iterable, "part", None)))
+
+    def _met_in_walk(self, iterable: Object, st: State) -> Value:
+        """What stands for each element of an object of unknown kind."""
         held = st.store.get((iterable.name, EACH)) or st.store.get((iterable.name, "*"))
         held = held or walks.refilled(st.store.of(iterable.name))
-        if held is None:
-            held = self.typed_element(iterable, Opaque(name), st)
-        return walks.met(held, parts.told_apart(getattr(iterable, "part", None)))
+        return held or self.typed_element(iterable, Opaque(iterable.name.child(EACH)), st)
 
     def key_met(self, mapping: Container, st: State) -> Value | None:
         """The tensors that a dict is keyed by; None where its keys are something else."""
@@ -398,6 +400,8 @@ class Containers(Captures):
         if isinstance(base, Opaque):
             index = _index(key)
             held = walks.under(st.store.of(base.name), index) or walks.refilled(st.store.of(base.name), index)
+            if held is None and isinstance(key, Opaque) and st.store.get((key.name, "@of")) == base:
+                held = self._met_in_walk(base, st)  # by the number that a walk gives it
             if held is None:
                 held = self.typed_element(base, Opaque(base.name.child(walks.bare(index))), st)
             return walks.met(held, walks.rounds_of(key) + parts.rounds(base.part))

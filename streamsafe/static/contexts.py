@@ -462,7 +462,10 @@ class Contexts(TensorMethods):
             return self.asked_until(iterable, st, node) or UNKNOWN
         items = [self.next_item(a, st, node) for a in iterable.args]
         if name == "builtins.enumerate":
-            return Tuple((Opaque(self.fresh(node, st, "index")), items[0] if items else UNKNOWN))
+            index = Opaque(self.fresh(node, st, "index"))
+            if len(iterable.args) == 1 and not iterable.kwargs and isinstance(iterable.args[0], Opaque):
+                st.store[(index.name, "@of")] = iterable.args[0]
+            return Tuple((index, items[0] if items else UNKNOWN))
         if name == "builtins.zip":
             return Tuple(tuple(items))
         if name == "builtins.range":
