@@ -126,6 +126,7 @@ class Effects(Memory):
         self.inherited: set[Made] = set()  # what calls of methods before this one have left
         self.beside = False  # the entry is a thread's that waits for what others hand over
         self.handed_on: set[Hashable] = set()  # where accesses are that come before somebody is told to go on
+        self.awaited: set[Name] = set()  # events that something waits for, or asks whether they are over
         self.one_stream = False  # the file mentions no other stream than the current one
 
     # -- what the interpreter supplies ---------------------------------------------------------------------------
@@ -248,6 +249,7 @@ class Effects(Memory):
 
     def wait_event(self, st: State, event: Event, stream: Value | None, library: str, site: Site) -> None:
         """A stream waits for an event."""
+        self.is_awaited(event)
         recorded_on, recorded_at = self.recorders(st, event)
         for s, guard in self.streams(st, library, stream):
             before = self.lacking(st, s.name, guard)
@@ -265,6 +267,10 @@ class Effects(Memory):
             )
             self.capture_wait(st, event.name, s.name, site, is_stream=False)
         self.explain(st, site, f"{self._streams_text(st, library, stream)} waits for {self.describe(event)}")
+
+    def is_awaited(self, event: Event) -> None:
+        """Somebody waits for an event, or one that may be this one."""
+        self.awaited |= {name.base() for name in self.spread(event.name)}
 
     def wait_stream(self, st: State, waiter: Value, other: Value, library: str, site: Site) -> None:
         """One stream waits for another: a record and a wait (TS-06)."""
@@ -300,6 +306,7 @@ class Effects(Memory):
 
     def synchronize_event(self, st: State, event: Event, site: Site) -> None:
         """The host waits for an event."""
+        self.is_awaited(event)
         sources, at = self.recorders(st, event)
         before = self.lacking(st, HOST, ALWAYS)
         for source in self.spread(event.name):

@@ -77,6 +77,7 @@ class Memory:
 
     if TYPE_CHECKING:  # further down the chain
         threads: int
+        awaited: set[Name]
         beside: bool
         carriers: Carriers
         loaded: set[Name]
@@ -516,7 +517,7 @@ class Memory:
             for made in table:
                 if made.timeline == stream.name or made.timeline in covered:
                     continue
-                if only is not None and made.site in only[1]:
+                if only is not None and made.site in only[1] and self.told_by_event(table[made]):
                     continue
                 if "kept alive" in made.detail.tags:  # type: ignore[attr-defined]
                     continue
@@ -552,6 +553,14 @@ class Memory:
             return
         st.order.drop(buffer)
         del st.store[(buffer, "@allocated")]
+
+    def told_by_event(self, ways: Iterable[Way]) -> bool:
+        """Whether an event that something waits for has heard of an access."""
+        bits = 0
+        for carrier in self.carriers.known():
+            if isinstance(carrier, Name) and carrier.base() in self.awaited:
+                bits |= self.carriers.bit(carrier)
+        return any(way.carriers & bits for way in ways)
 
     def _not_recorded(self, st: State, pooled: Made, release: Release) -> None:
         """An initial gradient is released while backward() may still read it: no next allocation need be seen."""
