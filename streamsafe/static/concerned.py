@@ -93,6 +93,8 @@ class Concerned:
         self._names = self._words | {
             part for q in self.followed for part in (q.rpartition(".")[2], q.partition(".")[0])
         }
+        if everything & needles.UNSAID:
+            self._names |= {q.rpartition(".")[2] for q in self.beside} - COMMON_METHODS
 
     def _running_backward(self) -> set[str]:
         """Where functions of autograd are stream code and keep gradients: what runs backward passes runs them."""
