@@ -10,7 +10,7 @@ from streamsafe.static.interpreter import Activation, Interpreter
 from streamsafe.static.source import FunctionUnit
 from streamsafe.static.state import State
 from streamsafe.static.syntax import walk
-from streamsafe.static.values import NONE, Instance, Name, Stream, Value, under
+from streamsafe.static.values import NONE, UNTIL, Function, Instance, Name, Partial, Stream, Value, under
 
 _JOINS = frozenset({"wait_stream", "wait_event"})
 
@@ -95,7 +95,10 @@ def walked(interpreter: Interpreter, instance: Instance, unit: FunctionUnit, st:
                 read = under(target, guard)
                 interpreter.access(current, read, site, "the caller", writes=False, assumed=Assumed.METHODS)
 
-    interpreter.iterate_over(instance, st, unit.node, consumer)
+    walked: Value = instance
+    if unit.name != "__next__":
+        walked = Partial(UNTIL, (Function(unit, None, instance), NONE), ())
+    interpreter.iterate_over(walked, st, unit.node, consumer)
     interpreter.stack = []
 
 

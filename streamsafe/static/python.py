@@ -709,7 +709,7 @@ class Builtins(Gradients):
         own = self.own_method(value, "__next__")
         if own is not None:
             return self.call_function(own, [], {}, st, call.node)
-        if isinstance(value, Opaque):
+        if isinstance(value, (Opaque, Instance)):  # what gives an object's elements may not be seen
             return self._next_unknown(value, Opaque(self.fresh(call.node, st, "next")), call.args[1:], st)
         if isinstance(value, Container) and value.kind == "cycle":
             return self.turned(value, st)
@@ -724,7 +724,7 @@ class Builtins(Gradients):
         found = self.any_element(value, st)
         return union([(found, ALWAYS), (call.args[1], ALWAYS)]) if len(call.args) > 1 else found
 
-    def _next_unknown(self, walked: Opaque, item: Opaque, default: list[Value], st: State) -> Value:
+    def _next_unknown(self, walked: Object, item: Opaque, default: list[Value], st: State) -> Value:
         """The next element of what is not known: of the type that is annotated, where it is not the default."""
         typed = self.typed_element(walked, item, st)
         if typed is item or default != [NONE]:

@@ -503,7 +503,7 @@ class Roots:
                 for method in methods:
                     self._method(method, instance, start)
         for method in methods:
-            if method.name == "__next__":
+            if method.name in ("__next__", "next"):
                 self._walk(method, instance, made)
         if late:  # who assigns what the others need was not seen
             interpreter.late = {}
