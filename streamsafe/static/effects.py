@@ -192,7 +192,9 @@ class Effects(Memory):
             if not isinstance(carrier, Name) or carrier.family().isdisjoint(walked):
                 continue
             each = next(name for name in carrier.chain() if name.newest() in walked)
-            met = walks.transplanted(carrier, each, each.parent.child(MET)) if each.parent is not None else None
+            met = (
+                walks.transplanted(carrier, each, each.parent.child(MET)) if each.parent is not None else None
+            )
             if met is not None:
                 st.order.inherit(met, carrier)
 

@@ -402,7 +402,11 @@ class Iteration(Loops):
         st: State,
     ) -> Value:
         """What a round is given, the stream under that name being one of its own, which knows what all of them do."""
-        if isinstance(target, cst.Tuple) and isinstance(item, Tuple) and len(item.items) == len(target.elements):
+        if (
+            isinstance(target, cst.Tuple)
+            and isinstance(item, Tuple)
+            and len(item.items) == len(target.elements)
+        ):
             return Tuple(
                 tuple(
                     self._stream_of_round(e.value, v, name, number, streams, st)
