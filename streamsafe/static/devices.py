@@ -97,6 +97,13 @@ class Devices(Attributes):
         asked = [self.is_of_kind(self.attribute(v, "type", st, node), kind) for v in devices]
         return bool(asked) and all(one is not None and one.value for one in asked)
 
+    def asks_for_host(self, node: cst.BaseExpression, st: State) -> bool:
+        """Whether this is ``x.device.type == "cpu"``, or another question whether something lies on the host."""
+        if not isinstance(node, cst.Comparison) or len(node.comparisons) != 1:
+            return False
+        asked = self.is_of_kind(self.eval(node.left, st), self.eval(node.comparisons[0].comparator, st))
+        return asked is not None and asked.on_host
+
     @staticmethod
     def says_where(value: Value) -> bool:
         """Whether this is the answer to nothing but the question whether tensors are on the device."""

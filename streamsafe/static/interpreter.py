@@ -377,6 +377,9 @@ class Interpreter(Iteration):
         unit = self.activation.unit
         if len(outcomes) > 1 and unit is not None and syntax.waits_once_round(node, unit.node):
             outcomes = [(True, ALWAYS)]
+        if outcomes == [(False, ALWAYS)] and self.asks_for_host(node.test, st):
+            if syntax.brings_to_device(node.body):  # where streams matter, too
+                outcomes = [(True, ALWAYS), (False, ALWAYS)]
         otherwise = st.copy()
         outside = self.branching
         waits = len(self.foreign_waits)

@@ -440,7 +440,26 @@ class Memory:
             if gone or (following != NONE and self._holders(st, name, container, keep) == 1):
                 st.store[(name, TAKEN)] = NONE if gone else following
                 st.store[(name, NEXT)] = NONE
-                self.release(st, name, site, only=(guard, before.value))
+                self.release(
+                    st, name, site, only=(guard, self._known_over(st, name, container, before.value))
+                )
+
+    def _known_over(
+        self, st: State, name: Name, container: Container, before: frozenset[Hashable]
+    ) -> frozenset[Hashable]:
+        """Where one of the objects of a name was used before it was taken out, and somebody may know that this is over.
+
+        Of a queue that is he who waits for an event that has heard of it; what a key picks may have been waited for
+        where it was picked before.
+        """
+        if container.kind == "dict":
+            return before
+        bits = 0
+        for carrier in self.carriers.known():
+            if isinstance(carrier, Name) and carrier.base() in self.awaited:
+                bits |= self.carriers.bit(carrier)
+        uses = st.order.accesses(name).items()
+        return before & {made.site for made, ways in uses if any(way.carriers & bits for way in ways)}
 
     def _holders(self, st: State, name: Name, container: Container, keep: Iterable[Value]) -> int:
         """How many names there are for the objects of a name, beside the container that holds the others."""
@@ -517,7 +536,7 @@ class Memory:
             for made in table:
                 if made.timeline == stream.name or made.timeline in covered:
                     continue
-                if only is not None and made.site in only[1] and self.told_by_event(table[made]):
+                if only is not None and made.site in only[1]:
                     continue
                 if "kept alive" in made.detail.tags:  # type: ignore[attr-defined]
                     continue
@@ -553,14 +572,6 @@ class Memory:
             return
         st.order.drop(buffer)
         del st.store[(buffer, "@allocated")]
-
-    def told_by_event(self, ways: Iterable[Way]) -> bool:
-        """Whether an event that something waits for has heard of an access."""
-        bits = 0
-        for carrier in self.carriers.known():
-            if isinstance(carrier, Name) and carrier.base() in self.awaited:
-                bits |= self.carriers.bit(carrier)
-        return any(way.carriers & bits for way in ways)
 
     def _not_recorded(self, st: State, pooled: Made, release: Release) -> None:
         """An initial gradient is released while backward() may still read it: no next allocation need be seen."""

@@ -543,6 +543,17 @@ def last_waited_for(function: cst.CSTNode, loop: cst.For) -> str:
     return ""
 
 
+def brings_to_device(body: cst.BaseSuite) -> bool:
+    """Whether a block takes something to the device and begins what does not wait for it there."""
+    calls = [inner for inner in walk(body) if type(inner) is cst.Call]
+    brings = any(type(call.func) is cst.Attribute and call.func.attr.value == "cuda" for call in calls)
+    return brings and any(
+        a.keyword is not None and a.keyword.value == "async_op" and names_in(a.value) != {"False"}
+        for call in calls
+        for a in call.args
+    )
+
+
 def leading_waits(body: cst.BaseSuite) -> int:
     """How many statements at the head of a block only order: if these fail, the device is lost."""
     count = 0
