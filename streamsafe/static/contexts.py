@@ -469,7 +469,11 @@ class Contexts(TensorMethods):
         if name == "builtins.zip":
             return Tuple(tuple(items))
         if name == "builtins.range":
-            return Opaque(self.fresh(node, st, "index"))
+            index = Opaque(self.fresh(node, st, "index"))
+            length = self._length_of(iterable)
+            if length is not None and length.parent is not None:
+                st.store[(index.name, "@of")] = Opaque(length.parent)
+            return index
         if name == "builtins.items":
             mapping = iterable.args[0] if iterable.args else UNKNOWN
             key = self.key_met(mapping, st) if isinstance(mapping, Container) else None
