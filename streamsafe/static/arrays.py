@@ -483,7 +483,13 @@ class Arrays(Interop):
                 (Tensor(v.name, part=v.part), g) for v, g in alternatives(memory) if isinstance(v, Tensor)
             )
         return self.new_tensor(
-            st, call.site, "ndarray()", library="cupy", place="device", written=False, allocated=pointer is None
+            st,
+            call.site,
+            "ndarray()",
+            library="cupy",
+            place="device",
+            written=False,
+            allocated=pointer is None,
         )
 
     def do_pointer_to(self, call: Call, st: State) -> Value:
