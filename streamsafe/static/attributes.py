@@ -164,6 +164,7 @@ class Attributes(Containers):
     def attribute(self, base: Value, name: str, st: State, node: cst.CSTNode) -> Value:
         """``base.name``."""
         choices = alternatives(base, st.path)
+        self.goes_on(choices, st)
         if name == "is_cuda" and len(choices) > 1 and self.is_cuda_of_some(choices, st):
             return self.on_cuda()
         found = [(self._attribute_met(inner, name, st, node), guard) for inner, guard in choices]

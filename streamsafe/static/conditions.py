@@ -323,7 +323,8 @@ class Conditions(Devices):
                 found.append((outcome, guard))
                 continue
             if right is None:
-                right = self.test(node.right, st, track=track)
+                with self.perhaps():
+                    right = self.test(node.right, st, track=track)
             found.extend((o, guard & g) for o, g in right if not guard.contradicts(g))
         return found
 

@@ -664,6 +664,9 @@ class Containers(Captures):
                         return UNKNOWN
                 if held == UNKNOWN and factory is not None:
                     held = self.make_default(factory, node, st)
+                    for event in iterate(held) if not isinstance(keys[0], Const) else ():
+                        if isinstance(event, Event):  # it may be there, and others may have recorded it
+                            st.store[(event.name, "@given")] = PLAIN
                     self.store_element(inner, keys[0], held, st)
                 found.append((held, guard))
             elif isinstance(inner, Opaque):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -140,9 +141,34 @@ class Expressions(Computed):
         self.lazily = 0  # branches under way that make what is not there yet
         # where the value that is computed is kept, and which call computes it
         self.kept_under: tuple[Activation, Name] | None = None
+        self.unsure = 0  # expressions under way that are evaluated only if something holds
         self.counting = (
             0  # loops under way whose count is not known, and of which a few rounds are interpreted
         )
+
+    @contextmanager
+    def perhaps(self) -> Iterator[None]:
+        """Evaluate something that a program evaluates only if something else holds."""
+        self.unsure += 1
+        try:
+            yield
+        finally:
+            self.unsure -= 1
+
+    def goes_on(self, choices: list[tuple[Value, Guard]], st: State) -> None:
+        """None has no attributes: where the program goes on it has met something else.
+
+        What stood under ``if x is not None`` has then been done. In a ``try`` somebody may expect that it fails.
+        """
+        if self.unsure or not self.stack or self.stack[-1].tried:
+            return
+        there = [guard for value, guard in choices if value != NONE]
+        if 0 < len(there) < len(choices):
+            st.assume(*there)
+        elif len(choices) == 1 and isinstance(choices[0][0], Opaque):
+            known = self.conditions.get(("none", choices[0][0].name))
+            if known is not None and not st.path.true & known:
+                st.assume(Guard(0, known))
 
     # -- objects -------------------------------------------------------------------------------------------------
 
@@ -601,7 +627,8 @@ class Expressions(Computed):
 
     def _boolean(self, node: cst.BooleanOperation, st: State) -> Value:
         left = self.eval(node.left, st)
-        right = self.eval(node.right, st)
+        with self.perhaps():
+            right = self.eval(node.right, st)
         outcomes = self.truth(left, st, node.left)
         keeps_left = type(node.operator) is cst.Or
         found: list[tuple[Value, Guard]] = []

@@ -74,6 +74,7 @@ class Methods(Opaques):
         """``receiver.name(...)``."""
         receiver = self.one_row(receiver, st, call.node, Instance)
         choices = alternatives(receiver, st.path)
+        self.goes_on(choices, st)
         if len(choices) > 1 and name in _OF_NO_NUMBER:
             choices = [(v, g) for v, g in choices if not isinstance(v, Const)] or choices
             if len(choices) > 1:

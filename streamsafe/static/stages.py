@@ -81,6 +81,24 @@ def handles_made(file: SourceFile, class_name: str, methods: Iterable[str]) -> s
     }
 
 
+def set_by_others(file: SourceFile, classes: Iterable[ClassUnit]) -> set[str]:
+    """The attributes of which a class reads attributes, and which none of its methods but the constructor assigns."""
+    known = list(classes)
+    names = {unit.name for unit in known}
+    read = {
+        node.value.attr
+        for qualname, definitions in file.definitions.items()
+        if qualname.partition(".")[0] in names
+        for definition in definitions
+        for node in needles.walk(definition.node)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Attribute)
+        and isinstance(node.value.value, ast.Name)
+        and node.value.value.id == "self"
+    }
+    return read - reassigned_attributes(file, known)
+
+
 def _assigned(function: ast.AST) -> Iterable[str]:
     for node in needles.walk(function):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
