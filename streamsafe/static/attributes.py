@@ -109,6 +109,9 @@ class Attributes(Containers):
 
         def shape_of(self, tensor: Tensor) -> Value: ...
 
+        def goes_on(self, choices: list[tuple[Value, Guard]], st: State) -> None:
+            """None has no attributes: where the program goes on it has met something else."""
+
         def new_condition(self, key: Hashable, names: tuple[Name, ...]) -> int | None: ...
 
         def api_attribute(self, base: Api, name: str, st: State, node: cst.CSTNode) -> Value: ...

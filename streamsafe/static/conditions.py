@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
+from contextlib import AbstractContextManager
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -86,6 +87,10 @@ class Conditions(Devices):
     """What is asked whether it is None, not what it holds."""
 
     if TYPE_CHECKING:  # further down the chain
+
+        def perhaps(self) -> AbstractContextManager[None]:
+            """Evaluate something that a program evaluates only if something else holds."""
+
         conditions: dict[Hashable, int]
         lasts: dict[Name, dict[Hashable, bool]]
         mentions: dict[int, tuple[Name, ...]]
