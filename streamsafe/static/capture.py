@@ -503,16 +503,19 @@ class Captures(Replays):
 
     # -- static inputs -------------------------------------------------------------------------------------------
 
-    def rebound_elements(self, st: State, container: Container, value: Value, site: Site) -> None:
+    def rebound_elements(
+        self, st: State, container: Container, value: Value, site: Site, *, every: bool = False
+    ) -> None:
         """Some elements of a container become others, or all do: where each is a static input one was replaced.
 
-        A container whose keys are not known may be given one more.
+        A container whose keys are not known may be given one more, unless ``every`` element is given anew.
         """
         if not st.graphs or st.capture is not None:
             return
         held = {key: v for key, v in st.store.of(container.name).items() if not str(key).startswith("@")}
         inputs = frozenset[Name]().union(*st.graphs.values())
-        if all(isinstance(key, (str, int)) and key != "*" for key in held) and all(
+        known = every or all(isinstance(key, (str, int)) and key != "*" for key in held)
+        if known and all(
             v.name in inputs for old in held.values() for v in iterate(old) if isinstance(v, Tensor)
         ):
             for key in held:

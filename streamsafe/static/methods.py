@@ -477,7 +477,7 @@ class Methods(Opaques):
             sequences.set_keys(st, receiver, () if name == "clear" and receiver.kind == "dict" else None)
         if name == "update" and receiver.kind == "dict":
             for value in call.args:
-                self.rebound_elements(st, receiver, value, call.site)
+                self.rebound_elements(st, receiver, value, call.site, every=True)
                 self.add_items(receiver, value, st)
             for key, value in call.kwargs.items():
                 self.store_element(receiver, Const(key), value, st)
