@@ -629,7 +629,10 @@ class Attributes(Containers):
             if old is not None:
                 self.lose(st, old)
             if isinstance(old, Tensor) and old.name == GRADIENTS and value == NONE:
-                self.release(st, GRADIENTS, self.site(node))
+                if (GRADIENTS, "@allocated") in st.store:
+                    self.release(st, GRADIENTS, self.site(node))
+                elif isinstance(inner, Span) and walks.is_met(inner):
+                    st.order.drop(GRADIENTS)  # as that of the element before
             if many and old is not None:
                 value_here = union([(value, guard), (old, ALWAYS)])
             else:
