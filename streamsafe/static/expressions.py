@@ -467,6 +467,7 @@ class Expressions(Computed):
             isinstance(getattr(node, "operator", None), _COUNTING)
             or any(map(self.counts, operands))
             or _names_count(node)
+            or self.bounds(node)
         ):
             return self.counted(left, right, node, st)
         if unknown:
@@ -513,6 +514,11 @@ class Expressions(Computed):
             return False
         site = value.name.site
         return self.is_plain(value.name) or (isinstance(site, str) and spelled(_COUNT, site))
+
+    def bounds(self, node: cst.CSTNode) -> bool:
+        """Whether it is arithmetic by which a number is computed that bounds a slice."""
+        unit = self.stack[-1].unit if self.stack else None
+        return unit is not None and node in syntax.bound_arithmetic(unit.node)
 
     def counted(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value:
         """Arithmetic on what nothing shows to be a tensor: an unknown number, the same for the same operands."""

@@ -320,6 +320,21 @@ def bounding(node: cst.CSTNode) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(bounds), frozenset(indices)
 
 
+@lru_cache(maxsize=2048)
+def bound_arithmetic(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
+    """The arithmetic of a function by which numbers are computed that bound slices."""
+    names, _ = bounding(node)
+    found: list[cst.BaseExpression] = []
+    for inner in walk(node):
+        if type(inner) is cst.Slice:
+            found += [bound for bound in (inner.lower, inner.upper, inner.step) if bound is not None]
+        elif type(inner) is cst.Assign and any(
+            type(t.target) is cst.Name and t.target.value in names for t in inner.targets
+        ):
+            found.append(inner.value)
+    return frozenset(n for value in found for n in _terms(value) if type(n) is cst.BinaryOperation)
+
+
 def _operands(node: cst.BaseExpression) -> Iterator[str]:
     """The names that arithmetic is done on."""
     stack = [node]
