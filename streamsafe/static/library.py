@@ -140,13 +140,23 @@ class Library(Streams):
         mode = self.capture_mode(call.get(2, "capture_error_mode"))
         self.choose_pool(st, self.graph_of(st, call.args[0]), call.get(1, "pool"))
         self.capture_begin(st, self.graph_of(st, call.args[0]), None, mode, "torch", call.site)
-        entry = next((a.unit for a in self.stack if a.unit), None)
-        managed = entry is not None and (entry.name == "__enter__" or entry.is_contextmanager)
-        if st.capture is not None and not st.capture.nested and AMBIENT in st.capture.origin and not managed:
-            st.capture = replace(
-                st.capture, on_default=True
-            )  # unless a caller who is not seen sets the stream
+        capture = st.capture
+        if (
+            capture is not None
+            and not capture.nested
+            and AMBIENT in capture.origin
+            and not self._under_unseen_streams()
+        ):
+            st.capture = replace(capture, on_default=True)
         return NONE
+
+    def _under_unseen_streams(self) -> bool:
+        """Whether callers who are not seen may set the stream: of a manager, or of what is called in a function's
+        place and begins its capture by a manager.
+        """
+        units = [a.unit for a in self.stack if a.unit]
+        managers = [u.name == "__enter__" or u.is_contextmanager for u in units]
+        return bool(units) and (managers[0] or (units[0].name == "__call__" and any(managers)))
 
     def do_graph_capture_end(self, call: Call, st: State) -> Value:
         """``g.capture_end()``."""
