@@ -477,6 +477,7 @@ FUNCTIONS: dict[str, str] = {
     "operator.itemgetter": "getter",
     "operator.attrgetter": "getter",
     "operator.methodcaller": "getter",
+    "what hostfunc gives": "host_function",
     "what itemgetter gives": "got_item",
     "what attrgetter gives": "got_attribute",
     "what methodcaller gives": "called_method",
@@ -758,6 +759,11 @@ CONTAINER_METHODS = frozenset(
     "append appendleft extend insert setdefault popleft items keys update train eval".split()
 )
 """Methods that no tensor has: what is asked for one is none."""
+
+HOST_FUNCTION = re.compile(r"_*(?:cuda)?(?:launch)?_*host_?func(?:tion)?", re.IGNORECASE)
+"""As CUDA calls what a stream runs on the host in its order: who is called so launches the function it is given, and
+what it decorates is launched where it is called.
+"""
 
 HOST_METHOD = re.compile(
     r"_*(?:save|export|dump|reset|set|register|print|log|enable|disable)(?:_\w+)?"

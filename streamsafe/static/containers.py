@@ -332,6 +332,9 @@ class Containers(Captures):
             return False
         if index == PLACE and all(v != NONE for v in iterate(st.store[(container.name, PLACE)])):
             return True  # what stands for any has been put there
+        met = walks.bare(index)
+        if container.kind == "dict" and walks.is_walked(met) and met in st.store.of(container.name):
+            return True  # a walk that is over has filled it: of its elements this one is
         if known is None or walks.is_unsure(index):
             return None
         if index in known:

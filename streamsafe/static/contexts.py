@@ -28,6 +28,7 @@ from streamsafe.static.values import (
     Const,
     Container,
     Context,
+    Device,
     Event,
     Function,
     Generator,
@@ -616,19 +617,20 @@ class Contexts(TensorMethods):
         is_length = named == f"{LENGTH}()" or (isinstance(named, tuple) and named[-1] == LENGTH)
         return atom if is_length and bound.form == numbers.of_atom(whole) else None
 
-    def count_of(self, iterable: Value) -> Opaque | None:
-        """The object whose truth says whether a loop has a round."""
+    def counts_of(self, iterable: Value) -> Iterator[Opaque]:
+        """The objects whose truth says whether a loop has a round."""
         if isinstance(iterable, Partial) and isinstance(iterable.function, Api):
             if iterable.function.name == "builtins.range":
                 bounds, length = iterable.args, self._length_of(iterable)
                 if length is not None and length.parent is not None:
-                    return self.count_of(Opaque(length.parent))
-                return bounds[0] if len(bounds) == 1 and isinstance(bounds[0], Opaque) else None
-            walked = iterable.args if iterable.function.name == "builtins.zip" else iterable.args[:1]
-            return next((count for each in walked if (count := self.count_of(each)) is not None), None)
-        if isinstance(iterable, Opaque) and not isinstance(iterable.name.root().site, tuple):
-            return iterable
-        return None
+                    yield from self.counts_of(Opaque(length.parent))
+                elif len(bounds) == 1 and isinstance(bounds[0], Opaque):
+                    yield bounds[0]
+                return
+            for each in iterable.args if iterable.function.name == "builtins.zip" else iterable.args[:1]:
+                yield from self.counts_of(each)
+        elif isinstance(iterable, Opaque) and not isinstance(iterable.name.root().site, tuple):
+            yield iterable
 
     def holds_some(self, iterable: Value, st: State) -> list[tuple[bool, Guard]]:
         """Whether a loop over a list of the file's own has a round, on the paths on which it has one or has none."""
@@ -714,10 +716,13 @@ class Contexts(TensorMethods):
                     stream = state.store[(work.name, "@coalesces on")]
                     self.record(state, Event(work.name), stream, "torch", self.site(node))
 
+        devices = [v for v, _ in contexts if isinstance(v, Device)]
+        self.default_devices += devices[:1]
         self.inside += 1
         with self.exits(leave):
             body(value, st)
         self.inside -= 1
+        del self.default_devices[len(self.default_devices) - len(devices[:1]) :]
         leave(st)
 
     def _within_generator(

@@ -124,6 +124,7 @@ class Expressions(Computed):
         self.closed.add(MODULE)
         self.rounds: list[set[Name]] = []
         self.handles: set[Name] = set()  # events and works that rounds of a loop, or calls, make
+        self.default_devices: list[Value] = []  # of the blocks ``with torch.device(...)`` that are under way
         self.turns = 0  # how often a known number was brought down to one of a few
         self.conditions: dict[Hashable, int] = {}
         # by round: the questions that tell whether it is the last, and how they then come out

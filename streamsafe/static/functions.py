@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import HOST
-from streamsafe.static import apis, needles, sequences, syntax
+from streamsafe.static import apis, needles, sequences, syntax, walks
 from streamsafe.static.ages import newest_alike
 from streamsafe.static.contexts import DEPTH
 from streamsafe.static.elsewhere import Doing, Question, is_left_open
@@ -27,6 +27,7 @@ from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
 from streamsafe.static.tensors import UNNAMED_REST, UNPLACED, Call
 from streamsafe.static.values import (
+    HOST_FUNCTION,
     NONE,
     UNKNOWN,
     Class,
@@ -260,6 +261,9 @@ class Functions(Methods):
         for node in reversed(getattr(unit.node, "decorators", ())):
             expression = node.decorator
             target = expression.func if isinstance(expression, cst.Call) else expression
+            if syntax.spelled(apis.HOST_FUNCTION, _text(target).rpartition(".")[2]):
+                value = Partial(HOST_FUNCTION, (value,), ())
+                continue
             made_by = self.unit(target.value) if isinstance(target, cst.Name) else None
             if local and isinstance(target, cst.Name):
                 found = self.eval(target, st)
@@ -398,18 +402,33 @@ class Functions(Methods):
     def remembered(
         self, function: Function, args: list[Value], kwargs: dict[str, Value], st: State, node: cst.CSTNode
     ) -> Value:
-        """What a memoized function gave for these arguments, or gives now; no round of a loop makes it anew."""
-        key = (MODULE, ("memo", id(function.unit.node), *args, *kwargs.items()))
-        found = st.store.get(key)
-        if found is None:
-            rounds, self.rounds = self.rounds, []
-            try:
-                found = self.follow(function, args, kwargs, st, node)
-            finally:
-                self.rounds = rounds
-            if not st.dead:
-                st.store[key] = found
-        return found
+        """What a memoized function gave for these arguments, or gives now; no round of a loop makes it anew, but for
+        what that round has met.
+        """
+        memo = Container(MODULE.child(("memo", id(function.unit.node), "dict")), "dict")
+        words = [v for name, value in kwargs.items() for v in (Const(name), value)]
+        key = args[0] if len(args) == 1 and not words else Tuple((*args, *words))
+        index = walks.key_of(key)
+        told = not walks.is_unsure(index)
+        if told and walks.under(st.store.of(memo.name), index) is not None:
+            return self.element(memo, key, st)
+        other = (MODULE, (memo.name.site, *args, *kwargs.items()))
+        found = None if told else st.store.get(other)
+        if found is not None:
+            return found
+        rounds, self.rounds = self.rounds, self.rounds if walks.rounds_of(key) else []
+        try:
+            found = self.follow(function, args, kwargs, st, node)
+        finally:
+            self.rounds = rounds
+        if st.dead:
+            return found
+        if not told:
+            st.store[other] = found
+            return found
+        self.closed.add(memo.name)
+        self.store_element(memo, key, found, st)
+        return self.element(memo, key, st)
 
     def is_concerned(self, unit: FunctionUnit) -> bool:
         """Whether a function holds stream code, calls some, or meets what other methods' stream code leaves."""

@@ -98,18 +98,20 @@ class Iteration(Loops):
             return
         threads = self.iteration_starts(iterable, st, self.site(node))
 
-        count = self.count_of(iterable)
-        outcomes = [] if count is None else self.condition(("truth", count.name), (count.name,), st, True)
-        outcomes = outcomes or self.holds_some(iterable, st)
+        # who walks several side by side comes to a round where each of them has an element
+        counts = dict.fromkeys(self.counts_of(iterable))
+        told = [self.condition(("truth", count.name), (count.name,), st, True) for count in counts]
+        told = [outcomes for outcomes in told or [self.holds_some(iterable, st)] if outcomes]
 
         first = True
 
         def enter(current: State) -> State | None:
             nonlocal first
             leaves = current.copy()
-            if first and outcomes:
-                for state, way in ((current, True), (leaves, False)):
-                    state.assume(*(guard for outcome, guard in outcomes if outcome is way))
+            if first and told:
+                for outcomes in told:
+                    current.assume(*(guard for outcome, guard in outcomes if outcome))
+                leaves.assume(*(guard for outcomes in told for outcome, guard in outcomes if not outcome))
             first = False
             return None if leaves.dead else leaves
 

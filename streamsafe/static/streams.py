@@ -382,6 +382,13 @@ class Streams(Builtins):
         self.calling, st.current = outside, current
         return NONE
 
+    def do_host_function(self, call: Call, st: State) -> Value:
+        """``launch_hostfunc(f, x)``: a host function on the current stream."""
+        functions = (n for n, v in enumerate(call.args) if isinstance(v, (Function, Partial, Method)))
+        first = next(functions, len(call.args))  # the stream it is given, if any, is the current one's handle
+        given = [self.current(st, self.default_library), *call.args[first:]]
+        return self.do_stream_callback(Call(call.node, call.site, given), st)
+
     def do_stream_add_callback(self, call: Call, st: State) -> Value:
         """``stream.add_callback(f, arg)``: a host function that is told the stream and the status, too."""
         call.args[2:2] = [call.args[0], UNKNOWN]

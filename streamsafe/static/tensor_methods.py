@@ -676,6 +676,8 @@ class TensorMethods(Arrays):
         pinned = call.kwargs.get("pin_memory")
         device = call.kwargs.get("device")
         like = name.endswith("_like")
+        if self.default_devices and not like and (device is None or device == NONE):
+            device = self.default_devices[-1]
         for value in iterate(call.args[0]) if like and call.args else ():
             if isinstance(value, Opaque):
                 self.mark_tensor(st, value)

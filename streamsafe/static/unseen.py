@@ -172,6 +172,8 @@ class Unseen(Generics):
                 if self.default_library == "cupy"
                 else self.do_current_stream(call, st)
             )
+        if spelled(apis.HOST_FUNCTION, called):
+            return self.do_host_function(call, st)
         if spelled(apis.RECORDING_HELPER, called):
             return self.do_record_helper(call, st)
         if spelled(_STREAM_WAITS, called) and isinstance(function, Api):

@@ -350,6 +350,8 @@ class Api(Value):
     name: str
 
 
+HOST_FUNCTION = Api("what hostfunc gives")
+"""``Partial(HOST_FUNCTION, (function,), ())`` is a function that, where it is called, is launched on a stream."""
 POINTER = Api("pointer")
 """``Partial(POINTER, (array,), ())`` is the address of an array's memory."""
 CAPSULE = Api("capsule")
