@@ -493,9 +493,12 @@ class Attributes(Containers):
         value = union((_busy(v), guard) for v, guard in alternatives(self.one_row(value, st, target, Tuple)))
         if isinstance(value, (Partial, Generator, Instance)):
             value = self.listed(value, st, node)
+        # what comes beside its graph is where that writes, not what it has computed
+        naming, self.naming = self.naming, not any(isinstance(v, Graph) for v in self.leaves(value, st))
         self.stack[-1].held.append(value)
         self._unpack_into(target, value, st, node)
         self.stack[-1].held.pop()
+        self.naming = naming
 
     def one_row(
         self, value: Value, st: State, target: cst.CSTNode, kind: type[Tuple] | type[Instance]

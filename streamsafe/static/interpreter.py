@@ -607,7 +607,7 @@ class Interpreter(Iteration):
         """A name of the current scope means this value from now on."""
         key = (self.scope_of(name, st), name)
         self.rebinding(st, key, value)
-        if st.graphs:
+        if st.graphs and self.naming:
             self.name_output(st, key, value)
         st.store[key] = value
 

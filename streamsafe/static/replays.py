@@ -72,6 +72,8 @@ class Replays(Effects):
     """Whether some graphs share a pool."""
     renamed = False
     """Whether an output of a replay had a name when the next one came."""
+    naming = True
+    """Whether what a name is given may be what a replay has computed."""
     ran: set[tuple[str, Name]]
     """The modules that have run outside captures, each with the entry that ran it."""
     cold: dict[tuple[str, Name], tuple[Capture, int, set[Name]]]
