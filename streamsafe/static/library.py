@@ -18,8 +18,10 @@ from streamsafe.static.streams import Streams
 from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import COMMUNICATION, HOST_PLACES, UNPLACED, Call
 from streamsafe.static.values import (
+    MOST_STACKED,
     NONE,
     PLAIN,
+    STACKED,
     UNKNOWN,
     Api,
     Const,
@@ -243,7 +245,8 @@ class Library(Streams):
 
     def do_exit_stack(self, call: Call, st: State) -> Value:
         """``ExitStack``: what it entered it leaves at its end."""
-        held = self.container(call.node, st, "list", [])
+        held = self.container(call.node, st, "list", [NONE] * MOST_STACKED)
+        st.store[(held.name, STACKED)] = Const(0)
         self.remember_current(held, st)
         return Context("stack", (held,))
 
@@ -251,6 +254,8 @@ class Library(Streams):
         """What is current before an ``ExitStack`` enters anything is current again once it has left it all."""
         for library in ("torch", "cupy"):
             st.store[(held.name, f"@outside {library}")] = self.current(st, library)
+        # where a path enters no stream this one still is current, also in a loop
+        st.current.setdefault(self.default_library, self.current(st, self.default_library))
 
     def do_closing(self, call: Call, st: State) -> Value:
         """``contextlib.closing(x)``: closes it at its end."""

@@ -19,9 +19,11 @@ from streamsafe.static.tensor_methods import (
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     FUTURE,
+    MOST_STACKED,
     NONE,
     PLAIN,
     POINTER,
+    STACKED,
     UNKNOWN,
     Api,
     Class,
@@ -45,6 +47,7 @@ from streamsafe.static.values import (
     Work,
     alternatives,
     iterate,
+    most,
     union,
 )
 
@@ -218,7 +221,7 @@ class Methods(Opaques):
     def _context_method(self, context: Context, name: str, call: Call, st: State) -> Value:
         if context.kind == "stack" and name in ("callback", "push_async_callback") and call.args:
             later = Partial(call.args[0], tuple(call.args[1:]), tuple(call.kwargs.items()))
-            self.extend_container(st, context.payload[0], Tuple((later,)))
+            self._stack_up(context, later, st)
             return call.args[0]
         if context.kind == "stack" and name in ("close", "aclose", "__exit__", "__aexit__"):
             self.leave_stack(context, st, call)
@@ -229,7 +232,7 @@ class Methods(Opaques):
                 if name == "push" and not isinstance(
                     value, (Generator, Context)
                 ):  # entered already, or a function
-                    self.extend_container(st, context.payload[0], Tuple((value,)))
+                    self._stack_up(context, value, st)
                     return value
                 entered = self._enter_on_stack(context, value, call, st)
                 if entered is not None:
@@ -275,32 +278,56 @@ class Methods(Opaques):
 
     def leave_stack(self, stack: Context, st: State, call: Call) -> None:
         """What an ``ExitStack`` has collected is called, the last first."""
-        held = stack.payload[0] if stack.payload else NONE
-        items = (sequences.items(st, held) if isinstance(held, Container) else None) or []
-        if isinstance(held, Container):
-            sequences.put(st, held, [])
-        for item in reversed(items):
-            if st.dead:
-                return
+        held = stack.payload[0]
+        assert isinstance(held, Container)
+
+        def leave(item: Value, state: State) -> Value:
             if isinstance(item, Generator):
-                self.advance(item, st)
+                self.advance(item, state)
             elif isinstance(item, (Instance, Context)):
                 arguments: list[Value] = [NONE, NONE, NONE]
-                self._method(item, "__exit__", Call(call.node, call.site, arguments), st)
+                self._method(item, "__exit__", Call(call.node, call.site, arguments), state)
+            elif item != NONE:
+                self.call_value(item, Call(call.node, call.site), state)
+            return NONE
+
+        for position in reversed(range(self._stacked(held, st) or 0)):
+            if st.dead:
+                return
+            ways = alternatives(st.store.get((held.name, position), NONE), st.path)
+            if len(ways) == 1:
+                leave(ways[0][0], st)
             else:
-                self.call_value(item, Call(call.node, call.site), st)
+                self.each_way([(item, guard, partial(leave, item)) for item, guard in ways], st)
+        sequences.put(st, held, [NONE] * MOST_STACKED)
+        st.store[(held.name, STACKED)] = Const(0)
         for library in ("torch", "cupy"):
-            outside = (
-                st.store.get((held.name, f"@outside {library}")) if isinstance(held, Container) else None
-            )
+            outside = st.store.get((held.name, f"@outside {library}"))
             if outside is not None:
                 st.current[library] = outside
 
+    @staticmethod
+    def _stacked(held: Container, st: State) -> int | None:
+        """How many places of an ``ExitStack`` are taken on some way here; None where that is not known."""
+        counts = [most(count) for count in iterate(st.store.get((held.name, STACKED), PLAIN))]
+        return None if None in counts else max(c for c in counts if c is not None)
+
+    def _stack_up(self, stack: Context, item: Value, st: State) -> None:
+        """An ``ExitStack`` takes something: its place is empty on the paths on which this is not done."""
+        held = stack.payload[0]
+        assert isinstance(held, Container)
+        place = self._stacked(held, st)
+        if place is None or place == MOST_STACKED:
+            st.store[(held.name, STACKED)] = PLAIN
+            return
+        st.store[(held.name, place)] = item
+        st.store[(held.name, STACKED)] = Const(place + 1)
+
     def _enter_on_stack(self, stack: Context, given: Value, call: Call, st: State) -> Value | None:
         """A context manager of the file is entered by an ``ExitStack``; None for those of libraries."""
-        held = stack.payload[0] if stack.payload else NONE
+        held = stack.payload[0]
         value: Value | None = None
-        if isinstance(held, Container) and sequences.items(st, held) == []:
+        if isinstance(held, Container) and self._stacked(held, st) == 0:
             self.remember_current(held, st)
         if isinstance(given, Generator):
             value = self.advance(given, st)
@@ -309,7 +336,7 @@ class Methods(Opaques):
         elif isinstance(given, Stream):
             given = Context("stream", (given,))
         if isinstance(given, (Generator, Instance, Context)):
-            self.extend_container(st, held, Tuple((given,)))
+            self._stack_up(stack, given, st)
         return value
 
     def _instance_method(self, receiver: Instance | Class, name: str, call: Call, st: State) -> Value:

@@ -32,6 +32,12 @@ EVERY = "every one"
 MET = "each element met before"
 """What is known of every element since the last walk over all of them."""
 
+STACKED = "@stacked"
+"""Under this an ``ExitStack`` keeps how many of its places are taken."""
+
+MOST_STACKED = 8
+"""The places of an ``ExitStack``: of one that takes more nothing is known."""
+
 PARAMETERS = "parameters()"
 """The list of a module's parameters."""
 
