@@ -766,8 +766,13 @@ class Containers(Captures):
             return self.operation(st, [base, *keys], self.site(node), "indexing")
         whole = self.view(st, base)
         return union(
-            (replace(v, part=self.picked(v.part, keys, st)) if isinstance(v, Tensor) else v, guard)
+            (
+                replace(v, part=self.picked(v.part, picked, st)) if isinstance(v, Tensor) else v,
+                guard & told,
+            )
             for v, guard in alternatives(whole)
+            for picked, told in _ways_to_pick(keys, st)
+            if not guard.contradicts(told)
         )
 
     def picked(self, part: Hashable | None, keys: list[Value], st: State) -> parts.Part | None:
@@ -786,6 +791,8 @@ class Containers(Captures):
 
 _NAMES_HANDLE = re.compile(r"_*(?:\w+_)?(?:event|stream)").fullmatch
 """What an attribute is called that is to hold an event or a stream."""
+MOST_WAYS_TO_PICK = 3
+"""As many paths on which a slice has other bounds are told apart."""
 _KEEPS = ("list", "dict", "container", "queue")
 """What holds the same for each round that has put something into it."""
 
@@ -811,6 +818,27 @@ def _one_of_few(key: Value, st: State) -> list[tuple[Value, Guard]]:
     if all(isinstance(v, Const) and type(v.value) in (int, bool) for v, _ in choices):
         return choices
     return [(key, ALWAYS)]
+
+
+def _ways_to_pick(keys: list[Value], st: State) -> list[tuple[list[Value], Guard]]:
+    """A subscript on each of the paths on which its numbers are known, where these are few."""
+    found: list[tuple[list[Value], Guard]] = [([], ALWAYS)]
+    for key in keys:
+        ways: list[tuple[Value, Guard]] = [(key, ALWAYS)]
+        if isinstance(key, Partial):
+            bounds: list[tuple[tuple[Value, ...], Guard]] = [((), ALWAYS)]
+            for bound in key.args:
+                bounds = [
+                    ((*b, v), g & h)
+                    for b, g in bounds
+                    for v, h in alternatives(bound, st.path)
+                    if not g.contradicts(h)
+                ]
+            ways = [(replace(key, args=b), g) for b, g in bounds]
+        found = [([*k, v], g & h) for k, g in found for v, h in ways if not g.contradicts(h)]
+        if not 0 < len(found) <= MOST_WAYS_TO_PICK:
+            return [(keys, ALWAYS)]
+    return found
 
 
 def _index(key: Value) -> Hashable:
