@@ -410,6 +410,10 @@ class Functions(Methods):
         key = args[0] if len(args) == 1 and not words else Tuple((*args, *words))
         index = walks.key_of(key)
         told = not walks.is_unsure(index)
+        held = st.store.of(memo.name)
+        first = walks.first_of(key, st)
+        if first is not None and walks.under(held, walks.key_of(first)) is not None:
+            self.store_element(memo, key, self.element(memo, first, st), st)
         if told and walks.under(st.store.of(memo.name), index) is not None:
             return self.element(memo, key, st)
         other = (MODULE, (memo.name.site, *args, *kwargs.items()))

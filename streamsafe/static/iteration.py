@@ -125,6 +125,7 @@ class Iteration(Loops):
             if marked:
                 round_ = self.round_name(node, current)
                 self.number_round(item, iterable, round_, current, first=not begun)
+                walks.begin(current, round_, first=not begun)
                 begun = True
                 item = met_in_round(item, iterable, ((round_.base(), round_),))
             if not current.dead:
@@ -368,6 +369,7 @@ class Iteration(Loops):
             loop.continues.clear()
             round_ = self.round_name(node, st)
             self.late_rounds = {*late, round_} if number == SLOT_ROUNDS - 1 else late
+            walks.begin(st, round_, first=not number)
             with self.round_apart(node, number, SLOT_ROUNDS):
                 item = self._numbered_item(number, iterable, round_, st, node)
                 if last and isinstance(node, cst.For):

@@ -41,6 +41,9 @@ UNSURE = "?"
 ROUND = "round"
 """What stands for one round of a loop."""
 
+FIRST = "@first"
+"""Noted of a round before which there was none."""
+
 
 def key_of(value: Value) -> Hashable | None:
     """What an index is remembered by; None where that is not known."""
@@ -100,6 +103,22 @@ def rounds_of(key: Value) -> Picks:
     first = site == 0 and name.parent is not None and name.parent.site == EACH
     walked = site == EACH or _is_counted(site) or (type(site) is tuple and site[0] == "[]")
     return parts.rounds(key.part) if walked or first or apis.identifies(site) else ()
+
+
+def begin(st: State, round_: Name, *, first: bool) -> None:
+    """A round of a loop begins."""
+    if first:
+        st.store[(round_, FIRST)] = Const(True)
+    else:
+        st.store.pop((round_, FIRST), None)
+
+
+def first_of(value: Value, st: State) -> Opaque | None:
+    """What the first round of a loop has met, as what stands at the beginning of what is walked."""
+    if not isinstance(value, Opaque) or value.name.site != EACH or value.name.parent is None:
+        return None
+    begins = any(isinstance(what, Name) and (what, FIRST) in st.store for _, what in rounds_of(value))
+    return Opaque(value.name.parent.child(0)) if begins else None
 
 
 def is_met(value: Span) -> bool:
