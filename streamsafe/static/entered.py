@@ -23,15 +23,19 @@ def only_entered(statements: Iterable[ast.stmt]) -> frozenset[str]:
     entered: set[str] = set()
     same: dict[str, set[str]] = defaultdict(set)
     harmless: set[int] = set()
+    statements = list(statements)
+    entering = _ENTERS | _kept_enters(statements)
     for statement in statements:
         for node in needles.walk(statement):
             if isinstance(node, ast.FunctionDef) and node.name == "__init__":
                 _handed_on(node, same, harmless)
-            elif isinstance(node, ast.Call) and last_name(node.func) in _ENTERS and len(node.args) == 1:
+            elif isinstance(node, ast.Call) and last_name(node.func) in entering and len(node.args) == 1:
                 word = _attribute(node.args[0])
                 if word is not None:
                     entered.add(word)
                     harmless.add(id(node.args[0]))
+            elif isinstance(node, (ast.If, ast.IfExp)):
+                harmless.add(id(node.test))  # whether there is one
     if not entered:
         return frozenset()
     for statement in statements:
@@ -42,16 +46,31 @@ def only_entered(statements: Iterable[ast.stmt]) -> frozenset[str]:
     return frozenset(word for words in found if words.isdisjoint(ordered) for word in words)
 
 
+def _kept_enters(statements: Iterable[ast.stmt]) -> set[str]:
+    """The attributes that hold what makes a stream current, or what stands for it where there is none."""
+    return {
+        word
+        for statement in statements
+        for node in needles.walk(statement)
+        if isinstance(node, ast.Assign) and len(node.targets) == 1
+        if isinstance(node.value, ast.Attribute) and node.value.attr in _ENTERS
+        if (word := _attribute(node.targets[0])) is not None
+    }
+
+
 def _handed_on(constructor: ast.FunctionDef, same: dict[str, set[str]], harmless: set[int]) -> None:
     """What a constructor keeps as it was given, and what it passes on to another one under the same name."""
     parameters = {a.arg for a in (*constructor.args.args, *constructor.args.kwonlyargs)}
     for node in needles.walk(constructor):
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Name):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            word = _attribute(targets[0])
-            if word is not None and len(targets) == 1 and node.value.id in parameters:
-                same[word].add(node.value.id)
-                harmless |= {id(targets[0]), id(node.value)}
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            given = list(needles.pairs(node)) if isinstance(node, ast.Assign) else [(node.target, node.value)]
+            if isinstance(node, ast.Assign) and len(node.targets) > 1:
+                continue
+            for target, value in given:
+                word = _attribute(target)
+                if word is not None and isinstance(value, ast.Name) and value.id in parameters:
+                    same[word].add(value.id)
+                    harmless |= {id(target), id(value)}
         elif isinstance(node, ast.Call) and last_name(node.func) == "__init__":
             harmless |= {
                 id(k.value) for k in node.keywords if isinstance(k.value, ast.Name) and k.value.id == k.arg

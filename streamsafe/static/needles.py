@@ -254,3 +254,14 @@ def gathers(function: ast.AST) -> bool:
         part for value in returned for part in (value.elts if isinstance(value, ast.Tuple) else (value,))
     )
     return any(isinstance(part, ast.Name) and part.id in begun for part in parts)
+
+
+def pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What an assignment gives to which target; ``a, b = x, y`` is two."""
+    for target in node.targets:
+        value = node.value
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            if len(target.elts) == len(value.elts):
+                yield from zip(target.elts, value.elts, strict=True)
+        else:
+            yield target, value

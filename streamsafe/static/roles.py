@@ -399,7 +399,7 @@ def _uses(function: AstFunction) -> _Uses:
         elif kind is ast.Name and not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]
             found.assigned.setdefault(node.id, []).append(None)  # type: ignore[attr-defined]
         elif kind is ast.Assign:
-            for target, value in _pairs(node):  # type: ignore[arg-type]
+            for target, value in needles.pairs(node):  # type: ignore[arg-type]
                 if key := _key(target):
                     found.assigned.setdefault(key, []).append(value)
     for key, values in found.assigned.items():  # each is met as a target, too
@@ -421,16 +421,6 @@ def _walked(iterable: ast.expr, target: ast.expr) -> Iterator[tuple[str, str]]:
             yield from _walked(iterable.args[0], target)
     elif (key := _key(iterable)) and isinstance(target, ast.Name):
         yield key, target.id
-
-
-def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
-    for target in node.targets:
-        value = node.value
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            if len(target.elts) == len(value.elts):
-                yield from zip(target.elts, value.elts, strict=True)
-        else:
-            yield target, value
 
 
 def _key(node: ast.AST) -> str | None:
