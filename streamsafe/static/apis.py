@@ -626,6 +626,9 @@ HANDING_METHODS = frozenset(
 """Of a queue, a pipe, a future, a socket, a file or a picture that is not seen made: they hand over what they are given
 on the host."""
 
+SERIALIZERS = frozenset({"dumps", "packb"})
+"""Functions that are not seen and give bytes or a text: what they are given they bring to the host, and wait for that."""
+
 DRAWING_METHODS = frozenset("imshow plot scatter hist bar pcolormesh contour contourf fill_between".split())
 """Of what nothing is known of, axes of a picture perhaps: they read what they are given on the host."""
 

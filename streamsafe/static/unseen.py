@@ -172,6 +172,10 @@ class Unseen(Generics):
                 if self.default_library == "cupy"
                 else self.do_current_stream(call, st)
             )
+        if called in apis.SERIALIZERS:
+            for value in call.everything():
+                self.read_on_host(st, value, call.site, f"{called}()")
+            return PLAIN
         if spelled(apis.HOST_FUNCTION, called):
             return self.do_host_function(call, st)
         if spelled(apis.RECORDING_HELPER, called):
