@@ -838,7 +838,8 @@ def _ways_to_pick(keys: list[Value], st: State) -> list[tuple[list[Value], Guard
         found = [([*k, v], g & h) for k, g in found for v, h in ways if not g.contradicts(h)]
         if not 0 < len(found) <= MOST_WAYS_TO_PICK:
             return [(keys, ALWAYS)]
-    return found
+    told = all(a.contradicts(b) for n, (_, a) in enumerate(found) for _, b in found[:n])
+    return found if told else [(keys, ALWAYS)]
 
 
 def _index(key: Value) -> Hashable:
