@@ -627,7 +627,7 @@ HANDING_METHODS = frozenset(
 on the host."""
 
 SERIALIZERS = frozenset({"dumps", "packb"})
-"""Functions that are not seen and give bytes or a text: what they are given they bring to the host, and wait for that."""
+"""Functions that are not seen and give bytes or a text: they bring what they are given to the host, and wait."""
 
 DRAWING_METHODS = frozenset("imshow plot scatter hist bar pcolormesh contour contourf fill_between".split())
 """Of what nothing is known of, axes of a picture perhaps: they read what they are given on the host."""
