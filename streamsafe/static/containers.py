@@ -333,8 +333,9 @@ class Containers(Captures):
         if index == PLACE and all(v != NONE for v in iterate(st.store[(container.name, PLACE)])):
             return True  # what stands for any has been put there
         met = walks.bare(index)
-        if container.kind == "dict" and walks.is_walked(met) and met in st.store.of(container.name):
-            return True  # a walk that is over has filled it: of its elements this one is
+        held = st.store.get((container.name, met)) if walks.is_walked(met) else None
+        if held is not None and all(isinstance(v, Stream) for v in iterate(held)):
+            return True  # a walk that is over has given each of its elements one
         if known is None or walks.is_unsure(index):
             return None
         if index in known:
