@@ -453,6 +453,7 @@ class Roots:
         if unset:
             # who calls the others has called these before: there is a stream by then
             before = {m.name for m in unit.methods.values() if m not in methods} - {"__init__"}
+            before -= self._calls_of(unit.qualname)  # what the others call makes it then
             filled = handles_made(self.file, name, before)
             filled |= set_by_others(self.file, interpreter.ancestry(unit))
             for key in filled & unset:
