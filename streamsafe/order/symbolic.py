@@ -133,7 +133,8 @@ def _of_two(ways: Iterable[Way]) -> tuple[Way, ...]:
 @lru_cache(maxsize=1 << 14)
 def _simplified(ways: frozenset[Way]) -> tuple[Way, ...]:
     kept: list[Way] = []
-    for way in sorted(ways, key=_exposure)[: 4 * MOST_WAYS]:
+    exposed = sorted([(way[0].bit_count(), way[1], way[0], way) for way in ways])  # as by _exposure
+    for *_, way in exposed[: 4 * MOST_WAYS]:
         kept = _placed(kept, way)
     return tuple(kept[:MOST_WAYS])
 
@@ -146,13 +147,14 @@ def _exposure(way: Way) -> tuple[int, Guard, int]:
 def _placed(kept: list[Way], way: Way) -> list[Way]:
     """Ways none of which covers another, and one that is known to more, or as many, carriers."""
     carriers, (true, false) = way
+    lacking, decided, not_true, not_false = ~carriers, true | false, ~true, ~false
     for position, (fewer, (asked, denied)) in enumerate(kept):
-        if fewer & ~carriers:
+        if fewer & lacking:
             continue
-        if not (asked & ~true or denied & ~false):
+        if not (asked & not_true or denied & not_false):
             return kept
         # the same carriers whichever way one condition goes: it does not matter
-        if fewer == carriers and (asked | denied) == (true | false):
+        if asked | denied == decided and fewer == carriers:
             difference = (asked ^ true) | (denied ^ false)
             if not difference & (difference - 1):
                 merged = Way(carriers, Guard(true & ~difference, false & ~difference))

@@ -167,7 +167,8 @@ class Conditions(Devices):
         if reduce(Guard.common, ways[True]).contradicts(reduce(Guard.common, ways[False])):
             return outcomes
         keys = {bit: key for key, bit in self.conditions.items()}
-        asked = [bit for bit in keys if any((g.true | g.false) & bit for _, g in outcomes)]
+        mentioned = reduce(int.__or__, (true | false for _, (true, false) in outcomes))
+        asked = [bit for bit in keys if bit & mentioned]
         names = tuple(dict.fromkeys(name for bit in asked for name in self.mentions.get(bit, ())))
         reasons = frozenset(
             told_anew(*(frozenset(keys[bit] for bit in asked if bits & bit) for bits in guard))

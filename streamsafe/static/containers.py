@@ -194,13 +194,8 @@ class Containers(Captures):
 
     def held(self, container: Object, st: State, index: Hashable = None) -> list[Value]:
         """Everything a container is known to hold, or what of it may be held under a key."""
-        table = st.store.of(container.name)
-        return [
-            value
-            for key, value in table.items()
-            if not (isinstance(key, str) and key.startswith("@"))
-            and (key == "*" or not walks.apart(key, index))
-        ]
+        held = [(k, v) for k, v in st.store.of(container.name).items() if type(k) is not str or k[:1] != "@"]
+        return [v for k, v in held if index is None or k == "*" or not walks.apart(k, index)]
 
     def any_element(self, value: Value, st: State) -> Value:
         """Some element."""

@@ -494,9 +494,13 @@ class Roots:
                 merged = interpreter.join_calls(merged, self._left_to_next(end), start)
             if merged is None or merged.same(start):
                 break
-            alone = not merged.order.made or len(interpreter.carriers.known()) == carriers
             if interpreter.is_quiet(merged) and not self._appears(self_name, start, merged):
-                if self.concern.quiet or (alone and not self._news(self_name, start, merged)):
+                # what is left to the ambient stream alone was there before
+                alone = not merged.order.made or len(interpreter.carriers.known()) == carriers
+                met = not self._news(self_name, start, merged) and (
+                    alone or _accesses(merged) <= _accesses(start)
+                )
+                if met or self.concern.quiet:
                     break  # no call leaves anything that another one could meet
             start = merged
         else:
@@ -846,6 +850,14 @@ class Roots:
 def _pools(st: State) -> list[Hashable]:
     """The pools to which something was released that others may still use."""
     return [b for b in st.order.made if isinstance(b, tuple) and b[0] == "pool"]
+
+
+def _accesses(st: State) -> set[tuple[Hashable, Hashable, bool]]:
+    """What may have been done where and to what, whichever call has made that."""
+    return {
+        (made.site, made.buffer.base() if isinstance(made.buffer, Name) else made.buffer, made.writes)
+        for made, _ in st.order.iterate()
+    }
 
 
 def _is_another(result: Value) -> bool:

@@ -394,17 +394,17 @@ def looked_for(node: cst.CSTNode) -> frozenset[str]:
     found: set[str] = set()
     for inner in walk(node):
         asked: cst.CSTNode | None = None
-        if isinstance(inner, (cst.If, cst.IfExp)):
+        if type(inner) is cst.If or type(inner) is cst.IfExp:
             asked = inner.test
-        elif isinstance(inner, cst.Try):
+        elif type(inner) is cst.Try:
             kinds = {getattr(handler.type, "value", None) for handler in inner.handlers}
             asked = inner.body if kinds == {"AttributeError"} else None
         for part in walk(asked) if asked is not None else ():
-            if isinstance(part, cst.Attribute):
+            if type(part) is cst.Attribute:
                 found.add(part.attr.value)
-            elif isinstance(part, cst.Name):
+            elif type(part) is cst.Name:
                 found.add(part.value)
-            elif isinstance(part, cst.SimpleString):
+            elif type(part) is cst.SimpleString:
                 found.add(part.raw_value)
     return frozenset(found)
 
@@ -448,9 +448,9 @@ def text_calls(node: cst.CSTNode) -> frozenset[int]:
 
 def _as_text(node: cst.CSTNode) -> str | cst.Call | None:
     """What is used as a text, or annotated as one or as a number: a name, or a call."""
-    if isinstance(node, cst.AnnAssign):
+    if type(node) is cst.AnnAssign:
         return _behind(node.target) if _is_plain_type(node.annotation.annotation) else None
-    if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+    if type(node) is not cst.Call or type(node.func) is not cst.Attribute:
         return None
     word = node.func.attr.value
     worded = all(isinstance(a.value, cst.SimpleString) for a in node.args)
