@@ -15,7 +15,7 @@ from streamsafe.static.hooks import AFTER_FORWARD, BEFORE_FORWARD
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.state import Ordered, State
 from streamsafe.static.tensors import UNNAMED_REST, UNPLACED, Call
-from streamsafe.static.unseen import Unseen
+from streamsafe.static.unseen import Unseen, callable_text
 from streamsafe.static.values import (
     GRAPHED,
     NONE,
@@ -284,7 +284,7 @@ class Calls(Unseen):
         result = self.unmodelled(function, call, st)
         self.run_forward_hooks(AFTER_FORWARD, function, call, [result], st)
         self.called_for(st, function, result, call.everything())
-        self.save_for_backward(st, call.site, f"{function.name.site}()")
+        self.save_for_backward(st, call.site, f"{callable_text(function, call)}()")
         return result
 
     def call_in_turn(self, modules: Container, call: Call, st: State) -> Value:

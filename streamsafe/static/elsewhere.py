@@ -155,6 +155,7 @@ def forget() -> None:
     _bytes.cache_clear()
 
 
+_TESTS = re.compile(r"/(?:tests?|testing)/|/(?:test_|conftest)[^/]*$|_test\.py$")
 _DEF = re.compile(rb"def (\w+)[ \t]*[(\[]")
 
 
@@ -183,8 +184,12 @@ def _at(file: str, start: int) -> _Definition | None:
 
 
 def _of_method(name: str, packages: Iterable[str]) -> Doing | None:
-    """What all methods of a name do that a package has; those that leave it to their heirs do not count."""
-    places = [place for package in packages for place in _index(package).get(name, ())]
+    """What all methods of a name do that a package has.
+
+    Those that leave it to their heirs do not count, nor do those of tests, which stand for others.
+    """
+    found_at = [place for package in packages for place in _index(package).get(name, ())]
+    places = [(file, start) for file, start in found_at if not _TESTS.search(file.replace(os.sep, "/"))]
     if not places or len(places) > DEFINITIONS:
         return None
     found = set()

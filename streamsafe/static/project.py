@@ -156,6 +156,9 @@ def check(tasks: list[Task], jobs: int = 0) -> list[Checked]:
         tasks: the files.
         jobs: at most so many processes; 0 for as many as there are processors.
     """
+    from streamsafe.static import elsewhere
+
+    elsewhere.forget()  # files may have changed since an earlier run in this process
     jobs = min(jobs or _processors(), len(tasks))
     # trees and tables are many and live long: looking through them for cycles would be a tenth of the time
     thresholds = gc.get_threshold()

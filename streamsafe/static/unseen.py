@@ -56,7 +56,7 @@ class Unseen(Generics):
         tensors it reads them on the current stream and returns fresh ones written there; given neither it does
         nothing.
         """
-        called = name or _callable_text(function, call)
+        called = name or callable_text(function, call)
         values = [self.told_stream(value, st) for value in call.everything()]
         told = self._told_elsewhere(function, name)
         if told is Doing.WAITS:
@@ -516,7 +516,8 @@ class Unseen(Generics):
                 yield from self.parts_of(st, part, depth + 1)
 
 
-def _callable_text(function: Value, call: Call) -> str:
+def callable_text(function: Value, call: Call) -> str:
+    """What a callable is called."""
     if isinstance(function, Api):
         return function.name.rpartition(".")[2]
     if isinstance(function, Function):

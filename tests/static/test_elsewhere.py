@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamsafe.cli import main
+from streamsafe.static import elsewhere
 
 HANDED_ON = """
 import torch
@@ -108,6 +109,15 @@ def test_several_that_disagree(tmp_path: Path) -> None:
     keeps, computes = KEEPS.format(body="self.kept = value"), KEEPS.format(body="self.kept = value + 1")
     package = _package(tmp_path, step=HANDED_ON.format(call=METHOD), store=keeps, other=computes)
     assert _codes(package / "step.py") == ["SS101"]
+
+
+def test_stand_ins_of_tests_say_nothing(tmp_path: Path) -> None:
+    keeps = KEEPS.format(body="self.kept = value")
+    package = _package(tmp_path, step=HANDED_ON.format(call=METHOD), test_store=keeps)
+    assert _codes(package / "step.py") == ["SS101"]
+    (package / "test_store.py").rename(package / "store.py")
+    elsewhere.forget()
+    assert _codes(package / "step.py") == []
 
 
 def test_a_file_that_nobody_imports_says_nothing(tmp_path: Path) -> None:
