@@ -482,6 +482,7 @@ class Arrays(Interop):
             return union(
                 (Tensor(v.name, part=v.part), g) for v, g in alternatives(memory) if isinstance(v, Tensor)
             )
+        owned = not any(isinstance(v, Opaque) and (v.name, "@unowned") in st.store for v in iterate(memory))
         return self.new_tensor(
             st,
             call.site,
@@ -489,12 +490,18 @@ class Arrays(Interop):
             library="cupy",
             place="device",
             written=False,
-            allocated=pointer is None,
+            allocated=owned,
         )
 
     def do_pointer_to(self, call: Call, st: State) -> Value:
         """``UnownedMemory(ptr, ...)``, ``MemoryPointer(mem, offset)``, ``c_void_p(address)``: the same address."""
-        return call.args[0] if call.args else UNKNOWN
+        given = call.args[0] if call.args else UNKNOWN
+        known = any(isinstance(v, Tensor) for v in iterate(self.pointee(given)))
+        if call.text.endswith("UnownedMemory") and not known:
+            somebodys = self.fresh(call.node, st, "memory")
+            st.store[(somebodys, "@unowned")] = PLAIN
+            return Opaque(somebodys)
+        return given
 
     # -- kernels of the user's own -----------------------------------------------------------------------------------
 
