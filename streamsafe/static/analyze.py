@@ -65,7 +65,7 @@ def analyze(
                 first, interpreter = interpreter, _interpret(file, models, explain, interpreter)
             analysis = Analysis(_conflicts(interpreter))
             if any(conflict.confidence != "possible" for conflict in analysis.conflicts):
-                told = answers(filename, file.imports, _leant_on(interpreter))
+                told = _told(file, interpreter)
                 if told:
                     interpreter = _interpret(file, models, explain, first, told)
                     analysis = Analysis(_conflicts(interpreter))
@@ -95,15 +95,25 @@ def _interpret(
     return interpreter
 
 
-def _leant_on(interpreter: Interpreter) -> list[Question]:
-    """The calls of unseen code in the entries that findings are about."""
-    entries = {entry for f in interpreter.findings.values() for entry in (f.entry, _first_entry(f))}
+def _told(file: SourceFile, interpreter: Interpreter) -> dict[Question, Doing]:
+    """What other files say that may matter to what is shown.
+
+    That a function waits matters to all that its entry does, that it touches nothing to findings about its own call.
+    """
+    shown = [f for f in interpreter.findings.values() if _confidence(f, interpreter) != "possible"]
+    firsts = [f.first.detail for f in shown if f.first is not None and isinstance(f.first.detail, Detail)]
+    entries = {f.entry for f in shown} | {detail.entry for detail in firsts}
+    called = {f.operation.removesuffix("()") for f in shown} | {
+        d.operation.removesuffix("()") for d in firsts
+    }
     asked = interpreter.asked_elsewhere.items()
-    return [question for question, askers in asked if not entries.isdisjoint(askers)]
-
-
-def _first_entry(finding: Finding) -> str:
-    return finding.first.detail.entry if finding.first and isinstance(finding.first.detail, Detail) else ""
+    questions = [question for question, askers in asked if not entries.isdisjoint(askers)]
+    found = answers(file.filename, file.imports, questions)
+    return {
+        question: doing
+        for question, doing in found.items()
+        if doing is not Doing.KEEPS or question.name.rpartition(".")[2] in called
+    }
 
 
 def _with_room(work: Callable[[], None]) -> None:

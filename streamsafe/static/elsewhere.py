@@ -117,7 +117,7 @@ class _Definition(NamedTuple):
     file: str
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _index(package: str) -> dict[str, list[tuple[str, int]]]:
     """Where the functions of a package, or of a single file, are defined: file and byte."""
     found: dict[str, list[tuple[str, int]]] = {}
@@ -151,14 +151,15 @@ def _bytes(file: str) -> bytes:
 
 def forget() -> None:
     """Files may have changed since: read them anew."""
-    _index.cache_clear()
-    _bytes.cache_clear()
+    for known in (_index, _bytes, _at, _doing):
+        known.cache_clear()
 
 
 _TESTS = re.compile(r"/(?:tests?|testing)/|/(?:test_|conftest)[^/]*$|_test\.py$")
 _DEF = re.compile(rb"def (\w+)[ \t]*[(\[]")
 
 
+@lru_cache(maxsize=1024)
 def _at(file: str, start: int) -> _Definition | None:
     """The function that a ``def`` begins; None where it cannot be read by itself."""
     data = _bytes(file)
@@ -198,7 +199,7 @@ def _of_method(name: str, packages: Iterable[str]) -> Doing | None:
         if definition is None or not _is_method(definition.node):
             return None
         if not is_left_open(definition.node):
-            found.add(_doing(definition, DEPTH, frozenset()))
+            found.add(_doing(definition, DEPTH))
     return found.pop() if len(found) == 1 else None
 
 
@@ -210,7 +211,7 @@ def _of_function(dotted: str, path: str, depth: int = DEPTH) -> Doing | None:
         for where, start in _index(file).get(name, ()):
             definition = _at(where, start)
             if definition is not None and (of_class or not _is_method(definition.node)):
-                return None if is_left_open(definition.node) else _doing(definition, DEPTH, frozenset())
+                return None if is_left_open(definition.node) else _doing(definition, DEPTH)
         again = _reexported(file, name) if depth else ""
         if again:
             return _of_function(again, file, depth - 1)
@@ -250,9 +251,10 @@ def is_left_open(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return all(isinstance(statement, (ast.Pass, ast.Raise)) for statement in _body(node))
 
 
-def _doing(definition: _Definition, depth: int, above: frozenset[str]) -> Doing | None:
+@lru_cache(maxsize=1024)
+def _doing(definition: _Definition, depth: int) -> Doing | None:
     """What a function does, and what it calls of its own file."""
-    reader = _Reader(definition, depth, above | {definition.node.name})
+    reader = _Reader(definition, depth)
     body = _body(definition.node)
     for doing, methods in _WAITING:
         reader.methods = methods
@@ -346,10 +348,9 @@ class _Reader:
 
     methods: frozenset[str] = frozenset()
 
-    def __init__(self, definition: _Definition, depth: int, above: frozenset[str]) -> None:
+    def __init__(self, definition: _Definition, depth: int) -> None:
         self.file = definition.file
         self.depth = depth
-        self.above = above
         node = definition.node
         given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         self.numbers = {
@@ -369,7 +370,7 @@ class _Reader:
 
     def called(self, name: str, *, method: bool) -> list[Doing | None]:
         """What the functions, or the methods, of the same file do that have a name."""
-        if not self.depth or name in self.above:
+        if not self.depth:
             return []
         places = _index(self.file).get(name, ())
         found = [
@@ -377,7 +378,7 @@ class _Reader:
             for file, start in places
             if (d := _at(file, start)) is not None and _is_method(d.node) is method
         ]
-        return [_doing(d, self.depth - 1, self.above) for d in found if not is_left_open(d.node)]
+        return [_doing(d, self.depth - 1) for d in found if not is_left_open(d.node)]
 
     # -- waiting -------------------------------------------------------------------------------------------------
 
