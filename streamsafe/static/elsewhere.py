@@ -63,6 +63,7 @@ def answers(path: str, imports: Mapping[str, str], questions: Iterable[Question]
         imports: what its names stand for, as ``SourceFile.imports`` has it.
         questions: the calls.
     """
+    path = os.path.abspath(path)
     if not os.path.isfile(path):
         return {}
     top = package_of(path)
@@ -80,7 +81,7 @@ def answers(path: str, imports: Mapping[str, str], questions: Iterable[Question]
 def package_of(path: str) -> str:
     """The directory of the topmost package that a file belongs to; empty where it belongs to none."""
     found, directory = "", os.path.dirname(path)
-    while os.path.isfile(os.path.join(directory, "__init__.py")):
+    while directory != found and os.path.isfile(os.path.join(directory, "__init__.py")):
         found, directory = directory, os.path.dirname(directory)
     return found
 

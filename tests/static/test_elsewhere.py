@@ -98,6 +98,15 @@ def test_what_another_file_does(case: str, tmp_path: Path) -> None:
     assert _codes(package) == expected  # whatever else is named
 
 
+def test_standard_input_has_a_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, store = HANDED_ON.format(call=METHOD), KEEPS.format(body="self.kept.append(value)")
+    package = _package(tmp_path, step=text, store=store)
+    monkeypatch.chdir(package)
+    command = ["check", "--isolated", "--output-format", "json", "--stdin-filename", "step.py", "-"]
+    result = CliRunner().invoke(main, command, input=text, catch_exceptions=False)
+    assert json.loads(result.stdout) == []
+
+
 def test_what_is_exported_again(tmp_path: Path) -> None:
     text = HANDED_ON.replace("pkg.store", "pkg").format(call=FUNCTION)
     store = KEEPS_PLAINLY.format(body="KEPT.append(value)")
