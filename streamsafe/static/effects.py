@@ -174,14 +174,13 @@ class Effects(Memory):
 
     def heard_in_walks(self, st: State, name: Name) -> None:
         """A stream that a walk meets, or that is met first after one, has waited for what each has in walks before."""
+        heard = (name, "@heard") in st.store
         for element in name.chain():
-            if element.parent is None:
-                return
-            met = walks.transplanted(name, element, element.parent.child(MET))
+            met = element.parent and walks.transplanted(name, element, element.parent.child(MET))
             if met is None or met not in self.carriers:
                 continue
             walked = element.site == EACH
-            if walked or (name, "@heard") not in st.store:
+            if walked or not heard:
                 st.order.learn(name, met)
             if not walked:
                 st.store[(name, "@heard")] = PLAIN

@@ -159,9 +159,9 @@ class Expressions(Computed):
     def goes_on(self, choices: list[tuple[Value, Guard]], st: State) -> None:
         """None has no attributes: where the program goes on it has met something else.
 
-        What stood under ``if x is not None`` has then been done. In a ``try`` somebody may expect that it fails.
+        What stood under ``if x is not None`` has then been done. A handler goes on with what was known before.
         """
-        if self.unsure or not self.stack or self.stack[-1].tried:
+        if self.unsure:
             return
         there = [guard for value, guard in choices if value != NONE]
         if 0 < len(there) < len(choices):
