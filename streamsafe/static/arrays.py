@@ -50,15 +50,15 @@ PINNED_POOL = Name("the pinned pool")
 class Arrays(Interop):
     """What CuPy adds to the verbs."""
 
-    if TYPE_CHECKING:  # further down the chain
+    # declared here, implemented further down the chain
 
-        def host_result(self, call: Call, st: State) -> Name:
-            """Fresh host memory."""
+    def host_result(self, call: Call, st: State) -> Name:
+        """Fresh host memory."""
 
-        def note_sizes(self, name: str, call: Call) -> None: ...
+    def note_sizes(self, name: str, call: Call) -> None: ...
 
-        def do_blocking_operation(self, call: Call, st: State) -> Value:
-            """A function that blocks the host."""
+    def do_blocking_operation(self, call: Call, st: State) -> Value:
+        """A function that blocks the host."""
 
     def given_stream(self, value: Value | None) -> Value | None:
         """A ``stream=`` argument; left out or None it is the current one. Raw handles 0 and 1 are the null stream."""

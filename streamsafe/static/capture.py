@@ -41,18 +41,18 @@ class Captures(Replays):
     waits = 0
     """How many operations were met that a capture of another thread would not survive (GM-thr_item)."""
 
-    if TYPE_CHECKING:  # further down the chain
+    # declared here, implemented further down the chain
 
-        def is_opaque(self, name: Name) -> bool:
-            """Whether attributes of this object exist although nothing was seen assigned to them."""
+    def is_opaque(self, name: Name) -> bool:
+        """Whether attributes of this object exist although nothing was seen assigned to them."""
 
-        def callers_hold(self) -> Iterable[Value]:
-            """Values that nobody but callers and enclosing statements holds."""
+    def callers_hold(self) -> Iterable[Value]:
+        """Values that nobody but callers and enclosing statements holds."""
 
-        def held(self, container: Object, st: State, index: Hashable = None) -> list[Value]:
-            """Everything a container is known to hold."""
+    def held(self, container: Object, st: State, index: Hashable = None) -> list[Value]:
+        """Everything a container is known to hold."""
 
-        stack: list[Activation]
+    stack: list[Activation]
 
     def capture_begin(
         self, st: State, graph: Value | None, stream: Value | None, mode: str, library: str, site: Site

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -86,22 +85,20 @@ class Conditions(Devices):
     identified: cst.CSTNode | None = None
     """What is asked whether it is None, not what it holds."""
 
-    if TYPE_CHECKING:  # further down the chain
+    # declared here, implemented further down the chain
 
-        def perhaps(self) -> AbstractContextManager[None]:
-            """Evaluate something that a program evaluates only if something else holds."""
+    def perhaps(self) -> AbstractContextManager[None]:
+        """Evaluate something that a program evaluates only if something else holds."""
 
-        conditions: dict[Hashable, int]
-        lasts: dict[Name, dict[Hashable, bool]]
-        mentions: dict[int, tuple[Name, ...]]
-        flags: dict[Key, int]
-        branching: int
-        threads: int
-        closures: dict[Name, Name]
+    lasts: dict[Name, dict[Hashable, bool]]
+    mentions: dict[int, tuple[Name, ...]]
+    flags: dict[Key, int]
+    branching: int
+    closures: dict[Name, Name]
 
-        def is_instance(self, value: Value, kind: Value, st: State) -> Value: ...
+    def is_instance(self, value: Value, kind: Value, st: State) -> Value: ...
 
-        def parts_of(self, st: State, value: Value, depth: int = 0) -> Iterator[Value]: ...
+    def parts_of(self, st: State, value: Value, depth: int = 0) -> Iterator[Value]: ...
 
     def unknown_flag(self, node: cst.CSTNode, st: State) -> Opaque:
         """A truth that is not known, but is one value: tested twice it comes out alike."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import libcst as cst
 
@@ -47,9 +47,6 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static.interpreter import Activation
-
 PLACE = ("[]", Name("a place"))
 """What a handle is remembered by at a number that is not known."""
 
@@ -60,76 +57,72 @@ POOL = Const(2)
 class Containers(Captures):
     """Containers, elements and views."""
 
-    if TYPE_CHECKING:  # further down the chain
-        rounds: list[set[Name]]
-        stack: list[Activation]
-        sure_lookups: int
-        counting: int
-        moved_parameters: bool
+    # declared here, implemented further down the chain
+    sure_lookups: int
+    counting: int
+    moved_parameters: bool
 
-        def meet_weights(self, module: Name, element: Name, st: State) -> None: ...
+    def meet_weights(self, module: Name, element: Name, st: State) -> None: ...
 
-        sizes_met: set[Name]
-        pool_sizes: set[Name]
+    sizes_met: set[Name]
+    pool_sizes: set[Name]
 
-        def eval(self, node: cst.BaseExpression, st: State) -> Value: ...
+    def eval(self, node: cst.BaseExpression, st: State) -> Value: ...
 
-        def _key_of(self, node: cst.BaseExpression, st: State) -> tuple[Name, Hashable] | None: ...
+    def _key_of(self, node: cst.BaseExpression, st: State) -> tuple[Name, Hashable] | None: ...
 
-        def form_of(self, value: Value, st: State) -> Form | None: ...
+    def form_of(self, value: Value, st: State) -> Form | None: ...
 
-        def bound(self, value: Value, node: cst.BaseExpression, st: State) -> Value: ...
+    def bound(self, value: Value, node: cst.BaseExpression, st: State) -> Value: ...
 
-        def ancestry(self, unit: ClassUnit) -> Iterator[ClassUnit]: ...
+    def ancestry(self, unit: ClassUnit) -> Iterator[ClassUnit]: ...
 
-        def known_items(self, iterable: Value, st: State) -> list[Value] | None: ...
+    def known_items(self, iterable: Value, st: State) -> list[Value] | None: ...
 
-        def add_items(self, mapping: Container, added: Value, st: State) -> None: ...
+    def add_items(self, mapping: Container, added: Value, st: State) -> None: ...
 
-        def make_default(self, factory: Value, node: cst.CSTNode, st: State) -> Value: ...
+    def make_default(self, factory: Value, node: cst.CSTNode, st: State) -> Value: ...
 
-        def own_method(self, value: Value, name: str) -> Function | None: ...
+    def own_method(self, value: Value, name: str) -> Function | None: ...
 
-        def call_function(
-            self,
-            function: Function,
-            args: list[Value],
-            kwargs: dict[str, Value],
-            st: State,
-            node: cst.CSTNode,
-            *,
-            starred: bool = False,
-        ) -> Value: ...
+    def call_function(
+        self,
+        function: Function,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        st: State,
+        node: cst.CSTNode,
+        *,
+        starred: bool = False,
+    ) -> Value: ...
 
-        def fresh(self, node: cst.CSTNode, st: State, what: Hashable = "") -> Name: ...
+    def fresh(self, node: cst.CSTNode, st: State, what: Hashable = "") -> Name: ...
 
-        def is_tensor(self, st: State, value: Object) -> bool: ...
+    def is_tensor(self, st: State, value: Object) -> bool: ...
 
-        def read_on_host(self, st: State, value: Value, site: Site, text: str) -> None: ...
+    def read_on_host(self, st: State, value: Value, site: Site, text: str) -> None: ...
 
-        def site(self, node: cst.CSTNode) -> Site: ...
+    def site(self, node: cst.CSTNode) -> Site: ...
 
-        def heard_in_walks(self, st: State, name: Name) -> None: ...
+    def masked(self, st: State, operands: list[Value], node: cst.CSTNode) -> Value: ...
 
-        def masked(self, st: State, operands: list[Value], node: cst.CSTNode) -> Value: ...
+    def operation(
+        self,
+        st: State,
+        operands: list[Value],
+        site: Site,
+        text: str,
+        *,
+        library: str = "",
+        assumed: Assumed = Assumed.NOTHING,
+    ) -> Value: ...
 
-        def operation(
-            self,
-            st: State,
-            operands: list[Value],
-            site: Site,
-            text: str,
-            *,
-            library: str = "",
-            assumed: Assumed = Assumed.NOTHING,
-        ) -> Value: ...
+    @staticmethod
+    def is_mask(st: State, value: Value) -> bool: ...
 
-        @staticmethod
-        def is_mask(st: State, value: Value) -> bool: ...
-
-        def one_row(
-            self, value: Value, st: State, target: cst.CSTNode, kind: type[Tuple] | type[Instance]
-        ) -> Value: ...
+    def one_row(
+        self, value: Value, st: State, target: cst.CSTNode, kind: type[Tuple] | type[Instance]
+    ) -> Value: ...
 
     def _tuple(self, node: cst.Tuple, st: State) -> Value:
         if any(isinstance(e, cst.StarredElement) for e in node.elements):

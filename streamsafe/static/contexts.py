@@ -66,41 +66,35 @@ MOST_ROUNDS = 32
 class Contexts(TensorMethods):
     """Context managers, generators and comprehensions: code that runs inside other code."""
 
-    if TYPE_CHECKING:  # further down the chain
-        paused: list[list[Activation]]
-        begun: dict[Generator, tuple[tuple[Hashable, ...], dict[str, Value]]]
+    # declared here, implemented further down the chain
+    paused: list[list[Activation]]
+    begun: dict[Generator, tuple[tuple[Hashable, ...], dict[str, Value]]]
 
-        def parts_of(self, st: State, value: Value, depth: int = 0) -> Iterator[Value]: ...
+    def leave_stack(self, stack: Context, st: State, call: Call) -> None: ...
 
-        def leave_stack(self, stack: Context, st: State, call: Call) -> None: ...
+    followed: int
+    unrolling: int
+    protocol_roots: list[Name]
 
-        followed: int
-        unrolling: int
-        protocol_roots: list[Name]
+    def run_function(
+        self,
+        function: Function,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        st: State,
+        node: cst.CSTNode,
+        *,
+        starred: bool = False,
+        on_yield: Callable[[Value, State], Value] | None = None,
+        root: bool = False,
+    ) -> Value: ...
 
-        def run_function(
-            self,
-            function: Function,
-            args: list[Value],
-            kwargs: dict[str, Value],
-            st: State,
-            node: cst.CSTNode,
-            *,
-            starred: bool = False,
-            on_yield: Callable[[Value, State], Value] | None = None,
-            root: bool = False,
-        ) -> Value: ...
+    def join_values(self, ends: list[tuple[State, Value]], st: State) -> Value: ...
 
-        def join_values(self, ends: list[tuple[State, Value]], st: State) -> Value: ...
+    def next_item(self, iterable: Value, st: State, node: cst.CSTNode) -> Value: ...
 
-        def next_item(self, iterable: Value, st: State, node: cst.CSTNode) -> Value: ...
-
-        def suspended(self) -> Iterator[Value]: ...
-
-        def each_way(self, ways: list[tuple[Value, Guard, Callable[[State], Value]]], st: State) -> Value: ...
-
-        @contextmanager
-        def exits(self, on_exit: Callable[[State], None]) -> Iterator[None]: ...
+    @contextmanager
+    def exits(self, on_exit: Callable[[State], None]) -> Iterator[None]: ...
 
     # -- generators, comprehensions, contexts --------------------------------------------------------------------
 

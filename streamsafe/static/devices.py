@@ -31,7 +31,6 @@ from streamsafe.static.values import (
 
 if TYPE_CHECKING:
     from streamsafe.static.conditions import Outcomes
-    from streamsafe.static.source import SourceFile
 
 TARGET = "@copied to"
 """Kept of a device of unknown kind that an asynchronous copy went to: it is one to the host if the device is."""
@@ -71,12 +70,9 @@ def _kind(value: Value) -> str:
 class Devices(Attributes):
     """Devices of unknown kind: where streams matter one is a CUDA device, unless the program asks for the host."""
 
-    if TYPE_CHECKING:  # further down the chain
-        file: SourceFile
+    # declared here, implemented further down the chain
 
-        def eval(self, node: cst.BaseExpression, st: State) -> Value: ...
-
-        def condition(self, key: Hashable, names: tuple[Name, ...], st: State, track: bool) -> Outcomes: ...
+    def condition(self, key: Hashable, names: tuple[Name, ...], st: State, track: bool) -> Outcomes: ...
 
     def is_of_kind(self, left: Value, right: Value) -> Asked | None:
         """What ``device.type == "cpu"`` and ``device.startswith("cpu")`` come to; None for any other question."""

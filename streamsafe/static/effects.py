@@ -73,8 +73,8 @@ class Effects(Memory):
 
     rounds: list[set[Name]]
 
-    if TYPE_CHECKING:  # further down the chain
-        file: SourceFile
+    # declared here, implemented further down the chain
+    file: SourceFile
 
     def __init__(self) -> None:
         self.carriers = Carriers()

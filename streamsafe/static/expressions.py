@@ -72,50 +72,48 @@ class Expressions(Computed):
     masking: cst.CSTNode | None = None
     """A comparison of which a method is called: its result is an array, and in a capture one of the device's."""
 
-    if TYPE_CHECKING:  # further down the chain
+    # declared here, implemented further down the chain
 
-        def site_in(self, slice_: Slice, node: cst.CSTNode) -> Site:
-            """A node of a slice, as a place."""
+    def site_in(self, slice_: Slice, node: cst.CSTNode) -> Site:
+        """A node of a slice, as a place."""
 
-        def interpret_global(self, statement: ast.stmt, st: State) -> None:
-            """Interpret a module-level assignment."""
+    def interpret_global(self, statement: ast.stmt, st: State) -> None:
+        """Interpret a module-level assignment."""
 
-        def behind(
-            self, unit: FunctionUnit, value: Value, st: State, *, registering: bool = False
-        ) -> Value: ...
+    def behind(self, unit: FunctionUnit, value: Value, st: State, *, registering: bool = False) -> Value: ...
 
-        def materialized(self, value: Opaque, unit: ClassUnit, st: State) -> Value: ...
+    def materialized(self, value: Opaque, unit: ClassUnit, st: State) -> Value: ...
 
-        def function_value(self, unit: FunctionUnit, name: str, st: State) -> Value:
-            """A top-level function, behind its decorators."""
+    def function_value(self, unit: FunctionUnit, name: str, st: State) -> Value:
+        """A top-level function, behind its decorators."""
 
-        def enter_branch(self, test: cst.BaseExpression, outcomes: Outcomes, wanted: bool, st: State) -> None:
-            """Go where a test came out as ``wanted``."""
+    def enter_branch(self, test: cst.BaseExpression, outcomes: Outcomes, wanted: bool, st: State) -> None:
+        """Go where a test came out as ``wanted``."""
 
-        def join(self, first: State | None, second: State | None) -> State | None:
-            """Two paths meet."""
+    def join(self, first: State | None, second: State | None) -> State | None:
+        """Two paths meet."""
 
-        def unsure_operation(self, st: State, operands: list[Value], site: Site, text: str) -> Value:
-            """An operation on objects of unknown kind: if they are tensors, a device operation."""
+    def unsure_operation(self, st: State, operands: list[Value], site: Site, text: str) -> Value:
+        """An operation on objects of unknown kind: if they are tensors, a device operation."""
 
-        def read_operands(self, st: State, operands: list[Value], site: Site, text: str) -> None:
-            """Operands are read."""
+    def read_operands(self, st: State, operands: list[Value], site: Site, text: str) -> None:
+        """Operands are read."""
 
-        def mark_tensor(self, st: State, value: Object) -> None:
-            """This object has been used as a tensor."""
+    def mark_tensor(self, st: State, value: Object) -> None:
+        """This object has been used as a tensor."""
 
-        def converted(self, value: Value, text: str, node: cst.CSTNode, st: State) -> Value | None: ...
+    def converted(self, value: Value, text: str, node: cst.CSTNode, st: State) -> Value | None: ...
 
-        def duration(self, st: State, left: Value, right: Value, site: Site) -> None:
-            """Two readings of a clock are subtracted."""
+    def duration(self, st: State, left: Value, right: Value, site: Site) -> None:
+        """Two readings of a clock are subtracted."""
 
-        def _comprehension(
-            self, node: cst.ListComp | cst.SetComp | cst.GeneratorExp | cst.DictComp, st: State
-        ) -> Value: ...
+    def _comprehension(
+        self, node: cst.ListComp | cst.SetComp | cst.GeneratorExp | cst.DictComp, st: State
+    ) -> Value: ...
 
-        def _call(self, node: cst.Call, st: State) -> Value: ...
+    def _call(self, node: cst.Call, st: State) -> Value: ...
 
-        def _yield(self, node: cst.Yield, st: State) -> Value: ...
+    def _yield(self, node: cst.Yield, st: State) -> Value: ...
 
     def __init__(self, file: SourceFile) -> None:
         super().__init__()

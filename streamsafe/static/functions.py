@@ -6,7 +6,6 @@ import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -85,33 +84,27 @@ _CONTAINERS = frozenset(
 class Functions(Methods):
     """Functions and classes of the file: found, called, instantiated."""
 
-    if TYPE_CHECKING:  # further down the chain
-        nested: dict[cst.CSTNode, FunctionUnit | ClassUnit]
-        told_of: Mapping[Question, Doing]
-        asked_elsewhere: dict[Question, set[str]]
-        captured_frames: dict[Name, set[str]]
-        with_calls: dict[str, bool]
-        concerned: set[str]
-        new_parameters: bool
-        element_types: dict[Name, cst.BaseExpression]
-        roles: dict[tuple[str, str], str]
-        roles_of_elements: dict[tuple[str, str], str]
-        callers: Given | None
-        concrete: dict[str, str]
-        _own_names: frozenset[str]
-        _makes: dict[str, bool]
-        _method_owners: dict[str, list[ClassUnit]] | None
-        _owners: dict[str, list[str]]
+    # declared here, implemented further down the chain
+    nested: dict[cst.CSTNode, FunctionUnit | ClassUnit]
+    told_of: Mapping[Question, Doing]
+    asked_elsewhere: dict[Question, set[str]]
+    with_calls: dict[str, bool]
+    new_parameters: bool
+    element_types: dict[Name, cst.BaseExpression]
+    roles: dict[tuple[str, str], str]
+    roles_of_elements: dict[tuple[str, str], str]
+    callers: Given | None
+    concrete: dict[str, str]
+    _own_names: frozenset[str]
+    _makes: dict[str, bool]
+    _method_owners: dict[str, list[ClassUnit]] | None
+    _owners: dict[str, list[str]]
 
-        def block(self, statements: Sequence[cst.CSTNode], st: State) -> None: ...
+    def block(self, statements: Sequence[cst.CSTNode], st: State) -> None: ...
 
-        def is_exhausted(self) -> bool: ...
+    def given_away(self, value: Value, st: State) -> None: ...
 
-        def given_away(self, value: Value, st: State) -> None: ...
-
-        def hands_over(self, function: Function, args: list[Value], st: State) -> bool: ...
-
-        def join_values(self, ends: list[tuple[State, Value]], st: State) -> Value: ...
+    def hands_over(self, function: Function, args: list[Value], st: State) -> bool: ...
 
     # -- units ---------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -17,8 +16,8 @@ from streamsafe.static.values import Function, Value
 class Generics(Functions):
     """Calls of generic functions."""
 
-    if TYPE_CHECKING:  # further down the chain
-        _generic: dict[FunctionUnit, list[tuple[cst.BaseExpression, FunctionUnit]]]
+    # declared here, implemented further down the chain
+    _generic: dict[FunctionUnit, list[tuple[cst.BaseExpression, FunctionUnit]]]
 
     def dispatched(self, function: Function, call: Call, st: State) -> Value:
         """A call of a generic function: each of its implementations where the argument is of its type."""

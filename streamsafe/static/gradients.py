@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts
@@ -40,13 +39,11 @@ class Gradients(Tensors):
     roots. A pass and a use have nothing in common where modules are known for both, and none is of both.
     """
 
-    if TYPE_CHECKING:  # further down the chain
+    # declared here, implemented further down the chain
 
-        def run_gradient_hooks(
-            self, st: State, site: Site, modules: frozenset[Name] = frozenset()
-        ) -> None: ...
+    def run_gradient_hooks(self, st: State, site: Site, modules: frozenset[Name] = frozenset()) -> None: ...
 
-        def unpack_saved(self, st: State, site: Site, text: str) -> None: ...
+    def unpack_saved(self, st: State, site: Site, text: str) -> None: ...
 
     def __init__(self, file: SourceFile) -> None:
         super().__init__(file)

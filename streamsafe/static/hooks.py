@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -106,24 +105,20 @@ class Hooks(Contexts):
     hooks_run_streams = False
     """Whether there is stream code in what runs around the call of a module."""
 
-    if TYPE_CHECKING:  # further down the chain
+    # declared here, implemented further down the chain
 
-        def is_concerned(self, unit: FunctionUnit) -> bool: ...
+    def is_concerned(self, unit: FunctionUnit) -> bool: ...
 
-        def tell_flags(self, st: State, owner: Name) -> None: ...
+    def tell_flags(self, st: State, owner: Name) -> None: ...
 
-        entered: set[FunctionUnit]
-        hooks: list[tuple[Function, list[Value], State, str]]
-        hooked: dict[Value, Ordered[Name]]
-        unpacked_by: dict[Value, Value]
-        unpacked: set[Value]
-        saved: set[Site]
+    entered: set[FunctionUnit]
+    hooked: dict[Value, Ordered[Name]]
+    unpacked_by: dict[Value, Value]
+    unpacked: set[Value]
+    saved: set[Site]
 
-        @contextmanager
-        def exits(self, on_exit: Callable[[State], None]) -> Iterator[None]: ...
-
-        passing: bool
-        concerned: set[str]
+    passing: bool
+    concerned: set[str]
 
     def keep_forward_hook(self, module: Opaque | Instance, name: str, call: Call, st: State) -> Value:
         """A function that runs before, or after, a module is called, or one that it is a part of."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from streamsafe.static.library import Library
 from streamsafe.static.state import State
@@ -30,13 +29,13 @@ from streamsafe.static.values import (
 class Interop(Library):
     """DLPack and the CUDA array interface."""
 
-    if TYPE_CHECKING:  # further down the chain
+    # declared here, implemented further down the chain
 
-        def pointee(self, value: Value) -> Value:
-            """The array that an address leads to."""
+    def pointee(self, value: Value) -> Value:
+        """The array that an address leads to."""
 
-        def given_stream(self, value: Value | None) -> Value | None:
-            """A ``stream=`` argument."""
+    def given_stream(self, value: Value | None) -> Value | None:
+        """A ``stream=`` argument."""
 
     def borrowed(self, value: Value, library: str, st: State, *, exchanged: bool) -> Value:
         """The same memory as another library's array.

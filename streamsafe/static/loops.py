@@ -51,29 +51,19 @@ class Loop:
 class Loops(Slots):
     """Loops: to a fixpoint, or round by round where their number is known."""
 
-    if TYPE_CHECKING:  # further down the chain
-        fixpoints: int
-        flags: dict[Key, int]
-        exchanged: dict[Key, Value]
-        loops_with_streams: dict[int, bool]
-        is_stream_code: Callable[[Set[str]], bool]
-        numbering: bool
-        turns: int
-        produced: set[Name]
+    # declared here, implemented further down the chain
+    fixpoints: int
+    exchanged: dict[Key, Value]
+    loops_with_streams: dict[int, bool]
+    is_stream_code: Callable[[Set[str]], bool]
+    numbering: bool
 
-        def is_produced(self, st: State, value: Value) -> bool: ...
+    @property
+    def activation(self) -> Activation: ...
 
-        @staticmethod
-        def settle(st: State, result: State | None) -> None: ...
+    def suite(self, body: cst.BaseSuite, st: State) -> None: ...
 
-        def joined(self, states: Sequence[State | None]) -> State | None: ...
-
-        @property
-        def activation(self) -> Activation: ...
-
-        def suite(self, body: cst.BaseSuite, st: State) -> None: ...
-
-        def last_handles(self, first: State, second: State) -> None: ...
+    def last_handles(self, first: State, second: State) -> None: ...
 
     # -- loops ---------------------------------------------------------------------------------------------------
 

@@ -75,56 +75,54 @@ class Release(NamedTuple):
 class Memory:
     """Memory: what a value's tensors are, who holds them, allocation and release."""
 
-    if TYPE_CHECKING:  # further down the chain
-        threads: int
-        awaited: set[Name]
-        beside: bool
-        carriers: Carriers
-        loaded: set[Name]
-        plain: set[Name]
-        holders: set[Name]
-        libraries: dict[Name, str]
-        sites_of: dict[Name, Site]
-        candidates: list[Name]
-        inherited: set[Made]
-        waiting: dict[FunctionUnit, Value | None]
-        ended: set[Name]
-        table: Any
-        entry: str
-        evidence: set[tuple[Hashable, ...]]
-        recorded_siblings: set[tuple[Name, Name]]
-        made_here: set[Name]
-        closed: set[Name]
-        results: set[Name]
-        tensor_rows: set[Name]
+    # declared here, implemented further down the chain
+    threads: int
+    awaited: set[Name]
+    beside: bool
+    carriers: Carriers
+    loaded: set[Name]
+    plain: set[Name]
+    holders: set[Name]
+    libraries: dict[Name, str]
+    sites_of: dict[Name, Site]
+    candidates: list[Name]
+    inherited: set[Made]
+    waiting: dict[FunctionUnit, Value | None]
+    ended: set[Name]
+    table: Any
+    entry: str
+    evidence: set[tuple[Hashable, ...]]
+    recorded_siblings: set[tuple[Name, Name]]
+    made_here: set[Name]
+    closed: set[Name]
+    results: set[Name]
+    tensor_rows: set[Name]
 
-        def reuses_captured(self, st: State, buffer: Name, library: str) -> None: ...
+    def reuses_captured(self, st: State, buffer: Name, library: str) -> None: ...
 
-        def streams(
-            self, st: State, library: str, stream: Value | None = None
-        ) -> list[tuple[Stream, Guard]]: ...
+    def streams(self, st: State, library: str, stream: Value | None = None) -> list[tuple[Stream, Guard]]: ...
 
-        def report(self, st: State, finding: Finding, way: Guard = ALWAYS) -> None: ...
+    def report(self, st: State, finding: Finding, way: Guard = ALWAYS) -> None: ...
 
-        def timeline_text(self, timeline: Carrier) -> str: ...
+    def timeline_text(self, timeline: Carrier) -> str: ...
 
-        def explain(self, st: State, site: Site, text: str) -> None: ...
+    def explain(self, st: State, site: Site, text: str) -> None: ...
 
-        def _streams_text(self, st: State, library: str, stream: Value | None) -> str: ...
+    def _streams_text(self, st: State, library: str, stream: Value | None) -> str: ...
 
-        def describe(self, value: Value) -> str: ...
+    def describe(self, value: Value) -> str: ...
 
-        def named_since(self, value: Value, before: str) -> str: ...
+    def named_since(self, value: Value, before: str) -> str: ...
 
-        def are_defaults(self, first: Carrier, second: Carrier) -> bool: ...
+    def are_defaults(self, first: Carrier, second: Carrier) -> bool: ...
 
-        def noted_in_thread(self, buffer: Name) -> None: ...
+    def noted_in_thread(self, buffer: Name) -> None: ...
 
-        def frames(self) -> Iterator[Name]: ...
+    def frames(self) -> Iterator[Name]: ...
 
-        def suspended(self) -> Iterator[Value]: ...
+    def suspended(self) -> Iterator[Value]: ...
 
-        def lost_input(self, st: State, name: Name, site: Site, alive: set[Name]) -> None: ...
+    def lost_input(self, st: State, name: Name, site: Site, alive: set[Name]) -> None: ...
 
     # -- memory --------------------------------------------------------------------------------------------------
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import HOST
 from streamsafe.static import apis, sequences, walks
 from streamsafe.static.opaques import PARTS_OF_MODULES, Opaques, optimizes
-from streamsafe.static.source import FunctionUnit
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import (
     _TENSOR_METHODS,
@@ -63,13 +61,9 @@ _OF_NO_NUMBER = _TENSOR_METHODS | apis.SCALAR_METHODS | {"detach"}
 class Methods(Opaques):
     """Method calls, by what the receiver is."""
 
-    if TYPE_CHECKING:  # further down the chain
+    # declared here, implemented further down the chain
 
-        def call_api(self, name: str, call: Call, st: State) -> Value: ...
-
-        def behind(
-            self, unit: FunctionUnit, value: Value, st: State, *, registering: bool = False
-        ) -> Value: ...
+    def call_api(self, name: str, call: Call, st: State) -> Value: ...
 
     # -- methods -------------------------------------------------------------------------------------------------
 

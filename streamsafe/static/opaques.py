@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts
 from streamsafe.static.facts import BUCKET, GRADIENTS, Assumed, Site
@@ -62,17 +60,13 @@ LIBRARY_METHODS = frozenset(
 class Opaques(Threads):
     """Methods of objects of unknown kind."""
 
-    if TYPE_CHECKING:  # further down the chain
+    # declared here, implemented further down the chain
 
-        def packing_by(self, call: Call, st: State, holder: Value = NONE) -> Tuple: ...
+    def do_new_object(self, call: Call, st: State) -> Value: ...
 
-        def do_new_object(self, call: Call, st: State) -> Value: ...
+    def class_of_method(self, name: str, call: Call) -> ClassUnit | None: ...
 
-        def class_of_method(self, name: str, call: Call) -> ClassUnit | None: ...
-
-        def materialized(self, value: Opaque, unit: ClassUnit, st: State) -> Value: ...
-
-        def hand_over(self, name: str, call: Call, st: State) -> Value: ...
+    def hand_over(self, name: str, call: Call, st: State) -> Value: ...
 
     def step_in_capture(self, st: State, receiver: Opaque, name: str, site: Site) -> None:
         """A step that needs the host, inside a capture."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -67,35 +66,29 @@ class Builtins(Gradients):
 
     supers: dict[tuple[ClassUnit, ClassUnit], ClassUnit | None]
 
-    if TYPE_CHECKING:  # further down the chain
+    # declared here, implemented further down the chain
 
-        def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value: ...
+    def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value: ...
 
-        def advance(self, generator: Generator, st: State, sent: Value = NONE) -> Value | None: ...
+    def advance(self, generator: Generator, st: State, sent: Value = NONE) -> Value | None: ...
 
-        def known_items(self, iterable: Value, st: State) -> list[Value] | None: ...
+    def next_of_call(self, iterable: Partial, st: State, node: cst.CSTNode) -> Value: ...
 
-        def fields(self, unit: ClassUnit) -> list[str]: ...
+    def iterate_over(
+        self,
+        iterable: Value,
+        st: State,
+        node: cst.CSTNode,
+        body: Callable[[Value, State], object],
+        *,
+        at_least_once: bool = False,
+    ) -> None: ...
 
-        def next_of_call(self, iterable: Partial, st: State, node: cst.CSTNode) -> Value: ...
+    def call_value(self, function: Value, call: Call, st: State) -> Value: ...
 
-        def iterate_over(
-            self,
-            iterable: Value,
-            st: State,
-            node: cst.CSTNode,
-            body: Callable[[Value, State], object],
-            *,
-            at_least_once: bool = False,
-        ) -> None: ...
+    def each_way(self, ways: list[tuple[Value, Guard, Callable[[State], Value]]], st: State) -> Value: ...
 
-        def call_value(self, function: Value, call: Call, st: State) -> Value: ...
-
-        def each_way(self, ways: list[tuple[Value, Guard, Callable[[State], Value]]], st: State) -> Value: ...
-
-        def typed_element(self, container: Object, element: Opaque, st: State) -> Value: ...
-
-        def call_method(self, receiver: Value, name: str, call: Call, st: State) -> Value: ...
+    def call_method(self, receiver: Value, name: str, call: Call, st: State) -> Value: ...
 
     # -- plain things --------------------------------------------------------------------------------------------
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static.calls import Calls
 from streamsafe.static.state import Key, State
-from streamsafe.static.values import NONE, Const, Event, Name, Value, Work, alternatives, iterate, union
+from streamsafe.static.values import NONE, Const, Event, Value, Work, alternatives, iterate, union
 
 MOST_SLOTS = 4
 
@@ -18,9 +17,6 @@ MOST_TOLD = 8
 
 class Slots(Calls):
     """Numbers that go round a few slots, and handles that are there or not."""
-
-    if TYPE_CHECKING:  # further down the chain
-        handles: set[Name]
 
     def tell_slots(self, *states: State | None) -> None:
         """Before paths meet, or what a round has asked is forgotten: where each path knows which of a few slots a

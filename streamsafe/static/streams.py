@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -325,12 +324,6 @@ class Streams(Builtins):
             if self.known_missing(st, Opaque(event)):
                 for stream, guard in waiting:
                     st.order.learn_everything(stream.name, guard)
-
-    if TYPE_CHECKING:  # further down the chain
-
-        def each_way(self, ways: list[tuple[Value, Guard, Callable[[State], Value]]], st: State) -> Value: ...
-
-        def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value: ...
 
     def do_stream_record_event(self, call: Call, st: State) -> Value:
         """``s.record_event(e=None)`` gives the event."""

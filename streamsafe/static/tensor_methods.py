@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -58,22 +57,15 @@ _TENSOR_METHODS = frozenset(
 class TensorMethods(Arrays):
     """Methods and functions that make, copy and read tensors."""
 
-    if TYPE_CHECKING:  # further down the chain
+    # declared here, implemented further down the chain
 
-        def register_hooks(self, name: str, call: Call, st: State, owner: Value = UNKNOWN) -> Value: ...
+    def _within_capture(
+        self, context: Context, st: State, node: cst.CSTNode, body: Callable[[Value, State], None]
+    ) -> None: ...
 
-        def _within_capture(
-            self, context: Context, st: State, node: cst.CSTNode, body: Callable[[Value, State], None]
-        ) -> None: ...
-
-        alone: cst.CSTNode | None
-        leaf_tensors: set[Name]
-
-        def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value: ...
-
-        @staticmethod
-        def is_loader(iterable: Value) -> bool:
-            """Whether something is made as a loader or named like one."""
+    @staticmethod
+    def is_loader(iterable: Value) -> bool:
+        """Whether something is made as a loader or named like one."""
 
     # -- tensors -------------------------------------------------------------------------------------------------
 

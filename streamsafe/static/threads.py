@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import ALWAYS, HOST
 from streamsafe.static import apis, sequences
 from streamsafe.static.facts import Site
 from streamsafe.static.hooks import Hooks
-from streamsafe.static.source import FunctionUnit
 from streamsafe.static.stages import filled_attributes
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
@@ -38,17 +36,14 @@ from streamsafe.static.values import (
 class Threads(Hooks):
     """Functions that other threads of the host run, and what they are handed."""
 
-    if TYPE_CHECKING:  # further down the chain
-        host_waits: bool
-        waiting: dict[FunctionUnit, Value | None]
-        blocked: list[State]
-        rounds: list[set[Name]]
-        produced: set[Name]
+    # declared here, implemented further down the chain
+    host_waits: bool
+    blocked: list[State]
 
-        def joined(self, states: Sequence[State | None]) -> State | None: ...
+    def joined(self, states: Sequence[State | None]) -> State | None: ...
 
-        @staticmethod
-        def settle(st: State, result: State | None) -> None: ...
+    @staticmethod
+    def settle(st: State, result: State | None) -> None: ...
 
     def do_make_thread(self, call: Call, st: State) -> Value:
         """A thread: its function runs when it is started."""
