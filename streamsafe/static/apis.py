@@ -221,7 +221,7 @@ FUNCTIONS: dict[str, str] = {
     **dict.fromkeys(
         "torch.manual_seed torch.seed torch.cuda.manual_seed torch.cuda.manual_seed_all torch.cuda.seed"
         " torch.cuda.seed_all torch.cuda.initial_seed".split(),
-        "seed",
+        "read_rng_state",
     ),
     **{
         f"torch.cuda.default_generators.{name}": "read_rng_state"
@@ -880,7 +880,7 @@ STREAM_METHODS: dict[str, str] = {
     "is_capturing": "stream_is_capturing",
     "launch_host_func": "stream_callback",
     "add_callback": "stream_add_callback",
-    "priority_range": "plain_method",
+    "priority_range": "plain",
 }
 
 EVENT_METHODS: dict[str, str] = {
@@ -889,7 +889,7 @@ EVENT_METHODS: dict[str, str] = {
     "synchronize": "event_synchronize",
     "query": "event_query",
     "elapsed_time": "event_elapsed_time",
-    "ipc_handle": "plain_method",
+    "ipc_handle": "plain",
 }
 
 ASKED_ANEW = frozenset({"done"})
@@ -920,14 +920,14 @@ GRAPH_METHODS: dict[str, str] = {
     "capture_end": "graph_capture_end",
     "replay": "graph_replay",
     "launch": "graph_replay",
-    "upload": "plain_method",
+    "upload": "plain",
     "reset": "graph_reset",
     "pool": "graph_pool",
     "register_generator_state": "graph_register_generator",
-    "enable_debug_mode": "plain_method",
-    "debug_dump": "plain_method",
-    "instantiate": "plain_method",
-    "keep_graph": "plain_method",
+    "enable_debug_mode": "plain",
+    "debug_dump": "plain",
+    "instantiate": "plain",
+    "keep_graph": "plain",
 }
 
 OPAQUE_STREAM_METHODS = frozenset(

@@ -38,7 +38,7 @@ def _is_part(node: ast.AST, methods: Functions) -> bool:
     """``self.part``, or an element of it."""
     while isinstance(node, ast.Subscript):
         node = node.value
-    return _own(node) not in ("", *methods)
+    return _own(node) not in {"", *methods}
 
 
 def _own(node: ast.AST) -> str:

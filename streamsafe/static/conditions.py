@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from functools import reduce
 
 import libcst as cst
@@ -79,15 +79,15 @@ class Conditions(Devices):
     inside = 0
     """How many contexts have been entered after which another stream is current again."""
 
-    late_rounds: Set[Name] = frozenset()
-    """Rounds with a known number that stand for those that follow, too."""
-
     identified: cst.CSTNode | None = None
     """What is asked whether it is None, not what it holds."""
 
     # declared here, implemented further down the chain
 
-    def perhaps(self) -> AbstractContextManager[None]:
+    late_rounds: Set[Name]
+
+    @contextmanager
+    def perhaps(self) -> Iterator[None]:
         """Evaluate something that a program evaluates only if something else holds."""
 
     lasts: dict[Name, dict[Hashable, bool]]

@@ -347,9 +347,8 @@ class _Reader:
         methods: those that wait, of which it is asked whether they are called.
     """
 
-    methods: frozenset[str] = frozenset()
-
     def __init__(self, definition: _Definition, depth: int) -> None:
+        self.methods: frozenset[str] = frozenset()
         self.file = definition.file
         self.depth = depth
         node = definition.node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Set
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -121,6 +121,7 @@ class Expressions(Computed):
         self.closures: dict[Name, Name] = {}
         self.closed.add(MODULE)
         self.rounds: list[set[Name]] = []
+        self.late_rounds: Set[Name] = frozenset()  # known by number, they stand for those that follow, too
         self.handles: set[Name] = set()  # events and works that rounds of a loop, or calls, make
         self.default_devices: list[Value] = []  # of the blocks ``with torch.device(...)`` that are under way
         self.turns = 0  # how often a known number was brought down to one of a few

@@ -214,8 +214,6 @@ class Library(Streams):
         self.rng_in_capture(st, call.site, f"{call.text}()")
         return UNKNOWN
 
-    do_seed = do_read_rng_state
-
     # -- contexts ------------------------------------------------------------------------------------------------
 
     def do_plain_context(self, call: Call, st: State) -> Value:

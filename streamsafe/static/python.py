@@ -100,8 +100,6 @@ class Builtins(Gradients):
         """A number, a string, a flag."""
         return PLAIN
 
-    do_plain_method = do_plain
-
     def do_yes(self, call: Call, st: State) -> Value:
         """True wherever stream code runs."""
         return Const(True)

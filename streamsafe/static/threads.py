@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import ALWAYS, HOST
@@ -139,6 +138,8 @@ class Threads(Hooks):
 
     taking = False
     """Whether there is something for the thread that is interpreted to take: the loop that waits for it has a round."""
+
+    _filled: set[str] | None = None
 
     threads = 0
     """How many threads deep the interpretation is."""
@@ -289,10 +290,12 @@ class Threads(Hooks):
             arguments, Tuple
         ) else []
 
-    @cached_property
+    @property
     def filled(self) -> set[str]:
         """The attributes into whose containers some function of the file puts something."""
-        return filled_attributes(self.file)
+        if self._filled is None:
+            self._filled = filled_attributes(self.file)
+        return self._filled
 
     def _waits_given_work(self, target: Value, arguments: list[Value], call: Call, st: State) -> bool:
         """Whether a thread that finds lists of its object empty when it starts waits for what is put there later."""
