@@ -136,8 +136,8 @@ def _take_apart(interpreter: Interpreter) -> None:
         if isinstance(unit, ClassUnit):
             unit.methods.clear()
             unit.setters.clear()
-    vars(interpreter.file).clear()
-    vars(interpreter).clear()
+    for whole in (interpreter.file, interpreter):
+        getattr(whole, "__dict__", {}).clear()  # one that is compiled has none
 
 
 def _conflicts(interpreter: Interpreter) -> list[Conflict]:

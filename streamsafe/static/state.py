@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, reduce
 from typing import NamedTuple, TypeVar, overload
 
@@ -380,7 +380,7 @@ class State:
 
     def become(self, other: State) -> None:
         """Take over another state's content."""
-        for name in self.__slots__:
+        for name in _PARTS:
             setattr(self, name, getattr(other, name))
 
     def same(self, other: State) -> bool:
@@ -608,6 +608,9 @@ class State:
         return joined
 
 
+_PARTS = tuple(part.name for part in fields(State))
+
+
 def _renamed(made: Made, renaming: Renaming) -> Made:
     """An access after objects have aged."""
     buffer = made.buffer
@@ -672,7 +675,7 @@ def _readings_meet(first: State, second: State) -> tuple[State, State]:
                 side.store[(Name(either), key)] = pending
         for key, either in held:
             side.store[key] = either
-        side.clocks |= met.keys()
+        side.clocks = side.clocks.union(met)
     return sides
 
 

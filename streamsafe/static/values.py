@@ -11,13 +11,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from streamsafe.order.symbolic import ALWAYS, Guard, Way, simplify
 from streamsafe.static.numbers import Bounds, Form
-
-if TYPE_CHECKING:
-    from streamsafe.static.source import ClassUnit, FunctionUnit
+from streamsafe.static.source import ClassUnit, FunctionUnit
 
 MAX_ALTERNATIVES = 6
 MAX_GUARDS = 4
@@ -118,12 +116,13 @@ class Name:
             name = name.parent
         return name
 
-    def chain(self) -> Iterator[Name]:
+    def chain(self) -> list[Name]:
         """This name and its parents."""
-        name: Name | None = self
-        while name is not None:
-            yield name
-            name = name.parent
+        found, parent = [self], self.parent
+        while parent is not None:
+            found.append(parent)
+            parent = parent.parent
+        return found
 
     def family(self) -> frozenset[Name]:
         """The newest of this name and of each of its parents."""
