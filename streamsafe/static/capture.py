@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard, Made
-from streamsafe.static.facts import AMBIENT, COPIES, GRADIENTS, Assumed, Detail, Finding, Site
+from streamsafe.static.facts import AMBIENT, COPIES, GRADIENTS, PASS, Assumed, Detail, Finding, Site
 from streamsafe.static.replays import Replays, rows_used
 from streamsafe.static.state import Capture, Rebound, State
 from streamsafe.static.values import (
@@ -162,7 +162,7 @@ class Captures(Replays):
             key = (made.buffer, made.part, made.writes)
             known = found.get(key)
             if known is None or detail.assumed.value < known[0].value:
-                tags = detail.tags & COPIES | (known[1] if known else frozenset())
+                tags = detail.tags & (COPIES | PASS) | (known[1] if known else frozenset())
                 found[key] = (detail.assumed, tags)
         return Tuple(
             tuple(
@@ -288,7 +288,7 @@ class Captures(Replays):
                 self.output_replayed(st, target.name)
                 if (target.name, "@kept") in st.store:
                     st.store[(target.name, "@replayed over")] = PLAIN
-            self._touch(st, target, site, "replay()", writes, stream, guard, assumed, tags | {"replay"})
+            self._touch(st, target, site, "replay()", writes, stream, guard, assumed, tags - PASS | {"replay"})
 
     def keep_output(
         self, st: State, container: Object, held: Iterable[Value], value: Value, site: Site

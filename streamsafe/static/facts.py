@@ -72,6 +72,9 @@ FILE_EFFORT = 60_000
 """After how many accesses of a file no further entry is looked at."""
 WAYS_AN_ACCESS = 100
 """Edges that are tried on so many ways count as much as an access: few accesses may stand in very many."""
+PASS = frozenset({"backward"})
+"""What a backward pass writes."""
+
 COPIES = frozenset({"d2h", "d2h?", "h2d", "h2d?", "host function"})
 """Accesses of a stream to memory that the host may touch too."""
 

@@ -739,6 +739,7 @@ class Functions(Methods):
         finally:
             self.rounds = rounds
             self.silent -= 1
+        sequences.open_to_others(st, instance.name)
         return instance
 
     def instantiate(self, unit: ClassUnit, call: Call, st: State) -> Value:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts
-from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, PARAMETER, Assumed, Site
+from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, PARAMETER, PASS, Assumed, Site
 from streamsafe.static.source import SourceFile
-from streamsafe.static.state import Ordered, State
+from streamsafe.static.state import Ordered, Rebound, State
 from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import Tensors
 from streamsafe.static.values import (
@@ -95,7 +95,7 @@ class Gradients(Tensors):
             for owner in [o for o, table in st.store.objects.items() if table.get("grad") == NONE]:
                 del st.store[(owner, "grad")]  # set to None, and there again
         written = Tensor(GRADIENTS, part=parts.of_modules(None, modules))
-        self.access(st, written, site, text, writes=True, tags=frozenset({"backward"}))
+        self.access(st, written, site, text, writes=True, tags=PASS)
         self.pass_done(st, site)
         if st.capture is None:
             st.store[(GRADIENTS, "@stale")] = NONE  # there are others
@@ -151,12 +151,20 @@ class Gradients(Tensors):
         self.launched(st, site, text, device=(GRADIENTS, "@passes") in st.store)
 
     def drop_captured(self, st: State, gradients: Tensor, site: Site) -> None:
-        """Gradients are set to None: what a captured pass writes is nobody's gradient any more (GC-06)."""
+        """Gradients are set to None: what a captured pass writes is nobody's gradient any more (GC-06).
+
+        A captured step without its pass reads those that there were, whatever the next pass makes (GC-04).
+        """
         for graph in st.graphs if st.capture is None else ():
-            for use in self.used_by(st, graph):
-                own = use.target.name == GRADIENTS and use.writes
-                if own and not parts.disjoint(use.target.part, gradients.part):
-                    st.store[(graph, "@dropped")] = Const(site)
+            uses = [
+                use
+                for use in self.used_by(st, graph)
+                if use.target.name == GRADIENTS and not parts.disjoint(use.target.part, gradients.part)
+            ]
+            if any(PASS & use.tags for use in uses):
+                st.store[(graph, "@dropped")] = Const(site)
+            elif uses:
+                st.rebound = st.rebound | {Rebound("the gradient of a parameter", site, graph): None}
 
     def _use_of_dropped(self, st: State, site: Site, text: str) -> None:
         """Gradients are used: those that a replay was to write were dropped before it."""

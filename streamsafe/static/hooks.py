@@ -10,7 +10,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts
 from streamsafe.static.contexts import Contexts
-from streamsafe.static.facts import ASIDE, BUCKET, GRADIENTS, PARAMETER, Assumed, Site
+from streamsafe.static.facts import ASIDE, BUCKET, GRADIENTS, PARAMETER, PASS, Assumed, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit
 from streamsafe.static.state import Ordered, State
 from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
@@ -344,7 +344,7 @@ class Hooks(Contexts):
             entered = unit in self.entered
             outputs = [
                 self.new_tensor(
-                    st, site, "backward()", library="torch", place="device", tags=frozenset({"backward"})
+                    st, site, "backward()", library="torch", place="device", tags=PASS
                 )
                 for _ in unit.node.params.params[1:]
             ]

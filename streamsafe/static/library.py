@@ -12,7 +12,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, HOST
 from streamsafe.static import apis, sequences
 from streamsafe.static.devices import as_device
-from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, LOADER, Assumed, Site
+from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, LOADER, PASS, Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.streams import Streams
 from streamsafe.static.syntax import spelled
@@ -317,7 +317,7 @@ class Library(Streams):
                 "torch.autograd.grad()",
                 library="torch",
                 place="device" if self.on_side_stream(st, "torch") else "",
-                tags=frozenset({"backward"}),
+                tags=PASS,
                 what="gradients" if number is None else f"gradient {number}",
             )
 

@@ -671,7 +671,7 @@ class Roots:
                 for d in definitions:
                     names = {name for name in d.calls if name != d.node.name}
                     if inside:  # a list has a method ``append``, too
-                        names -= (names & apis.CONTAINER_METHODS) - d.called_on_self
+                        names -= (names & (apis.CONTAINER_METHODS | COMMON_METHODS)) - d.called_on_self
                     # where nobody else speaks of the class, a call of a common name is of something else
                     called |= names if inside or mentioned else names - COMMON_METHODS
         called -= self._forward_hooks(unit.qualname)

@@ -136,6 +136,13 @@ def set_keys(st: State, container: Container, known: Iterable[Hashable] | None) 
         st.store[(container.name, "@keys")] = Const(frozenset(known))
 
 
+def open_to_others(st: State, owner: Name) -> None:
+    """An object was made elsewhere: whoever has it may have filled the dicts that its constructor left empty."""
+    for key, value in list(st.store.of(owner).items()):
+        if isinstance(value, Container) and value.kind == "dict" and keys(st, value) == frozenset():
+            del st.store[(owner, key)]
+
+
 def lengths(st: State) -> dict[Name, Value]:
     """The lengths that are known, by list."""
     found = ((owner, table.get("@length")) for owner, table in st.store.objects.items())
