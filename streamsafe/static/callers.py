@@ -15,10 +15,17 @@ from streamsafe.static.values import NONE, UNTIL, Function, Instance, Name, Part
 _JOINS = frozenset({"wait_stream", "wait_event"})
 
 
-def given(interpreter: Interpreter, unit: FunctionUnit, st: State) -> None:
-    """Whoever calls a module has written its inputs on the stream that is current there."""
+def given(interpreter: Interpreter, unit: FunctionUnit, st: State, *, last: bool = False) -> None:
+    """Whoever calls a module has written its inputs on the stream that is current there.
+
+    Args:
+        interpreter: what interprets the function.
+        unit: the function.
+        st: changed in place.
+        last: only what comes last was written then: what a module has computed, to the hook that it calls.
+    """
     interpreter.stack = [Activation(Name("caller"), None, unit.slice)]
-    for parameter in unit.head.params.params[1:]:
+    for parameter in unit.head.params.params[-1:] if last else unit.head.params.params[1:]:
         if parameter.default is None:
             word = parameter.name.value
             detail = Detail("the caller", word, Assumed.METHODS, frozenset(), unit.qualname)

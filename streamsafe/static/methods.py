@@ -450,7 +450,11 @@ class Methods(Opaques):
                     )
                 return NONE
             if name in ("get", "get_nowait"):
-                if sequences.length(st, receiver) == 0:
+                count = sequences.length(st, receiver)
+                if count is None and name == "get" and (self.threads or self.beside) and not self.taking:
+                    self.blocks(st, call)  # some time it has taken all that there was
+                    self.blocked.append(st.copy())
+                if count == 0:
                     self.blocks(st, call)
                     if self.threads or self.beside:
                         self.blocked.append(st.copy())  # until somebody brings it

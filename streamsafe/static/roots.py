@@ -584,6 +584,8 @@ class Roots:
         iterated = method.name == "__next__"
         if called:
             callers.given(interpreter, method, st)
+        elif method.name in self._forward_hooks(instance.unit.qualname):
+            callers.given(interpreter, method, st, last=True)
         elif not backward:
             callers.begun(interpreter, method, st)
         interpreter.beside = method in interpreter.waiting
@@ -729,14 +731,10 @@ class Roots:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
             if node.func.attr.startswith("register_forward"):
-                for argument in node.args[:1]:
-                    made_by = argument.func if isinstance(argument, ast.Call) else argument
-                    if (
-                        isinstance(made_by, ast.Attribute)
-                        and isinstance(made_by.value, ast.Name)
-                        and made_by.value.id == "self"
-                    ):
-                        found.add(made_by.attr)
+                # it may be bound to more by ``partial``, called by a lambda, or made by what is called
+                for inner in (inner for argument in node.args[:1] for inner in needles.walk(argument)):
+                    if isinstance(inner, ast.Attribute) and getattr(inner.value, "id", "") == "self":
+                        found.add(inner.attr)
         return found
 
     def _all_methods(self, unit: ClassUnit) -> list[FunctionUnit]:

@@ -17,6 +17,7 @@ from streamsafe.static.values import (
     NONE,
     PLAIN,
     UNKNOWN,
+    Const,
     Container,
     Event,
     Function,
@@ -68,6 +69,8 @@ class Threads(Hooks):
         st.store[(name, "@signal")] = PLAIN
         if call.text.endswith("Barrier"):
             st.store[(name, "@told")] = PLAIN  # by whoever waits, too
+        if call.text.endswith("Semaphore") and call.get(0, "value") == Const(0):
+            st.store[(name, "@empty")] = PLAIN  # the first one waits for another thread
         return Opaque(name)
 
     def _signal_method(self, signal: Opaque, name: str, call: Call, st: State) -> Value:
@@ -81,7 +84,7 @@ class Threads(Hooks):
             if self.calling is not None:
                 st.order.obey([Edge(signal.name, s.name) for s, _ in self.streams(st, "cupy", self.calling)])
         elif name in apis.SIGNAL_WAITS:
-            if name != "acquire":
+            if name != "acquire" or (signal.name, "@empty") in st.store:
                 self.blocks(st, call)
             if (signal.name, "@told") in st.store:
                 st.order.obey([Edge(HOST, signal.name)])
