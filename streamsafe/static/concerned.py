@@ -22,6 +22,9 @@ WORD = re.compile(
 """Identifiers that make a loop worth more than one round."""
 
 
+_CAPTURES = frozenset({"graph", "begin_capture", "capture_begin"})
+
+
 class Concerned:
     """What of a file is to be interpreted.
 
@@ -87,7 +90,8 @@ class Concerned:
         self.functions |= self._running_backward()
         self.followed = self.functions | self._with_callers(self._holding(needles.TOUCH), 1)
         self._shared = {
-            name: self._shared_attributes(name, self.functions) for name in (*file.classes, *file.nested)
+            name: self._shared_attributes(name, self.functions | self._captured(name))
+            for name in (*file.classes, *file.nested)
         }
         self.beside = self._beside_stream_code()
         self._names = self._words | {
@@ -164,6 +168,17 @@ class Concerned:
                 for piece in pieces:
                     found |= {inner.attr for inner in needles.walk(piece) if _is_own(inner)}  # type: ignore[attr-defined]
         return found - methods
+
+    def _captured(self, class_name: str) -> set[str]:
+        """What a class's captures call of their own object: what it reads there, replays read."""
+        own = {q: ds for q, ds in self.file.definitions.items() if q.rpartition(".")[0] == class_name}
+        added = {q for q, ds in own.items() if any(d.calls & _CAPTURES for d in ds)} & self.functions
+        found = set(added)
+        while added:
+            names = frozenset().union(*(d.called_on_self for q in added for d in own[q]))
+            added = {q for q in own if q.rpartition(".")[2] in names} - found
+            found |= added
+        return found
 
     def _beside_stream_code(self) -> set[str]:
         everything = set().union(*self._shared.values())
