@@ -288,7 +288,9 @@ class Captures(Replays):
                 self.output_replayed(st, target.name)
                 if (target.name, "@kept") in st.store:
                     st.store[(target.name, "@replayed over")] = PLAIN
-            self._touch(st, target, site, "replay()", writes, stream, guard, assumed, tags - PASS | {"replay"})
+            self._touch(
+                st, target, site, "replay()", writes, stream, guard, assumed, tags - PASS | {"replay"}
+            )
 
     def keep_output(
         self, st: State, container: Object, held: Iterable[Value], value: Value, site: Site

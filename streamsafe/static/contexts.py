@@ -37,6 +37,7 @@ from streamsafe.static.values import (
     Number,
     Object,
     Opaque,
+    Picks,
     Partial,
     Stream,
     Tensor,
@@ -259,6 +260,19 @@ class Contexts(TensorMethods):
                 self.lose(st, last)
         return result
 
+    def _told_by(self, conditions: Sequence[cst.CompIf], st: State) -> Picks:
+        """What tells the elements that a comprehension takes from those that it leaves: how an attribute of each is."""
+        found: dict[Hashable, str] = {}
+        for condition in conditions:
+            test, holds = condition.test, True
+            while isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+                test, holds = test.expression, not holds
+            asked = self.eval(test, st) if isinstance(test, cst.Attribute) else NONE
+            names = [v.name.base() for v in iterate(asked) if isinstance(v, Opaque)]
+            if names and all(any(part.site == EACH for part in name.chain()) for name in names):
+                found["where", frozenset(names)] = str(holds)
+        return tuple(found.items())
+
     def _comp_for(self, clause: cst.CompFor, st: State, element: Callable[[State], None]) -> bool:
         """Whether every round was made; else one stands for all: the elements of a comprehension are made alike."""
         iterable = self.eval(clause.iter, st)
@@ -277,6 +291,9 @@ class Contexts(TensorMethods):
                     skipped = skipped or taken.copy()
                     taken = taken.copy()
                     self.enter_branch(condition.test, outcomes, True, taken)
+            told = self._told_by(clause.ifs, taken)
+            if told:
+                self.assign(clause.target, walks.met(item, told), taken, clause)
             if clause.inner_for_in is not None:
                 exact = self._comp_for(clause.inner_for_in, taken, element) and exact
             else:

@@ -343,9 +343,7 @@ class Hooks(Contexts):
                 continue
             entered = unit in self.entered
             outputs = [
-                self.new_tensor(
-                    st, site, "backward()", library="torch", place="device", tags=PASS
-                )
+                self.new_tensor(st, site, "backward()", library="torch", place="device", tags=PASS)
                 for _ in unit.node.params.params[1:]
             ]
             context = Opaque(Name("a context", (id(unit.node),)))

@@ -341,9 +341,9 @@ class Roles:
         methods = {a for a in own - _SYNTAX if self._members[name].method(a) is not None}
         rare = {a for a in methods if a not in COMMON_METHODS and a not in LIBRARY_METHODS}
         shown = len(own) > 1 and not own <= methods  # an attribute, and what else the class has
-        if rare or shown or _is_named_after(word, name) or ("__call__" in own and min(arities) > 1):
-            return name
-        return None
+        called = "__call__" in own and min(arities) > 1
+        called = called and (word not in _MODULES or name in self._heirs.get("Module", ()))
+        return name if rare or shown or called or _is_named_after(word, name) else None
 
 
 def _lists_modules(annotation: ast.expr) -> bool:

@@ -678,16 +678,20 @@ class Roots:
                     called |= names if inside or mentioned else names - COMMON_METHODS
         called -= self._forward_hooks(unit.qualname)
         methods = [
-            m for m in self._all_methods(unit) if m.name not in ("__init__", "__new__", "__del__", "__repr__")
+            m for m in unit.methods.values() if m.name not in ("__init__", "__new__", "__del__", "__repr__")
         ]
         shared = self.concern.shared_by(unit.qualname)
         concerned = [m for m in methods if m.qualname in self.concerned or self._touches(m, shared)]
         own = self._calls_of(unit.qualname)
+        inherited = {} if nobody else self._templates(unit)
+        templates = [m for m in inherited if m.name not in called or (self._entry(m) and m.name not in own)]
+        called = called.union(*(inherited[m] for m in templates))
         roots = [m for m in concerned if m.name not in called or (self._entry(m) and m.name not in own)]
         fresh = [m for m in roots if m not in self.interpreter.entered]
         if nobody:
             fresh = [m for m in concerned if m not in self.interpreter.entered]
             fresh = self._unmet([m for m in fresh if not m.name.startswith("_")] or fresh, unit)
+        fresh += templates
         if f"{unit.qualname}.__init__" in self.concerned:
             return fresh
         if not any(m.qualname in self.concerned for m in fresh):
@@ -737,8 +741,26 @@ class Roots:
                         found.add(inner.attr)
         return found
 
-    def _all_methods(self, unit: ClassUnit) -> list[FunctionUnit]:
-        return list(unit.methods.values())
+    def _templates(self, unit: ClassUnit) -> dict[FunctionUnit, set[str]]:
+        """Methods of bases that run stream code which a class supplies, each with what of the class it runs."""
+        inherited: dict[str, FunctionUnit] = {}
+        for base in self.interpreter.ancestry(unit):
+            for name, method in base.methods.items():
+                inherited.setdefault(name, method)
+        definitions = {n: self.file.definitions.get(m.qualname, ()) for n, m in inherited.items()}
+        found = {}
+        for name in inherited.keys() - unit.methods.keys():
+            if name.startswith("__") and name != "__call__":
+                continue
+            reached, added = {name}, {name}
+            while added:
+                calls = (d.called_on_self for n in added for d in definitions[n])
+                added = (set().union(*calls) & inherited.keys()) - reached
+                reached |= added
+            supplied = reached & unit.methods.keys()
+            if any(unit.methods[n].qualname in self.concern.speaking for n in supplied):
+                found[inherited[name]] = supplied
+        return found
 
     @staticmethod
     def _entry(method: FunctionUnit) -> bool:
