@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import libcst as cst
 
 from streamsafe.order.forks import differing
-from streamsafe.order.symbolic import Guard
+from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import sequences, syntax, walks
+from streamsafe.static.conditions import Outcomes
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
 from streamsafe.static.facts import GRADIENTS
 from streamsafe.static.loops import Loop, Loops
@@ -57,6 +58,16 @@ class Iteration(Loops):
         if node.orelse is not None and not st.dead:
             self.suite(node.orelse.body, st)
 
+    def _fills_gap(self, node: cst.CSTNode, st: State) -> bool:
+        """Whether a name is None before a loop and something after a round: what it is then tells of the rounds."""
+        if not isinstance(node, cst.For) or not self.holds_stream_code(node):
+            return False
+        frame = self.activation.frame
+        return any(
+            isinstance(target, cst.Name) and st.store.get((frame, target.value)) == NONE
+            for target in syntax.assigned(node.body)
+        )
+
     def _is_prepared(self, node: cst.For, st: State) -> bool:
         """Whether each round begins by waiting for an event of this function that has been recorded before the loop.
 
@@ -102,6 +113,10 @@ class Iteration(Loops):
         counts = dict.fromkeys(self.counts_of(iterable))
         told = [self.condition(("truth", count.name), (count.name,), st, True) for count in counts]
         told = [outcomes for outcomes in told or [self.holds_some(iterable, st)] if outcomes]
+        if not told and not at_least_once and self._fills_gap(node, st):
+            walk = self.fresh(node, st, "walk")
+            told = [self.condition(("truth", walk), (walk,), st, True)]
+        outcomes = self.as_one(_all_of(told), st)
 
         first = True
 
@@ -109,9 +124,8 @@ class Iteration(Loops):
             nonlocal first
             leaves = current.copy()
             if first and told:
-                for outcomes in told:
-                    current.assume(*(guard for outcome, guard in outcomes if outcome))
-                leaves.assume(*(guard for outcomes in told for outcome, guard in outcomes if not outcome))
+                current.assume(*(guard for outcome, guard in outcomes if outcome))
+                leaves.assume(*(guard for outcome, guard in outcomes if not outcome))
             first = False
             return None if leaves.dead else leaves
 
@@ -469,6 +483,15 @@ class Iteration(Loops):
             self.settle(st, self.joined([st, *loop.continues]))
         self.activation.loops.pop()
         self.settle(st, self.joined([st, *loop.breaks]))
+
+
+def _all_of(told: Iterable[Outcomes]) -> Outcomes:
+    """Whether each of some tests holds: on the paths on which they all do, or for one that does not."""
+    every, one_not = [ALWAYS], []
+    for outcomes in told:
+        every = [g & h for g in every for outcome, h in outcomes if outcome and not g.contradicts(h)]
+        one_not += [guard for outcome, guard in outcomes if not outcome]
+    return [*((True, guard) for guard in every), *((False, guard) for guard in one_not)]
 
 
 def _goes_round(iterable: Value) -> bool:

@@ -483,13 +483,18 @@ class SourceFile:
 
     @cached_property
     def attribute_users(self) -> dict[str, tuple[set[str], set[str]]]:
-        """By name of an attribute, the functions that read it, and those that set it: ``+=`` does neither."""
+        """By name of an attribute, the functions that read it, and those that set it: ``+=`` does neither.
+
+        What is only told, in a text or an error, nothing is computed with.
+        """
         users: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
         for qualname, definitions in self.definitions.items():
             nodes = [node for d in definitions for node in needles.walk(d.node)]
-            counted = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
+            left_out = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
+            telling = [node for node in nodes if isinstance(node, (ast.JoinedStr, ast.Raise))]
+            left_out |= {id(inner) for node in telling for inner in ast.walk(node)}
             for node in nodes:
-                if isinstance(node, ast.Attribute) and id(node) not in counted:
+                if isinstance(node, ast.Attribute) and id(node) not in left_out:
                     users[node.attr][not isinstance(node.ctx, ast.Load)].add(qualname)
         return users
 

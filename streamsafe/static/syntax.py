@@ -384,7 +384,7 @@ def fills_gap(node: cst.If) -> bool:
     else:
         return False
     return isinstance(test, (cst.Name, cst.Attribute)) and any(
-        same(target, test) for target in _assigned(node.body)
+        same(target, test) for target in assigned(node.body)
     )
 
 
@@ -487,7 +487,7 @@ def fills_place(node: cst.If) -> cst.BaseExpression | None:
         if not (isinstance(test, cst.Comparison) and len(test.comparisons) == 1):
             continue
         operator, holder = test.comparisons[0].operator, test.comparisons[0].comparator
-        for target in _assigned(node.body) if isinstance(operator, cst.NotIn) else ():
+        for target in assigned(node.body) if isinstance(operator, cst.NotIn) else ():
             if not (isinstance(target, cst.Subscript) and same(target.value, holder)):
                 continue
             index = target.slice[0].slice
@@ -505,7 +505,7 @@ def _required(test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
         yield test
 
 
-def _assigned(body: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+def assigned(body: cst.CSTNode) -> Iterator[cst.BaseExpression]:
     """Whatever some statement of a body assigns to."""
     for inner in walk(body):
         if isinstance(inner, cst.Assign):
