@@ -87,7 +87,8 @@ def shared(parameter: str) -> bool:
 
 
 _HOST_MEMORY = re.compile(
-    r"_*(?:\w+_)?(?:cpu|pinned)_(?:buf|buffer|tensor|view|staging|mem|memory|block|cache|pool|grad|param|weight|copy)s?"
+    r"_*(?:\w+_)?(?:cpu|pinned)_(?:(?!to_|gpu|cuda|device|offload)[a-z]+_)?"
+    r"(?:buf|buffer|tensor|view|staging|mem|memory|block|cache|pool|grad|param|weight|copy)s?"
     r"|\w+_cpu"
 )
 
@@ -514,7 +515,8 @@ PREFIXES: dict[str, str] = {
         """torch.distributed._composable. torch.distributed._tensor. torch.distributed.algorithms.
         torch.distributed.checkpoint. torch.distributed.device_mesh. torch.distributed.elastic.
         torch.distributed.fsdp. torch.distributed.optim. torch.distributed.pipelining. torch.distributed.rpc.
-        torch.distributed.tensor. torch.distributed.utils.""".split(),
+        torch.distributed.tensor. torch.distributed.utils. torch.distributed.distributed_c10d._resolve_process_group
+        torch.distributed.distributed_c10d._get_default_group""".split(),
         "unseen",
     ),
     "torch.distributed.": "collective",
@@ -659,6 +661,9 @@ PARAMETER_NAME = re.compile(r"(?:\w+_)?(?:weights?|bias(?:es)?|kernel|embedding|
 HOST_HELPER = re.compile(r"(?:\w+_)?to_(?:cpu|host)")
 """A function that is not seen and by its name brings what it is given to the host: the result is not device memory."""
 
+VALUE_HELPER = re.compile(r"_*(?:\w+_)?to_(?:python(?:_\w+)?|scalar|numpy|list)")
+"""A function that is not seen and by its name gives values of the host: they have been waited for."""
+
 SIZED_FACTORIES = frozenset("empty zeros ones full rand randn arange eye linspace".split())
 """Take sizes or bounds as numbers: a device tensor among them is read by the host."""
 
@@ -708,6 +713,12 @@ COMPILERS = {
     "triton.jit": "triton",
 }
 """Decorators that compile a function into a kernel: its body is not host code."""
+
+DEVICE_LANGUAGES = frozenset(
+    """cutlass.cute.kernel cutlass.cute.jit cutlass.cute.experimental.kernel cutlass.cute.experimental.jit cute.kernel
+    cute.jit warp.kernel warp.func taichi.kernel taichi.func""".split()
+)
+"""Decorators of functions that are Python by their syntax only: what is traced, or translated, runs on the device."""
 
 ZEROING = frozenset("zeros ones full full_like zeros_like ones_like".split())
 
@@ -769,10 +780,10 @@ what it decorates is launched where it is called.
 """
 
 HOST_METHOD = re.compile(
-    r"_*(?:save|export|dump|reset|set|register|print|log|enable|disable)(?:_\w+)?"
+    r"_*(?:save|export|dump|reset|set|register|print|log|enable|disable)(?:_\w+)?|(?:pre)?compile"
     r"|(?:named_)?(?:parameters|buffers|modules|children)|(?:load_)?state_dict"
 )
-"""What by its name keeps, sets or writes down something: whatever it is given, it is no work that is timed."""
+"""What by its name keeps, sets, compiles or writes down something: whatever it is given, it is no work that is timed."""
 
 FILE_NAME = re.compile(r"_*(?:\w+_)?(?:io|file|fp|fh|writer|zarr|h5)")
 """What is written to by ``write()`` like a file: it brings what it is given to the host, and waits for that."""
