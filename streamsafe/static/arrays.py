@@ -183,7 +183,11 @@ class Arrays(Interop):
             return shown
         objects = [v for v in iterate(source) if isinstance(v, Object)]
         torches = self.library_of(st, [source]) == "torch"
-        if any(self.place(st, v) == "device" or (torches and self.is_tensor_value(st, v)) for v in objects):
+        if any(
+            self.place(st, v) == "device"
+            or (torches and not self.is_host(st, v) and (isinstance(v, Tensor) or self.is_tensor(st, v)))
+            for v in objects
+        ):
             if torches:  # its interface tells of no stream (CI-02)
                 source = self.borrowed(source, "cupy", st, exchanged=False)
             if text != "array()" or call.kwargs.get("copy") == Const(False):

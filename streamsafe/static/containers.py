@@ -600,6 +600,13 @@ class Containers(Captures):
             if isinstance(inner, (Tuple, Container, Instance, Opaque)):
                 self.candidates.extend(target.name for target, _ in self.tensors(st, inner))
 
+    def holds_something(self, whole: Value, st: State) -> None:
+        """Who had an element of it by a number has not raised: there is one."""
+        if isinstance(whole, Opaque):
+            st.store[(whole.name, "@nonzero")] = PLAIN
+        elif isinstance(whole, Container) and sequences.length(st, whole) is None:
+            st.store[(whole.name, sequences.SOME)] = Const(True)
+
     def _subscript(self, node: cst.Subscript, st: State) -> Value:
         base = self.eval(node.value, st)
         if isinstance(base, Function):  # the grid of a compiled kernel
@@ -619,6 +626,8 @@ class Containers(Captures):
         place = self._key_of(node.value, st) if isinstance(base, Union) and base != union(holders) else None
         if place is not None:
             st.store[place] = union(holders)  # on goes who has not raised
+        if isinstance(key, Const) and type(key.value) is int:
+            self.holds_something(base, st)
         for inner, guard in holders:
             if len(keys) > 1 and self.is_mapping(inner):  # ``d[a, b]``: the pair is the key
                 keys = [Tuple(tuple(keys))]

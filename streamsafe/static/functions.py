@@ -715,6 +715,8 @@ class Functions(Methods):
             return self.as_stream(value, "cupy" if self.default_library == "cupy" else "torch")
         if tail in ("Tensor", "ndarray") and not text.startswith(("np.", "numpy.")):
             self.mark_tensor(st, value)
+            if tail == "Tensor":
+                self.libraries.setdefault(value.name.base(), "torch")
             return value
         if text.startswith(("np.ndarray", "numpy.ndarray")):
             st.store[(value.name, "@place")] = Const("pageable")

@@ -111,7 +111,11 @@ class Iteration(Loops):
 
         # who walks several side by side comes to a round where each of them has an element
         counts = dict.fromkeys(self.counts_of(iterable))
-        told = [self.condition(("truth", count.name), (count.name,), st, True) for count in counts]
+        told = [
+            sequences.some(st, Container(count.name, "list"))
+            or self.condition(("truth", count.name), (count.name,), st, True)
+            for count in counts
+        ]
         told = [outcomes for outcomes in told or [self.holds_some(iterable, st)] if outcomes]
         if not told and not at_least_once and self._fills_gap(node, st):
             walk = self.fresh(node, st, "walk")

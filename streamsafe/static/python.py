@@ -223,8 +223,12 @@ class Builtins(Gradients):
         if count is None and (known := self.length_of(value, st)) != UNKNOWN:
             return known
         if count is None and isinstance(value, Container) and value.kind not in ("queue", "channel"):
-            length = self.fresh(call.node, st, LENGTH)  # it may grow
-            return Number(..., numbers.of_atom(length))
+            counted = st.store.get((value.name, sequences.COUNTED))
+            if counted is None:
+                counted = Number(..., numbers.of_atom(self.fresh(call.node, st, LENGTH)))
+                if value.kind == "list":
+                    st.store[(value.name, sequences.COUNTED)] = counted
+            return counted
         return PLAIN if count is None else Const(count)
 
     def do_partial(self, call: Call, st: State) -> Value:

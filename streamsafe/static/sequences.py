@@ -20,6 +20,9 @@ SOME = "@some"
 FIXED = "@as many"
 """Under this a list notes that nothing was added or taken out since it was made of no one knows how many."""
 
+COUNTED = "@counted"
+"""Under this a list keeps what stands for its length, until something is added or taken out."""
+
 FEW = 4
 """So many streams of which one is picked are told apart by which it is."""
 
@@ -61,9 +64,15 @@ def put(st: State, container: Container, values: list[Value]) -> None:
     set_end(st, container, LAST, values[-1] if values else None)
 
 
+def _changed(st: State, container: Container) -> None:
+    """Something was added or taken out, or may have been."""
+    for noted in (FIXED, COUNTED):
+        st.store.pop((container.name, noted), None)
+
+
 def set_some(st: State, container: Container, value: Value | None) -> None:
     """Whether a list holds something, on the paths on which it does; None where that is not known."""
-    st.store.pop((container.name, FIXED), None)
+    _changed(st, container)
     if value is None:
         st.store.pop((container.name, SOME), None)
     else:
@@ -93,7 +102,7 @@ def at_end(st: State, container: Container, end: str) -> Value | None:
 
 def set_end(st: State, container: Container, end: str, value: Value | None) -> None:
     """This element is at that end; any, or none, where it is None."""
-    st.store.pop((container.name, FIXED), None)
+    _changed(st, container)
     if value is None:
         st.store.pop((container.name, end), None)
     else:
@@ -102,7 +111,7 @@ def set_end(st: State, container: Container, end: str, value: Value | None) -> N
 
 def moved(st: State, container: Container) -> None:
     """Any element may be at either end."""
-    st.store.pop((container.name, FIXED), None)
+    _changed(st, container)
     for end in (FRONT, LAST):
         st.store.pop((container.name, end), None)
 

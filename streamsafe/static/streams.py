@@ -112,23 +112,27 @@ class Streams(Builtins):
     def do_make_external_stream(self, call: Call, st: State) -> Value:
         """A stream of another library, by its handle: the same queue (TS-27, CI-11)."""
         library = "cupy" if call.text.startswith("cupy") else "torch"
-        for inner in iterate(self._handle(call, st)):
-            if isinstance(inner, Stream):
-                return Stream(inner.name, library)
-            name: Name | None = None
-            if isinstance(inner, Opaque):
-                if inner.name.site in ("ptr", "cuda_stream") and inner.name.parent is not None:
-                    return Stream(inner.name.parent, library)
-                name = inner.name.base()  # the same handle is the same stream, made again or not
-            elif isinstance(inner, Method) and isinstance(inner.receiver, Object):
-                name = inner.receiver.name.child(inner.name)
-            elif isinstance(inner, Const) and inner.value is not ...:
-                name = Name(("handle", inner.value))
-            if name is not None:
-                if library == "cupy":
-                    self.table.unknown.add(name.base())
-                return Stream(name, library)
-        return Stream(self.fresh(call.node, st, "stream"), library)
+        handles = alternatives(self._handle(call, st), st.path)
+        return union((self._of_handle(handle, library, call, st), guard) for handle, guard in handles)
+
+    def _of_handle(self, handle: Value, library: str, call: Call, st: State) -> Stream:
+        """The stream that a handle is one of."""
+        name: Name | None = None
+        if isinstance(handle, Stream):
+            return Stream(handle.name, library)
+        if isinstance(handle, Opaque):
+            if handle.name.site in ("ptr", "cuda_stream") and handle.name.parent is not None:
+                return Stream(handle.name.parent, library)
+            name = handle.name.base()  # the same handle is the same stream, made again or not
+        elif isinstance(handle, Method) and isinstance(handle.receiver, Object):
+            name = handle.receiver.name.child(handle.name)
+        elif isinstance(handle, Const) and handle.value is not ...:
+            name = Name(("handle", handle.value))
+        if name is None:
+            return Stream(self.fresh(call.node, st, "stream"), library)
+        if library == "cupy":
+            self.table.unknown.add(name.base())
+        return Stream(name, library)
 
     def _handle(self, call: Call, st: State) -> Value:
         """The handle that a call is given first: ``int(stream)`` is the one of that stream."""
