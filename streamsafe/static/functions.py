@@ -21,7 +21,7 @@ from streamsafe.static.methods import Methods
 from streamsafe.static.needles import last_name
 from streamsafe.static.opaques import LIBRARY_METHODS
 from streamsafe.static.roles import COMMON_METHODS
-from streamsafe.static.source import ClassUnit, FunctionUnit, MethodSlice, Slice
+from streamsafe.static.source import ClassUnit, Definition, FunctionUnit, MethodSlice, Slice
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
 from streamsafe.static.tensors import UNNAMED_REST, UNPLACED, Call
@@ -53,6 +53,8 @@ FACTORY_LINES = 12
 """A plain function of fewer lines is followed for what it returns."""
 GATHERING_LINES = 30
 """One that returns a list which it has filled is followed even so: what is in the list others may have made."""
+BRINGING_LINES = 100
+"""So is one that brings something to a device: a copy that waits leaves nothing pending that it returns."""
 
 
 class Scope:
@@ -447,9 +449,15 @@ class Functions(Methods):
                     )
                 )
                 or (lines < GATHERING_LINES and "append" in d.calls and needles.gathers(d.node))
+                or (lines < BRINGING_LINES and _returns(d.node) and self._brings(d))
                 for d in definitions
             )
         return known
+
+    def _brings(self, definition: Definition) -> bool:
+        """Whether a function brings something to a device, or a function of the file that it calls does."""
+        called = [d for name in definition.calls for d in self.file.definitions.get(name, ())]
+        return any(not d.calls.isdisjoint(_BRINGING) for d in (definition, *called))
 
     def _hands_on(self, function: ast.AST) -> bool:
         """Whether a function returns something that it was given or has met, or what another one of the file gives."""
@@ -888,6 +896,13 @@ def _fills(function: ast.AST) -> bool:
     )
 
 
+def _returns(function: ast.AST) -> bool:
+    """Whether a function gives something back."""
+    return any(isinstance(n, ast.Return) and n.value is not None for n in needles.walk(function))
+
+
+_BRINGING = frozenset({"to", "cuda"})
+"""Methods that bring a tensor to a device."""
 _ASKING = frozenset({"startswith", "any", "all"})
 """Calls that ask something, and do nothing."""
 _TAKING = frozenset({"get", "pop", "popleft", "setdefault", "getattr", "cls"})
