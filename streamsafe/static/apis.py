@@ -709,6 +709,12 @@ COMPILERS = {
 }
 """Decorators that compile a function into a kernel: its body is not host code."""
 
+DEVICE_LANGUAGES = frozenset(
+    """cutlass.cute.kernel cutlass.cute.jit cutlass.cute.experimental.kernel cutlass.cute.experimental.jit cute.kernel
+    cute.jit warp.kernel warp.func taichi.kernel taichi.func""".split()
+)
+"""Decorators of functions that are Python by their syntax only: what is traced, or translated, runs on the device."""
+
 ZEROING = frozenset("zeros ones full full_like zeros_like ones_like".split())
 
 VIEW_ATTRIBUTES = frozenset("data T mT H mH real imag base flat".split())
@@ -769,10 +775,10 @@ what it decorates is launched where it is called.
 """
 
 HOST_METHOD = re.compile(
-    r"_*(?:save|export|dump|reset|set|register|print|log|enable|disable)(?:_\w+)?"
+    r"_*(?:save|export|dump|reset|set|register|print|log|enable|disable)(?:_\w+)?|(?:pre)?compile"
     r"|(?:named_)?(?:parameters|buffers|modules|children)|(?:load_)?state_dict"
 )
-"""What by its name keeps, sets or writes down something: whatever it is given, it is no work that is timed."""
+"""What by its name keeps, sets, compiles or writes down something: whatever it is given, it is no work that is timed."""
 
 FILE_NAME = re.compile(r"_*(?:\w+_)?(?:io|file|fp|fh|writer|zarr|h5)")
 """What is written to by ``write()`` like a file: it brings what it is given to the host, and waits for that."""

@@ -209,7 +209,7 @@ class Concerned:
             qualname
             for qualname, definitions in self.file.definitions.items()
             if any(self._matches(d.needles, d.calls, kind) for d in definitions)
-        }
+        } - self.file.translated
 
     def _with_callers(self, found: set[str], levels: int) -> set[str]:
         """These functions and those that may call them: by a name that only they have, or within a class."""
@@ -247,6 +247,7 @@ class Concerned:
                     for d in definitions
                 )
             }
+            found -= self.file.translated
             if not found:
                 break
             everything |= found

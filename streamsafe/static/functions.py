@@ -334,6 +334,8 @@ class Functions(Methods):
     ) -> Value:
         """Follow a call; a generator or a context manager waits for its consumer."""
         unit = function.unit
+        if unit.qualname in self.file.translated:
+            return self.unmodelled(function, Call(node, self.site(node), list(args), dict(kwargs)), st)
         if unit.generator:
             generator = Generator(function, tuple(args), tuple(kwargs.items()), node)
             st.store.pop(self.standing(generator), None)

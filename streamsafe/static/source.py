@@ -586,6 +586,24 @@ class SourceFile:
         return found
 
     @cached_property
+    def translated(self) -> frozenset[str]:
+        """Functions in a language of the device: what stands in them the host does not do."""
+        return frozenset(
+            qualname
+            for qualname, definitions in self.definitions.items()
+            if definitions
+            and all(
+                any(map(self._is_of_device, getattr(d.node, "decorator_list", ()))) for d in definitions
+            )
+        )
+
+    def _is_of_device(self, decorator: ast.expr) -> bool:
+        first, _, rest = ast.unparse(
+            decorator.func if isinstance(decorator, ast.Call) else decorator
+        ).partition(".")
+        return ".".join(filter(None, (self.imports.get(first, first), rest))) in apis.DEVICE_LANGUAGES
+
+    @cached_property
     def registered(self) -> dict[str, list[str]]:
         """Functions whose decorators, functions of the file themselves, mention a name of the module."""
         found: dict[str, list[str]] = {}
