@@ -87,7 +87,8 @@ def shared(parameter: str) -> bool:
 
 
 _HOST_MEMORY = re.compile(
-    r"_*(?:\w+_)?(?:cpu|pinned)_(?:buf|buffer|tensor|view|staging|mem|memory|block|cache|pool|grad|param|weight|copy)s?"
+    r"_*(?:\w+_)?(?:cpu|pinned)_(?:(?!to_|gpu|cuda|device|offload)[a-z]+_)?"
+    r"(?:buf|buffer|tensor|view|staging|mem|memory|block|cache|pool|grad|param|weight|copy)s?"
     r"|\w+_cpu"
 )
 
@@ -658,6 +659,9 @@ PARAMETER_NAME = re.compile(r"(?:\w+_)?(?:weights?|bias(?:es)?|kernel|embedding|
 
 HOST_HELPER = re.compile(r"(?:\w+_)?to_(?:cpu|host)")
 """A function that is not seen and by its name brings what it is given to the host: the result is not device memory."""
+
+VALUE_HELPER = re.compile(r"_*(?:\w+_)?to_(?:python(?:_\w+)?|scalar|numpy|list)")
+"""A function that is not seen and by its name gives values of the host: they have been waited for."""
 
 SIZED_FACTORIES = frozenset("empty zeros ones full rand randn arange eye linspace".split())
 """Take sizes or bounds as numbers: a device tensor among them is read by the host."""

@@ -36,7 +36,8 @@ class Question(NamedTuple):
     """A call whose code is not seen.
 
     Args:
-        name: of a function, with its module as it is imported; of a method its name alone.
+        name: of a function, with its module as it is imported, or of a method of such a class; else of a method its name
+            alone.
         method: whether it is a method of an object of unknown class.
     """
 
@@ -205,18 +206,31 @@ def _of_method(name: str, packages: Iterable[str]) -> Doing | None:
 
 
 def _of_function(dotted: str, path: str, depth: int = DEPTH) -> Doing | None:
-    """What a function does that is imported under a name."""
+    """What a function does that is imported under a name, or a method of a class that is."""
     owner, _, name = dotted.rpartition(".")
-    of_class = owner.rpartition(".")[2][:1].isupper()  # called on the class itself
+    cls = owner.rpartition(".")[2]
+    cls = cls if cls.lstrip("_")[:1].isupper() else ""
     for file in _modules(path, dotted):
+        inside = _body_of(file, cls) if cls else None
         for where, start in _index(file).get(name, ()):
             definition = _at(where, start)
-            if definition is not None and (of_class or not _is_method(definition.node)):
-                return None if is_left_open(definition.node) else _doing(definition, DEPTH)
-        again = _reexported(file, name) if depth else ""
+            if definition is None or (start not in inside if inside is not None else _is_method(definition.node)):
+                continue
+            return None if is_left_open(definition.node) else _doing(definition, DEPTH)
+        again = _reexported(file, cls or name) if depth and inside is None else ""
         if again:
-            return _of_function(again, file, depth - 1)
+            return _of_function(f"{again}.{name}" if cls else again, file, depth - 1)
     return None
+
+
+def _body_of(file: str, cls: str) -> range | None:
+    """The bytes of a top-level class; None where the file has none of that name."""
+    data = _bytes(file)
+    begin = re.search(rb"^class %s\b" % re.escape(cls.encode()), data, re.MULTILINE)
+    if begin is None:
+        return None
+    end = re.compile(rb"^[^\s#)\]]", re.MULTILINE).search(data, begin.end())
+    return range(begin.end(), end.start() if end else len(data))
 
 
 def _reexported(file: str, name: str) -> str:
@@ -305,6 +319,7 @@ _TABLES = frozenset(
         *("get", "setdefault", "items", "keys", "values", "update", "clear", "index", "count", "copy", "put"),
         *("put_nowait", "get_nowait", "qsize", "full", "join", "split", "strip", "startswith", "endswith"),
         *("format", "debug", "info", "warning", "error", "warning_once", "info_once", "acquire", "release"),
+        *("notify", "notify_all"),
     }
 )
 """Methods of tables, queues, texts, locks and logs."""
@@ -345,6 +360,7 @@ class _Reader:
 
     Attributes:
         methods: those that wait, of which it is asked whether they are called.
+        switched_on: parameters that are true where a call does not say otherwise.
     """
 
     def __init__(self, definition: _Definition, depth: int) -> None:
@@ -367,6 +383,11 @@ class _Reader:
             elif isinstance(inner, ast.Assign) and self._is_number(inner.value):
                 self.numbers |= {t.id for t in inner.targets if isinstance(t, ast.Name)}
         self.given = {a.arg for a in given} - {"self", "cls"} - self.numbers
+        ordinary = [*node.args.posonlyargs, *node.args.args]
+        defaults = node.args.defaults
+        offered = [*zip(ordinary[len(ordinary) - len(defaults) :], defaults, strict=True)]
+        offered += [(a, d) for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if d]
+        self.switched_on = {a.arg for a, d in offered if isinstance(d, ast.Constant) and d.value is True}
 
     def called(self, name: str, *, method: bool) -> list[Doing | None]:
         """What the functions, or the methods, of the same file do that have a name."""
@@ -392,7 +413,7 @@ class _Reader:
         if isinstance(statement, ast.If):
             if self._calls_wait(statement.test):
                 return True
-            return self.waits(statement.body) and (self.waits(statement.orelse) or _is_guard(statement.test))
+            return self.waits(statement.body) and (self.waits(statement.orelse) or self._is_guard(statement.test))
         if isinstance(statement, (ast.With, ast.AsyncWith)):
             return any(self._calls_wait(item.context_expr) for item in statement.items) or self.waits(
                 statement.body
@@ -407,13 +428,21 @@ class _Reader:
         for call in ast.walk(node):
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
                 continue
-            if call.func.attr in self.methods:
+            if call.func.attr in self.methods and not _HOST_THREADS.search(ast.unparse(call.func.value)):
                 return True
             own = isinstance(call.func.value, ast.Name) and call.func.value.id == "self"
             told = self.called(call.func.attr, method=True) if own else []
             if told and all(doing in _WAITED for doing in told):
                 return True
         return False
+
+    def _is_guard(self, test: ast.expr) -> bool:
+        """Whether a condition asks no more than whether there is something to wait for, or whether nobody says no."""
+        if isinstance(test, ast.Compare):
+            return len(test.ops) == 1 and isinstance(test.ops[0], (ast.Is, ast.IsNot))
+        if isinstance(test, ast.Name):
+            return test.id in self.switched_on
+        return ast.unparse(test).endswith("is_available()")
 
     # -- keeping -------------------------------------------------------------------------------------------------
 
@@ -493,11 +522,8 @@ _COUNTED = re.compile(
 _TABLE = rb"\b%s\b(?:\s*:[^=\n]+)?\s*=\s*(?:[\[{(]|list\(|[\w.]*(?:dict|Dict|deque)\(|[\w.]+\.(?:get|setdefault)\()"
 
 
-def _is_guard(test: ast.expr) -> bool:
-    """Whether a condition asks no more than whether there is something to wait for."""
-    if isinstance(test, ast.Compare):
-        return len(test.ops) == 1 and isinstance(test.ops[0], (ast.Is, ast.IsNot))
-    return ast.unparse(test).endswith("is_available()")
+_HOST_THREADS = re.compile(r"(?:^|[._])(?:cv|cond|condition|lock|mutex|barrier|thread|process|proc)$", re.IGNORECASE)
+"""What is waited for by one thread or process of the host for another."""
 
 
 def _is_lock(item: ast.withitem) -> bool:

@@ -285,6 +285,10 @@ class Memory:
             return ""
         if self.loaded and target.name.root().base() in self.loaded:
             return "pageable"
+        if target.name.parent is not None and any(
+            st.store.get((name, "@place")) == Const("pageable") for name in target.name.parent.chain()
+        ):
+            return "pageable"  # a table of what lies on the host
         return "host" if apis.names_host(target.name.site) else ""
 
     def set_place(self, st: State, target: Value, place: str) -> None:

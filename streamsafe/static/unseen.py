@@ -58,7 +58,7 @@ class Unseen(Generics):
         """
         called = name or callable_text(function, call)
         values = [self.told_stream(value, st) for value in call.everything()]
-        told = self._told_elsewhere(function, name)
+        told = self._told_elsewhere(function, name, st)
         if told is Doing.WAITS:
             self.host_learns_everything(st, call.site)
         elif told is Doing.READS and st.capture is None:
@@ -113,7 +113,8 @@ class Unseen(Generics):
         if isinstance(receiver, (Opaque, Instance)):
             self._read_held(receiver, called, call, st, name, library, tags)
         self._order_after(touched, streams, call, st, library)
-        if any(tensors for _, tensors in reached) and self._gives_text(call):
+        valued = spelled(apis.VALUE_HELPER, called) or self._gives_text(call)
+        if valued and any(tensors for _, tensors in reached):
             self.synchronize_stream(st, None, library, call.site)
             return self.unknown_flag(call.node, st)
         if called in apis.FILLING_METHODS:
@@ -127,10 +128,18 @@ class Unseen(Generics):
             st.store[(computed.name, "@class")] = Const(owner)
         return computed
 
-    def _told_elsewhere(self, function: Value, name: str) -> Doing | None:
+    def _told_elsewhere(self, function: Value, name: str, st: State) -> Doing | None:
         """What another file says of what is called."""
         if isinstance(function, Api):
             return self.told(Question(function.name, method=False))
+        receiver = function.receiver if isinstance(function, Method) else function
+        made_by = st.store.get((receiver.name, "@class")) if isinstance(receiver, Object) else None
+        if isinstance(made_by, Const):
+            called = [name] if name else ["__call__", "forward"]
+            found = [self.told(Question(f"{made_by.value}.{method}", method=False)) for method in called]
+            told = next((doing for doing in found if doing is not None), None)
+            if told is not None:
+                return told
         if isinstance(function, Function) and self.is_left_open(function.unit):
             name = function.unit.name
         # many have a method of a single word, and of another kind
@@ -236,6 +245,8 @@ class Unseen(Generics):
             made_object = self.do_make_module(call, st)  # it stores what it is given
             if isinstance(made_object, Object) and not called.endswith("Tensor"):
                 st.store[(made_object.name, "@built")] = PLAIN
+                if isinstance(function, Api):
+                    st.store[(made_object.name, "@class")] = Const(function.name)
             return made_object
         if _describes(called):
             return self.answer(function, called, PLAIN, call, st)

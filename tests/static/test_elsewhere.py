@@ -48,10 +48,45 @@ class Trainer:
         mean = self.mean_of_losses(losses)
         return mean, start.elapsed_time(end)
 """
+MADE = """
+import torch
+from pkg.store import Store
+
+def step(x, side: torch.cuda.Stream):
+    store = Store()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = x * 2
+    store.scale(y)
+    torch.cuda.current_stream().wait_stream(side)
+    return y
+"""
+TIMED = """
+import time
+import torch
+from pkg.store import Store, measured
+
+def step(x):
+    x = x.cuda()
+    store = Store(4)
+    torch.cuda.synchronize()
+    start = time.time()
+    y = {call}
+    return y, time.time() - start
+"""
 METHOD, FUNCTION = "store.put_aside(y)", "put_aside(y)"
 KEEPS = "class Store:\n    def put_aside(self, value):\n        {body}\n"
 KEEPS_PLAINLY = "KEPT = []\ndef put_aside(value):\n    {body}\nclass Store: ...\n"
 WAITS = "import torch\nclass Store:\n    def note_all(self, x):\n        {body}\n"
+OF_CLASS = (
+    "class Other:\n    def scale(self, value):\n        return value * 2\n\n"
+    "class Store:\n    def scale(self, value):\n        {body}\n"
+)
+CALLED = "class Store:\n    def forward(self, x):\n        {body}\ndef measured(x): ...\n"
+SWITCHED = (
+    "import torch\nclass Store: ...\ndef measured(x, log={body}):\n    log = log and torch.cuda.is_available()\n"
+    "    y = x * 2\n    if log:\n        torch.cuda.synchronize()\n    return y\n"
+)
 HEIR = (
     "from .step import Trainer\nclass Own(Trainer):\n    def mean_of_losses(self, losses):\n        {body}\n"
 )
@@ -70,6 +105,13 @@ CASES = {
     "the host waits for what there is": (READ, "", WAITS, "if x is not None: torch.cuda.synchronize()", []),
     "the host asks for a number": (READ, "", WAITS, "return x.sum().item()", []),
     "the host asks for a shape": (READ, "", WAITS, "return x.sum().shape", ["SS301"]),
+    "a method of a class that is imported keeps": (MADE, "", OF_CLASS, "self.kept.append(value)", []),
+    "a method of a class that is imported computes": (MADE, "", OF_CLASS, "return value * 3", ["SS101"]),
+    "an object that is called waits": (TIMED, "store(x)", CALLED, "return (x * 2).cpu().numpy()", []),
+    "an object that is called does not wait": (TIMED, "store(x)", CALLED, "return x * 2", ["SS311"]),
+    "a function waits unless it is told not to": (TIMED, "measured(x)", SWITCHED, "True", []),
+    "a function waits if it is told to": (TIMED, "measured(x)", SWITCHED, "False", ["SS311"]),
+    "a thread waits for another": (READ, "", WAITS, "self.cv.wait()", ["SS301"]),
     "an heir waits": (MEASURED, "", HEIR, "return sum(x.item() for x in losses)", []),
     "an heir does not wait": (MEASURED, "", HEIR, "return sum(losses)", ["SS312"]),
 }
