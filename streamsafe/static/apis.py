@@ -515,7 +515,8 @@ PREFIXES: dict[str, str] = {
         """torch.distributed._composable. torch.distributed._tensor. torch.distributed.algorithms.
         torch.distributed.checkpoint. torch.distributed.device_mesh. torch.distributed.elastic.
         torch.distributed.fsdp. torch.distributed.optim. torch.distributed.pipelining. torch.distributed.rpc.
-        torch.distributed.tensor. torch.distributed.utils.""".split(),
+        torch.distributed.tensor. torch.distributed.utils. torch.distributed.distributed_c10d._resolve_process_group
+        torch.distributed.distributed_c10d._get_default_group""".split(),
         "unseen",
     ),
     "torch.distributed.": "collective",
