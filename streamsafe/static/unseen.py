@@ -117,6 +117,8 @@ class Unseen(Generics):
         if valued and any(tensors for _, tensors in reached):
             self.synchronize_stream(st, None, library, call.site)
             return self.unknown_flag(call.node, st)
+        if called in apis.GENERATING_METHODS and any(tensors for _, tensors in reached):
+            self.synchronize_stream(st, None, library, call.site)
         if called in apis.FILLING_METHODS:
             return PLAIN
         if not any(tensors for _, tensors in reached):
