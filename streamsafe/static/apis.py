@@ -783,7 +783,7 @@ HOST_METHOD = re.compile(
     r"_*(?:save|export|dump|reset|set|register|print|log|enable|disable)(?:_\w+)?|(?:pre)?compile"
     r"|(?:named_)?(?:parameters|buffers|modules|children)|(?:load_)?state_dict"
 )
-"""What by its name keeps, sets, compiles or writes down something: whatever it is given, it is no work that is timed."""
+"""What by its name keeps, sets, compiles or writes down something: whatever it is given, no work that is timed."""
 
 FILE_NAME = re.compile(r"_*(?:\w+_)?(?:io|file|fp|fh|writer|zarr|h5)")
 """What is written to by ``write()`` like a file: it brings what it is given to the host, and waits for that."""

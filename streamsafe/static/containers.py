@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -103,6 +103,12 @@ class Containers(Captures):
     def read_on_host(self, st: State, value: Value, site: Site, text: str) -> None: ...
 
     def site(self, node: cst.CSTNode) -> Site: ...
+
+    def is_host(self, st: State, value: Value) -> bool: ...
+
+    def library_of(self, st: State, values: Iterable[Value]) -> str: ...
+
+    def read_operands(self, st: State, operands: list[Value], site: Site, text: str) -> None: ...
 
     def masked(self, st: State, operands: list[Value], node: cst.CSTNode) -> Value: ...
 
@@ -775,7 +781,7 @@ class Containers(Captures):
         """How many rows of whatever it is a mask on the device picks, the host waits for (TM-10)."""
         if any(self.place(st, v) == "device" for mask in masks for v in iterate(mask)):
             library = self.library_of(st, masks)
-            self.read_operands(st, masks, site, "mask indexing", library=library)
+            self.read_operands(st, masks, site, "mask indexing")
             self.sync_in_capture(st, site, "mask indexing")
             self.synchronize_stream(st, None, library, site)
 

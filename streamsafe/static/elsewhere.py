@@ -36,8 +36,8 @@ class Question(NamedTuple):
     """A call whose code is not seen.
 
     Args:
-        name: of a function, with its module as it is imported, or of a method of such a class; else of a method its name
-            alone.
+        name: of a function, with its module as it is imported, or of a method of such a class; of another method its
+            name alone.
         method: whether it is a method of an object of unknown class.
     """
 
@@ -214,7 +214,9 @@ def _of_function(dotted: str, path: str, depth: int = DEPTH) -> Doing | None:
         inside = _body_of(file, cls) if cls else None
         for where, start in _index(file).get(name, ()):
             definition = _at(where, start)
-            if definition is None or (start not in inside if inside is not None else _is_method(definition.node)):
+            if definition is None or (
+                start not in inside if inside is not None else _is_method(definition.node)
+            ):
                 continue
             return None if is_left_open(definition.node) else _doing(definition, DEPTH)
         again = _reexported(file, cls or name) if depth and inside is None else ""
@@ -413,7 +415,9 @@ class _Reader:
         if isinstance(statement, ast.If):
             if self._calls_wait(statement.test):
                 return True
-            return self.waits(statement.body) and (self.waits(statement.orelse) or self._is_guard(statement.test))
+            return self.waits(statement.body) and (
+                self.waits(statement.orelse) or self._is_guard(statement.test)
+            )
         if isinstance(statement, (ast.With, ast.AsyncWith)):
             return any(self._calls_wait(item.context_expr) for item in statement.items) or self.waits(
                 statement.body
@@ -522,7 +526,9 @@ _COUNTED = re.compile(
 _TABLE = rb"\b%s\b(?:\s*:[^=\n]+)?\s*=\s*(?:[\[{(]|list\(|[\w.]*(?:dict|Dict|deque)\(|[\w.]+\.(?:get|setdefault)\()"
 
 
-_HOST_THREADS = re.compile(r"(?:^|[._])(?:cv|cond|condition|lock|mutex|barrier|thread|process|proc)$", re.IGNORECASE)
+_HOST_THREADS = re.compile(
+    r"(?:^|[._])(?:cv|cond|condition|lock|mutex|barrier|thread|process|proc)$", re.IGNORECASE
+)
 """What is waited for by one thread or process of the host for another."""
 
 

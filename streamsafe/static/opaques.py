@@ -288,7 +288,9 @@ class Opaques(Threads):
             return Opaque(receiver.name.child(f"{name}()"))
         mapping = name in ("items", "keys", "values") and not call.args  # no tensor has the first two
         keeps = name == "add" and any(
-            isinstance(v, (Instance, Class, Function, Stream, Event, Tuple)) for a in call.args for v in iterate(a)
+            isinstance(v, (Instance, Class, Function, Stream, Event, Tuple))
+            for a in call.args
+            for v in iterate(a)
         )
         if mapping or keeps:
             return self._walked_or_kept(receiver, name, call, st)

@@ -592,9 +592,7 @@ class SourceFile:
             qualname
             for qualname, definitions in self.definitions.items()
             if definitions
-            and all(
-                any(map(self._is_of_device, getattr(d.node, "decorator_list", ()))) for d in definitions
-            )
+            and all(any(map(self._is_of_device, getattr(d.node, "decorator_list", ()))) for d in definitions)
         )
 
     def _is_of_device(self, decorator: ast.expr) -> bool:
