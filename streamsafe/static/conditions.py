@@ -151,7 +151,26 @@ class Conditions(Devices):
                 return BOTH
         if ((st.path.true | st.path.false) & self.branching).bit_count() >= MAX_DECIDED:
             return BOTH
-        return [(True, Guard(known, 0)), (False, Guard(0, known))]
+        return [(True, Guard(known, 0)), (False, Guard(self._then(key, st), known))]
+
+    def _then(self, key: Hashable, st: State) -> int:
+        """What must hold where a condition does not: who is not before the last of several is not the first."""
+        if type(key) is not tuple or key[0] not in ("<", "truth"):
+            return 0
+        bits = 0
+        for other, bit in self.conditions.items():
+            below, first = (key, other) if key[0] == "<" else (other, key)
+            if type(below) is tuple and below[:1] == ("<",) and first == ("truth", below[1]):
+                bits |= bit if self._is_several(below[2], st) else 0
+        return bits
+
+    def _is_several(self, side: Hashable, st: State) -> bool:
+        """Whether a number is surely more than zero: ``n - 1`` is where ``n`` is known not to be one."""
+        form = as_form(NONE, side)
+        for atom in form.atoms() if form is not None else ():
+            if form is not None and st.path.false & self.conditions.get(("==", atom, "1"), 0):
+                form = form.replaced(atom, numbers.of_atom(atom) + numbers.number(2))
+        return form is not None and numbers.positive(form - numbers.ONE)
 
     def as_one(self, outcomes: Outcomes, st: State) -> Outcomes:
         """A test that comes out one way for several reasons: its answer is a condition of its own.

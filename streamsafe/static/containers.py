@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -103,6 +103,12 @@ class Containers(Captures):
     def read_on_host(self, st: State, value: Value, site: Site, text: str) -> None: ...
 
     def site(self, node: cst.CSTNode) -> Site: ...
+
+    def is_host(self, st: State, value: Value) -> bool: ...
+
+    def library_of(self, st: State, values: Iterable[Value]) -> str: ...
+
+    def read_operands(self, st: State, operands: list[Value], site: Site, text: str) -> None: ...
 
     def masked(self, st: State, operands: list[Value], node: cst.CSTNode) -> Value: ...
 
@@ -640,6 +646,9 @@ class Containers(Captures):
                 isinstance(inner, Opaque) and self.is_indexed(st, inner, base, keys)
             ):
                 found.append((self.view_of(inner, keys, st, node), guard))
+            elif isinstance(inner, Opaque) and any(self.is_mask(st, k) for k in keys):  # a table, a frame
+                self.counted_by(keys, st, self.site(node))
+                found.append((Opaque(self.fresh(node, st, "rows")), guard))
             elif len(keys) == 1 and isinstance(keys[0], Partial):  # a slice of a sequence
                 sliced = _sliced(inner, keys[0], st)
                 if sliced is not None:
@@ -761,6 +770,10 @@ class Containers(Captures):
             indices = [v for key in keys for v in iterate(key) if isinstance(v, Object)]
             if self.place(st, base) == "device" and any(self.place(st, v) == "pageable" for v in indices):
                 self.sync_in_capture(st, self.site(node), "indexing from pageable memory")
+            if not self.is_host(st, base):  # where the indices lie tells nothing of what they pick
+                brought = [v for v in indices if isinstance(v, Tensor) and self.is_host(st, v)]
+                self.read_operands(st, list(brought), self.site(node), "indexing")
+                keys = [key for key in keys if key not in brought]
             return self.operation(st, [base, *keys], self.site(node), "indexing")
         whole = self.view(st, base)
         return union(
@@ -772,6 +785,14 @@ class Containers(Captures):
             for picked, told in _ways_to_pick(keys, st)
             if not guard.contradicts(told)
         )
+
+    def counted_by(self, masks: list[Value], st: State, site: Site) -> None:
+        """How many rows of whatever it is a mask on the device picks, the host waits for (TM-10)."""
+        if any(self.place(st, v) == "device" for mask in masks for v in iterate(mask)):
+            library = self.library_of(st, masks)
+            self.read_operands(st, masks, site, "mask indexing")
+            self.sync_in_capture(st, site, "mask indexing")
+            self.synchronize_stream(st, None, library, site)
 
     def picked(self, part: Hashable | None, keys: list[Value], st: State) -> parts.Part | None:
         """The part of a part that a subscript picks."""

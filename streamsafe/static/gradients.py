@@ -156,14 +156,11 @@ class Gradients(Tensors):
         A captured step without its pass reads those that there were, whatever the next pass makes (GC-04).
         """
         for graph in st.graphs if st.capture is None else ():
-            uses = [
-                use
-                for use in self.used_by(st, graph)
-                if use.target.name == GRADIENTS and not parts.disjoint(use.target.part, gradients.part)
-            ]
-            if any(PASS & use.tags for use in uses):
+            uses = [use for use in self.used_by(st, graph) if use.target.name == GRADIENTS]
+            own = [use for use in uses if not parts.disjoint(use.target.part, gradients.part)]
+            if any(PASS & use.tags for use in own):
                 st.store[(graph, "@dropped")] = Const(site)
-            elif uses:
+            elif own and not any(PASS & use.tags for use in uses):
                 st.rebound = st.rebound | {Rebound("the gradient of a parameter", site, graph): None}
 
     def _use_of_dropped(self, st: State, site: Site, text: str) -> None:

@@ -135,7 +135,7 @@ class TensorMethods(Arrays):
                     self.blocking_read(st, under(inner, guard), call.site, f"{name}()")
             return PLAIN
         counted = name == "repeat_interleave" and self.counts_repeats(call.get(0, "repeats"), call, st)
-        if name in apis.BLOCKING_METHODS or counted:
+        if name in apis.BLOCKING_METHODS | apis.GENERATING_METHODS or counted:
             return self.blocking_operation(receiver, [receiver, *call.everything()], call, st, f"{name}()")
         if name in ("masked_fill", "masked_fill_"):
             for value in iterate(call.get(1, "value") or UNKNOWN):

@@ -51,6 +51,9 @@ _TAKES_ANY = frozenset({"submit()", "put()", "put_nowait()", "send()", "start()"
 """Ways to hand a tensor to another thread, wherever it lies."""
 
 
+LAST = "last launch"
+"""The streams on which the last work was enqueued since a clock was read."""
+
 UNNAMED_REST = "**"
 """The keyword of a mapping of unknown keys that is given as keyword arguments."""
 
@@ -534,8 +537,10 @@ class Tensors(Expressions):
         """Work is enqueued while clocks run (SS311)."""
         if not device:
             return
+        streams = self.streams(st, library, stream)
         for clock in st.clocks:
-            for s, guard in self.streams(st, library, stream):
+            st.store[(Name(clock), LAST)] = union((s, ALWAYS) for s, _ in streams)
+            for s, guard in streams:
                 detail = Detail(text, "", Assumed.NOTHING, frozenset({"launch"}), self.entry)
                 made = self.made_launch(site, clock, s.name, detail)
                 st.order.add(made, guard, covers=False)
@@ -553,10 +558,14 @@ class Tensors(Expressions):
         clock = Clock(frozenset((key,)))
         elsewhere = self.conditions.get(("truth", IS_CUDA), 0)  # without a device nothing is launched
         for other in st.clocks:
+            # who waits for what was launched last has let what other streams do meanwhile run in the background
+            last = {
+                v.name for v in iterate(st.store.get((Name(other), LAST), UNKNOWN)) if isinstance(v, Stream)
+            }
             pending = tuple(
                 made
                 for made, ways in st.order.accesses(("since", other)).items()
-                if not all(way.guard.false & elsewhere for way in ways)
+                if made.timeline in last and not all(way.guard.false & elsewhere for way in ways)
             )
             st.store[(Name(clock), ("since", other))] = Const(pending) if pending else NONE
         st.order.drop(("since", clock))

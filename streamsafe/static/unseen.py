@@ -117,6 +117,8 @@ class Unseen(Generics):
         if valued and any(tensors for _, tensors in reached):
             self.synchronize_stream(st, None, library, call.site)
             return self.unknown_flag(call.node, st)
+        if called in apis.GENERATING_METHODS and any(tensors for _, tensors in reached):
+            self.synchronize_stream(st, None, library, call.site)
         if called in apis.FILLING_METHODS:
             return PLAIN
         if not any(tensors for _, tensors in reached):
@@ -381,6 +383,14 @@ class Unseen(Generics):
         sure: bool,
     ) -> Value:
         """What it makes of the tensors it was given, one of which is ``sure`` to be one."""
+        out = call.kwargs.get("out")
+        there = isinstance(out, Tensor) or (isinstance(out, Opaque) and out.name in st.order.made)
+        if out is not None and there and not self.is_host(st, out):  # by custom it is filled, and given back
+            text = f"{called}()"
+            self.access(
+                st, out, call.site, text, writes=True, library=library, assumed=Assumed.UNMODELLED, tags=tags
+            )
+            return out
         if spelled(apis.HOST_HELPER, called):
             brought = Tensor(self.fresh(call.node, st, "host copy"))
             st.store[(brought.name, "@place")] = Const("host")
