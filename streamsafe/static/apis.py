@@ -415,7 +415,7 @@ FUNCTIONS: dict[str, str] = {
     "builtins.bytearray": "host_library",
     "builtins.memoryview": "share_host",
     "builtins.float": "host_scalar",
-    "builtins.bool": "host_scalar",
+    "builtins.bool": "truth",
     "builtins.sum": "host_sum",
     "builtins.max": "host_sum",
     "builtins.min": "host_sum",

@@ -51,6 +51,8 @@ from streamsafe.static.values import (
 
 FACTORY_LINES = 12
 """A plain function of fewer lines is followed for what it returns."""
+HANDING_DEPTH = 3
+"""So many calls deeper than others: what it hands on is not to look like something that it has worked out."""
 GATHERING_LINES = 30
 """One that returns a list which it has filled is followed even so: what is in the list others may have made."""
 BRINGING_LINES = 100
@@ -362,7 +364,7 @@ class Functions(Methods):
             for value in (*args, *kwargs.values(), function.receiver or UNKNOWN):
                 self.given_away(value, st)
             return UNKNOWN
-        deep = len(self.stack) > DEPTH
+        deep = len(self.stack) > DEPTH + (HANDING_DEPTH if self.makes(unit) else 0)
         given = function.frame is not None or self.hands_over(function, [*args, *kwargs.values()], st)
         plain = not given and not self.threads and not self.is_concerned(unit) and not self.makes(unit)
         if not deep and plain and self.calls_something(unit) and self.is_quiet(st):
@@ -452,6 +454,7 @@ class Functions(Methods):
                 )
                 or (lines < GATHERING_LINES and "append" in d.calls and needles.gathers(d.node))
                 or (lines < BRINGING_LINES and _returns(d.node) and self._brings(d))
+                or (lines < GATHERING_LINES and self._puts(d))
                 for d in definitions
             )
         return known
@@ -460,6 +463,20 @@ class Functions(Methods):
         """Whether a function brings something to a device, or a function of the file that it calls does."""
         called = [d for name in definition.calls for d in self.file.definitions.get(name, ())]
         return any(not d.calls.isdisjoint(_BRINGING) for d in (definition, *called))
+
+    def _puts(self, definition: Definition, depth: int = 2) -> bool:
+        """Whether a function puts something into a queue, or one that it calls of its class, or of the module, does:
+        who takes it from there meets what it was given, and nothing has read it.
+        """
+        if not definition.calls.isdisjoint(_PUTTING):
+            return True
+        owner = definition.qualname.rpartition(".")[0]
+        called = (
+            d
+            for name in definition.calls
+            for d in self.file.definitions.get(f"{owner}.{name}" if owner else name, ())
+        )
+        return depth > 0 and any(self._puts(d, depth - 1) for d in called)
 
     def _hands_on(self, function: ast.AST) -> bool:
         """Whether a function returns something that it was given or has met, or what another one of the file gives."""
@@ -909,6 +926,8 @@ _BRINGING = frozenset({"to", "cuda"})
 """Methods that bring a tensor to a device."""
 _ASKING = frozenset({"startswith", "any", "all"})
 """Calls that ask something, and do nothing."""
+_PUTTING = frozenset({"put", "put_nowait"})
+"""Methods of queues that take something in."""
 _TAKING = frozenset({"get", "pop", "popleft", "setdefault", "getattr", "cls"})
 """Methods that give what a container holds."""
 

@@ -50,6 +50,7 @@ from streamsafe.static.values import (
 _CONVERSIONS = {
     "float": ("__float__", "__index__"),
     "int": ("__int__", "__index__"),
+    "bool": ("__bool__", "__len__"),
     "str": ("__str__", "__repr__"),
     "print": ("__str__", "__repr__"),
     "format": ("__format__", "__str__", "__repr__"),
@@ -71,6 +72,8 @@ class Builtins(Gradients):
     def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value: ...
 
     def advance(self, generator: Generator, st: State, sent: Value = NONE) -> Value | None: ...
+
+    def do_host_scalar(self, call: Call, st: State) -> Value: ...
 
     def next_of_call(self, iterable: Partial, st: State, node: cst.CSTNode) -> Value: ...
 
@@ -230,6 +233,13 @@ class Builtins(Gradients):
                     st.store[(value.name, sequences.COUNTED)] = counted
             return counted
         return PLAIN if count is None else Const(count)
+
+    def do_truth(self, call: Call, st: State) -> Value:
+        """``bool(x)``: of a container whether there is anything in it, whatever that is."""
+        value = call.args[0] if call.args else UNKNOWN
+        if all(isinstance(v, (Container, Tuple)) for v in iterate(value)):
+            return self.do_length(call, st)
+        return self.do_host_scalar(call, st)
 
     def do_partial(self, call: Call, st: State) -> Value:
         """``functools.partial``."""
