@@ -960,6 +960,9 @@ DEVICE_MODULE_METHODS: dict[str, str] = {
 """What a device module is asked for under another name (``get_accelerator()``, ``device_module``,
 ``current_platform``): an object of unknown kind that is asked for one of these is one."""
 
+DEVICE_MODULE = re.compile(r"(?:\w+_)?(?:device|accelerator|platform)(?:_(?:fn|mod|module|api|lib|interface))?")
+"""What a device module is called that another file hands out."""
+
 ORDERING_METHODS = frozenset(
     "synchronize synchronize_all wait sync sync_all join flush result wait_all barrier wait_until_finished".split()
 )

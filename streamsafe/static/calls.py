@@ -14,6 +14,7 @@ from streamsafe.static.facts import GRADIENTS, HOOK, Site
 from streamsafe.static.hooks import AFTER_FORWARD, BEFORE_FORWARD
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.state import Ordered, State
+from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import UNNAMED_REST, UNPLACED, Call
 from streamsafe.static.unseen import Unseen, callable_text
 from streamsafe.static.values import (
@@ -317,10 +318,14 @@ class Calls(Unseen):
         model = self.models.get(name) if self.models else None
         if model is not None:
             return self.user_model(model, call, st)
+        owner, _, tail = name.rpartition(".")
+        if tail in apis.DEVICE_MODULE_METHODS and spelled(apis.DEVICE_MODULE, owner.rpartition(".")[2]):
+            if self.api_verb(name) is None:  # the device module, as a package of the user's has it
+                call.text = f"torch.cuda.{tail}"
+                return self.verb(apis.DEVICE_MODULE_METHODS[tail], call, st)
         if name.startswith(".") or "." not in name:
             local = self.api_verb(name)
             if local is None:
-                tail = name.rpartition(".")[2]
                 if tail == "current_stream" and not call.args:
                     return self.do_current_stream(call, st)
                 if tail in apis.FUNCTIONS or tail == "get_accelerator":

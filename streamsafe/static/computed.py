@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from streamsafe.order.symbolic import Guard
 from streamsafe.static import numbers, parts, sequences, syntax, walks
 from streamsafe.static.conditions import BOUNDS, Conditions
 from streamsafe.static.numbers import Derived, Form
@@ -66,8 +67,7 @@ class Computed(Conditions):
         if isinstance(value, Const):
             return numbers.number(value.value) if type(value.value) is int else None
         if isinstance(value, Union):
-            choices = alternatives(value, st.path)
-            return self.form_of(choices[0][0], st) if len(choices) == 1 else None
+            return self._either(alternatives(value, st.path), st)
         if not isinstance(value, Opaque) or value.name.is_older():
             return None
         known = st.store.get((value.name, NUMBER))
@@ -75,6 +75,19 @@ class Computed(Conditions):
             return known.form if isinstance(known, Number) else None
         atom = self.atom(value.name, value)
         return numbers.of_atom(atom) if atom is not None else None
+
+    def _either(self, choices: list[tuple[Value, Guard]], st: State) -> Form | None:
+        """One of a few numbers, of which conditions say which it is."""
+        forms = [self.form_of(choice, st) for choice, _ in choices]
+        told = [form for form in forms if form is not None]
+        if len(told) < len(choices):
+            return None
+        if len(told) == 1:
+            return told[0]
+        guards = tuple(guard for _, guard in choices)
+        if any(not one.contradicts(other) for n, one in enumerate(guards) for other in guards[:n]):
+            return None
+        return numbers.of_atom(Derived(f"either {guards}", tuple(told))).fits()
 
     def atom(self, name: Name, value: Object) -> Name | Derived | None:
         """What stands for a number that an object is, or is asked for; None where it stands for several."""

@@ -23,6 +23,9 @@ Monomial = tuple[Atom, ...]
 SLOT_ROUNDS = 6
 """Rounds that stand for a count whose end is not known, where the number picks a slot: twice round three slots."""
 
+OVER = "a round of a loop that is over"
+"""What such a round is renamed to; one of many."""
+
 MOST_TERMS = 6
 MOST_FACTORS = 3
 MOST_LAYERS = 3
@@ -142,16 +145,21 @@ _UNCHANGED: dict[Any, Any] = {}
 
 
 def _change(names: Iterable[Any], renaming: Callable[[Any], Any]) -> dict[Any, Any] | None:
-    """What names become; None where they are told apart no more: two are one now, or a loop is over."""
+    """What names become; None where they are told apart no more.
+
+    Where a loop is over, which of its rounds it was is forgotten, but not between which numbers that is.
+    """
     for name in names:
         if renaming(name) is not name:
             break
     else:
         return _UNCHANGED
     new = {name: renaming(name) for name in names}
+    over = {name for name, renamed in new.items() if renamed.site == OVER and name.site != OVER}
+    new.update((name, new[name].aged(2)) for name in over)
     if len(set(new.values())) < len(new):
         return None
-    if any(a.base() is not b.base() or _age(b) < _age(a) for a, b in new.items()):
+    if any(a not in over and (a.base() is not b.base() or _age(b) < _age(a)) for a, b in new.items()):
         return None
     return new
 

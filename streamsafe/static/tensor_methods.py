@@ -77,6 +77,8 @@ class TensorMethods(Arrays):
         library = self.library_of(st, [receiver])
         if name in ("get", "set") and library == "torch":
             return UNKNOWN  # no tensor of torch has these: it is a mapping, or a client of a store
+        if spelled(apis.HANDS_OUT, name):  # no tensor has these either: it is a handle for memory of several
+            return Opaque(self.fresh(call.node, st, "result"))
         special = getattr(self, f"tensor_{name.strip('_')}", None) if name in _TENSOR_METHODS else None
         if special is not None:
             return special(receiver, call, st)  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ from functools import reduce
 from typing import Any, ClassVar
 
 from streamsafe.order.symbolic import ALWAYS, Guard, Way, simplify
-from streamsafe.static.numbers import Bounds, Form
+from streamsafe.static.numbers import OVER, Bounds, Form
 from streamsafe.static.source import ClassUnit, FunctionUnit
 
 MAX_ALTERNATIVES = 6
@@ -195,7 +195,7 @@ def younger(names: set[Name]) -> Renaming:
 
 Picks = tuple[tuple[Hashable, Hashable], ...]
 
-PAST = Name("a round of a loop that is over")
+PAST = Name(OVER)
 """Renamed to this, what a loop's round has picked is no longer told from what its other rounds have."""
 
 
