@@ -848,6 +848,9 @@ HOST_RANDOM = frozenset(
 SCALAR_METHODS = frozenset("item tolist __float__ __int__ __bool__ is_nonzero".split())
 """Give Python values: block the host on the current stream (TM-08, CS-26)."""
 
+GENERATING_METHODS = frozenset({"generate"})
+"""Of a model that is not seen: whether there is another token the host decides when it has the last one."""
+
 BLOCKING_METHODS = frozenset(
     "nonzero masked_select unique equal allclose argwhere unique_consecutive".split()
 )
@@ -960,7 +963,9 @@ DEVICE_MODULE_METHODS: dict[str, str] = {
 """What a device module is asked for under another name (``get_accelerator()``, ``device_module``,
 ``current_platform``): an object of unknown kind that is asked for one of these is one."""
 
-DEVICE_MODULE = re.compile(r"(?:\w+_)?(?:device|accelerator|platform)(?:_(?:fn|mod|module|api|lib|interface))?")
+DEVICE_MODULE = re.compile(
+    r"(?:\w+_)?(?:device|accelerator|platform)(?:_(?:fn|mod|module|api|lib|interface))?"
+)
 """What a device module is called that another file hands out."""
 
 ORDERING_METHODS = frozenset(
