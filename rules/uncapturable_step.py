@@ -1,13 +1,14 @@
 """SS408 uncapturable-step
 
 ## What it does
-Reports a step, inside a graph capture, of an optimizer that was made without `capturable=True`, and `step` and `update`
-of a `GradScaler` there.
+Reports a step, inside a graph capture, of an optimizer that was made without `capturable=True`, and `step` of a
+`GradScaler` there, unless the optimizer is a fused one.
 
 ## Why is this bad?
 Adam and its relatives keep their step counts on the host unless they are made `capturable`: PyTorch raises in the
 capture. A gradient scaler decides on the host whether to step, and reads for that a value that a capture does not
-compute.
+compute; an optimizer with `fused=True` decides on the device. The scaler's `scale`, `unscale_` and `update` do not ask
+the host (seen on an H200 with torch 2.11: a replay doubles the scale).
 
 ## Example
 ```python
@@ -25,8 +26,8 @@ with torch.cuda.graph(g):
     optimizer.step()
 ```
 
-With a gradient scaler, capture the forward and the backward pass, and call `scaler.step` and `scaler.update` after the
-replay.
+With a gradient scaler, make the optimizer with `fused=True, capturable=True`, or capture the forward and the backward
+pass, and call `scaler.step` and `scaler.update` after the replay.
 
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs, whole-network capture, usage with `torch.cuda.amp`
@@ -76,5 +77,5 @@ def capture(model, x):
     def help(self, conflict: Conflict) -> str:
         what = "make the optimizer with capturable=True"
         if "scaler" in conflict.second.operation:
-            what = "call the gradient scaler after the replay"
+            what = "make the optimizer fused and capturable, or step it after the replay"
         return super().help(conflict) or what

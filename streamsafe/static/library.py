@@ -345,6 +345,8 @@ class Library(Streams):
             given = call.kwargs.get("capturable")
             if given is None or given == Const(False):
                 st.store[(name, "@uncapturable")] = Const(call.site)
+        if call.kwargs.get("fused") == Const(True):
+            st.store[(name, "@fused")] = PLAIN
         if (params := call.get(0, "params")) is not None:
             st.store[(name, "params")] = params
         return Opaque(name)

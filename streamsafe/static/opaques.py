@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts
-from streamsafe.static.facts import BUCKET, GRADIENTS, Assumed, Site
+from streamsafe.static.facts import BUCKET, GRADIENTS, Assumed
 from streamsafe.static.source import ClassUnit
 from streamsafe.static.state import State
 from streamsafe.static.syntax import spelled
@@ -68,20 +68,34 @@ class Opaques(Threads):
 
     def hand_over(self, name: str, call: Call, st: State) -> Value: ...
 
-    def step_in_capture(self, st: State, receiver: Opaque, name: str, site: Site) -> None:
-        """A step that needs the host, inside a capture."""
+    def step_in_capture(self, st: State, receiver: Opaque, call: Call, name: str) -> None:
+        """A step that needs the host, inside a capture (GradScaler: proved on an H200, torch 2.11).
+
+        A scaler's own work is the device's, ``update()`` and ``unscale_()`` too. ``step()`` asks whether a gradient is
+        infinite, except for fused optimizers, which ask on the device.
+        """
         if name == "load_state_dict":
             st.store.pop((receiver.name, "@uncapturable"), None)  # it brings the groups' settings along
-        if st.capture is None or name not in ("step", "update"):
+        if st.capture is None or name != "step":
             return
-        made_at = st.store.get((receiver.name, "@uncapturable"))
+        stepped: Value | None = receiver
         notes = [("capturing since here", st.capture.site)]
         if _scales(receiver, st):
-            assumed = Assumed.NOTHING if (receiver.name, "@scaler") in st.store else Assumed.UNMODELLED
-            self.violation(st, "uncapturable-step", site, f"{name}() of a gradient scaler", notes, assumed)  # type: ignore[arg-type]
-        elif name == "step" and isinstance(made_at, Const):
+            stepped = call.get(0, "optimizer")
+            if not self.is_fused(stepped, st):
+                assumed = Assumed.NOTHING if (receiver.name, "@scaler") in st.store else Assumed.UNMODELLED
+                self.violation(
+                    st, "uncapturable-step", call.site, "step() of a gradient scaler", notes, assumed
+                )  # type: ignore[arg-type]
+                return
+        made_at = st.store.get((stepped.name, "@uncapturable")) if isinstance(stepped, Opaque) else None
+        if isinstance(made_at, Const):
             notes.append(("made here, without capturable=True", made_at.value))
-            self.violation(st, "uncapturable-step", site, "step()", notes)  # type: ignore[arg-type]
+            self.violation(st, "uncapturable-step", call.site, "step()", notes)  # type: ignore[arg-type]
+
+    def is_fused(self, optimizer: Value | None, st: State) -> bool:
+        """Whether an optimizer was made to step in one kernel: that one is given what a scaler has found."""
+        return isinstance(optimizer, Opaque) and (optimizer.name, "@fused") in st.store
 
     # -- objects of unknown kind ---------------------------------------------------------------------------------
 
@@ -146,13 +160,17 @@ class Opaques(Threads):
         stepped = name in ("step", "zero_grad") and _names_optimizer(_called_on(call).lower())
         known = optimizes(receiver, st)
         if stepped or known:
-            self.step_in_capture(st, receiver, name, call.site)
+            self.step_in_capture(st, receiver, call, name)
             if name == "step":
                 for closure in call.everything():
                     if isinstance(closure, (Function, Partial)):  # it does the backward pass
                         self.call_value(closure, Call(call.node, call.site), st)
                 whose = call.everything()[:1] if _scales(receiver, st) else [receiver]
-                if name == "step" and _scales(receiver, st) and st.capture is None:
+                if (
+                    _scales(receiver, st)
+                    and st.capture is None
+                    and not self.is_fused(whose[0] if whose else None, st)
+                ):
                     # it asks whether a gradient is infinite
                     self.synchronize_stream(st, None, "torch", call.site)
                 self.use_of_gradients(st, call.site, f"{name}()", whose, assigned=known)
@@ -162,6 +180,10 @@ class Opaques(Threads):
             if name == "state_dict":
                 return Opaque(receiver.name.child(STATE))
             if name in ("update", "load_state_dict", "add_param_group"):
+                return UNKNOWN
+            if name == "get_scale" and _scales(receiver, st):
+                self.sync_in_capture(st, call.site, "get_scale()")
+                self.synchronize_stream(st, None, "torch", call.site)
                 return UNKNOWN
             if name == "scale":
                 return call.args[0] if call.args else UNKNOWN
