@@ -129,27 +129,40 @@ def _is_remainder(test: cst.BaseExpression, names: set[str]) -> bool:
 
 @lru_cache(maxsize=2048)
 def limits(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
-    """The differences in a function that are only held against a limit, at once or under a name of their own.
+    """The differences in a function that are only held against a limit or slept away, also under names of their own.
 
     What is asserted of one is what was to be measured.
     """
     asserted = {n for a in walk(node) if type(a) is cst.Assert for n in walk(a)}
     compared = [n for n in walk(node) if type(n) is cst.Comparison and n not in asserted]
-    ordered = [
+    spent = [
         side
         for n in compared
         if all(isinstance(c.operator, _ORDERS) for c in n.comparisons)
         for side in (n.left, *(c.comparator for c in n.comparisons))
     ]
-    found = [n for side in ordered for n in _terms(side)]
+    # who holds a rate sleeps for what is left of a round: ``time.sleep(1 / fps - spent)``
+    spent += [a.value for n in walk(node) if type(n) is cst.Call and _called(n) == "sleep" for a in n.args]
+    found = [n for side in spent for n in _terms(side)]
     uses = Counter(n.value for n in walk(node) if type(n) is cst.Name)
     limited = Counter(n.value for n in found if type(n) is cst.Name)
-    for assignment in walk(node):
-        if type(assignment) is cst.Assign and len(assignment.targets) == 1:
-            target = assignment.targets[0].target
-            if type(target) is cst.Name and 0 < limited[target.value] == uses[target.value] - 1:
-                found.extend(_terms(assignment.value))
+    named = {
+        target.value: assignment.value
+        for assignment in walk(node)
+        if type(assignment) is cst.Assign and type(target := assignment.targets[0].target) is cst.Name
+    }
+    while over := [name for name in named if 0 < limited[name] == uses[name] - 1]:
+        for name in over:
+            terms = list(_terms(named.pop(name)))
+            found += terms
+            limited.update(n.value for n in terms if type(n) is cst.Name)
     return frozenset(n for n in found if type(n) is cst.BinaryOperation)
+
+
+def _called(node: cst.Call) -> str:
+    """The last name of what is called."""
+    function = node.func.attr if type(node.func) is cst.Attribute else node.func
+    return function.value if type(function) is cst.Name else ""
 
 
 def _terms(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
@@ -158,6 +171,9 @@ def _terms(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
     if type(node) is cst.BinaryOperation:
         yield from _terms(node.left)
         yield from _terms(node.right)
+    elif type(node) is cst.Call and _called(node) in ("max", "min"):
+        for arg in node.args:
+            yield from _terms(arg.value)
 
 
 @lru_cache(maxsize=2048)
@@ -194,11 +210,9 @@ def walks_devices(node: cst.For) -> bool:
     for call in walk(node.body):
         if type(call) is not cst.Call:
             continue
-        taker = call.func.attr if type(call.func) is cst.Attribute else call.func
-        if type(taker) is not cst.Name:
-            continue
-        meant = [a.value for a in call.args[:1]] if taker.value in apis.DEVICE_TAKERS | apis.ORDERING else []
-        if type(call.func) is cst.Attribute and taker.value in apis.ORDERING:
+        taker = _called(call)
+        meant = [a.value for a in call.args[:1]] if taker in apis.DEVICE_TAKERS | apis.ORDERING else []
+        if type(call.func) is cst.Attribute and taker in apis.ORDERING:
             meant.append(call.func.value)
         if any(type(value) is cst.Name and value.value in walked for value in meant):
             return True
