@@ -263,22 +263,27 @@ class Streams(Builtins):
         return NONE
 
     def each_event(self, value: Value | None, st: State, action: Callable[[Event, State], object]) -> None:
-        """Do something with an event; of several that are told apart with each on the paths on which it is meant."""
+        """Do something with an event; of several that are told apart with each on the paths on which it is meant.
+
+        Those under one guard are not: who waits for one of them is taken to wait for any.
+        """
         choices = alternatives(value, st.path) if value is not None else []
         if len(choices) < 2 or any(guard == ALWAYS for _, guard in choices):
             for event in self.event_of(value):
                 action(event, st)
             return
 
-        def on(choice: Value) -> Callable[[State], Value]:
+        def on(guard: Guard) -> Callable[[State], Value]:
             def way(branch: State) -> Value:
-                for event in self.event_of(choice):
-                    action(event, branch)
+                for choice, when in choices:
+                    for event in self.event_of(choice) if when == guard else ():
+                        action(event, branch)
                 return NONE
 
             return way
 
-        self.each_way([(choice, guard, on(choice)) for choice, guard in choices if choice != NONE], st)
+        meant = {guard: choice for choice, guard in choices if choice != NONE}
+        self.each_way([(choice, guard, on(guard)) for guard, choice in meant.items()], st)
 
     def wait_for(self, st: State, event: Event, stream: Value | None, library: str, site: Site) -> None:
         """A wait; an event of which no record and no making is seen is taken to cover everything."""
