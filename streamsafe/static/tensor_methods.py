@@ -479,7 +479,11 @@ class TensorMethods(Arrays):
         return self.to_host(st, receiver, [(False, ALWAYS)], call.site, "cpu()")
 
     def tensor_numpy(self, receiver: Value, call: Call, st: State) -> Value:
-        """``x.numpy()`` is the same host memory."""
+        """``x.numpy()`` is the same host memory: of what lies on a device there is none, it would have raised."""
+        if self.library_of(st, [receiver]) == "torch" and not call.args and not call.kwargs:
+            for value in iterate(receiver):
+                if isinstance(value, (Tensor, Opaque)) and not self.place(st, value):
+                    self.set_place(st, value, "host")
         found = []
         for value, guard in alternatives(self.view(st, receiver), st.path):
             if isinstance(value, (Tensor, Opaque)):
