@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts
 from streamsafe.static.facts import BUCKET, GRADIENTS, Assumed
@@ -79,19 +81,19 @@ class Opaques(Threads):
         if st.capture is None or name != "step":
             return
         stepped: Value | None = receiver
-        notes = [("capturing since here", st.capture.site)]
+        notes: list[tuple[str, Any]] = [("capturing since here", st.capture.site)]
         if _scales(receiver, st):
             stepped = call.get(0, "optimizer")
             if not self.is_fused(stepped, st):
                 assumed = Assumed.NOTHING if (receiver.name, "@scaler") in st.store else Assumed.UNMODELLED
                 self.violation(
                     st, "uncapturable-step", call.site, "step() of a gradient scaler", notes, assumed
-                )  # type: ignore[arg-type]
+                )
                 return
         made_at = st.store.get((stepped.name, "@uncapturable")) if isinstance(stepped, Opaque) else None
         if isinstance(made_at, Const):
             notes.append(("made here, without capturable=True", made_at.value))
-            self.violation(st, "uncapturable-step", call.site, "step()", notes)  # type: ignore[arg-type]
+            self.violation(st, "uncapturable-step", call.site, "step()", notes)
 
     def is_fused(self, optimizer: Value | None, st: State) -> bool:
         """Whether an optimizer was made to step in one kernel: that one is given what a scaler has found."""
