@@ -848,6 +848,9 @@ HOST_RANDOM = frozenset(
 SCALAR_METHODS = frozenset("item tolist __float__ __int__ __bool__ is_nonzero".split())
 """Give Python values: block the host on the current stream (TM-08, CS-26)."""
 
+PARSING_METHODS = frozenset({"parse_args", "parse_known_args", "parse_intermixed_args"})
+"""Of a parser of command lines: what it gives holds no tensors."""
+
 GENERATING_METHODS = frozenset({"generate"})
 """Of a model that is not seen: whether there is another token the host decides when it has the last one."""
 

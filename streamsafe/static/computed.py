@@ -43,6 +43,9 @@ BEGUN = "@begun "
 LENGTH = "len"
 """What the length of something that is not seen made, or has grown, is called."""
 
+COUNT = "@count"
+"""Under this is kept how many elements a tensor of one dimension was made with."""
+
 _OPERATORS: dict[type[cst.CSTNode], str] = {
     cst.Add: "+",
     cst.AddAssign: "+",
@@ -171,6 +174,8 @@ class Computed(Conditions):
         """A number that a tensor is asked for: how many elements it has, how long it is."""
         if not isinstance(receiver, (Tensor, Opaque)) or parts.bare(receiver.part) is not None:
             return PLAIN
+        if name in ("numel", "nelement", "__len__", LENGTH) and (receiver.name, COUNT) in st.store:
+            return st.store[(receiver.name, COUNT)]
         atom = self.atom(receiver.name.child(f"{name.strip('_')}()"), receiver)
         return Number(..., numbers.of_atom(atom)) if atom is not None else PLAIN
 
@@ -181,6 +186,8 @@ class Computed(Conditions):
         if not isinstance(value, Container) or value.name.age or not sequences.is_fixed(st, value):
             return UNKNOWN
         atom = self.atom(value.name.child(f"{LENGTH}()"), value)
+        if isinstance(atom, Name):
+            self.lengths[atom.base()] = value.name.base()
         return Number(..., numbers.of_atom(atom)) if atom is not None else UNKNOWN
 
     def shape_of(self, tensor: Value) -> Value:

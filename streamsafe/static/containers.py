@@ -65,6 +65,7 @@ class Containers(Captures):
     def meet_weights(self, module: Name, element: Name, st: State) -> None: ...
 
     sizes_met: set[Name]
+    lengths: dict[Name, Name]
     pool_sizes: set[Name]
 
     def eval(self, node: cst.BaseExpression, st: State) -> Value: ...
@@ -435,6 +436,8 @@ class Containers(Captures):
             self._store_one_of(base, few, value, st)
             return
         key = few[0][0] if few else key
+        if any(isinstance(v, (Event, Work)) for v in iterate(value)):
+            self.takes_turns(key)
         for inner in map(self.as_container, iterate(base)):
             index = self.index_of(inner, key, st, new=value)
             if isinstance(inner, Container):
@@ -501,6 +504,21 @@ class Containers(Captures):
         if handles and name is not None:
             self.sizes_met.add(name.base())
 
+    def takes_turns(self, key: Value) -> None:
+        """Where a handle is kept under ``i % n``, n is the size of a pool."""
+        if (
+            isinstance(key, Opaque)
+            and type(key.name.site) is tuple
+            and key.name.site[:2] == ("Modulo", "right")
+        ):
+            sizes = [key.name.parent]
+        else:
+            atoms = key.form.atoms() if isinstance(key, Number) else ()
+            turns = [atom for atom in atoms if isinstance(atom, numbers.Derived) and atom.kind == "%"]
+            sizes = [_measure_of(Number(..., turn.args[1])) for turn in turns]
+        for name in (size.base() for size in sizes if size is not None):
+            self.sizes_met.add(self.lengths.get(name, name))
+
     def gather_streams(self, st: State, made: set[Name]) -> None:
         """A loop is over: the streams that its rounds have put somewhere are met together, one in each round of a walk.
 
@@ -561,7 +579,7 @@ class Containers(Captures):
 
         Of these it matters which is meant, and how they are used in turn can be followed.
         """
-        name = _number_of(count)
+        name = _measure_of(count)
         if name is None or name.base() not in self.pool_sizes:
             return count
         if name.parent is not None:
@@ -821,14 +839,22 @@ def _is_handle(name: Name, *kinds: str) -> bool:
 
 
 def _number_of(count: Value | None) -> Name | None:
-    """What holds a number of which nothing else is known, be it made whole on the way."""
+    """What holds a number of which nothing else is known, be it made whole on the way; no length of something."""
+    name = _measure_of(count)
+    if name is None or isinstance(count, Opaque):
+        return name
+    return name if isinstance(name.site, str) and name.site.isidentifier() else None
+
+
+def _measure_of(count: Value | None) -> Name | None:
+    """What holds a number, or has it for its length, of which nothing else is known."""
     if isinstance(count, Opaque):
         return count.name if count.part is None else None
     atoms = count.form.atoms() if isinstance(count, Number) else set()
     atom = next(iter(atoms)) if len(atoms) == 1 else None
     if not (isinstance(count, Number) and isinstance(atom, Name)) or count.form != numbers.of_atom(atom):
         return None
-    return atom if isinstance(atom.site, str) and atom.site.isidentifier() else None  # no length of something
+    return atom
 
 
 def _one_of_few(key: Value, st: State) -> list[tuple[Value, Guard]]:

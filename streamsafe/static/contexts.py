@@ -13,6 +13,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import numbers, sequences, syntax, walks
 from streamsafe.static.computed import LENGTH
+from streamsafe.static.containers import POOL
 from streamsafe.static.facts import AMBIENT, LOADER, Assumed, Site
 from streamsafe.static.numbers import SLOT_ROUNDS
 from streamsafe.static.state import Ordered, State
@@ -249,9 +250,10 @@ class Contexts(TensorMethods):
 
         frame = self.stack[-1].frame
         outside = {bound: st.store.get((frame, bound)) for bound in syntax.targets(node.for_in)}
-        if not self._comp_for(node.for_in, st, element):
+        if not self._comp_for(node.for_in, st, element, of=name):
             sequences.blur(st, result)
             sequences.set_keys(st, result, None)
+            self._one_for_all(result, st)
         for bound, value in outside.items():  # its names are its own
             last = st.store.pop((frame, bound), None)
             if value is not None:
@@ -259,6 +261,16 @@ class Contexts(TensorMethods):
             elif last is not None:
                 self.lose(st, last)
         return result
+
+    def _one_for_all(self, made: Container, st: State) -> None:
+        """Of events that rounds have made alike and nothing was done with, one stands for all of them."""
+        for key, value in list(st.store.of(made.name).items()):
+            events = [v for v in iterate(value) if isinstance(v, Event)]
+            alike = (
+                len({event.name.base() for event in events}) == 1 < len(events) == len(list(iterate(value)))
+            )
+            if alike and all(st.store.of(event.name).keys() <= {"@made"} for event in events):
+                st.store[(made.name, key)] = min(events, key=lambda event: event.name.age)
 
     def _told_by(self, conditions: Sequence[cst.CompIf], st: State) -> Picks:
         """What tells the elements that a comprehension takes from those that it leaves: how an attribute of each is."""
@@ -273,8 +285,17 @@ class Contexts(TensorMethods):
                 found["where", frozenset(names)] = str(holds)
         return tuple(found.items())
 
-    def _comp_for(self, clause: cst.CompFor, st: State, element: Callable[[State], None]) -> bool:
-        """Whether every round was made; else one stands for all: the elements of a comprehension are made alike."""
+    def _comp_for(
+        self, clause: cst.CompFor, st: State, element: Callable[[State], None], of: Name | None = None
+    ) -> bool:
+        """Whether every round was made; else one stands for all: the elements of a comprehension are made alike.
+
+        Args:
+            clause: where the elements come from.
+            st: what is known; changed in place.
+            element: makes one.
+            of: the list that is made.
+        """
         iterable = self.eval(clause.iter, st)
         exact = True
 
@@ -303,6 +324,10 @@ class Contexts(TensorMethods):
                 state.become(joined if joined is not None else taken)
 
         items = self.literal_items(iterable, st)
+        if items is None and of is not None and of.base() in self.pool_sizes:
+            if isinstance(iterable, Tensor) and not clause.ifs and clause.inner_for_in is None:
+                rows = [self.picked(iterable.part, [Const(number)], st) for number in range(POOL.value)]
+                items = [replace(iterable, part=row) for row in rows]
         if isinstance(iterable, Generator):
             self.run_generator(iterable, st, clause, _valueless(body))
         elif items is not None:

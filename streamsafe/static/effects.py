@@ -110,6 +110,7 @@ class Effects(Memory):
             set()
         )  # objects of unknown kind that are used as CUDA devices somewhere
         self.plain: set[Name] = set()  # objects that are known to be no tensors
+        self.settings: set[Name] = set()  # what a command line was parsed into: nothing it holds is a tensor
         self.tensorish: set[Name] = set()  # objects of unknown kind that are used as tensors somewhere
         # those of them that are only what a call of unknown kind has made of one
         self.presumed: set[Name] = set()

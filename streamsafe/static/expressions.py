@@ -136,7 +136,10 @@ class Expressions(Computed):
         self.moved_parameters = False  # whether a walk over all of a module's has been met
         # names of numbers that say how many elements some tensor has
         self.sizes: set[tuple[Name, str]] = set()
-        self.sizes_met: set[Name] = set()  # numbers that are the size of a pool of streams
+        self.sizes_met: set[Name] = (
+            set()
+        )  # numbers that are the size of a pool of streams, and lists of as many
+        self.lengths: dict[Name, Name] = {}  # by the name of a number, the list that it was counted of
         self.pool_sizes: set[Name] = set()  # those of them that are known from the first reading
         self.lazily = 0  # branches under way that make what is not there yet
         # where the value that is computed is kept, and which call computes it

@@ -728,6 +728,9 @@ class Functions(Methods):
         if tail in ("int", "float", "bool", "str", "dtype", "Size", "Callable"):
             self.plain.add(value.name.base())
             return value
+        if text in ("argparse.Namespace", "Namespace"):
+            self.settings.add(value.name.base())
+            return value
         if tail in ("Stream", "CUstream", "cudaStream_t"):
             return self.as_stream(value, "cupy" if self.default_library == "cupy" else "torch")
         if tail in ("Tensor", "ndarray") and not text.startswith(("np.", "numpy.")):

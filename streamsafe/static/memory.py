@@ -82,6 +82,7 @@ class Memory:
     carriers: Carriers
     loaded: set[Name]
     plain: set[Name]
+    settings: set[Name]
     holders: set[Name]
     libraries: dict[Name, str]
     sites_of: dict[Name, Site]
@@ -216,6 +217,8 @@ class Memory:
             return True
         if name.parent is not None and (name.site == "shape" or name.parent.site in ("shape", "size()")):
             return True  # a shape, or how many a group's ``size()`` says there are
+        if name.parent is not None and name.parent.base() in self.settings:
+            return True
         return name.base() in self.plain
 
     def _held(self, st: State, opaque: Opaque) -> Iterator[Object]:

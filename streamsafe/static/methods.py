@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+import libcst as cst
+
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import HOST
 from streamsafe.static import apis, sequences, walks
@@ -476,7 +478,8 @@ class Methods(Opaques):
             if name not in ("append", "put", "push") and not (at_front and known is not None):
                 sequences.blur(st, receiver)
             for value in call.args[-1:]:
-                self.keep_output(st, receiver, self.held(receiver, st), value, call.site)
+                if not self.keeps_alive(call.node):
+                    self.keep_output(st, receiver, self.held(receiver, st), value, call.site)
             self.extend_container(st, receiver, Tuple(tuple(call.args[-1:])))
             if name in _MOVING:  # the last one is another
                 sequences.set_end(st, receiver, sequences.LAST, None)
@@ -560,6 +563,13 @@ class Methods(Opaques):
                 self.store_element(receiver, call.args[0], call.args[1], st)
             return call.args[1]
         return UNKNOWN
+
+    def keeps_alive(self, node: cst.CSTNode) -> bool:
+        """Whether what is appended to is never read."""
+        function = node.func if isinstance(node, cst.Call) else None
+        filled = function.value if isinstance(function, cst.Attribute) else None
+        name = filled.attr if isinstance(filled, cst.Attribute) else filled
+        return isinstance(name, cst.Name) and name.value in self.file.unread
 
     def take(self, container: Container, position: int | None, st: State) -> Value:
         """An element leaves a list or a queue; some element where its position is not known.

@@ -105,6 +105,7 @@ class Opaques(Threads):
         """A method of an object of unknown kind: its name may tell what it is."""
         for role in (
             self._of_device,
+            self._of_parser,
             self.of_trainer,
             self._of_optimizer,
             self._of_executor,
@@ -130,6 +131,14 @@ class Opaques(Threads):
         if name == "startswith" and len(call.args) == 1:
             return self.is_of_kind(receiver, call.args[0])
         return self.array_maker(receiver, name, call, st)
+
+    def _of_parser(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
+        """Of a parser of command lines."""
+        if name not in apis.PARSING_METHODS:
+            return None
+        parsed = Opaque(receiver.name.child("parsed"))
+        self.settings.add(parsed.name.base())
+        return Tuple((parsed, UNKNOWN)) if name == "parse_known_args" else parsed
 
     def of_trainer(self, receiver: Opaque | Instance, name: str, call: Call, st: State) -> Value | None:
         """Of what runs backward passes and looks after gradients: an engine, an accelerator, a module of a trainer."""

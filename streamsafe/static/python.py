@@ -222,13 +222,15 @@ class Builtins(Gradients):
         if isinstance(value, Container):
             count = sequences.length(st, value)
         if count is None and isinstance(value, (Tensor, Opaque)) and self.is_tensor(st, value):
-            return self.size_of(value, Call(call.node, call.site, [Const(0)]), st)
+            return self.sized(self.size_of(value, Call(call.node, call.site, [Const(0)]), st), st)
         if count is None and (known := self.length_of(value, st)) != UNKNOWN:
-            return known
+            return self.sized(known, st)
         if count is None and isinstance(value, Container) and value.kind not in ("queue", "channel"):
             counted = st.store.get((value.name, sequences.COUNTED))
             if counted is None:
-                counted = Number(..., numbers.of_atom(self.fresh(call.node, st, LENGTH)))
+                length = self.fresh(call.node, st, LENGTH)
+                self.lengths[length.base()] = value.name.base()
+                counted = Number(..., numbers.of_atom(length))
                 if value.kind == "list":
                     st.store[(value.name, sequences.COUNTED)] = counted
             return counted
@@ -313,8 +315,26 @@ class Builtins(Gradients):
             there = (call.args[0].name, call.args[1].value) in st.store
             if there or call.args[0].name in self.closed:
                 return Const(there)
+            if call.args[1].value in apis.TENSOR_METHODS and self.is_torch_tensor(call.args[0], st):
+                return Const(True)
             return Opaque(call.args[0].name.child(f"hasattr {call.args[1].value}"))
+        if (
+            len(call.args) == 2
+            and isinstance(call.args[1], Const)
+            and call.args[1].value in apis.TENSOR_METHODS
+        ):
+            return Const(True) if self.is_torch_tensor(call.args[0], st) else PLAIN
         return PLAIN
+
+    def is_torch_tensor(self, value: Value, st: State) -> bool:
+        """Whether all that this may be are tensors of torch."""
+        return (
+            all(
+                (isinstance(v, Tensor) and not v.numpy) or (isinstance(v, Opaque) and self.is_tensor(st, v))
+                for v in iterate(value)
+            )
+            and self.library_of(st, [value]) == "torch"
+        )
 
     def do_getattr(self, call: Call, st: State) -> Value:
         """``getattr`` with a constant name: a note on a tensor that nobody makes is not there."""

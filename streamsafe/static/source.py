@@ -552,6 +552,22 @@ class SourceFile:
         return found
 
     @cached_property
+    def unread(self) -> frozenset[str]:
+        """Private names of lists that are filled, and emptied, and never read: they keep things alive."""
+        filled: dict[str, int] = defaultdict(int)
+        met: dict[str, int] = defaultdict(int)
+        for node in needles.walk(self.tree):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+                function = node.value.func
+                if isinstance(function, ast.Attribute) and function.attr in ("append", "extend", "clear"):
+                    filled[last_name(function.value)] += 1
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+                met[last_name(node)] += 1
+        return frozenset(
+            name for name, times in filled.items() if name.startswith("_") and times == met[name]
+        )
+
+    @cached_property
     def set_by_functions(self) -> frozenset[str]:
         """The names of the module that some function binds anew."""
         if not any(line.lstrip().startswith("global ") for line in self.lines):

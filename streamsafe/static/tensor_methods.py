@@ -10,6 +10,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, parts, walks
 from streamsafe.static.arrays import Arrays
+from streamsafe.static.computed import COUNT
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.devices import MADE_ON
 from streamsafe.static.state import State
@@ -30,6 +31,7 @@ from streamsafe.static.values import (
     Graph,
     Instance,
     Name,
+    Number,
     Object,
     Opaque,
     Partial,
@@ -662,6 +664,19 @@ class TensorMethods(Arrays):
         return UNKNOWN
 
     def factory(self, name: str, call: Call, st: State) -> Value:
+        """A fresh tensor; where it was made with one number, so many elements it has."""
+        made = self._make(name, call, st)
+        count = call.args[0] if name in apis.SHAPED_FACTORIES and call.args else NONE
+        single = len(call.args) == 1 or name == "full"
+        if (
+            isinstance(made, Tensor)
+            and single
+            and (isinstance(count, Number) or (isinstance(count, Const) and type(count.value) is int))
+        ):
+            st.store[(made.name, COUNT)] = st.store[(made.name.child("shape"), 0)] = count
+        return made
+
+    def _make(self, name: str, call: Call, st: State) -> Value:
         """A fresh tensor: pinned, on a device, or in pageable memory."""
         text = f"{name}()"
         self.check_generator(call, st)
