@@ -151,6 +151,8 @@ def apart(first: Hashable, second: Hashable) -> bool:
     first, second = _settled(first), _settled(second)
     if isinstance(first, str) and isinstance(second, str):
         return first != second
+    if type(first) is int and type(second) is int:
+        return first != second and (first < 0) == (second < 0)  # others may count from the end
     if _is_text(first) or _is_text(second):
         return _begin_apart(first, second)
     if type(first) is not tuple or type(second) is not tuple or len(first) != len(second):
