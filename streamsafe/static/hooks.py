@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import libcst as cst
@@ -390,6 +390,13 @@ class Hooks(Contexts):
             self.passing = False
             self.given = frozenset()
 
+    def _is_of_these(self, st: State, parameter: Name, owners: Iterable[Name]) -> None:
+        """The parameter that a hook is given has what was put on those that it was registered with."""
+        for owner in owners:
+            for key, value in list(st.store.of(owner).items()):
+                if isinstance(key, str) and key.isidentifier() and key != "grad":
+                    st.store[(parameter, key)] = value
+
     def _call_gradient_hooks(self, st: State, site: Site, modules: frozenset[Name], parameter: Name) -> None:
         st.order.repeat(GRADIENTS, "a gradient before its hook")
         for name in sorted(HOOK_REGISTRATIONS):
@@ -401,6 +408,8 @@ class Hooks(Contexts):
                     st.order.repeat("a gradient before its hook", GRADIENTS)
                     self.given = owners & modules if owners else modules
                     st.store.pop((parameter, "grad"), None)  # each is called when a gradient is there
+                    if "p" in _GIVEN[name]:
+                        self._is_of_these(st, parameter, self.hooked.get(hook, ()))
                     arguments = list(hook_arguments(name, self.given, parameter))
                     self.call_value(hook, Call(site.node, site, arguments), st)
                     st.order.move(GRADIENTS, "gradients after their hooks", lambda _: True)
