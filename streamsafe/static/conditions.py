@@ -405,6 +405,12 @@ class Conditions(Devices):
             constant and isinstance(operator, (cst.Is, cst.IsNot))
         ):
             left, right = self.eval(node.left, st), self.eval(comparator, st)
+            if isinstance(right, Const) and type(right.value) is int:  # what goes by it is a number
+                self.plain.update(
+                    v.name.base()
+                    for v in iterate(left)
+                    if isinstance(v, Opaque) and not self.is_tensor(st, v)
+                )
             wanted = isinstance(operator, (cst.Equal, cst.Is))
             if not isinstance(left, Union) or any(isinstance(v, (Tensor, Stream)) for v in iterate(left)):
                 return self._test_equality(node, left, right, wanted, st, track)

@@ -86,6 +86,8 @@ class Opaques(Threads):
             stepped = call.get(0, "optimizer")
             if not self.is_fused(stepped, st):
                 assumed = Assumed.NOTHING if (receiver.name, "@scaler") in st.store else Assumed.UNMODELLED
+                if self._may_scale(stepped):
+                    assumed = Assumed.POSSIBLE
                 self.violation(
                     st, "uncapturable-step", call.site, "step() of a gradient scaler", notes, assumed
                 )
@@ -94,6 +96,12 @@ class Opaques(Threads):
         if isinstance(made_at, Const):
             notes.append(("made here, without capturable=True", made_at.value))
             self.violation(st, "uncapturable-step", call.site, "step()", notes)
+
+    @staticmethod
+    def _may_scale(optimizer: Value | None) -> bool:
+        """Whether a class that is not seen made an optimizer: such may take the scale, and ask on the device."""
+        site = optimizer.name.site if isinstance(optimizer, Opaque) else None
+        return type(site) is tuple and site[-1] != "optimizer"
 
     def is_fused(self, optimizer: Value | None, st: State) -> bool:
         """Whether an optimizer was made to step in one kernel: that one is given what a scaler has found."""

@@ -305,6 +305,15 @@ def takes_turns(node: cst.BaseSuite) -> bool:
     )
 
 
+def _slice_bounds(node: cst.CSTNode) -> list[cst.BaseExpression]:
+    """The bounds of a slice, written ``a:b`` or ``slice(a, b)``."""
+    if type(node) is cst.Slice:
+        return [bound for bound in (node.lower, node.upper, node.step) if bound is not None]
+    if type(node) is cst.Call and type(node.func) is cst.Name and node.func.value in ("slice", "range"):
+        return [argument.value for argument in node.args]
+    return []
+
+
 @lru_cache(maxsize=2048)
 def bounding(node: cst.CSTNode) -> tuple[frozenset[str], frozenset[str]]:
     """The names of numbers that bound slices in a piece of syntax, or from which such numbers are computed; and those
@@ -314,11 +323,9 @@ def bounding(node: cst.CSTNode) -> tuple[frozenset[str], frozenset[str]]:
     indices: set[str] = set()
     assigned: list[tuple[cst.CSTNode, cst.BaseExpression]] = []
     for inner in walk(node):
-        if type(inner) is cst.Slice:
-            for bound in (inner.lower, inner.upper):
-                if bound is not None:
-                    bounds.update(_operands(bound))
-        elif type(inner) is cst.Index:
+        for bound in _slice_bounds(inner):
+            bounds.update(_operands(bound))
+        if type(inner) is cst.Index:
             indices.update(_operands(inner.value))
         elif type(inner) is cst.Assign:
             assigned.extend((target.target, inner.value) for target in inner.targets)
@@ -340,9 +347,8 @@ def bound_arithmetic(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
     names, _ = bounding(node)
     found: list[cst.BaseExpression] = []
     for inner in walk(node):
-        if type(inner) is cst.Slice:
-            found += [bound for bound in (inner.lower, inner.upper, inner.step) if bound is not None]
-        elif type(inner) is cst.Assign and any(
+        found += _slice_bounds(inner)
+        if type(inner) is cst.Assign and any(
             type(t.target) is cst.Name and t.target.value in names for t in inner.targets
         ):
             found.append(inner.value)

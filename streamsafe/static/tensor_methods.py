@@ -8,7 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, parts, walks
+from streamsafe.static import apis, parts
 from streamsafe.static.arrays import Arrays
 from streamsafe.static.computed import COUNT
 from streamsafe.static.conditions import Outcomes
@@ -35,7 +35,6 @@ from streamsafe.static.values import (
     Object,
     Opaque,
     Partial,
-    Span,
     Tensor,
     Tuple,
     Value,
@@ -315,8 +314,10 @@ class TensorMethods(Arrays):
             graph = Graph(self.fresh(call.node, st, ("graph", position)))
             context = Context("capture", (graph, NONE))
             outputs: list[Value] = []
-            if isinstance(function, Span) and walks.is_met(function):
-                st.store.pop((function.name, "@graphed"), None)  # that was the one of another round
+            if isinstance(function, Object):
+                st.store.pop(
+                    (function.name, "@graphed"), None
+                )  # that was another one: nobody graphs one twice
 
             def body(
                 _: Value,
@@ -328,6 +329,9 @@ class TensorMethods(Arrays):
                 found.append(self.call_value(f, Call(call.node, call.site, args), state))
 
             self._within_capture(context, st, call.node, body)
+            if graph.name in st.graphs:  # the samples it keeps itself, and copies into them what it is given
+                kept = {inner.name for value in arguments for inner, _ in self.tensors(st, value)}
+                st.graphs = {**st.graphs, graph.name: st.graphs[graph.name] - kept}
             captured = Tuple((graph, union((v, ALWAYS) for v in outputs)))
             if isinstance(function, Object):  # a module's own forward is replaced
                 st.store[(function.name, "@graphed")] = captured
