@@ -848,6 +848,15 @@ HOST_RANDOM = frozenset(
 SCALAR_METHODS = frozenset("item tolist __float__ __int__ __bool__ is_nonzero".split())
 """Give Python values: block the host on the current stream (TM-08, CS-26)."""
 
+HOST_SIDE = re.compile(
+    r"(?:\w*_)?(?:enqueue|submit|submission|launch|dispatch|issue)(?:d|ed|ing)?"
+    r"(?:_(?:\w+_)?(?:m?s|us|ns|time|seconds|cost|overhead|latency))?"
+)
+"""What a duration is called that only the host's work has a part in."""
+
+RETURNED_ARGUMENTS = frozenset({"past_key_values", "past_key_value", "cache_params", "past_buckets_states"})
+"""What models fill in place and give back, under the name under which it was given to them."""
+
 PARSING_METHODS = frozenset({"parse_args", "parse_known_args", "parse_intermixed_args"})
 """Of a parser of command lines: what it gives holds no tensors."""
 

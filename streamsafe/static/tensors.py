@@ -599,14 +599,15 @@ class Tensors(Expressions):
     def duration(self, st: State, left: Value, right: Value, site: Site) -> None:
         """Two readings of a clock are subtracted: the work between them should have been waited for.
 
-        A difference that is only held against a limit measures nothing: it says whether it is time to go on.
+        A difference that is only held against a limit measures nothing: it says whether it is time to go on. Nor need
+        anything be waited for where it is told how long the host takes.
         """
         unit = self.stack[-1].unit
         for end in iterate(left):
             for start in iterate(right):
                 if not (isinstance(end, Clock) and isinstance(start, Clock)):
                     continue
-                if unit is not None and site.node in syntax.limits(unit.node):
+                if unit is not None and site.node in syntax.limits(unit.node) | syntax.host_side(unit.node):
                     return
                 pending = st.store.get((Name(end), ("since", start)))
                 if not isinstance(pending, Const) or not pending.value:
