@@ -128,8 +128,9 @@ class Unseen(Generics):
         alternate = spelled(_ALTERNATE, called) and _constructs(owner.rpartition(".")[2])
         if alternate and isinstance(computed, Object):
             st.store[(computed.name, "@class")] = Const(owner)
-        for key in apis.RETURNED_ARGUMENTS & call.kwargs.keys() if isinstance(computed, Object) else ():
-            st.store[(computed.name, key)] = call.kwargs[key]
+        if isinstance(computed, Object):
+            for key in apis.RETURNED_ARGUMENTS & call.kwargs.keys():
+                st.store[(computed.name, key)] = call.kwargs[key]
         return computed
 
     def _told_elsewhere(self, function: Value, name: str, st: State) -> Doing | None:
