@@ -450,6 +450,8 @@ FUNCTIONS: dict[str, str] = {
     "builtins.hash": "plain",
     "builtins.super": "super",
     "copy.copy": "pass_through",
+    "numba.cuda.as_cuda_array": "pass_through",
+    "numba.cuda.from_cuda_array_interface": "pass_through",
     "warp.to_torch": "pass_through",
     "warp.from_torch": "pass_through",
     "warp.stream_from_torch": "pass_through",

@@ -516,7 +516,9 @@ class Expressions(Computed):
         if not isinstance(value, Opaque):
             return False
         site = value.name.site
-        return self.is_plain(value.name) or (isinstance(site, str) and spelled(_COUNT, site))
+        # what is scaled by a setting may well be a tensor
+        number = self.is_plain(value.name) and not self.is_setting(value.name)
+        return number or (isinstance(site, str) and spelled(_COUNT, site))
 
     def bounds(self, node: cst.CSTNode) -> bool:
         """Whether it is arithmetic by which a number is computed that bounds a slice."""

@@ -217,9 +217,11 @@ class Memory:
             return True
         if name.parent is not None and (name.site == "shape" or name.parent.site in ("shape", "size()")):
             return True  # a shape, or how many a group's ``size()`` says there are
-        if name.parent is not None and name.parent.base() in self.settings:
-            return True
-        return name.base() in self.plain
+        return name.base() in self.plain or self.is_setting(name)
+
+    def is_setting(self, name: Name) -> bool:
+        """Whether an object is what an option of a command line was set to."""
+        return name.parent is not None and name.parent.base() in self.settings
 
     def _held(self, st: State, opaque: Opaque) -> Iterator[Object]:
         """What is known to be reached from an object that is not seen made."""
