@@ -107,7 +107,8 @@ def names_host_group(name: object) -> bool:
 
 
 KEEPING_METHODS = frozenset(
-    "save_for_backward mark_dirty mark_non_differentiable restore_from_saved restore_from_func_ctx".split()
+    """save_for_backward mark_dirty mark_non_differentiable restore_from_saved restore_from_func_ctx model_validate
+    model_construct model_copy""".split()
 )
 """Methods that keep what they are given and read nothing of it."""
 GRADIENT_NAME = re.compile(r"_*(?:\w+_)?grads?")
