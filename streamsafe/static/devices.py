@@ -67,6 +67,12 @@ def _kind(value: Value) -> str:
     return ""
 
 
+def placed_on(st: State, value: Object) -> list[Value]:
+    """The device that a tensor was made on, or copied to, where it is named, whichever that is."""
+    placed = (st.store.get((value.name, note)) for note in (MADE_ON, PLACED))
+    return [device for device in placed if device is not None]
+
+
 class Devices(Attributes):
     """Devices of unknown kind: where streams matter one is a CUDA device, unless the program asks for the host."""
 
@@ -150,8 +156,7 @@ class Devices(Attributes):
             or device.name.is_older()
         ):
             return False
-        placed = (st.store.get((value.name, note)) for note in (MADE_ON, PLACED))
-        return any(there is not None and there in (device, as_device(device)) for there in placed)
+        return any(there in (device, as_device(device)) for there in placed_on(st, value))
 
     def is_cuda(self, base: Object, st: State) -> Value:
         """Whether a tensor is on the device: where that is not known, one answer for the tensors of a program."""

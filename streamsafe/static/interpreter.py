@@ -547,7 +547,7 @@ class Interpreter(Iteration):
             self.block(node.body.body[:ordering], st)  # these do not fail
             self.activation.tried += 1
             caught: State | None = st.copy()  # a handler is taken to begin with what held before
-            if self.file.turning:
+            if self.file.turning or any(map(syntax.notes_failure, node.handlers)):
                 self._tell_raised(node, st, caught)
             sure = self.sure_lookups
             self.block(node.body.body[ordering:], st)
@@ -567,14 +567,20 @@ class Interpreter(Iteration):
                 branch = caught.copy()
                 self.untimed(branch)  # a run that has failed is not what is timed
                 if handler.name is not None and isinstance(handler.name.name, cst.Name):
-                    self.bind(handler.name.name.value, UNKNOWN, branch)
+                    raised = Opaque(self.fresh(handler, branch, "exception"))
+                    branch.store[(raised.name, "@there")] = PLAIN
+                    self.bind(handler.name.name.value, raised, branch)
                 self.suite(handler.body, branch)
                 ends.append(branch)
             self.settle(st, self.joined(ends))
         finish(st)
 
     def _tell_raised(self, node: cst.Try | cst.TryStar, st: State, caught: State | None) -> None:
-        """Of what goes round a few slots a condition says whether this has been left by an exception before it did."""
+        """A condition says whether this has been left by an exception.
+
+        That matters where something goes round a few slots and may not have got on, and where a handler notes what has
+        happened and goes on: whoever asks for the note later knows which of both it was.
+        """
         name = self.fresh(node, st, "raised")
         bit = self.new_condition(("raised", name), (name,))
         if bit is not None and caught is not None:

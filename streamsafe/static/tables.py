@@ -109,6 +109,18 @@ def _along(value: Value, path: Guard) -> Value:
     return union((v, g.without(path)) for v, g in value.alternatives if not path.contradicts(g))
 
 
+def _kept_to(table: Table, path: Guard) -> Table:
+    """What an object of which one path alone knows may hold: nothing that is so on the other one only."""
+    if not table.conditions() & (path.true | path.false):
+        return table
+    kept = {
+        key: union((v, g) for v, g in value.alternatives if not path.contradicts(g))
+        for key, value in table.items()
+        if type(value) is Union and any(path.contradicts(g) for _, g in value.alternatives)
+    }
+    return Table({**table, **kept}) if kept else table
+
+
 EMPTY = Table()
 
 _OF_A_PATH = frozenset({"@nonzero", "@bounds", "@taken from"})
@@ -147,7 +159,7 @@ def joined(
         is_opaque: whether an object is one of which not everything is known.
     """
     if not (left and right) and _stays(owner, alone := left or right, is_opaque):
-        return alone
+        return _kept_to(alone, left_only if left else right_only)
     unlike = [key for key, one in left.items() if one is not (other := right.get(key)) and one != other]
     unlike += [key for key in right if key not in left]
     if not unlike:

@@ -12,7 +12,7 @@ from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import apis, helps, syntax
 from streamsafe.static.conditions import BOTH, Outcomes
-from streamsafe.static.devices import PLACED, as_device
+from streamsafe.static.devices import MADE_ON, PLACED, as_device, placed_on
 from streamsafe.static.expressions import Expressions
 from streamsafe.static.facts import AMBIENT, IS_CUDA, Assumed, Detail, Site
 from streamsafe.static.state import State
@@ -188,7 +188,10 @@ class Tensors(Expressions):
                 st.store[(name, "@brought")] = PLAIN
             return Tensor(name, numpy=numpy)
         place = "device" if "device" in known or self.on_side_stream(st, library) else ""
-        return self.new_tensor(st, site, text, library=library, place=place, assumed=assumed, tags=tags)
+        result = self.new_tensor(st, site, text, library=library, place=place, assumed=assumed, tags=tags)
+        if not place and (placed := [device for t in flat for device in placed_on(st, t)]):
+            st.store[(result.name, MADE_ON)] = placed[0]
+        return result
 
     def unsure_operation(self, st: State, operands: list[Value], site: Site, text: str) -> Value:
         """An operation on objects of unknown kind: under an explicit stream they are tensors."""
@@ -403,7 +406,8 @@ class Tensors(Expressions):
                 self.sync_in_capture(st, site, text)
             self.access(st, source, site, text, writes=False, library=library, tags=tags)
         else:
-            assumed = Assumed.NOTHING
+            placed = not asynchronous or any(self.may_be_elsewhere(st, v) for v in iterate(source))
+            assumed = Assumed.NOTHING if placed else Assumed.POSSIBLE
             tags = frozenset({"h2d?" if kind == "cuda" else "copy"})
             self.access(st, source, site, text, writes=False, library=library, tags=tags, assumed=assumed)
         result = self.new_tensor(
@@ -428,6 +432,20 @@ class Tensors(Expressions):
         if "device" not in places:
             self.wait_where_blocking(st, outcomes, library, site)
         return result
+
+    def may_be_elsewhere(self, st: State, value: Value) -> bool:
+        """Whether memory that is moved to a device may well lie on another one.
+
+        Memory of the host, and what is there already, no stream reads; and that is what plain operations on tensors
+        make of which nothing tells where they lie.
+        """
+        if not isinstance(value, Object) or self.place(st, value) or placed_on(st, value):
+            return True
+        made = [made for made in st.order.accesses(value.name) if made.writes]
+        return not made or any(
+            made.detail.assumed & Assumed.UNMODELLED or made.detail.tags  # type: ignore[attr-defined]
+            for made in made
+        )
 
     def copy_into(
         self, st: State, target: Value, source: Value, outcomes: Outcomes, site: Site, text: str
