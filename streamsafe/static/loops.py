@@ -39,6 +39,9 @@ ROUNDS = 8
 MAX_FLAGS = 4
 """How many attributes of an object may keep the calls of its methods apart."""
 
+MAX_LED = 2
+"""Through how many objects that are kept is gone to one that holds what is true of it together."""
+
 
 @dataclass(eq=False)
 class Loop:
@@ -253,6 +256,10 @@ class Loops(Slots):
             elif says(value, bit) or says(value, bit, turned=True):
                 continue
             st.tell(key, bit)
+        for key, value in (pair for made in _objects_led_to(st, owner) for pair in split(st, made)):
+            bit = self.conditions.get(("falsy", key)) or self.new_condition(("falsy", key), ())
+            if bit is not None and not says(value, bit):
+                st.tell(key, bit)
 
     def tell_rounds(self, st: State) -> None:
         """Before what a round has asked is forgotten: a condition takes its place where it told how a flag stands."""
@@ -490,3 +497,15 @@ class Loops(Slots):
         self.settle(trial, self.joined([trial, *loop.breaks]))
         st.become(trial)
         return True
+
+
+def _objects_led_to(st: State, owner: Name) -> list[Name]:
+    """Objects of the file's classes that an object keeps, by itself or in a list of results that are to come."""
+    found = border = {owner}
+    for _ in range(MAX_LED):
+        border = {name for held in border for name in st.store.leads(held)} - found
+        found = found | border
+    made = [
+        n for n in st.store.objects if n in found and type(n.site) is tuple and str(n.site[-1])[-2:] == "()"
+    ]
+    return sorted(made, key=lambda name: -name.age)  # a condition goes over to the next one

@@ -320,7 +320,11 @@ def drops_gradients(node: cst.BaseSuite) -> bool:
 @lru_cache(maxsize=2048)
 def notes_failure(node: cst.ExceptHandler | cst.ExceptStarHandler) -> bool:
     """Whether a handler writes down what has happened, and goes on: ``result.error = e``."""
-    statements = [s for line in node.body.body for s in (getattr(line, "body", ()) if type(line) is cst.SimpleStatementLine else (line,))]
+    statements = [
+        s
+        for line in node.body.body
+        for s in (getattr(line, "body", ()) if type(line) is cst.SimpleStatementLine else (line,))
+    ]
     return any(type(s) is cst.Assign for s in statements) and not isinstance(
         statements[-1], (cst.Raise, cst.Return, cst.Break, cst.Continue)
     )
