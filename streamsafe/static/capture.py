@@ -685,4 +685,4 @@ class Captures(Replays):
 
 def _word(key: Hashable) -> str:
     """What an attribute, a name or an element of a container is called."""
-    return key if isinstance(key, str) else f"element {key}"
+    return key if isinstance(key, str) else f"element {key}" if isinstance(key, int) else "an element"

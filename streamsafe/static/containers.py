@@ -320,10 +320,13 @@ class Containers(Captures):
 
     def contains(self, container: Value, key: Value, st: State) -> bool | None:
         """Whether a dict has a key; None where that is not known."""
+        if isinstance(container, Opaque):
+            put = st.store.get((container.name, _index(key))) if isinstance(key, Opaque) else None
+            return True if put is not None and all(v != NONE for v in iterate(put)) else None
         if not isinstance(container, Container) or (container.name, "@factory") in st.store:
             return None
         known, index = sequences.keys(st, container), self.index_of(container, key, st)
-        if known == frozenset() and isinstance(key, Number):
+        if known == frozenset() and isinstance(key, (Number, Opaque)):
             return False
         if index == PLACE and all(v != NONE for v in iterate(st.store[(container.name, PLACE)])):
             return True  # what stands for any has been put there

@@ -365,7 +365,13 @@ class Effects(Memory):
         )
         if uncovered:
             st.waits = {w: None for w in st.waits if (w.timeline, w.site) != (learner, site)}
-            st.waits[Waited(learner, site, recorded, frozenset(uncovered), useless)] = None
+            perhaps = {
+                made.site
+                for made in after
+                if made.site in uncovered and any(_is_shared(made.timeline, source) for source in sources)
+            }
+            waited = Waited(learner, site, recorded, frozenset(uncovered), useless, frozenset(perhaps))
+            st.waits[waited] = None
         if turned and learner != HOST:
             for source in sources:  # in any order: of one timeline there is one
                 st.waits = st.waits | {Waited(source, site, recorded, frozenset(turned)): None}
@@ -569,6 +575,8 @@ class Effects(Memory):
                 if self.beside and timeline != HOST and made.site not in self.handed_on:
                     extra |= Assumed.POSSIBLE  # it may come only when the thread is done
             if self.may_be_one(made.timeline, timeline):
+                extra |= Assumed.POSSIBLE
+            if any(w.timeline in (timeline, HOST) and made.site in w.perhaps for w in st.waits):
                 extra |= Assumed.POSSIBLE
             if UNNUMBERED in tags | detail.tags and self.are_defaults(made.timeline, timeline):
                 extra |= Assumed.POSSIBLE  # of two devices that may be one
@@ -798,6 +806,24 @@ class Effects(Memory):
 @cache
 def _ambient(library: str) -> Stream:
     return Stream(AMBIENT, library)
+
+
+def _is_shared(first: Hashable, second: Name) -> bool:
+    """Whether two streams may be one, of an object that two others share: ``group.context.stream``."""
+    if not isinstance(first, Name) or first.site != second.site or first is second:
+        return False
+    holders = _holder(first), _holder(second)
+    return holders[0] is not None and holders[0] == holders[1]
+
+
+def _holder(stream: Name) -> str | None:
+    """What an attribute is called that holds the object of which a stream is, where nobody has seen it made."""
+    if stream.parent is not None:
+        held, among = stream.parent.site, stream.parent.parent is not None
+    else:
+        made_for = [link for link in stream.path if isinstance(link, Name)]
+        held, among = (made_for[-1].site, len(made_for) > 1) if made_for else (None, False)
+    return held if isinstance(held, str) and among else None
 
 
 def _is_picked(site: Hashable) -> bool:

@@ -32,6 +32,7 @@ from streamsafe.static.values import (
     Clock,
     Const,
     Container,
+    Device,
     Function,
     Instance,
     Name,
@@ -619,7 +620,7 @@ class Expressions(Computed):
             outcome = _compare(node.comparisons[0].operator, operands[0].value, operands[1].value)  # type: ignore[attr-defined]
             if outcome is not None:
                 return Const(outcome)
-        if len(operands) == 2 and isinstance(operands[1], Container):
+        if len(operands) == 2 and isinstance(operands[1], (Container, Opaque)):
             contained = self.contains(operands[1], operands[0], st)
             operator = node.comparisons[0].operator
             if contained is not None and type(operator) in (cst.In, cst.NotIn):
@@ -750,7 +751,7 @@ def _shown(value: Value, part: cst.FormattedStringExpression) -> Value:
         return PLAIN
     if isinstance(value, Const) and isinstance(value.value, (str, int)):
         return Const(str(value.value))
-    return value if isinstance(value, Opaque) else PLAIN
+    return value if isinstance(value, (Opaque, Device)) else PLAIN
 
 
 def _computed(operator: cst.BaseBinaryOp | cst.BaseAugOp, left: Value, right: Value) -> Const | None:

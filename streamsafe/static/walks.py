@@ -18,6 +18,7 @@ from streamsafe.static.values import (
     UNKNOWN,
     Api,
     Const,
+    Device,
     Name,
     Opaque,
     Picks,
@@ -64,6 +65,8 @@ def key_of(value: Value) -> Hashable | None:
         return ("[]", names, rounds) if rounds else ("[]", names)
     if isinstance(value, Api):
         return ("api", value.name)
+    if isinstance(value, Device) and value.kind != "cpu":  # that of a tensor: one, if nothing tells of another
+        return ("[]", value.name) if value.name is not None else ("device",)
     if isinstance(value, (Tuple, Text)):
         keys = tuple(key_of(v) for v in (value.items if isinstance(value, Tuple) else value.parts))
         if isinstance(value, Text):
