@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard, Made
 from streamsafe.static.facts import AMBIENT, COPIES, GRADIENTS, PASS, Assumed, Detail, Finding, Site
+from streamsafe.static.memory import KEPT
 from streamsafe.static.replays import Replays, rows_used
 from streamsafe.static.state import Capture, Rebound, State
 from streamsafe.static.values import (
@@ -557,7 +558,7 @@ class Captures(Replays):
         st.rebound = {r: None for r in st.rebound if r.graph in st.graphs}
         made_again = {target.name.base() for target, _ in self.tensors(st, value)}
         for graph, used in st.graphs.items():
-            gone = [name for name in lost if name in used and name not in alive]
+            gone = [n for n in lost if n in used and n not in alive and (n, KEPT) not in st.store]
             again = [name for name in gone if name.base() in made_again]
             if st.store.get((graph, "@entry")) == Const(self.entry):
                 again = []
@@ -619,7 +620,7 @@ class Captures(Replays):
         # where the function that drops it has it from
         made_at = self.given_at.get(name.base()) or self.sites_of.get(name.base(), site)
         for graph, used in st.graphs.items():
-            if name in used and graph in alive and (name, "@rebound") not in st.store:
+            if name in used and graph in alive and not {"@rebound", KEPT} & st.store.of(name).keys():
                 gone = Rebound(self.describe(Tensor(name)), made_at, graph, released=site)
                 st.rebound = st.rebound | {gone: None}
 

@@ -812,18 +812,17 @@ def _is_shared(first: Hashable, second: Name) -> bool:
     """Whether two streams may be one, of an object that two others share: ``group.context.stream``."""
     if not isinstance(first, Name) or first.site != second.site or first is second:
         return False
-    holders = _holder(first), _holder(second)
-    return holders[0] is not None and holders[0] == holders[1]
+    holder = _holder(first)
+    return holder is not None and holder == _holder(second)
 
 
 def _holder(stream: Name) -> str | None:
     """What an attribute is called that holds the object of which a stream is, where nobody has seen it made."""
     if stream.parent is not None:
-        held, among = stream.parent.site, stream.parent.parent is not None
+        held = stream.parent.site
     else:
-        made_for = [link for link in stream.path if isinstance(link, Name)]
-        held, among = (made_for[-1].site, len(made_for) > 1) if made_for else (None, False)
-    return held if isinstance(held, str) and among else None
+        held = next((link.site for link in reversed(stream.path) if isinstance(link, Name)), None)
+    return held if isinstance(held, str) else None
 
 
 def _is_picked(site: Hashable) -> bool:

@@ -62,6 +62,9 @@ NEXT = "@left next"
 PRESUMED = "@presumed"
 """Under this it is kept that the stream on which memory was allocated is supposed."""
 
+KEPT = "@kept"
+"""Noted of a tensor that was put into a list which nobody reads: it keeps alive what is put there, however much."""
+
 
 class Release(NamedTuple):
     """Where a block was allocated and released: the part of a pooled access."""

@@ -10,6 +10,7 @@ import libcst as cst
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import HOST
 from streamsafe.static import apis, sequences, walks
+from streamsafe.static.memory import KEPT
 from streamsafe.static.opaques import PARTS_OF_MODULES, Opaques, optimizes
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import (
@@ -480,6 +481,9 @@ class Methods(Opaques):
             for value in call.args[-1:]:
                 if not self.keeps_alive(call.node):
                     self.keep_output(st, receiver, self.held(receiver, st), value, call.site)
+                    continue
+                for kept, _ in self.tensors(st, value):
+                    st.store[(kept.name, KEPT)] = PLAIN
             self.extend_container(st, receiver, Tuple(tuple(call.args[-1:])))
             if name in _MOVING:  # the last one is another
                 sequences.set_end(st, receiver, sequences.LAST, None)
