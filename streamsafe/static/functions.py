@@ -771,7 +771,7 @@ class Functions(Methods):
         finally:
             self.rounds = rounds
             self.silent -= 1
-        sequences.open_to_others(st, instance.name)
+        sequences.open_to_others(st, instance.name, self.file.counts - self.file.turning)
         return instance
 
     def instantiate(self, unit: ClassUnit, call: Call, st: State) -> Value:

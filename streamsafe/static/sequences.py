@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Set
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS, Guard
@@ -145,10 +145,14 @@ def set_keys(st: State, container: Container, known: Iterable[Hashable] | None) 
         st.store[(container.name, "@keys")] = Const(frozenset(known))
 
 
-def open_to_others(st: State, owner: Name) -> None:
-    """An object was made elsewhere: whoever has it may have filled the dicts that its constructor left empty."""
+def open_to_others(st: State, owner: Name, counts: Set[str]) -> None:
+    """An object was made elsewhere: whoever has it may have filled the dicts that its constructor left empty.
+
+    And may have counted: of the attributes of these names the number is not known.
+    """
     for key, value in list(st.store.of(owner).items()):
-        if isinstance(value, Container) and value.kind == "dict" and keys(st, value) == frozenset():
+        empty = isinstance(value, Container) and value.kind == "dict" and keys(st, value) == frozenset()
+        if empty or (key in counts and isinstance(value, Const) and type(value.value) is int):
             del st.store[(owner, key)]
 
 

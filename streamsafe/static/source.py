@@ -592,6 +592,17 @@ class SourceFile:
         return frozenset(found)
 
     @cached_property
+    def counts(self) -> frozenset[str]:
+        """The attributes that something is added to."""
+        return frozenset(
+            node.target.attr
+            for node in needles.walk(self.tree)
+            if isinstance(node, ast.AugAssign)
+            and isinstance(node.target, ast.Attribute)
+            and isinstance(node.op, (ast.Add, ast.Sub))
+        )
+
+    @cached_property
     def fills(self) -> dict[str, list[ast.stmt]]:
         """The top-level statements that put something into what a name of the module holds."""
         found: dict[str, list[ast.stmt]] = {}
