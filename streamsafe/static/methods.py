@@ -536,7 +536,7 @@ class Methods(Opaques):
             if name == "pop" and receiver.kind == "dict":
                 self.drop_element(receiver, index, st)
             self.lose(st, value)
-            return value
+            return Tuple((UNKNOWN, value)) if name == "popitem" else value
         if name in ("clear",):
             for value in self.held(receiver, st):
                 self.lose(st, value)

@@ -394,10 +394,19 @@ class Opaques(Threads):
             return receiver
         if name in ("append", "add", "appendleft", "insert"):
             return self._walked_or_kept(receiver, name, call, st)
-        if name in ("pop", "popleft", "get", "get_nowait", "recv"):
+        if name in ("pop", "popleft", "popitem", "get", "get_nowait", "recv"):
             held = st.store.get((receiver.name, "*"))
-            return held if held is not None else Opaque(self.fresh(call.node, st, name))
+            if held is None and name == "popitem":
+                held = self._put_there(receiver, st)
+            taken = held if held is not None else Opaque(self.fresh(call.node, st, name))
+            return Tuple((UNKNOWN, taken)) if name == "popitem" else taken
         return self.unmodelled(receiver, call, st, name)
+
+    @staticmethod
+    def _put_there(receiver: Opaque, st: State) -> Value | None:
+        """What has been put under keys of something that is not seen made: who takes something out has that."""
+        put = [v for key, v in st.store.of(receiver.name).items() if type(key) is tuple and key[:1] == ("[]",)]
+        return union((v, ALWAYS) for v in put) if put else None
 
     @staticmethod
     def is_bound(value: Value, st: State) -> bool:
