@@ -321,7 +321,7 @@ class Containers(Captures):
     def contains(self, container: Value, key: Value, st: State) -> bool | None:
         """Whether a dict has a key; None where that is not known."""
         if isinstance(container, Opaque):
-            put = st.store.get((container.name, _index(key))) if isinstance(key, Opaque) else None
+            put = st.store.get((container.name, walks.index_of(key))) if isinstance(key, Opaque) else None
             return True if put is not None and all(v != NONE for v in iterate(put)) else None
         if not isinstance(container, Container) or (container.name, "@factory") in st.store:
             return None
@@ -400,7 +400,7 @@ class Containers(Captures):
         if isinstance(base, Instance) and base.unit.is_named_tuple:
             return self._element(Tuple(tuple(self.known_items(base, st) or ())), key, st)
         if isinstance(base, Opaque):
-            index = _index(key)
+            index = walks.index_of(key)
             held = walks.under(st.store.of(base.name), index) or walks.refilled(st.store.of(base.name), index)
             if held is None and isinstance(key, Opaque) and st.store.get((key.name, "@of")) == base:
                 held = self._met_in_walk(base, st)  # by the number that a walk gives it
@@ -468,7 +468,7 @@ class Containers(Captures):
                     sequences.blur(st, inner)
                     self.extend_container(st, inner, Tuple((value,)))
             elif isinstance(inner, Opaque):
-                index = _index(key)
+                index = walks.index_of(key)
                 self.lose(st, st.store.get((inner.name, index), NONE))
                 st.store[(inner.name, index)] = value
                 self.holds(inner.name)
@@ -888,12 +888,6 @@ def _ways_to_pick(keys: list[Value], st: State) -> list[tuple[list[Value], Guard
             return [(keys, ALWAYS)]
     told = all(a.contradicts(b) for n, (_, a) in enumerate(found) for _, b in found[:n])
     return found if told else [(keys, ALWAYS)]
-
-
-def _index(key: Value) -> Hashable:
-    """What an element of an object of unknown kind is called by its index."""
-    index = walks.key_of(key)
-    return ANY if walks.is_unsure(index) else f"[{index!r}]" if isinstance(index, str) else index
 
 
 def _sliced(base: Value, key: Partial, st: State) -> Tuple | None:

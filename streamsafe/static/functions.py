@@ -53,6 +53,8 @@ FACTORY_LINES = 12
 """A plain function of fewer lines is followed for what it returns."""
 HANDING_DEPTH = 3
 """So many calls deeper than others: what it hands on is not to look like something that it has worked out."""
+GIVEN_TO = Name("given to")
+"""Under this it is kept of a constructor's parameter which object was the first to be given what is handed round."""
 GATHERING_LINES = 30
 """One that returns a list which it has filled is followed even so: what is in the list others may have made."""
 BRINGING_LINES = 100
@@ -656,7 +658,10 @@ class Functions(Methods):
             return known
         name = Name(word, (id(function.unit.node),))
         owner = function.receiver
-        if isinstance(owner, Instance) and function.unit.name == "__init__" and not apis.shared(word):
+        kept = self.kept_object(function, parameter, st)
+        if kept is not None:
+            name = Name(word, ("kept", kept.qualname))
+        elif isinstance(owner, Instance) and function.unit.name == "__init__" and not apis.shared(word):
             kind = st.store.get((owner.name, "@materialized"))
             above = [st.store.get((n, "@materialized")) for n in owner.name.chain()][1:]
             if (
@@ -671,6 +676,29 @@ class Functions(Methods):
             if str(parameter.default.evaluated_value).partition(":")[0] == "cuda":
                 self.cuda_devices.add(name.base())  # what it is given by default it is meant for
         return Opaque(name)
+
+    def kept_object(self, function: Function, parameter: cst.Param, st: State) -> ClassUnit | None:
+        """The class of the file that a parameter is an object of, which whoever makes the others hands round.
+
+        What constructors of several classes, and functions of the module, are given under one name is one object; two
+        objects of one class have one each.
+        """
+        unit, owner = function.unit, function.receiver
+        if unit.name != "__init__" and (owner is not None or "." in unit.qualname):
+            return None
+        text = self.roles.get((unit.qualname, parameter.name.value), "")
+        if not text and parameter.annotation is not None:
+            text = _text(parameter.annotation.annotation).strip("\"'")
+        kind = self.unit(self.concrete.get(text, text)) if text.isidentifier() else None
+        if not isinstance(kind, ClassUnit) or getattr(owner, "unit", None) is kind:
+            return None
+        if isinstance(owner, Instance):
+            key = (GIVEN_TO, f"{unit.qualname} {parameter.name.value}")
+            first = st.store.get(key)
+            if isinstance(first, Opaque) and first.name.base() != owner.name.base():
+                return None
+            st.store[key] = Opaque(owner.name)
+        return kind
 
     def given_by_all(self, unit: FunctionUnit, parameter: str, st: State) -> Value | None:
         """A flag or a stream of which all calls in the file, of what objects ever, give a method the same."""

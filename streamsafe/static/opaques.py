@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis, parts
+from streamsafe.static import apis, parts, walks
 from streamsafe.static.facts import BUCKET, GRADIENTS, Assumed
 from streamsafe.static.source import ClassUnit
 from streamsafe.static.state import State
@@ -398,6 +398,8 @@ class Opaques(Threads):
             held = st.store.get((receiver.name, "*"))
             if held is None and name == "popitem":
                 held = self._put_there(receiver, st)
+            if held is None and name == "pop" and call.args:
+                held = walks.under(st.store.of(receiver.name), walks.index_of(call.args[0]))
             taken = held if held is not None else Opaque(self.fresh(call.node, st, name))
             return Tuple((UNKNOWN, taken)) if name == "popitem" else taken
         return self.unmodelled(receiver, call, st, name)
@@ -405,7 +407,9 @@ class Opaques(Threads):
     @staticmethod
     def _put_there(receiver: Opaque, st: State) -> Value | None:
         """What has been put under keys of something that is not seen made: who takes something out has that."""
-        put = [v for key, v in st.store.of(receiver.name).items() if type(key) is tuple and key[:1] == ("[]",)]
+        put = [
+            v for key, v in st.store.of(receiver.name).items() if type(key) is tuple and key[:1] == ("[]",)
+        ]
         return union((v, ALWAYS) for v in put) if put else None
 
     @staticmethod

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts
 from streamsafe.static.values import (
+    ANY,
     EACH,
     PAST,
     UNKNOWN,
@@ -65,7 +66,9 @@ def key_of(value: Value) -> Hashable | None:
         return ("[]", names, rounds) if rounds else ("[]", names)
     if isinstance(value, Api):
         return ("api", value.name)
-    if isinstance(value, Device) and value.kind != "cpu":  # that of a tensor: one, if nothing tells of another
+    if (
+        isinstance(value, Device) and value.kind != "cpu"
+    ):  # that of a tensor: one, if nothing tells of another
         return ("[]", value.name) if value.name is not None else ("device",)
     if isinstance(value, (Tuple, Text)):
         keys = tuple(key_of(v) for v in (value.items if isinstance(value, Tuple) else value.parts))
@@ -73,6 +76,12 @@ def key_of(value: Value) -> Hashable | None:
             keys = ("text", *keys)
         return (UNSURE, *keys) if any(map(is_unsure, keys)) else keys
     return None
+
+
+def index_of(key: Value) -> Hashable:
+    """What an element of an object of unknown kind is called by its index."""
+    index = key_of(key)
+    return ANY if is_unsure(index) else f"[{index!r}]" if isinstance(index, str) else index
 
 
 def value_of(key: Hashable) -> Value:
