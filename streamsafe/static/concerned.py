@@ -13,7 +13,7 @@ from streamsafe.static import needles
 from streamsafe.static.roles import COMMON_METHODS, Roles
 from streamsafe.static.source import Definition, SourceFile
 
-LEVELS = ((needles.STREAM | needles.COPY, 3), (needles.CLOCK, 2))
+LEVELS = ((needles.STREAM | needles.COPY, 3), (needles.CLOCK, 3))
 """What makes a function concern us, and how many calls up its callers do too."""
 WORD = re.compile(
     r"[Ss]tream|[Ee]vent|[Gg]raph|blocking|capture|elapsed_time|async_op|pin_memory|pinned|perf_counter|^time$|monotonic"

@@ -321,12 +321,11 @@ class Containers(Captures):
     def contains(self, container: Value, key: Value, st: State) -> bool | None:
         """Whether a dict has a key; None where that is not known."""
         if isinstance(container, Opaque):
-            put = st.store.get((container.name, walks.index_of(key))) if isinstance(key, Opaque) else None
-            return True if put is not None and all(v != NONE for v in iterate(put)) else None
+            return True if self._made_on_use(container, walks.index_of(key), key, st) else None
         if not isinstance(container, Container) or (container.name, "@factory") in st.store:
             return None
         known, index = sequences.keys(st, container), self.index_of(container, key, st)
-        if known == frozenset() and isinstance(key, (Number, Opaque)):
+        if known == frozenset() and isinstance(key, Number):
             return False
         if index == PLACE and all(v != NONE for v in iterate(st.store[(container.name, PLACE)])):
             return True  # what stands for any has been put there
@@ -334,6 +333,8 @@ class Containers(Captures):
         held = st.store.get((container.name, met)) if walks.is_walked(met) else None
         if held is not None and all(isinstance(v, Stream) for v in iterate(held)):
             return True  # a walk that is over has given each of its elements one
+        if self._made_on_use(container, index, key, st):
+            return True
         if known is None or walks.is_unsure(index):
             return None
         if index in known:
@@ -341,6 +342,16 @@ class Containers(Captures):
         # of two objects that are told apart, neither's identity is the other's
         told_apart = isinstance(key, Const) or (isinstance(key, Opaque) and key.name.site == "identity")
         return False if told_apart else None
+
+    @staticmethod
+    def _made_on_use(container: Object, index: Hashable, key: Value, st: State) -> bool:
+        """Whether a stream stands under a key: where it was made on first use it is there, whoever was the first."""
+        put = st.store.get((container.name, index)) if isinstance(key, Opaque) else None
+        return (
+            put is not None
+            and not walks.is_unsure(index)
+            and all(isinstance(v, Stream) for v in iterate(put))
+        )
 
     def element(self, base: Value, key: Value, st: State) -> Value:
         """``base[key]``."""

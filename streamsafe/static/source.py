@@ -683,6 +683,23 @@ class SourceFile:
         for top in self.statements:
             name = getattr(top, "name", "")
             self._define(top, "", name)
+        if any("getattr(" in line for line in self.lines):
+            self._call_by_name()
+
+    def _call_by_name(self) -> None:
+        """Who is given the name of a method and calls what goes by it calls that, and so does who gives it."""
+        calling = {
+            definition.node.name: definition
+            for definitions in self.definitions.values()
+            for definition in definitions
+            if _calls_by_name(definition.node)
+        }
+        for definitions in self.definitions.values() if calling else ():
+            for definition in definitions:
+                for asked in definition.calls & calling.keys():
+                    named = _given_names(definition.node, asked)
+                    definition.calls |= named
+                    calling[asked].calls |= named
 
     def _import(self, statement: ast.Import | ast.ImportFrom) -> None:
         if isinstance(statement, ast.Import):
@@ -812,6 +829,31 @@ def _calls(function: AstFunction) -> tuple[frozenset[str], int, bool, list[ast.I
         else:
             needles.inside(node, stack)
     return frozenset(names), found, generator, imports
+
+
+def _calls_by_name(function: AstFunction) -> bool:
+    """Whether a function calls what an object has under a name that it is given: ``getattr(callback, hook)(...)``."""
+    given = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "getattr"
+        and len(node.args) > 1
+        and isinstance(node.args[1], ast.Name)
+        and node.args[1].id in given
+        for node in needles.walk(function)
+    )
+
+
+def _given_names(function: AstFunction, called: str) -> frozenset[str]:
+    """The words that a function gives another one."""
+    return frozenset(
+        value.value
+        for node in needles.walk(function)
+        if isinstance(node, ast.Call) and last_name(node.func) == called
+        for value in (*node.args, *(keyword.value for keyword in node.keywords))
+        if isinstance(value, ast.Constant) and isinstance(value.value, str)
+    )
 
 
 def _turns(value: ast.expr) -> bool:
