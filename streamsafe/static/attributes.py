@@ -49,6 +49,7 @@ from streamsafe.static.values import (
     alternatives,
     iterate,
     union,
+    walked_parameter,
 )
 
 MOST_ROWS = 8
@@ -595,6 +596,9 @@ class Attributes(Containers):
                     continue
             if owner is None:
                 continue
+            if name == "data" and walked_parameter(owner):  # of which there is none but tensors
+                for held in (v for v in iterate(value) if isinstance(v, Object)):
+                    self.mark_tensor(st, held)
             whose = parts.object_of(inner.part) if isinstance(inner, Tensor) and name == "data" else None
             key = (owner, name) if whose is None else (whose, "grad")
             self.rebound_input(st, key, value, self.site(node))

@@ -19,7 +19,6 @@ from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     EACH,
     NONE,
-    PARAMETERS,
     PLAIN,
     Api,
     Const,
@@ -40,6 +39,7 @@ from streamsafe.static.values import (
     Work,
     iterate,
     under,
+    walked_parameter,
 )
 
 _NAMES_DEVICE = re.compile(r"cuda|device|gpu|\.to\(", re.IGNORECASE)
@@ -343,18 +343,23 @@ class Unseen(Generics):
             one = under(target, guard)
             if self.pending_copy(st, target):  # to the host: there it computes
                 self.host_access(st, one, call.site, text, writes=False, assumed=assumed)
-            elif target.name in st.order.made and not self.is_host(st, target):
+            elif self._is_known(st, target) and not self.is_host(st, target):
                 self.access(st, one, call.site, text, writes=False, library=library, assumed=assumed)
+
+    @staticmethod
+    def _is_known(st: State, target: Object) -> bool:
+        """Whether something has been done to memory, or it was taken from a pool here."""
+        return target.name in st.order.made or (target.name, "@allocated") in st.store
 
     @staticmethod
     def _hangs_on_parameter(st: State, target: Object) -> bool:
         """Whether a tensor is what the program has given the parameters as an attribute: no module knows of that."""
-        if target.name.parent is not None and _is_parameter(target.name.parent):
+        if target.name.parent is not None and walked_parameter(target.name.parent):
             return True
         return any(
             isinstance(key, str) and key != "data" and target in iterate(value)
             for owner, table in st.store.objects.items()
-            if _is_parameter(owner)
+            if walked_parameter(owner)
             for key, value in table.items()
         )
 
@@ -645,8 +650,3 @@ def _is_row(rows: Value, name: Name) -> bool:
         if name.base() in holders:
             return True
     return False
-
-
-def _is_parameter(name: Name) -> bool:
-    """Whether a name is that of an element of ``module.parameters()``."""
-    return name.parent is not None and name.parent.site == PARAMETERS

@@ -766,3 +766,8 @@ def led_to(values: Iterable[Value]) -> set[Name]:
             if value.receiver is not None:
                 left.append(value.receiver)
     return found
+
+
+def walked_parameter(name: Name) -> bool:
+    """Whether a name is that of an element of ``module.parameters()``."""
+    return name.parent is not None and name.parent.site == PARAMETERS
