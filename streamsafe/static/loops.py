@@ -256,10 +256,20 @@ class Loops(Slots):
             elif says(value, bit) or says(value, bit, turned=True):
                 continue
             st.tell(key, bit)
-        for key, value in (pair for made in _objects_led_to(st, owner) for pair in split(st, made)):
+        for key, value in (pair for made in self._made_and_kept(st, owner) for pair in split(st, made)):
             bit = self.conditions.get(("falsy", key)) or self.new_condition(("falsy", key), ())
             if bit is not None and not says(value, bit):
                 st.tell(key, bit)
+
+    def _made_and_kept(self, st: State, owner: Name) -> list[Name]:
+        """Objects of the file's classes that a call has made, and that its object keeps by itself or in a list."""
+        found = border = {owner}
+        for _ in range(MAX_LED):
+            border = {name for held in border for name in st.store.leads(held)} - found
+            found = found | border
+        new = self.rounds[-1] if self.rounds else set()
+        made = [n for n in st.store.objects if n in found and n.newest() in new and _is_instance(n)]
+        return sorted(made, key=lambda name: -name.age)  # a condition goes over to the next one
 
     def tell_rounds(self, st: State) -> None:
         """Before what a round has asked is forgotten: a condition takes its place where it told how a flag stands."""
@@ -499,13 +509,6 @@ class Loops(Slots):
         return True
 
 
-def _objects_led_to(st: State, owner: Name) -> list[Name]:
-    """Objects of the file's classes that an object keeps, by itself or in a list of results that are to come."""
-    found = border = {owner}
-    for _ in range(MAX_LED):
-        border = {name for held in border for name in st.store.leads(held)} - found
-        found = found | border
-    made = [
-        n for n in st.store.objects if n in found and type(n.site) is tuple and str(n.site[-1])[-2:] == "()"
-    ]
-    return sorted(made, key=lambda name: -name.age)  # a condition goes over to the next one
+def _is_instance(name: Name) -> bool:
+    """Whether a call of a class of the file has made an object."""
+    return type(name.site) is tuple and str(name.site[-1]).endswith("()")
