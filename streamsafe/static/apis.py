@@ -86,6 +86,14 @@ def shared(parameter: str) -> bool:
     return _SHARED.fullmatch(parameter) is not None
 
 
+_SHARED_MEMORY = re.compile(r"_*(?:\w+_)?(?:caches?|arenas?|pools?|slabs?|workspaces?)")
+
+
+def shared_memory(parameter: str) -> bool:
+    """Whether memory that constructors are given is by its name what several parts of a program work on."""
+    return _SHARED_MEMORY.fullmatch(parameter) is not None
+
+
 _HOST_MEMORY = re.compile(
     r"_*(?:\w+_)?(?:cpu|pinned)_(?:(?!to_|gpu|cuda|device|offload)[a-z]+_)?"
     r"(?:buf|buffer|tensor|view|staging|mem|memory|block|cache|pool|grad|param|weight|copy)s?"

@@ -59,6 +59,12 @@ WHOLE = Partial(Api("builtins.slice"), (NONE, NONE, NONE), ())
 """``[:]``."""
 
 
+def _tells_one_event(row: Sequence[Value]) -> bool:
+    """Whether a row holds one event, and nothing else that orders."""
+    ordering = [v for item in row for v in iterate(item) if isinstance(v, _ORDERING)]
+    return len(ordering) == 1 and isinstance(ordering[0], Event)
+
+
 def _told_apart(rows: Sequence[tuple[Value, Guard]]) -> list[tuple[Value, Guard]]:
     """Rows that say by a flag what they hold: those with the same flags are one; none where there are no flags."""
     if not rows or not all(isinstance(row, Tuple) for row, _ in rows):
@@ -505,6 +511,8 @@ class Attributes(Containers):
             return self.one_row(union(kept), st, target, kind)
         if kind is Instance:  # what several objects share they may use as they like
             used = [{t.name for t, _ in self.tensors(st, row)} for row, _ in choices]
+        if kind is Tuple and all(map(_tells_one_event, held)) and not self._holds_memory(choices, st):
+            return value  # no memory comes with the event: who goes over all of them waits for all
         if any(one & other for one, other in itertools.combinations(used, 2)):
             return value  # a buffer that goes round is in one row at a time: which one is not known
         if kind is Instance and all(
@@ -532,6 +540,11 @@ class Attributes(Containers):
                 if not guard.contradicts(which):
                     apart.append((row, guard & which))
         return union(apart)
+
+    def _holds_memory(self, choices: Sequence[tuple[Value, Guard]], st: State) -> bool:
+        """Whether something in rows is known to be a tensor."""
+        met = (t for row, _ in choices for t, _ in self.tensors(st, row))
+        return any(isinstance(t, Tensor) or self.is_tensor(st, t) for t in met)
 
     def listed(self, value: Value, st: State, node: cst.CSTNode) -> Value:
         """The elements that are walked where something is unpacked: of a generator what it yields."""

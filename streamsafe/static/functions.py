@@ -660,7 +660,7 @@ class Functions(Methods):
         owner = function.receiver
         kept = self.kept_object(function, parameter, st)
         if kept is not None:
-            name = Name(word, ("kept", kept.qualname))
+            name = Name(word, ("kept", kept))
         elif isinstance(owner, Instance) and function.unit.name == "__init__" and not apis.shared(word):
             kind = st.store.get((owner.name, "@materialized"))
             above = [st.store.get((n, "@materialized")) for n in owner.name.chain()][1:]
@@ -677,8 +677,8 @@ class Functions(Methods):
                 self.cuda_devices.add(name.base())  # what it is given by default it is meant for
         return Opaque(name)
 
-    def kept_object(self, function: Function, parameter: cst.Param, st: State) -> ClassUnit | None:
-        """The class of the file that a parameter is an object of, which whoever makes the others hands round.
+    def kept_object(self, function: Function, parameter: cst.Param, st: State) -> str | None:
+        """What a parameter is that is handed round: an object of a class of the file, or memory.
 
         What constructors of several classes, and functions of the module, are given under one name is one object; two
         objects of one class have one each.
@@ -690,7 +690,8 @@ class Functions(Methods):
         if not text and parameter.annotation is not None:
             text = _text(parameter.annotation.annotation).strip("\"'")
         kind = self.unit(self.concrete.get(text, text)) if text.isidentifier() else None
-        if not isinstance(kind, ClassUnit) or getattr(owner, "unit", None) is kind:
+        memory = text.rpartition(".")[2] in ("Tensor", "ndarray") and apis.shared_memory(parameter.name.value)
+        if not memory and (not isinstance(kind, ClassUnit) or getattr(owner, "unit", None) is kind):
             return None
         if isinstance(owner, Instance):
             key = (GIVEN_TO, f"{unit.qualname} {parameter.name.value}")
@@ -698,7 +699,7 @@ class Functions(Methods):
             if isinstance(first, Opaque) and first.name.base() != owner.name.base():
                 return None
             st.store[key] = Opaque(owner.name)
-        return kind
+        return kind.qualname if isinstance(kind, ClassUnit) else text
 
     def given_by_all(self, unit: FunctionUnit, parameter: str, st: State) -> Value | None:
         """A flag or a stream of which all calls in the file, of what objects ever, give a method the same."""
