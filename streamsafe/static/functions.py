@@ -557,18 +557,24 @@ class Functions(Methods):
             ends = list(newest_alike(ends, self.rounds[0], self.mentions))
         result = self.join_values(ends, st)
         for value in result.items if isinstance(result, Tuple) else (result,):
-            if isinstance(value, Tensor) and self.stack:
-                self.given_at[value.name.base()] = self.site(node)
+            self.given_by(value, node, st)
         captured = self.captured_frames.get(frame, ())
         for name, value in list(st.store.of(frame).items()):
             if name in captured or (captured and not isinstance(name, str)):
                 continue
             self.lose(st, value)
             if st.graphs:
-                kept = [v for v in iterate(value) if isinstance(v, (Tensor, Tuple, Container))]
+                kept = [v for v in iterate(value) if isinstance(v, (Tensor, Tuple, Container, Instance))]
                 self.ended.update(t.name for v in kept for t, _ in self.tensors(st, v))
             del st.store[(frame, name)]
         return result
+
+    def given_by(self, value: Value, node: cst.CSTNode, st: State) -> None:
+        """A call has given a tensor, or an object that holds some, to who made it."""
+        held = st.store.of(value.name).values() if isinstance(value, Instance) else (value,)
+        for tensor in held if self.stack else ():
+            if isinstance(tensor, Tensor):
+                self.given_at[tensor.name.base()] = self.site(node)
 
     def bind_arguments(
         self,
@@ -814,6 +820,7 @@ class Functions(Methods):
             made = self.new_object(unit, call, st)
         if isinstance(made, Instance):
             self.initialize(made, unit, call, st, known=True)
+            self.given_by(made, call.node, st)
         return made
 
     def new_object(self, unit: ClassUnit, call: Call, st: State) -> Instance:

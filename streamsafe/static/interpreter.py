@@ -280,7 +280,7 @@ class Interpreter(Iteration):
             else:
                 self.extend_container(st, target, value)
             return
-        number = self.computed(node, target, value, st)
+        number = self._brought_down(node.target, target, value) or self.computed(node, target, value, st)
         if number is None:
             number = self.numbered(node.operator, target, value, self.binary(target, value, node, st), st)
         if st.capture is not None and isinstance(target, Const) and isinstance(node.target, cst.Attribute):
@@ -288,6 +288,17 @@ class Interpreter(Iteration):
                 st, self.eval(node.target.value, st), node.target.attr.value, self.site(node)
             )
         self.assign(node.target, number, st, node)
+
+    def _brought_down(self, target: cst.BaseExpression, before: Value, step: Value) -> Value | None:
+        """What a count is after a step, of which only a remainder is asked: that is kept. None for any other."""
+        place = target.attr if isinstance(target, cst.Attribute) else target
+        by = self.file.remainders.get(place.value) if isinstance(place, cst.Name) else None
+        known = isinstance(step, Const) and all(
+            isinstance(v, Const) and type(v.value) is int for v in iterate(before)
+        )
+        if by is None or not known:
+            return None
+        return union((Const((v.value + step.value) % by), guard) for v, guard in alternatives(before))  # type: ignore[attr-defined]
 
     def _counts_in_capture(self, st: State, owner: Value, name: str, site: Site) -> None:
         """A number on an object changes once, at the capture: no replay brings it up to date for its readers (GC-03).

@@ -410,10 +410,11 @@ class Memory:
         concerned = []
         for name in dict.fromkeys(candidates):
             allocated = st.store.get((name, "@allocated"))
+            pinned = st.store.get((name, "@place")) == Const("pinned")
+            if name in inputs and (pinned or allocated is not None):
+                concerned.append(name)
             if allocated is None:
                 continue
-            if name in inputs:
-                concerned.append(name)
             if name not in st.order.made:
                 continue
             own = {s.name for s in iterate(allocated) if isinstance(s, Stream)}

@@ -317,6 +317,9 @@ class Definition:
         )
 
 
+MOST_SLOTS = 4
+"""By how many slots at most a count is told from others by its remainder."""
+
 _ASKS_FOR_HOST = re.compile(r"""[!=]= *(?:torch\.device\()?["']cpu""")
 _REMAINDER = re.compile(r"\[[^\]]*\w %|\[[^\]]*\w%")
 
@@ -589,7 +592,55 @@ class SourceFile:
                 continue
             if turns and isinstance(target, (ast.Name, ast.Attribute)):
                 found.add(target.id if isinstance(target, ast.Name) else target.attr)
-        return frozenset(found)
+        return frozenset(found | self.remainders.keys())
+
+    @cached_property
+    def constants(self) -> dict[str, int]:
+        """The names of the module, or of classes, that are given a whole number and never another one."""
+        found: dict[str, int] = {}
+        stored: dict[str, int] = defaultdict(int)
+        for node in needles.walk(self.tree):
+            if isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
+                stored[last_name(node)] += 1
+        bodies = [self.statements, *(node.body for node in (*self.classes.values(), *self.nested.values()))]
+        for statement in (statement for body in bodies for statement in body):
+            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
+                value = statement.value.value
+                found.update((last_name(t), value) for t in statement.targets if type(value) is int)
+        return {name: value for name, value in found.items() if stored[name] == 1}
+
+    @cached_property
+    def remainders(self) -> dict[str, int]:
+        """The names and attributes that are counted up, and of which nothing but the remainder by a number is asked:
+        ``slots[i % 2]``, ``i += 1``. By that number they go round as well.
+        """
+        if not any("%" in line for line in self.lines):
+            return {}
+        asked: dict[str, set[int]] = defaultdict(set)
+        left_out: set[int] = set()
+        counted: set[str] = set()
+        for node in needles.walk(self.tree):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+                literal = node.right.value if isinstance(node.right, ast.Constant) else None
+                by = literal if literal is not None else self.constants.get(last_name(node.right))
+                place = _counted_on(node.left)
+                if type(by) is int and 1 < by <= MOST_SLOTS and isinstance(place, (ast.Name, ast.Attribute)):
+                    asked[last_name(place)].add(by)
+                    left_out.add(id(place))
+            elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+                if isinstance(node.value, ast.Constant) and type(node.value.value) is int:
+                    counted.add(last_name(node.target))
+                    left_out.add(id(node.target))
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                if type(node.value.value) is int:
+                    left_out.update(id(target) for target in node.targets)
+        found = {name: by.pop() for name, by in asked.items() if len(by) == 1 and name in counted}
+        for node in needles.walk(self.tree) if found else ():
+            if isinstance(node, (ast.Name, ast.Attribute)) and id(node) not in left_out:
+                found.pop(last_name(node), None)
+            elif isinstance(node, ast.arg):
+                found.pop(node.arg, None)
+        return found
 
     @cached_property
     def counts(self) -> frozenset[str]:
@@ -854,6 +905,16 @@ def _given_names(function: AstFunction, called: str) -> frozenset[str]:
         for value in (*node.args, *(keyword.value for keyword in node.keywords))
         if isinstance(value, ast.Constant) and isinstance(value.value, str)
     )
+
+
+def _counted_on(value: ast.expr) -> ast.expr:
+    """What a number is counted on from: the ``i`` of ``i + 1``."""
+    ahead = (
+        isinstance(value, ast.BinOp)
+        and isinstance(value.op, ast.Add)
+        and isinstance(value.right, ast.Constant)
+    )
+    return value.left if ahead else value  # type: ignore[attr-defined]
 
 
 def _turns(value: ast.expr) -> bool:

@@ -703,6 +703,7 @@ class TensorMethods(Arrays):
         ):
             result = self.fresh(call.node, st, "pinned")
             st.store[(result, "@place")] = Const("pinned")
+            self.sites_of[result.base()] = call.site
             if st.capture is not None:
                 st.store[(result, "@captured")] = Const(st.capture.site)
             if name == "tensor":
