@@ -267,7 +267,17 @@ def _arrays(value: Any, depth: int = 0) -> list[Any]:
     return [part for part in parts if isinstance(part, uses.array_type)]
 
 
-def _array_function(name: str, *, method: bool = False) -> Callable[[Wrapped], Wrapped]:
+def _array_function(
+    name: str, *, method: bool = False, held: Callable[[Any], list[uses.Touch]] | None = None
+) -> Callable[[Wrapped], Wrapped]:
+    """A function that reads the arrays it is given and writes ``out`` or its result.
+
+    Args:
+        name: as the user calls it.
+        method: of an object, which is no array.
+        held: what of its own that object writes.
+    """
+
     def make(original: Wrapped) -> Wrapped:
         @wraps(original)
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -281,7 +291,7 @@ def _array_function(name: str, *, method: bool = False) -> Callable[[Wrapped], W
             monitor.access(
                 timeline(monitor),
                 [uses.of_array(a) for a in inputs if id(a) not in written],
-                [uses.of_array(a) for a in out],
+                [*(uses.of_array(a) for a in out), *(held(args[0]) if held is not None else ())],
                 name,
             )
             result = original(*args, **kwargs)
@@ -345,14 +355,19 @@ def _patch_arrays(patches: Patches, module: ModuleType, pattern: str) -> None:
             patches.wrap(module, name, _array_function(name))
 
 
-def _patch_methods(patches: Patches, module: ModuleType, classes: dict[str, str]) -> None:
+def _patch_methods(
+    patches: Patches,
+    module: ModuleType,
+    classes: dict[str, str],
+    held: Callable[[Any], list[uses.Touch]] | None = None,
+) -> None:
     for name, pattern in classes.items():
         owner = getattr(module, name, None)
         if owner is None:
             continue
         for method in list(vars(owner)):
             if re.fullmatch(pattern, method) and callable(getattr(owner, method)):
-                patches.wrap(owner, method, _array_function(method, method=True))
+                patches.wrap(owner, method, _array_function(method, method=True, held=held))
 
 
 def _patch_fft(patches: Patches, cufft: ModuleType) -> None:
@@ -372,18 +387,30 @@ def _patch_fft(patches: Patches, cufft: ModuleType) -> None:
             patches.wrap(plan, "fft", make)
 
 
+def _drawn_from(bits: Any) -> list[uses.Touch]:
+    """The state of a bit generator, which every draw moves on."""
+    pointer = getattr(bits, "state", None)
+    return _block_from(pointer()) if callable(pointer) else []
+
+
+def _block_from(address: int) -> list[uses.Touch]:
+    """What of a block of this session lies at an address and behind it."""
+    found = memory.block_at(address)
+    if found is None:
+        return []
+    device, start, size = found
+    return [uses.of_bytes(device, address, start + size - address)]
+
+
 def _patch_generators(patches: Patches, module: ModuleType) -> None:
     """cuRAND's device generators: their methods, and the kernel that makes a bit generator's state."""
-    _patch_methods(patches, module, table.GENERATORS)
+    _patch_methods(patches, module, table.GENERATORS, lambda generator: _drawn_from(generator.bit_generator))
 
     def init_curand(original: Wrapped) -> Wrapped:
         def init_curand(generator: Any, state_pointer: int, *args: Any) -> Any:
             monitor = state.monitor
-            found = memory.block_at(state_pointer) if monitor is not None else None
-            if monitor is not None and found is not None:
-                device, start, size = found
-                touch = uses.of_bytes(device, state_pointer, start + size - state_pointer)
-                monitor.access(timeline(monitor), (), [touch], "cuRAND init")
+            if monitor is not None:
+                monitor.access(timeline(monitor), (), _block_from(state_pointer), "cuRAND init")
             return original(generator, state_pointer, *args)
 
         return init_curand
@@ -392,7 +419,8 @@ def _patch_generators(patches: Patches, module: ModuleType) -> None:
         def random_raw(generator: Any, out: Any) -> Any:
             monitor = state.monitor
             if monitor is not None:
-                monitor.access(timeline(monitor), (), [uses.of_array(out)], "random_raw")
+                touched = [uses.of_array(out), *_drawn_from(generator)]
+                monitor.access(timeline(monitor), (), touched, "random_raw")
             return original(generator, out)
 
         return random_raw
