@@ -1,8 +1,10 @@
 """Reads that no subclass hears of: ``out[i] = pinned`` copies out of a watched array into a plain one, all in C.
 
-Since Python 3.12 the interpreter tells when a line begins (``sys.monitoring``). A line that holds no such assignment is
-asked about once and never again; where one does, its names are looked up beforehand, without running any code of the
-program's: no property, no call, no index of a class of its own.
+Since Python 3.12 the interpreter tells when a function begins, and where it is asked to when a line does
+(``sys.monitoring``). A function that holds no such assignment is asked about once and never again. Of one that does
+the lines are listened to, and the names of such a line are looked up beforehand, without running any code of the
+program's: no property, no call, no index of a class of its own. No other code is instrumented line by line: that
+slows it down, and Python 3.12.3 was seen not to get on from lines of the standard library that were switched on again.
 """
 
 from __future__ import annotations
@@ -151,7 +153,7 @@ def _quiet(value: Any) -> Any:
 
 def _line(code: CodeType, line: int) -> Any:
     """A line of the program is about to run."""
-    found = None if sites.internal(code) else _assignments(code.co_filename).get(line)
+    found = _assignments(code.co_filename).get(line)
     if found is None:
         return _monitoring.DISABLE
     frame = sys._getframe(1)
@@ -164,21 +166,51 @@ def _line(code: CodeType, line: int) -> Any:
     return None
 
 
+def _has_assignments(code: CodeType) -> bool:
+    """Whether some line of a function of the program holds such an assignment."""
+    if sites.internal(code):
+        return False
+    held = _assignments(code.co_filename)
+    return bool(held) and any(line in held for *_, line in code.co_lines())
+
+
 def install(patches: Patches) -> None:
     """Listens to lines that begin, where the interpreter tells of them and nobody else took the last free place."""
     tool = _monitoring and next((each for each in (4, 3) if _monitoring.get_tool(each) is None), None)
     if not tool:
         return
-    _monitoring.use_tool_id(tool, _NAME)
-    _monitoring.register_callback(tool, _monitoring.events.LINE, _line)
-    _monitoring.set_events(tool, _monitoring.events.LINE)
+    events = _monitoring.events
+    watched: set[CodeType] = set()
+
+    def begins(code: CodeType, _: int) -> Any:
+        """A function of the program is about to run, or to go on."""
+        if code in watched:
+            return None
+        if not _has_assignments(code):
+            return _monitoring.DISABLE
+        watched.add(code)
+        _monitoring.set_local_events(tool, code, events.LINE)
+        return None  # in another session it is to be told again
 
     def stop() -> None:
         atexit.unregister(stop)
         _monitoring.set_events(tool, 0)
-        _monitoring.register_callback(tool, _monitoring.events.LINE, None)
+        for code in watched:
+            _monitoring.set_local_events(tool, code, 0)
+        for event in (events.LINE, events.PY_START, events.PY_RESUME):
+            _monitoring.register_callback(tool, event, None)
         _monitoring.free_tool_id(tool)
         _files.clear()
 
+    _monitoring.use_tool_id(tool, _NAME)
+    _monitoring.register_callback(tool, events.LINE, _line)
+    for event in (events.PY_START, events.PY_RESUME):
+        _monitoring.register_callback(tool, event, begins)
+    for frame in sys._current_frames().values():  # what runs already does not begin any more
+        at: FrameType | None = frame
+        while at is not None:
+            begins(at.f_code, 0)
+            at = at.f_back
+    _monitoring.set_events(tool, events.PY_START | events.PY_RESUME)
     atexit.register(stop)
     patches.call(stop)
