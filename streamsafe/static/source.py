@@ -747,7 +747,7 @@ class SourceFile:
         }
         for definitions in self.definitions.values() if calling else ():
             for definition in definitions:
-                for asked in definition.calls & calling.keys():
+                for asked in sorted(definition.calls.intersection(calling)):
                     named = _given_names(definition.node, asked)
                     definition.calls |= named
                     calling[asked].calls |= named

@@ -129,8 +129,9 @@ class Unseen(Generics):
         if alternate and isinstance(computed, Object):
             st.store[(computed.name, "@class")] = Const(owner)
         if isinstance(computed, Object):
-            for key in apis.RETURNED_ARGUMENTS & call.kwargs.keys():
-                st.store[(computed.name, key)] = call.kwargs[key]
+            for key, given in call.kwargs.items():
+                if key in apis.RETURNED_ARGUMENTS:
+                    st.store[(computed.name, key)] = given
         return computed
 
     def _told_elsewhere(self, function: Value, name: str, st: State) -> Doing | None:
