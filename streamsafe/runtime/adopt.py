@@ -13,8 +13,8 @@ import ctypes
 import gc
 import sys
 import weakref
-from collections.abc import Callable
-from types import FrameType
+from collections.abc import Callable, Iterable
+from types import FrameType, ModuleType
 from typing import Any
 
 import numpy
@@ -78,6 +78,15 @@ def buffer_of(array: Any) -> Any:
     return found.obj if isinstance(found, memoryview) else found
 
 
+def _held(values: Iterable[Any]) -> list[Any]:
+    """What objects refer to.
+
+    A module is left out: its variables are in a dictionary, which is an object as well. CPython 3.12's ``_asyncio``
+    also shows what it keeps for use again, objects without an owner, and does not end when they were held once more.
+    """
+    return gc.get_referents(*[value for value in values if not issubclass(type(value), ModuleType)])
+
+
 def arrays(wanted: Callable[[Any], bool]) -> list[Any]:
     """The plain arrays of the process that ``wanted`` is true of: in containers, objects and the frames that run."""
     found: dict[int, Any] = {}
@@ -87,7 +96,7 @@ def arrays(wanted: Callable[[Any], bool]) -> list[Any]:
             if type(value) is numpy.ndarray and value.base is not None and wanted(value):
                 found[id(value)] = value
 
-    look(gc.get_referents(*gc.get_objects()))
+    look(_held(gc.get_objects()))
     for frame in sys._current_frames().values():
         at: Any = frame
         while at is not None:
@@ -102,7 +111,7 @@ def nearby(wanted: Callable[[Any], bool]) -> list[Any]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         held = frames.variables(frame)
-        for value in [*held, *gc.get_referents(*held)]:
+        for value in [*held, *_held(held)]:
             if type(value) is numpy.ndarray and not value.dtype.hasobject and wanted(value):
                 found[id(value)] = value
         frame = frame.f_back

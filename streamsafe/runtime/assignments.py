@@ -3,8 +3,8 @@
 Since Python 3.12 the interpreter tells when a function begins, and where it is asked to when a line does
 (``sys.monitoring``). A function that holds no such assignment is asked about once and never again. Of one that does
 the lines are listened to, and the names of such a line are looked up beforehand, without running any code of the
-program's: no property, no call, no index of a class of its own. No other code is instrumented line by line: that
-slows it down, and Python 3.12.3 was seen not to get on from lines of the standard library that were switched on again.
+program's: no property, no call, no index of a class of its own. No other code is instrumented line by line:
+that slows it down.
 """
 
 from __future__ import annotations

@@ -157,3 +157,34 @@ def test_host_functions_run(program: Program) -> None:
         program.writer.launch_host_func(lambda value: seen.append(value), 3)
         program.writer.synchronize()
     assert (seen, codes(session)) == ([3], [])
+
+
+AWAITED = """
+import asyncio, gc
+async def main():
+    future = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(future.set_result, 1)
+    await future
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "work",
+    ["block = cupyx.zeros_pinned(8)", "runtime.hostRegister(block.ctypes.data, block.nbytes, 0)"],
+    ids=["pinned before", "registered"],
+)
+def test_futures_were_awaited_before(work: str) -> None:
+    """CPython 3.12 keeps iterators of futures for use again, and its collector does not end when they are touched."""
+    result = python(
+        SIMULATED + AWAITED + "import _asyncio, cupyx, numpy as np\nfrom cupy.cuda import runtime\n"
+        "def work(module=_asyncio):\n"
+        "    block = np.zeros(8192, np.uint8)\n"
+        f"    {work}\n"
+        "    return block\n"
+        "block = work()\n"
+        "with streamsafe.sanitize() as session:\n    second = work()\n"
+        "gc.collect()\nprint(session.summary())"
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[-1] == "streamsafe: no hazards"
