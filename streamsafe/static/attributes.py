@@ -9,7 +9,7 @@ from dataclasses import replace
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Accesses, Guard
-from streamsafe.static import apis, parts, sequences, walks
+from streamsafe.static import apis, parts, remainders, sequences, walks
 from streamsafe.static.containers import Containers
 from streamsafe.static.facts import AMBIENT, GRADIENTS, MAIN_GRADIENTS, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice
@@ -639,6 +639,8 @@ class Attributes(Containers):
             else:
                 value_here = value
             st.store[key] = value_here
+            if name in self.file.remainders:
+                remainders.keep(st, *key, self.file.remainders[name], value_here)
             self.gradients_given |= name == "grad" and value != NONE
             self.holds(owner)
             if (

@@ -296,8 +296,6 @@ class Sums:
         self.frame = computed.stack[-1].frame
         for place in syntax.accumulated(body):
             name = place.target.value  # type: ignore[attr-defined]
-            if name in computed.file.remainders:
-                continue
             value = st.store.get((self.frame, name))
             least = computed.form_of(value, st) if value is not None else None
             if least is not None and numbers.positive(least):

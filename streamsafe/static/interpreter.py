@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, syntax
+from streamsafe.static import apis, remainders, syntax
 from streamsafe.static.ages import newest_alike
 from streamsafe.static.facts import EFFORT, FILE_EFFORT, Site
 from streamsafe.static.iteration import Iteration
@@ -250,6 +250,16 @@ class Interpreter(Iteration):
             self.assign(node.target, self._to_keep(node.value, node.target, st), st, node)
 
     def _augmented(self, node: cst.AugAssign, st: State) -> None:
+        adds = type(node.operator) is cst.AddAssign and isinstance(node.value, cst.Integer)
+        place = self.place_of(node.target, st) if adds else None
+        step = node.value.evaluated_value if isinstance(node.value, cst.Integer) else 0
+        told = remainders.after(st, *place, self.file.remainders.get(place[1], ()), step) if place else {}
+        self._change(node, st)
+        if place:
+            remainders.put(st, *place, told)
+
+    def _change(self, node: cst.AugAssign, st: State) -> None:
+        """``target += value`` and its like."""
         target = self.eval(node.target, st)
         value = self.eval(node.value, st)
         if any(isinstance(v, Clock) for v in (*iterate(target), *iterate(value))):
@@ -280,7 +290,7 @@ class Interpreter(Iteration):
             else:
                 self.extend_container(st, target, value)
             return
-        number = self._brought_down(node.target, target, value) or self.computed(node, target, value, st)
+        number = self.computed(node, target, value, st)
         if number is None:
             number = self.numbered(node.operator, target, value, self.binary(target, value, node, st), st)
         if st.capture is not None and isinstance(target, Const) and isinstance(node.target, cst.Attribute):
@@ -288,17 +298,6 @@ class Interpreter(Iteration):
                 st, self.eval(node.target.value, st), node.target.attr.value, self.site(node)
             )
         self.assign(node.target, number, st, node)
-
-    def _brought_down(self, target: cst.BaseExpression, before: Value, step: Value) -> Value | None:
-        """What a count is after a step, of which only a remainder is asked: that is kept. None for any other."""
-        place = target.attr if isinstance(target, cst.Attribute) else target
-        by = self.file.remainders.get(place.value) if isinstance(place, cst.Name) else None
-        known = isinstance(step, Const) and all(
-            isinstance(v, Const) and type(v.value) is int for v in iterate(before)
-        )
-        if by is None or not known:
-            return None
-        return union((Const((v.value + step.value) % by), guard) for v, guard in alternatives(before))  # type: ignore[attr-defined]
 
     def _counts_in_capture(self, st: State, owner: Value, name: str, site: Site) -> None:
         """A number on an object changes once, at the capture: no replay brings it up to date for its readers (GC-03).
@@ -627,6 +626,8 @@ class Interpreter(Iteration):
         if st.graphs and self.naming:
             self.name_output(st, key, value)
         st.store[key] = value
+        if name in self.file.remainders:
+            remainders.keep(st, *key, self.file.remainders[name], value)
 
     def scope_of(self, name: str, st: State) -> Name:
         """The scope in which a name is bound here."""

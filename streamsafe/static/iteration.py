@@ -9,7 +9,7 @@ import libcst as cst
 
 from streamsafe.order.forks import differing
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import sequences, syntax, walks
+from streamsafe.static import remainders, sequences, syntax, walks
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
 from streamsafe.static.facts import GRADIENTS
@@ -205,10 +205,14 @@ class Iteration(Loops):
     ) -> None:
         """A generator of the file runs up to each yield; what is walked beside it is asked there for its next one.
 
-        ``enumerate`` gives numbers that are known as long as the generator's own rounds are.
+        ``enumerate`` gives numbers that are known as long as the generator's own rounds are. Of others it may be known
+        which remainder they have.
         """
         loops, loop = self.fixpoints, Loop()
         count = 0
+        frame, name = self.activation.frame, self._number_of_yields(iterable, node)
+        asked = self.file.remainders.get(name, frozenset())
+        remainders.keep(st, frame, name, asked, Const(-1))  # one before the first
 
         def item_of(part: Value, value: Value, state: State) -> Value:
             if part is driver:
@@ -225,6 +229,10 @@ class Iteration(Loops):
             if part.function == _ZIP:
                 return Tuple(items)
             known = self.fixpoints == loops and len(part.args) == 1
+            if asked and part is iterable:
+                index = Opaque(self.fresh(node, state, "index"))
+                remainders.tell(state, index.name, remainders.after(state, frame, name, asked, 1))
+                return Tuple((index, *items))
             return Tuple((Const(count) if known else Opaque(self.fresh(node, state, "index")), *items))
 
         def consumer(value: Value, current: State) -> Value:
@@ -241,12 +249,20 @@ class Iteration(Loops):
 
         numbering = self.numbering
         if iterable is not driver:
-            self.numbering = self._picks_slots(node, iterable)
+            self.numbering = not asked and self._picks_slots(node, iterable)
         self.activation.loops.append(loop)
         self.run_generator(driver, st, node, consumer)
         self.activation.loops.pop()
         self.numbering = numbering
         self.settle(st, self.joined([st, *loop.breaks]))
+
+    def _number_of_yields(self, iterable: Value, node: cst.CSTNode) -> str:
+        """The name under which ``enumerate`` counts what a generator yields."""
+        if not (isinstance(iterable, Partial) and iterable.function == _ENUMERATE and len(iterable.args) == 1):
+            return ""
+        target = node.target if isinstance(node, cst.For) else None
+        number = target.elements[0].value if isinstance(target, cst.Tuple) and target.elements else None
+        return number.value if isinstance(number, cst.Name) else ""
 
     def _picks_slots(self, node: cst.CSTNode, iterable: Value) -> bool:
         if any(map(_goes_round, iterable.args if isinstance(iterable, Partial) else (iterable,))):

@@ -592,7 +592,8 @@ class SourceFile:
                 continue
             if turns and isinstance(target, (ast.Name, ast.Attribute)):
                 found.add(target.id if isinstance(target, ast.Name) else target.attr)
-        return frozenset(found | self.remainders.keys())
+        kept = {remainder(name, by) for name, numbers in self.remainders.items() for by in numbers}
+        return frozenset(found | kept)
 
     @cached_property
     def constants(self) -> dict[str, int]:
@@ -610,14 +611,13 @@ class SourceFile:
         return {name: value for name, value in found.items() if stored[name] == 1}
 
     @cached_property
-    def remainders(self) -> dict[str, int]:
-        """The names and attributes that are counted up, and of which nothing but the remainder by a number is asked:
-        ``slots[i % 2]``, ``i += 1``. By that number they go round as well.
+    def remainders(self) -> dict[str, frozenset[int]]:
+        """The names and attributes that are counted up, and by which numbers their remainders are asked:
+        ``slots[i % 2]``, ``i += 1``. The remainders go round, whatever else the number is used for.
         """
         if not any("%" in line for line in self.lines):
             return {}
         asked: dict[str, set[int]] = defaultdict(set)
-        left_out: set[int] = set()
         counted: set[str] = set()
         for node in needles.walk(self.tree):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
@@ -626,21 +626,37 @@ class SourceFile:
                 place = _counted_on(node.left)
                 if type(by) is int and 1 < by <= MOST_SLOTS and isinstance(place, (ast.Name, ast.Attribute)):
                     asked[last_name(place)].add(by)
-                    left_out.add(id(place))
             elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
                 if isinstance(node.value, ast.Constant) and type(node.value.value) is int:
                     counted.add(last_name(node.target))
-                    left_out.add(id(node.target))
-            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-                if type(node.value.value) is int:
-                    left_out.update(id(target) for target in node.targets)
-        found = {name: by.pop() for name, by in asked.items() if len(by) == 1 and name in counted}
-        for node in needles.walk(self.tree) if found else ():
-            if isinstance(node, (ast.Name, ast.Attribute)) and id(node) not in left_out:
-                found.pop(last_name(node), None)
-            elif isinstance(node, ast.arg):
-                found.pop(node.arg, None)
-        return found
+            elif isinstance(node, (ast.For, ast.AsyncFor)):
+                number = self._number_of_yields(node)
+                if number is not None:
+                    counted.add(number.id)
+        return {name: frozenset(asked[name]) for name in sorted(counted & asked.keys())}
+
+    def _number_of_yields(self, loop: ast.For | ast.AsyncFor) -> ast.Name | None:
+        """The name for how often a generator of the file has yielded: ``for i, x in enumerate(generator()):``."""
+        call, target = loop.iter, loop.target
+        if not (isinstance(call, ast.Call) and last_name(call.func) == "enumerate" and len(call.args) == 1):
+            return None
+        driver = call.args[0]
+        if not (isinstance(driver, ast.Call) and last_name(driver.func) in self.generators):
+            return None
+        number = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else None
+        return number if isinstance(number, ast.Name) else None
+
+    @cached_property
+    def generators(self) -> frozenset[str]:
+        """The names of the functions that yield."""
+        if not any("yield" in line for line in self.lines):
+            return frozenset()
+        return frozenset(
+            node.name
+            for node in needles.walk(self.tree)
+            if isinstance(node, ast.FunctionDef)
+            and any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in ast.walk(node))
+        )
 
     @cached_property
     def counts(self) -> frozenset[str]:
@@ -905,6 +921,11 @@ def _given_names(function: AstFunction, called: str) -> frozenset[str]:
         for value in (*node.args, *(keyword.value for keyword in node.keywords))
         if isinstance(value, ast.Constant) and isinstance(value.value, str)
     )
+
+
+def remainder(name: str, by: int) -> str:
+    """Under what it is kept which remainder a number of that name has."""
+    return f"{name} % {by}"
 
 
 def _counted_on(value: ast.expr) -> ast.expr:
