@@ -26,6 +26,7 @@ from streamsafe.static.values import (
     Value,
     iterate,
     under,
+    walked_parameter,
 )
 
 _MOST = 400
@@ -149,6 +150,24 @@ class Gradients(Tensors):
             self.read_operands(st, [v for v in given if v.name != GRADIENTS], site, text, tags=tags)
         # where the backward pass ran, what is done with gradients runs
         self.launched(st, site, text, device=(GRADIENTS, "@passes") in st.store)
+
+    def parameters_change(self, st: State, optimizers: Iterable[Value], site: Site, text: str) -> None:
+        """Optimizers step: they write the parameters that they were given.
+
+        Of one that is not seen made these are what its groups hold, and, where the parameters of one module only have
+        been walked, those.
+        """
+        walked = {b: w for b in st.order.made if isinstance(b, Name) for w in b.chain() if walked_parameter(w)}
+        only = {w.parent for w in walked.values()}
+        for optimizer in (v for value in optimizers for v in iterate(value) if isinstance(v, Opaque)):
+            params = st.store.get((optimizer.name, "params"))
+            own = optimizer.name.child("param_groups")
+            given = {own} | ({v.name for v in self.parts_of(st, params) if isinstance(v, Object)} if params else set())
+            if params is None and len(only) == 1:
+                given |= only
+            for buffer in list(st.order.made):
+                if isinstance(buffer, Name) and buffer.parent is not None and not given.isdisjoint(buffer.chain()):
+                    self.access(st, Opaque(buffer), site, text, writes=True)
 
     def drop_captured(self, st: State, gradients: Tensor, site: Site) -> None:
         """Gradients are set to None: what a captured pass writes is nobody's gradient any more (GC-06).

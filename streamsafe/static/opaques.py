@@ -193,6 +193,7 @@ class Opaques(Threads):
                     # it asks whether a gradient is infinite
                     self.synchronize_stream(st, None, "torch", call.site)
                 self.use_of_gradients(st, call.site, f"{name}()", whose, assigned=known)
+                self.parameters_change(st, whose, call.site, f"{name}()")
                 return UNKNOWN
             if name == "zero_grad":
                 return self.tensor_zero_grad(receiver, call, st)
