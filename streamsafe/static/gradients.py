@@ -15,6 +15,7 @@ from streamsafe.static.values import (
     ANY,
     EACH,
     NONE,
+    PARAMETERS,
     Const,
     Container,
     Instance,
@@ -154,20 +155,33 @@ class Gradients(Tensors):
     def parameters_change(self, st: State, optimizers: Iterable[Value], site: Site, text: str) -> None:
         """Optimizers step: they write the parameters that they were given.
 
-        Of one that is not seen made these are what its groups hold, and, where the parameters of one module only have
-        been walked, those.
+        Of one that is not seen made these are what its groups hold, and the parameters of the module that is trained.
         """
-        walked = {b: w for b in st.order.made if isinstance(b, Name) for w in b.chain() if walked_parameter(w)}
-        only = {w.parent for w in walked.values()}
+        aside = any(not self.is_default(stream.name) for stream, _ in self.streams(st, "torch"))
         for optimizer in (v for value in optimizers for v in iterate(value) if isinstance(v, Opaque)):
             params = st.store.get((optimizer.name, "params"))
-            own = optimizer.name.child("param_groups")
-            given = {own} | ({v.name for v in self.parts_of(st, params) if isinstance(v, Object)} if params else set())
-            if params is None and len(only) == 1:
-                given |= only
+            if params is None:
+                given = {optimizer.name.child("param_groups"), *self._trained_parameters(st)}
+            else:
+                given = {v.name for v in self.parts_of(st, params) if isinstance(v, Object)}
+            for whole in given if aside else ():
+                if whole.site == PARAMETERS and whole.parent is not None:
+                    self.access(st, self.walk_parameters(whole.parent), site, text, writes=True)
             for buffer in list(st.order.made):
                 if isinstance(buffer, Name) and buffer.parent is not None and not given.isdisjoint(buffer.chain()):
                     self.access(st, Opaque(buffer), site, text, writes=True)
+
+    def _trained_parameters(self, st: State) -> set[Name]:
+        """The parameters of the module that is trained: one that is called, or what goes by its name elsewhere."""
+        buffers = (name for name in st.order.made if isinstance(name, Name))
+        walked = {w for name in buffers for link in name.chain() if walked_parameter(link) and (w := link.parent)}
+        if not self.modules:
+            return walked if len(walked) == 1 else set()
+        called = {module.site for module in self.modules}
+        known = {name for name in walked if name.parent is not None and name.parent.site in called}
+        if known or len(self.modules) > 1:
+            return known
+        return {module.child(PARAMETERS) for module in self.modules}
 
     def drop_captured(self, st: State, gradients: Tensor, site: Site) -> None:
         """Gradients are set to None: what a captured pass writes is nobody's gradient any more (GC-06).

@@ -18,6 +18,7 @@ from streamsafe.static.streams import Streams
 from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import COMMUNICATION, HOST_PLACES, UNPLACED, Call
 from streamsafe.static.values import (
+    EACH,
     MOST_STACKED,
     NONE,
     PLAIN,
@@ -374,7 +375,7 @@ class Library(Streams):
         inside = [
             v
             for part in parts
-            for v in (self.held(part, st) if isinstance(part, Container) else [part])
+            for v in (self.held(part, st) if isinstance(part, Container) else [self._listed_in(part, st)])
             for v in iterate(v)
         ]
         followed = any(isinstance(v, Instance) or self.is_row_of_modules(v, st) for v in inside)
@@ -394,6 +395,14 @@ class Library(Streams):
             if call.text.endswith(".ModuleList"):
                 st.store[(made.name, sequences.FIXED)] = PLAIN
         return made
+
+    def _listed_in(self, part: Value, st: State) -> Value:
+        """What an annotation says that a list holds; anything else as it is."""
+        if not isinstance(part, Opaque):
+            return part
+        element = Opaque(part.name.child(EACH))
+        found = self.typed_element(part, element, st)
+        return part if found is element else found
 
     @staticmethod
     def _is_named_row(given: list[Value]) -> bool:
