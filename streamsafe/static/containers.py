@@ -209,7 +209,7 @@ class Containers(Captures):
             found = self.held(value, st)
             return union((v, ALWAYS) for v in found) if found else UNKNOWN
         if isinstance(value, Opaque):
-            return Opaque(value.name.child(EACH))
+            return self.typed_element(value, Opaque(value.name.child(EACH)), st)
         return UNKNOWN
 
     def any_value(self, value: Value, st: State) -> Value:
