@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 _DEVICE_MODULES = re.compile(
-    r"^torch\.(accelerator|xpu|npu|mtia|musa|mlu|hpu|gcu|sdaa|privateuseone)(?=\.|$)"
+    r"^(?:torch\.(?:accelerator|xpu|npu|mtia|musa|mlu|hpu|gcu|sdaa|privateuseone)|torch_npu\.npu)(?=\.|$)"
 )
 
 _COMMUNICATION = re.compile(r"^deepspeed\.comm(?:\.comm)?(?=\.|$)")
@@ -34,6 +34,9 @@ _RENAMED = {
     "torch.cuda.graphs.make_graphed_callables": "torch.cuda.make_graphed_callables",
     "torch.cuda.graphs.graph_pool_handle": "torch.cuda.graph_pool_handle",
     "torch.cuda.graphs.is_current_stream_capturing": "torch.cuda.is_current_stream_capturing",
+    "torch.cuda.NPUGraph": "torch.cuda.CUDAGraph",
+    "torch.cuda.XPUGraph": "torch.cuda.CUDAGraph",
+    "torch.cuda.MUSAGraph": "torch.cuda.CUDAGraph",
     "torch.cuda.set_stream_by_id": "torch.cuda.set_stream",
     "torch.get_device_module": "torch.get_device_module",
     "torch.clip_grad_norm_": "torch.nn.utils.clip_grad_norm_",

@@ -337,7 +337,7 @@ class Unseen(Generics):
                         assumed=assumed,
                         tags=tags,
                     )
-        if name not in ("", "forward", "__call__"):
+        if name not in ("", "forward", "__call__") or spelled(_DOES, called):
             return
         weights = self.parameter_of(receiver.name, st)
         for target, guard in self.tensors(st, weights) if weights is not None else ():
@@ -624,6 +624,11 @@ _FLAG = re.compile(
 """A call that answers yes or no, by its name: no memory is allocated, and none is read."""
 _NEXT = re.compile(r"_*(?:get_next|schedule_next)(?:_\w+)?")
 """Methods that decide on the host what comes next, by their names, or take it from where it lies."""
+_DOES = re.compile(
+    r"_*(?:add|apply|build|check|convert|find|get|has|init|is|load|make|map|parse|prepare|register|set|to|update)_\w+"
+)
+"""What is called so is a function, whoever gave it, and no module."""
+
 _NUMBER = re.compile(
     r"_*(?:\w+_)?(?:rank|size|numel|count|len|length|nbytes|epoch|step|names?|paths?|dtype|config|cfg)|(?:num|n)_\w+"
 )
