@@ -168,13 +168,19 @@ class Gradients(Tensors):
                 if whole.site == PARAMETERS and whole.parent is not None:
                     self.access(st, self.walk_parameters(whole.parent), site, text, writes=True)
             for buffer in list(st.order.made):
-                if isinstance(buffer, Name) and buffer.parent is not None and not given.isdisjoint(buffer.chain()):
+                if (
+                    isinstance(buffer, Name)
+                    and buffer.parent is not None
+                    and not given.isdisjoint(buffer.chain())
+                ):
                     self.access(st, Opaque(buffer), site, text, writes=True)
 
     def _trained_parameters(self, st: State) -> set[Name]:
         """The parameters of the module that is trained: one that is called, or what goes by its name elsewhere."""
         buffers = (name for name in st.order.made if isinstance(name, Name))
-        walked = {w for name in buffers for link in name.chain() if walked_parameter(link) and (w := link.parent)}
+        walked = {
+            w for name in buffers for link in name.chain() if walked_parameter(link) and (w := link.parent)
+        }
         if not self.modules:
             return walked if len(walked) == 1 else set()
         called = {module.site for module in self.modules}

@@ -258,7 +258,9 @@ class Iteration(Loops):
 
     def _number_of_yields(self, iterable: Value, node: cst.CSTNode) -> str:
         """The name under which ``enumerate`` counts what a generator yields."""
-        if not (isinstance(iterable, Partial) and iterable.function == _ENUMERATE and len(iterable.args) == 1):
+        if not (
+            isinstance(iterable, Partial) and iterable.function == _ENUMERATE and len(iterable.args) == 1
+        ):
             return ""
         target = node.target if isinstance(node, cst.For) else None
         number = target.elements[0].value if isinstance(target, cst.Tuple) and target.elements else None
