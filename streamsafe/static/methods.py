@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
 
 import libcst as cst
 
 from streamsafe.order.edges import Edge
-from streamsafe.order.symbolic import HOST
+from streamsafe.order.symbolic import HOST, Made
 from streamsafe.static import apis, sequences, walks
 from streamsafe.static.memory import KEPT
 from streamsafe.static.opaques import PARTS_OF_MODULES, Opaques, optimizes
@@ -528,6 +529,7 @@ class Methods(Opaques):
                 position = call.args[0].value
             if receiver.kind != "dict":
                 value = self.take(receiver, position, st)
+                self._never_met(receiver, value, call.node, st)
                 self.lose(st, value)
                 return value
             index = call.args[0] if call.args else UNKNOWN
@@ -598,11 +600,32 @@ class Methods(Opaques):
         sequences.put(st, container, known)
         return value
 
+    def _never_met(self, container: Container, value: Value, node: cst.CSTNode, st: State) -> None:
+        """What is taken out of a list to which nobody adds was not taken before: nothing was done to it since."""
+        function = node.func if isinstance(node, cst.Call) else None
+        place = function.value if isinstance(function, cst.Attribute) else None
+        name = place.attr if isinstance(place, cst.Attribute) else place
+        if not isinstance(name, cst.Name) or name.value not in self.file.used_up:
+            return
+        for target in (v for v in iterate(value) if isinstance(v, Tensor)):
+            begun = st.store.get((container.name, ("begun", target.name)))
+            accesses = st.order.accesses(target.name)
+            if begun is None:
+                sites = frozenset(made.site for made in accesses)
+                st.store[(container.name, ("begun", target.name))] = Const(sites)
+            elif isinstance(begun, Const):
+                st.order.retain(partial(_is_begun, target.name, begun.value))
+
     def drop_element(self, container: Container, key: Value, st: State) -> None:
         """An element leaves a dict."""
         index = walks.key_of(key)
         if not walks.is_unsure(index):
             st.store.pop((container.name, index), None)
+
+
+def _is_begun(buffer: Name, sites: frozenset[Hashable], made: Made, _: object) -> bool:
+    """Whether an access is to other memory than this, or stands where this was begun with."""
+    return made.buffer != buffer or made.site in sites
 
 
 _TEMPLATES = ("_{}_impl", "{}_impl", "_do_{}", "_{}")

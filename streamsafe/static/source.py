@@ -571,6 +571,24 @@ class SourceFile:
         )
 
     @cached_property
+    def used_up(self) -> frozenset[str]:
+        """Names of lists from which elements are taken, and to which none is ever added."""
+        taken: set[str] = set()
+        others: set[str] = set()
+        for node in needles.walk(self.tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                owner = last_name(node.func.value)
+                (taken if node.func.attr in ("pop", "popleft") else others).add(owner)
+            elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+                others.add(last_name(node.value))
+            elif isinstance(node, ast.AugAssign):
+                others.add(last_name(node.target))
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)) and not isinstance(node.value, ast.ListComp):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                others.update(last_name(target) for target in targets)
+        return frozenset(taken - others)
+
+    @cached_property
     def set_by_functions(self) -> frozenset[str]:
         """The names of the module that some function binds anew."""
         if not any(line.lstrip().startswith("global ") for line in self.lines):
