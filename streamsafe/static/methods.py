@@ -39,6 +39,7 @@ from streamsafe.static.values import (
     Graph,
     Instance,
     Method,
+    Name,
     Opaque,
     Partial,
     Stream,
