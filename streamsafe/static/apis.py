@@ -791,6 +791,9 @@ CONTAINER_METHODS = frozenset(
 )
 """Methods that no tensor has: what is asked for one is none."""
 
+EXPECTING_METHODS = frozenset({"assertRaises", "assertRaisesRegex"})
+"""Of a test: what is done within is meant to fail."""
+
 HOST_FUNCTION = re.compile(r"_*(?:cuda)?(?:launch)?_*host_?func(?:tion)?", re.IGNORECASE)
 """As CUDA calls what a stream runs on the host in its order: who is called so launches the function it is given, and
 what it decorates is launched where it is called.

@@ -191,6 +191,8 @@ class Unseen(Generics):
             for value in call.everything():
                 self.read_on_host(st, value, call.site, f"{called}()")
             return PLAIN
+        if called in apis.EXPECTING_METHODS:
+            return self.do_raises_context(call, st)
         if spelled(apis.HOST_FUNCTION, called):
             return self.do_host_function(call, st)
         if spelled(apis.RECORDING_HELPER, called):
