@@ -49,6 +49,7 @@ from streamsafe.static.values import (
     alternatives,
     iterate,
     union,
+    up_to_date,
     walked_parameter,
 )
 
@@ -496,7 +497,9 @@ class Attributes(Containers):
             return value
         choices = alternatives(value, st.path)
         told = _told_apart(choices)
-        choices = told or choices
+        choices = told or (up_to_date(choices) if kind is Tuple else choices)
+        if len(choices) == 1:
+            return choices[0][0]
         kinds = (Instance, Opaque) if kind is Instance else kind
         if len(choices) < 2 or not all(isinstance(v, kinds) for v, _ in choices):
             return value

@@ -784,7 +784,7 @@ class Containers(Captures):
             if bound is not None and any(isinstance(v, Tensor) for v in iterate(value)):
                 self.read_on_host(st, value, self.site(bound), "a slice's bound")
             bounds.append(value)
-        return Partial(Api("builtins.slice"), tuple(bounds), ())
+        return Partial(SLICE, tuple(bounds), ())
 
     def view_of(self, base: Object, keys: list[Value], st: State, node: cst.CSTNode) -> Value:
         """A view, or a gathered copy, of a tensor."""
@@ -832,13 +832,20 @@ class Containers(Captures):
 
     def picks_by_list(self, st: State, base: Object, keys: list[Value], site: Site) -> None:
         """A list as an index of a tensor on the device is copied there: from pageable memory, and the host waits."""
-        lists = [
-            key for key in keys if all(isinstance(v, Container) and v.kind == "list" for v in iterate(key))
-        ]
+        lists = [key for key in keys if all(self._lists_numbers(v, st) for v in iterate(key))]
         if st.capture is not None and lists and self.place(st, base) in ("device", ""):
             assumed = Assumed.NOTHING if self.place(st, base) else Assumed.PLACE
             self.sync_in_capture(st, site, "indexing by a list", assumed)
 
+    def _lists_numbers(self, value: Value, st: State) -> bool:
+        """Whether this is a list of numbers; of slices a tuple is made before it is an index."""
+        if not isinstance(value, Container) or value.kind != "list":
+            return False
+        held = [v for part in self.held(value, st) for v in iterate(part)]
+        return not any(isinstance(v, Partial) and v.function == SLICE for v in held)
+
+
+SLICE = Api("builtins.slice")
 
 _NAMES_HANDLE = re.compile(r"_*(?:\w+_)?(?:event|stream)").fullmatch
 """What an attribute is called that is to hold an event or a stream."""

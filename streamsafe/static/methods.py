@@ -51,6 +51,7 @@ from streamsafe.static.values import (
     alternatives,
     iterate,
     most,
+    rows,
     union,
 )
 
@@ -486,7 +487,7 @@ class Methods(Opaques):
                     continue
                 for kept, _ in self.tensors(st, value):
                     st.store[(kept.name, KEPT)] = PLAIN
-            self.extend_container(st, receiver, Tuple(tuple(call.args[-1:])))
+            self.extend_container(st, receiver, Tuple(tuple(map(rows, call.args[-1:]))))
             if name in _MOVING:  # the last one is another
                 sequences.set_end(st, receiver, sequences.LAST, None)
             grown = sequences.items(st, receiver)

@@ -628,6 +628,8 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
             if type(inner) in _TOLD:
                 paths.setdefault(inner, [Way(0, known)]).append(Way(0, both))
     if len(merged) > MAX_ALTERNATIVES:
+        merged = _fewer_rows(merged, lambda row: (_told_by(row), _kept_together(row)))
+    if len(merged) > MAX_ALTERNATIVES:
         merged = _fewer_rows(merged, _told_by)
     if len(merged) > MAX_ALTERNATIVES:
         merged = _fewer_rows(merged, lambda row: ())
@@ -672,6 +674,24 @@ def _fewer_rows(choices: dict[Value, Guard], told_by: Callable[[Tuple], Hashable
         row = Tuple(tuple(union((item, ALWAYS) for item in column) for column in columns))
         merged[row] = reduce(Guard.common, (guard for _, guard in alike))
     return merged
+
+
+def _kept_together(row: Tuple) -> tuple[Value | None, ...]:
+    """The memory in a row, and the streams, events and works."""
+    return tuple(v if isinstance(v, (Tensor, Stream, Event, Work)) else None for v in row.items)
+
+
+def up_to_date(choices: list[tuple[Value, Guard]]) -> list[tuple[Value, Guard]]:
+    """Rows, of which several have the same memory with the same stream or event and another word beside it: they are
+    one row, at several times. Other choices as they are.
+    """
+    for row, _ in choices:
+        kept = _kept_together(row) if isinstance(row, Tuple) else ()
+        if not any(isinstance(v, Tensor) for v in kept) or all(
+            v is None or isinstance(v, Tensor) for v in kept
+        ):
+            return choices
+    return list(_fewer_rows(dict(choices), _kept_together).items())
 
 
 def either(one: Value, guard: Guard, other: Value, other_guard: Guard) -> Value:
@@ -735,6 +755,20 @@ def same_kind(values: Iterable[Value]) -> type[Value] | None:
     """The class that all of them share, None where they differ."""
     kinds = {type(v) for v in values}
     return kinds.pop() if len(kinds) == 1 else None
+
+
+def rows(value: Value) -> Value:
+    """A row whose parts hang on the same conditions is one of several rows: ``(buffer, stream)`` of the row taken."""
+    if type(value) is not Tuple:
+        return value
+    columns = [{g: v for v, g in i.alternatives} if type(i) is Union else {ALWAYS: i} for i in value.items]
+    guards = next((column.keys() for column in columns if ALWAYS not in column), None)
+    if guards is None or any(column.keys() not in (guards, {ALWAYS}) for column in columns):
+        return value
+    return union(
+        (Tuple(tuple(column.get(guard, column.get(ALWAYS, UNKNOWN)) for column in columns)), guard)
+        for guard in guards
+    )
 
 
 def iterate(value: Value) -> tuple[Value, ...]:
