@@ -14,10 +14,10 @@ from typing import Any, Literal, get_args
 from streamsafe.order.hazard import CONFIDENCES, Confidence
 
 Returns = Literal["unknown", "none", "tensor", "pinned", "stream", "current-stream", "event", "context"]
-Owner = Literal["torch", "cupy", "pinned"]
+Allocator = Literal["torch", "cupy", "pinned"]
 
 RETURNS: tuple[str, ...] = get_args(Returns)
-OWNERS: tuple[str, ...] = get_args(Owner)
+OWNERS: tuple[str, ...] = get_args(Allocator)
 
 
 class ConfigError(Exception):
@@ -49,7 +49,7 @@ class Model:
     waits: tuple[str, ...] = ()
     records: tuple[str, ...] = ()
     synchronizes: tuple[str, ...] = ()
-    allocates: Owner | None = None
+    allocates: Allocator | None = None
     host: bool = False
     returns: str = "unknown"
 

@@ -17,7 +17,7 @@ CaptureMode = Literal["global", "thread_local", "relaxed"]
 Subject = Literal["captured", "eager", "device"]
 
 
-class Captured:
+class CapturedAccess:
     """One access of a graph: what it touches, and the captured operation that does."""
 
     __slots__ = ("block", "mode", "operation", "site", "use")
@@ -51,7 +51,7 @@ class Graph(Carrier):
         self.private_pool = private_pool
         self.site = site
         self.conflicts: list[Conflict] = []
-        self.accesses: list[Captured] = []
+        self.accesses: list[CapturedAccess] = []
         self.waits: list[Event] = []
         self.records: list[Event] = []
         self.reported: set[Block] = set()
@@ -77,7 +77,7 @@ class Capture:
         self.mode = mode
         self.host = host
         self.members: list[Timeline] = []
-        self._accesses: dict[tuple[Mode, Region], Captured] = {}
+        self._accesses: dict[tuple[Mode, Region], CapturedAccess] = {}
         self._filled: dict[tuple[Hashable, Block | None], list[tuple[int, int]]] = {}
         self.join(origin)
 
@@ -94,7 +94,7 @@ class Capture:
         filled = self._filled.setdefault((space, block), [])
         if start >= stop or (mode == "reads" and any(low <= start and stop <= high for low, high in filled)):
             return
-        self._accesses[mode, region] = Captured(use, mode, operation, site, block)
+        self._accesses[mode, region] = CapturedAccess(use, mode, operation, site, block)
         if mode == "writes" and strides is None and use[3] and (start, stop) not in filled:
             filled.append((start, stop))
 

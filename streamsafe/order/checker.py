@@ -17,7 +17,7 @@ from streamsafe.order.engine import Engine, State, Veto
 from streamsafe.order.explain import Render
 from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import Cell, Partial, Record, Space, Use
-from streamsafe.order.pools import Block, Owner, begin_life, end_life, lives_again
+from streamsafe.order.pools import Block, Owner, hand_out, hand_out_again, take_back
 
 Kind = Literal["legacy", "blocking", "non-blocking", "per-thread"]
 
@@ -417,7 +417,7 @@ class Checker(Engine):
                 and again.stop == start + size
                 and again.timeline is timeline
                 and again.owner == owner
-                and lives_again(self._shadows[space], again)
+                and hand_out_again(self._shadows[space], again)
             ):
                 again.ended, again.freed_site, again.name, again.site = False, None, name, site
                 return again
@@ -429,10 +429,10 @@ class Checker(Engine):
             self.release_block(space, start, size)
         self._blocks[space].add(block)
         shadow = self._shadows[space]
-        if not lives_again(shadow, block):
-            block.cell = begin_life(shadow, block, lambda: self._ordered(timeline, self._host_of(host)))
+        if not hand_out_again(shadow, block):
+            block.cell = hand_out(shadow, block, lambda: self._ordered(timeline, self._host_of(host)))
         if self._captures:
-            self._begin_life_in_captures(block, stream)
+            self._hand_out_in_captures(block, stream)
         return block
 
     def allocate_again(self, block: Block, size: int, stream: Hashable) -> bool:
@@ -458,13 +458,13 @@ class Checker(Engine):
         cell.write = cell.read = None
         return True
 
-    def _begin_life_in_captures(self, block: Block, stream: Hashable) -> None:
+    def _hand_out_in_captures(self, block: Block, stream: Hashable) -> None:
         if block.timeline.capture is not None:
             block.graph = block.timeline.capture.graph
         for capture in self._captures:
             inner = capture.program
             taken = inner._streams.get(stream)
-            begin_life(inner._shadows[block.space], block, partial(inner._inside_order, taken))
+            hand_out(inner._shadows[block.space], block, partial(inner._inside_order, taken))
 
     def _inside_order(self, taken: Timeline | None) -> Callable[[Partial], bool]:
         """For a capture's program: what comes before what ``taken`` does next; nothing does when it is not captured."""
@@ -480,7 +480,7 @@ class Checker(Engine):
         if block.owner == "driver":
             self.release_block(space, start, block.stop - start)
         elif block.recorded:
-            end_life(self._shadows[space], block)
+            take_back(self._shadows[space], block)
 
     def record_stream(self, start: int, stream: Hashable, *, space: Space | None = None) -> None:
         """torch's ``Tensor.record_stream`` for the live block that holds ``start``; TL-03 says what it covers."""

@@ -171,11 +171,11 @@ class Cell:
             record.timeline is source
             and not mode == first_mode == "reads"
             and not host.knows(source, record.count)
-            and self._meet(view, other) is not False
+            and self._common_bytes(view, other) is not False
             for record, first_mode, other, _, _ in self.history()
         )
 
-    def _meet(self, view: View | None, other: View | None) -> bool | None:
+    def _common_bytes(self, view: View | None, other: View | None) -> bool | None:
         """Whether two accesses touch common bytes of the cell; None: it may be."""
         if view is not None and other is not None:
             return overlap(view, other, self.start, self.stop)
@@ -242,15 +242,15 @@ class Cell:
             if first is timeline:
                 continue
             if timeline.clock.get(first.id, 0) >= record.count:
-                if host.get(first.id, 0) < record.count and self._meet(view, other) is not False:
+                if host.get(first.id, 0) < record.count and self._common_bytes(view, other) is not False:
                     record.precedes(timeline, host, sequence)
                 continue
             if first.kind == "host" and timeline.kind == "host":
                 continue  # two host threads: not a matter of streams
             if timeline.kind == "function" and timeline.id in first.clock:
                 continue  # enqueued behind a host function that runs only now
-            meet = self._meet(view, other)
-            if meet is False:
+            common = self._common_bytes(view, other)
+            if common is False:
                 continue
             found.append(
                 Found(
@@ -262,7 +262,7 @@ class Cell:
                     max(self.start, view.start if view else self.start, other.start if other else self.start),
                     min(self.stop, view.stop if view else self.stop, other.stop if other else self.stop),
                     self.block,
-                    certain and use[3] and meet is True,
+                    certain and use[3] and common is True,
                 )
             )
 

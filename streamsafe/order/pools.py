@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Owner = Literal["cupy", "torch", "pinned", "driver"]
 
 
-class Life:
-    """What the holder of a block holds: once only the block has it, the block is free, and nobody need be told."""
+class Lease:
+    """Held by the holder of a block: once only the block itself has it, the block is free, and no call is needed."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class Block:
         timeline: the allocation stream, whose arena it is from; the host for pinned memory.
         owner: whose pool it is.
         ended, freed_site: whether the engine was told that it went back, and where.
-        life: held by its holder, if that is how its end shows; see :attr:`freed`.
+        lease: held by its holder, where its end shows by that; see :attr:`freed`.
         cell: the only cell that lies in it, if that is known; ``UNTOUCHED``, or one that was emptied and
             forgotten, when there is none.
         recorded: the streams of ``record_stream``.
@@ -47,7 +47,7 @@ class Block:
         "ended",
         "freed_site",
         "graph",
-        "life",
+        "lease",
         "name",
         "owner",
         "recorded",
@@ -70,7 +70,7 @@ class Block:
         self.site = site
         self.ended = False
         self.freed_site: object = None
-        self.life: Life | None = None
+        self.lease: Lease | None = None
         self.cell: Cell | None = None
         self.recorded: tuple[Timeline, ...] = ()
         self.graph: Graph | None = None
@@ -78,7 +78,7 @@ class Block:
     @property
     def freed(self) -> bool:
         """Whether it went back."""
-        return self.ended or (self.life is not None and getrefcount(self.life) == _ALONE)
+        return self.ended or (self.lease is not None and getrefcount(self.lease) == _ALONE)
 
     def replaced(self) -> None:
         """Its addresses are another block's, or the driver's."""
@@ -87,10 +87,10 @@ class Block:
 
 
 def _alone() -> int:
-    """What ``getrefcount`` says of a life that only its block has."""
+    """What ``getrefcount`` says of a lease that only its block has."""
     block = Block(0, 0, 0, "cupy", Timeline(None, 0, "host", ""), "", None)
-    block.life = Life()
-    return getrefcount(block.life)
+    block.lease = Lease()
+    return getrefcount(block.lease)
 
 
 _ALONE = _alone()
@@ -151,8 +151,8 @@ class Blocks:
             del self._starts[bisect_left(self._starts, block.start)]
 
 
-def lives_again(shadow: Shadow, block: Block) -> bool:
-    """The usual :func:`begin_life`: the block's one cell was last used by the stream that is given it. False: it is not
+def hand_out_again(shadow: Shadow, block: Block) -> bool:
+    """The usual :func:`hand_out`: the block's one cell was last used by the stream that is given it. False: it is not
     so, and nothing was done.
     """
     cell = shadow.cells.get(block.start)
@@ -172,9 +172,7 @@ def lives_again(shadow: Shadow, block: Block) -> bool:
     return True
 
 
-def begin_life(
-    shadow: Shadow, block: Block, ordering: Callable[[], Callable[[Partial], bool]]
-) -> Cell | None:
+def hand_out(shadow: Shadow, block: Block, ordering: Callable[[], Callable[[Partial], bool]]) -> Cell | None:
     """The block is handed out: keep, as its earlier owners' doing, what its stream is not ordered after.
 
     ``ordering`` makes the question whether it is; what the stream did itself needs none. Returns the block's cell, as
@@ -206,7 +204,7 @@ def begin_life(
     return UNTOUCHED if not cells else cells[0] if len(cells) == 1 else None
 
 
-def end_life(shadow: Shadow, block: Block) -> None:
+def take_back(shadow: Shadow, block: Block) -> None:
     """The block is freed: the streams it was recorded on keep it until what they have been given by now is done."""
     covering = [stream for stream in block.recorded if stream is not block.timeline]
     if not covering or block.owner not in ("torch", "pinned"):

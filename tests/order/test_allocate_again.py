@@ -9,7 +9,7 @@ import pytest
 from streamsafe.order.checker import Checker
 from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import Region, Use
-from streamsafe.order.pools import UNTOUCHED, Block, Life
+from streamsafe.order.pools import UNTOUCHED, Block, Lease
 
 STARTS = [4096 * n for n in range(1, 4)]
 SIZES = [1024, 1024, 1024, 2048, 6144]
@@ -81,7 +81,7 @@ def test_a_life_ends_with_its_last_holder() -> None:
     checker = Checker()
     checker.stream(0)
     block = checker.allocate(0, 4096, 1024, stream=0, owner="cupy")
-    held = block.life = Life()
+    held = block.lease = Lease()
     other = [held]
     del held
     assert not block.freed

@@ -10,7 +10,7 @@ from cupy.cuda.stream import _BaseStream
 from cupy_backends.cuda.api import runtime
 
 from streamsafe.order.checker import CaptureMode
-from streamsafe.order.checker import Graph as Captured
+from streamsafe.order.checker import Graph as CapturedGraph
 from streamsafe.runtime import sites
 from streamsafe.runtime.cupy.state import state, timeline
 from streamsafe.runtime.monitor import Monitor
@@ -23,10 +23,10 @@ _MODES: dict[int, CaptureMode] = {
     runtime.streamCaptureModeRelaxed: "relaxed",
 }
 
-executables: dict[int, Captured] = {}
+executables: dict[int, CapturedGraph] = {}
 """Handle of an executable graph -> what it does."""
 
-definitions: dict[int, Captured] = {}
+definitions: dict[int, CapturedGraph] = {}
 """Handle of a graph that is not executable yet -> what it does (direct calls of the runtime)."""
 
 UNKNOWN_GRAPH = "a graph captured before the session was launched: what it reads and writes is not known"
@@ -50,7 +50,7 @@ def begin(monitor: Monitor, queue: Hashable, mode: int, call: Callable[[], Any])
     return result
 
 
-def end(monitor: Monitor, queue: Hashable, call: Callable[[], Any]) -> tuple[Any, Captured]:
+def end(monitor: Monitor, queue: Hashable, call: Callable[[], Any]) -> tuple[Any, CapturedGraph]:
     """A capture ends. CUDA's own state is always brought to an end too, before a hazard is raised."""
     with monitor.lock:
         monitor.drain()

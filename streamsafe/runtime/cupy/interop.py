@@ -74,7 +74,7 @@ def _from_interface(original: Wrapped) -> Wrapped:
     @wraps(original)
     def convert(obj: Any, *args: Any, **kwargs: Any) -> Any:
         if type(obj) is numpy.ndarray:
-            pinned.meet(obj)
+            pinned.watch_array(obj)
             return original(obj, *args, **kwargs)
         monitor = state.monitor
         if (

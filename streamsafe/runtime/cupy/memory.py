@@ -21,10 +21,17 @@ from cupy.cuda.pinned_memory import PinnedMemoryPool, is_memory_pinned
 from cupy_backends.cuda.api import runtime
 
 from streamsafe.order.memory import HOST
-from streamsafe.order.pools import Block, Life
+from streamsafe.order.pools import Block, Lease
 from streamsafe.runtime.cupy import pinned, uses
 from streamsafe.runtime.cupy.perturb import delayed
-from streamsafe.runtime.cupy.state import ask, asked, plain_pointer, state, timeline, timeline_of_handle
+from streamsafe.runtime.cupy.state import (
+    call_user_allocator,
+    plain_pointer,
+    state,
+    timeline,
+    timeline_of_handle,
+    user_allocator,
+)
 from streamsafe.runtime.host import fingerprints
 from streamsafe.runtime.monitor import LEGACY, Monitor
 from streamsafe.runtime.patches import Patches
@@ -49,7 +56,7 @@ IN_CAPTURE = (
 )
 
 
-class Owner:
+class ReleaseNotifier:
     """Dies with a block that is of no pool of CuPy's, or of a program that is traced: the monitor is told."""
 
     __slots__ = ("block", "freed")
@@ -221,16 +228,16 @@ class TracedMemoryPointer(MemoryPointer):
     """A pointer whose copies and fills are told to the monitor.
 
     Attributes:
-        owner: dies with the block, where the block itself cannot carry it.
+        notifier: dies with the block, where the block itself cannot carry it.
     """
 
-    __slots__ = ("owner",)
+    __slots__ = ("notifier",)
 
     def __add__(self, offset: Any) -> MemoryPointer:
         moved = _plain_add(self, offset)
         memory = moved.mem
         traced = TracedMemoryPointer(memory, moved.ptr - memory.ptr)
-        traced.owner = getattr(self, "owner", None)
+        traced.notifier = getattr(self, "notifier", None)
         return traced
 
     __radd__ = __add__
@@ -342,7 +349,7 @@ def _wrap(plain: Callable[[int], MemoryPointer]) -> Callable[[int], MemoryPointe
     plain = _plain_of(plain)
     given: Callable[[int], MemoryPointer] = unwrapped(plain)
     if not isinstance(given, BuiltinFunctionType):
-        given = partial(ask, plain)
+        given = partial(call_user_allocator, plain)
 
     def allocate(size: int) -> MemoryPointer:
         return _told(given(size), size)
@@ -359,7 +366,7 @@ def _told(pointer: MemoryPointer, size: int) -> MemoryPointer:
     monitor = state.monitor
     memory = pointer.mem
     offset = start - memory.ptr
-    owner = None
+    notifier = None
     if offset == 0 and monitor is not None:
         try:
             kind = type(memory)
@@ -367,27 +374,27 @@ def _told(pointer: MemoryPointer, size: int) -> MemoryPointer:
             extent = memory.size or size
             if kind is PooledMemory and monitor.mark is None:
                 block = _blocks.get(start)
-                if block is None or block.life is None or not monitor.allocate_again(block, extent, queue):
+                if block is None or block.lease is None or not monitor.allocate_again(block, extent, queue):
                     block = monitor.allocate(memory.device_id, start, extent, stream=queue, owner="cupy")
-                    block.life = block.life or Life()
+                    block.lease = block.lease or Lease()
                     _remember(block)
-                memory.__dict__["_streamsafe"] = block.life
+                memory.__dict__["_streamsafe"] = block.lease
             else:
                 pool: Literal["driver", "cupy"] = "driver" if kind is memory_module.Memory else "cupy"
                 block = monitor.allocate(memory.device_id, start, extent, stream=queue, owner=pool)
                 _remember(block)
-                owner = Owner(monitor.freed, block)
+                notifier = ReleaseNotifier(monitor.freed, block)
                 if kind is PooledMemory:
-                    memory.__dict__["_streamsafe"] = owner
-                    owner = None
+                    memory.__dict__["_streamsafe"] = notifier
+                    notifier = None
         except Exception as error:  # an allocator is called from C++ that cannot take an exception
             monitor.sessions[-1].notes.append(f"an allocation was not tracked: {error}")
     if plain_pointer and get_ident() in plain_pointer:
         plain_pointer.discard(get_ident())
         return pointer
     traced = TracedMemoryPointer(memory, offset)
-    if owner is not None:
-        traced.owner = owner
+    if notifier is not None:
+        traced.notifier = notifier
     return traced
 
 
@@ -403,7 +410,7 @@ def _direct(original: Any) -> Any:
     @wraps(original)
     def malloc(*args: Any, **kwargs: Any) -> MemoryPointer:
         pointer = original(*args, **kwargs)
-        if asked.by_allocator or state.monitor is None:
+        if user_allocator.running or state.monitor is None:
             return pointer
         return _told(pointer, args[-1] if args else kwargs["size"])
 
@@ -520,7 +527,7 @@ def convert(array: Any, wanted: type = TracedMemoryPointer) -> None:
         return
     replacement = wanted(pointer.mem, pointer.ptr - pointer.mem.ptr)
     if wanted is TracedMemoryPointer:
-        replacement.owner = None
+        replacement.notifier = None
     array._init((), array.dtype, replacement, array.strides)
 
 

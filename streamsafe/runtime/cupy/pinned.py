@@ -19,12 +19,12 @@ from streamsafe.order.memory import HOST
 from streamsafe.order.pools import Block
 from streamsafe.runtime import adopt, assignments, host
 from streamsafe.runtime.cupy import uses
-from streamsafe.runtime.cupy.state import ask, asked, called_here, state
+from streamsafe.runtime.cupy.state import call_user_allocator, called_here, state, user_allocator
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
 
 
-class Owner:
+class PinnedReleaseNotifier:
     """Dies with a pinned block. Outlives the session in which the block was handed out: the next one knows it still.
 
     Attributes:
@@ -54,9 +54,9 @@ def _drop(start: int) -> None:
 
 
 class TracedPinnedPointer(PinnedMemoryPointer):
-    """The user's pinned memory; numpy arrays over it keep it alive, and so its owner."""
+    """The user's pinned memory; numpy arrays over it keep it alive, and so its notifier."""
 
-    __slots__ = ("owner",)
+    __slots__ = ("notifier",)
 
 
 def region(monitor: Monitor, address: int, size: int) -> uses.Touch | None:
@@ -134,7 +134,7 @@ def hand_out(monitor: Monitor | None, pointer: PinnedMemoryPointer) -> PinnedMem
     if size == 0 or start == 0:
         return pointer
     traced = TracedPinnedPointer(pointer.mem, start - pointer.mem.ptr)
-    traced.owner = Owner(monitor, start, size)
+    traced.notifier = PinnedReleaseNotifier(monitor, start, size)
     return traced
 
 
@@ -171,7 +171,7 @@ def _known(array: Any, start: int, size: int) -> None:
         weakref.finalize(held, _gone, start).atexit = False
 
 
-def meet(array: Any) -> None:
+def watch_array(array: Any) -> None:
     """A plain array is about to be copied from or to: if its memory is pinned, the host's accesses to it count."""
     monitor = state.monitor
     if monitor is None or not monitor.host or array.size == 0:
@@ -217,7 +217,7 @@ def install(patches: Patches) -> None:
         @wraps(original)
         def malloc(self: Any, size: int) -> PinnedMemoryPointer:
             own = partial(original, self)
-            return own(size) if asked.by_allocator else allocate(own)(size)
+            return own(size) if user_allocator.running else allocate(own)(size)
 
         methods[malloc] = original
         return malloc
@@ -229,7 +229,7 @@ def install(patches: Patches) -> None:
             if wrapped is not None:
                 allocator = wrapped.__get__(allocator.__self__)
             elif allocator is not None and not isinstance(allocator, BuiltinFunctionType):
-                allocator = partial(ask, allocator)
+                allocator = partial(call_user_allocator, allocator)
             original(*(() if allocator is None else (allocator,)))
 
         return set_pinned_memory_allocator
@@ -268,7 +268,7 @@ def install(patches: Patches) -> None:
         @wraps(original)
         def set(self: Any, arr: Any, *args: Any, **kwargs: Any) -> Any:
             if type(arr) is numpy.ndarray:
-                meet(arr)
+                watch_array(arr)
             return original(self, arr, *args, **kwargs)
 
         return set
@@ -279,7 +279,7 @@ def install(patches: Patches) -> None:
             self: Any, stream: Any = None, order: str = "C", out: Any = None, *args: Any, **kwargs: Any
         ) -> Any:
             if type(out) is numpy.ndarray:
-                meet(out)
+                watch_array(out)
             return original(self, stream, order, out, *args, **kwargs)
 
         return get

@@ -247,7 +247,7 @@ def _query(m: Monitor, verb: Hook, carrier: Any, call: Call, captured: bool) -> 
         status = call()
         return bool(status == 0)
 
-    streams.ask(m, verb, carrier, done, captured)
+    streams.poll(m, verb, carrier, done, captured)
     return status
 
 

@@ -28,23 +28,23 @@ CuPy passes it to its table of argument types, which knows plain pointers only.
 """
 
 
-class _Asked(threading.local):
+class _UserAllocator(threading.local):
     """Whether an allocator of the user's is at work: what it takes from a pool is given out by whoever asked it."""
 
-    by_allocator = False
+    running = False
 
 
-asked = _Asked()
+user_allocator = _UserAllocator()
 
 
-def ask(allocator: Callable[[int], Any], size: int) -> Any:
+def call_user_allocator(allocator: Callable[[int], Any], size: int) -> Any:
     """What a user's allocator gives, while it is known to be at work."""
-    before = asked.by_allocator
-    asked.by_allocator = True
+    before = user_allocator.running
+    user_allocator.running = True
     try:
         return allocator(size)
     finally:
-        asked.by_allocator = before
+        user_allocator.running = before
 
 
 def timeline(monitor: Monitor, stream: Any = None) -> Hashable:

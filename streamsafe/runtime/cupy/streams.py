@@ -72,7 +72,7 @@ def wait_for(monitor: Monitor, verb: Callable[..., Any], carrier: Hashable, call
     return result
 
 
-def ask(
+def poll(
     monitor: Monitor, verb: Callable[..., Any], carrier: Hashable, call: Callable[[], bool], captured: bool
 ) -> bool:
     """The host asks whether a stream or event is done: an edge when it is, and the end of a capture it belongs to."""
@@ -165,7 +165,7 @@ def _stream_done(original: property) -> property:
             return bool(query(self))
         queue = timeline(monitor, self)
         captured = bool(monitor.capturing) and monitor.checker.capturing(queue)
-        return ask(monitor, monitor.checker.completed_stream, queue, lambda: bool(query(self)), captured)
+        return poll(monitor, monitor.checker.completed_stream, queue, lambda: bool(query(self)), captured)
 
     return property(done)
 
@@ -308,7 +308,7 @@ def _event_done(original: property) -> property:
         if monitor is None or self.ptr in pinned.internal_events:
             return bool(query(self))
         captured = monitor.checker.captured(self.ptr)
-        return ask(monitor, monitor.checker.completed_event, self.ptr, lambda: bool(query(self)), captured)
+        return poll(monitor, monitor.checker.completed_event, self.ptr, lambda: bool(query(self)), captured)
 
     return property(done)
 
