@@ -1,0 +1,1 @@
+"""Source files to the intermediate representation: index, lowering, control flow."""
