@@ -10,11 +10,11 @@ import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Accesses, Guard
 from streamsafe.static import apis, parts, remainders, sequences, walks
+from streamsafe.static.concrete import spelled
 from streamsafe.static.containers import Containers
 from streamsafe.static.facts import AMBIENT, GRADIENTS, MAIN_GRADIENTS, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice
 from streamsafe.static.state import State
-from streamsafe.static.syntax import spelled
 from streamsafe.static.values import (
     EACH,
     MET,

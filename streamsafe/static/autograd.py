@@ -5,11 +5,11 @@ from __future__ import annotations
 import libcst as cst
 
 from streamsafe.order.symbolic import Made
+from streamsafe.static.concrete import walk
 from streamsafe.static.facts import HOOK, Assumed, Detail
 from streamsafe.static.interpreter import Activation, Interpreter
 from streamsafe.static.source import FunctionUnit
 from streamsafe.static.state import State
-from streamsafe.static.syntax import walk
 from streamsafe.static.values import Const, Name, Opaque, Tensor, Value, under
 
 GRADIENT_MADE = Detail(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Made
+from streamsafe.static.concrete import walk
 from streamsafe.static.facts import AMBIENT, CALLER, ENTERED, Assumed, Detail
 from streamsafe.static.interpreter import Activation, Interpreter
 from streamsafe.static.source import FunctionUnit
 from streamsafe.static.state import State
-from streamsafe.static.syntax import walk
 from streamsafe.static.values import NONE, UNTIL, Function, Instance, Name, Partial, Stream, Value, under
 
 _JOINS = frozenset({"wait_stream", "wait_event"})

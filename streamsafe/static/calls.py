@@ -10,11 +10,11 @@ import libcst as cst
 
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import apis, sequences
+from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import GRADIENTS, HOOK, Site
 from streamsafe.static.hooks import AFTER_FORWARD, BEFORE_FORWARD
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.state import Ordered, State
-from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import UNNAMED_REST, UNPLACED, Call
 from streamsafe.static.unseen import Unseen, callable_text
 from streamsafe.static.values import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import numbers, parts, sequences, syntax, walks
+from streamsafe.static import concrete, numbers, parts, sequences, walks
 from streamsafe.static.conditions import BOUNDS, Conditions
 from streamsafe.static.numbers import Derived, Form
 from streamsafe.static.state import State
@@ -165,7 +165,7 @@ class Computed(Conditions):
         unit = self.stack[-1].unit if self.stack and (plain or value is UNKNOWN) else None
         if unit is None:
             return value
-        bounds, indices = syntax.bounding(unit.node)
+        bounds, indices = concrete.bounding(unit.node)
         if name not in bounds and not (plain and name in indices):
             return value
         return Number(..., numbers.of_atom(self.fresh(node, st, ("number", name))))
@@ -294,7 +294,7 @@ class Sums:
         if body is None or not computed.stack:
             return
         self.frame = computed.stack[-1].frame
-        for place in syntax.accumulated(body):
+        for place in concrete.accumulated(body):
             name = place.target.value  # type: ignore[attr-defined]
             value = st.store.get((self.frame, name))
             least = computed.form_of(value, st) if value is not None else None

@@ -9,7 +9,7 @@ from functools import reduce
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
-from streamsafe.static import apis, numbers, parts, sequences, syntax, walks
+from streamsafe.static import apis, concrete, numbers, parts, sequences, walks
 from streamsafe.static.devices import Devices
 from streamsafe.static.questions import ASKS, TURNED, Question, as_form, count_test, decided, told_anew
 from streamsafe.static.state import Key, Ordered, State
@@ -337,7 +337,7 @@ class Conditions(Devices):
         found: Outcomes = []
         left = self.test(node.left, st, track=track)
         right: Outcomes | None = None
-        if not stops and syntax.asks_kind_if_there(node) and self.asks_for_cuda(node.right, st):
+        if not stops and concrete.asks_kind_if_there(node) and self.asks_for_cuda(node.right, st):
             left = [(True, guard) for outcome, guard in left if outcome] or left
             right = [(True, ALWAYS)]
         for outcome, guard in left:
@@ -683,7 +683,7 @@ class Conditions(Devices):
         frame = self.stack[-1].frame
         met = st.store.get((frame, by.value))
         rounds = parts.rounds(met.part) if isinstance(met, Span) else ()
-        for name in sorted(syntax.names_in(asked)) if rounds else ():
+        for name in sorted(concrete.names_in(asked)) if rounds else ():
             value = st.store.get((frame, name))
             if isinstance(value, Span) and value is not met and walks.is_met(value):
                 st.store[(frame, name)] = walks.met(value, rounds)

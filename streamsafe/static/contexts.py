@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import numbers, sequences, syntax, walks
+from streamsafe.static import concrete, numbers, sequences, walks
 from streamsafe.static.computed import LENGTH
 from streamsafe.static.containers import POOL
 from streamsafe.static.facts import AMBIENT, LOADER, Assumed, Site
@@ -249,7 +249,7 @@ class Contexts(TensorMethods):
                 self.extend_container(state, result, Tuple((value,)))
 
         frame = self.stack[-1].frame
-        outside = {bound: st.store.get((frame, bound)) for bound in syntax.targets(node.for_in)}
+        outside = {bound: st.store.get((frame, bound)) for bound in concrete.targets(node.for_in)}
         if not self._comp_for(node.for_in, st, element, of=name):
             sequences.blur(st, result)
             sequences.set_keys(st, result, None)
@@ -607,7 +607,7 @@ class Contexts(TensorMethods):
                 return length.parent is None or self.is_walked(Opaque(length.parent), st)
             # a loop over a count that is a parameter is written for the case that it runs
             frame = self.stack[-1].frame
-            return len(bounds) == 1 and any((frame, size) in self.sizes for size in syntax.sizes(node))
+            return len(bounds) == 1 and any((frame, size) in self.sizes for size in concrete.sizes(node))
         counted = isinstance(iterable, Partial) and iterable.function in (_ENUMERATE, _ITEMS)
         whole = iterable.args[0] if counted and iterable.args else iterable  # type: ignore[attr-defined]
         walked = [v for v in iterate(whole) if v != NONE]  # nobody walks None

@@ -11,9 +11,9 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis
 from streamsafe.static.attributes import Attributes
+from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import IS_CUDA
 from streamsafe.static.state import State
-from streamsafe.static.syntax import spelled
 from streamsafe.static.values import (
     NONE,
     PLAIN,

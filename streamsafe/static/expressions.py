@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, remainders, sequences, syntax, walks
+from streamsafe.static import apis, concrete, remainders, sequences, walks
 from streamsafe.static.computed import Computed
+from streamsafe.static.concrete import spelled
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.facts import HOOK, Site
 from streamsafe.static.helps import COMMUNICATION
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import State, leans
-from streamsafe.static.syntax import spelled
 from streamsafe.static.values import (
     EACH,
     EVERY,
@@ -207,7 +207,7 @@ class Expressions(Computed):
             word = target.attr.value
         elif isinstance(target, cst.Name) and target.value in activation.outer:
             word = target.value
-        if not word or activation.unit is None or word not in syntax.looked_for(activation.unit.node):
+        if not word or activation.unit is None or word not in concrete.looked_for(activation.unit.node):
             return None
         owner: Name | None = None
         if isinstance(target, cst.Attribute):
@@ -440,7 +440,7 @@ class Expressions(Computed):
             return None
         if isinstance(operator, _TURNING) or (isinstance(operator, cst.Subtract) and left == Const(1)):
             # of what goes round by itself conditions say which it is
-            self.turns += self.file.turning.isdisjoint(syntax.names_in(node))
+            self.turns += self.file.turning.isdisjoint(concrete.names_in(node))
         return union(found)
 
     def binary(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value:
@@ -549,7 +549,7 @@ class Expressions(Computed):
     def bounds(self, node: cst.CSTNode) -> bool:
         """Whether it is arithmetic by which a number is computed that bounds a slice."""
         unit = self.stack[-1].unit if self.stack else None
-        return unit is not None and node in syntax.bound_arithmetic(unit.node)
+        return unit is not None and node in concrete.bound_arithmetic(unit.node)
 
     def counted(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value:
         """Arithmetic on what nothing shows to be a tensor: an unknown number, the same for the same operands."""
@@ -756,7 +756,7 @@ class Expressions(Computed):
 
     def capture_names(self, node: cst.Lambda | cst.FunctionDef) -> None:
         """A function made in another one keeps those of that one's names that it mentions."""
-        mentioned = {inner.value for inner in syntax.walk(node) if type(inner) is cst.Name}
+        mentioned = {inner.value for inner in concrete.walk(node) if type(inner) is cst.Name}
         self.captured_frames.setdefault(self.stack[-1].frame, set()).update(mentioned)
 
     lambdas: dict[int, FunctionUnit]

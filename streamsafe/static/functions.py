@@ -10,7 +10,7 @@ from dataclasses import replace
 import libcst as cst
 
 from streamsafe.order.symbolic import HOST
-from streamsafe.static import apis, needles, sequences, syntax, walks
+from streamsafe.static import apis, concrete, needles, sequences, walks
 from streamsafe.static.ages import newest_alike
 from streamsafe.static.contexts import DEPTH
 from streamsafe.static.elsewhere import Doing, Question, is_left_open
@@ -260,7 +260,7 @@ class Functions(Methods):
         for node in reversed(getattr(unit.node, "decorators", ())):
             expression = node.decorator
             target = expression.func if isinstance(expression, cst.Call) else expression
-            if syntax.spelled(apis.HOST_FUNCTION, _text(target).rpartition(".")[2]):
+            if concrete.spelled(apis.HOST_FUNCTION, _text(target).rpartition(".")[2]):
                 value = Partial(HOST_FUNCTION, (value,), ())
                 continue
             made_by = self.unit(target.value) if isinstance(target, cst.Name) else None
@@ -972,7 +972,7 @@ _TAKING = frozenset({"get", "pop", "popleft", "setdefault", "getattr", "cls"})
 
 
 def _yields(node: cst.FunctionDef) -> bool:
-    return any(type(inner) is cst.Yield for inner in syntax.walk(node.body, (cst.FunctionDef, cst.Lambda)))
+    return any(type(inner) is cst.Yield for inner in concrete.walk(node.body, (cst.FunctionDef, cst.Lambda)))
 
 
 def _text(node: cst.CSTNode) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts
+from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, PARAMETER, PASS, Assumed, Site
 from streamsafe.static.source import SourceFile
 from streamsafe.static.state import Ordered, Rebound, State
-from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import Tensors
 from streamsafe.static.values import (
     ANY,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, remainders, syntax
+from streamsafe.static import apis, concrete, remainders
 from streamsafe.static.ages import newest_alike
 from streamsafe.static.facts import EFFORT, FILE_EFFORT, Site
 from streamsafe.static.iteration import Iteration
@@ -309,7 +309,7 @@ class Interpreter(Iteration):
         unit = self.activation.unit
         if not isinstance(owner, Instance) or unit is None:
             return
-        if not apis.ASKS_FOR_CAPTURE.isdisjoint(syntax.names_in(unit.node)):
+        if not apis.ASKS_FOR_CAPTURE.isdisjoint(concrete.names_in(unit.node)):
             return
         readers, setters = self.file.attribute_users.get(name, (set(), set()))
         if readers - {unit.qualname} and not setters - {unit.qualname, f"{owner.unit.name}.__init__"}:
@@ -385,10 +385,10 @@ class Interpreter(Iteration):
     def _if(self, node: cst.If, st: State) -> None:
         outcomes = self.as_one(self.test(node.test, st), st)
         unit = self.activation.unit
-        if len(outcomes) > 1 and unit is not None and syntax.waits_once_round(node, unit.node):
+        if len(outcomes) > 1 and unit is not None and concrete.waits_once_round(node, unit.node):
             outcomes = [(True, ALWAYS)]
         if outcomes == [(False, ALWAYS)] and self.asks_for_host(node.test, st):
-            if syntax.brings_to_device(node.body):  # where streams matter, too
+            if concrete.brings_to_device(node.body):  # where streams matter, too
                 outcomes = [(True, ALWAYS), (False, ALWAYS)]
         otherwise = st.copy()
         outside = self.branching
@@ -397,7 +397,7 @@ class Interpreter(Iteration):
             self.branching |= guard.true | guard.false
         self.enter_branch(node.test, outcomes, True, st)
         if not st.dead:
-            lazily = syntax.fills_gap(node) or self._fills_place(node, st)
+            lazily = concrete.fills_gap(node) or self._fills_place(node, st)
             self.lazily += lazily
             self.suite(node.body, st)
             self.lazily -= lazily
@@ -426,7 +426,7 @@ class Interpreter(Iteration):
 
     def _fills_place(self, node: cst.If, st: State) -> bool:
         """Whether a branch makes an element that is not there yet, under a key that is the same whenever it is met."""
-        key = syntax.fills_place(node)
+        key = concrete.fills_place(node)
         if key is None or self.fixpoints:
             return False
         names = [v.name if isinstance(v, Object) else None for v in iterate(self.eval(key, st))]
@@ -553,16 +553,16 @@ class Interpreter(Iteration):
 
         with self.exits(finish):
             capturing, current = st.capture is not None, dict(st.current)
-            ordering = syntax.leading_waits(node.body)
+            ordering = concrete.leading_waits(node.body)
             self.block(node.body.body[:ordering], st)  # these do not fail
             self.activation.tried += 1
             caught: State | None = st.copy()  # a handler is taken to begin with what held before
-            if self.file.turning or any(map(syntax.notes_failure, node.handlers)):
+            if self.file.turning or any(map(concrete.notes_failure, node.handlers)):
                 self._tell_raised(node, st, caught)
             sure = self.sure_lookups
             self.block(node.body.body[ordering:], st)
             self.activation.tried -= 1
-            if sure < self.sure_lookups and syntax.looks_up(node):
+            if sure < self.sure_lookups and concrete.looks_up(node):
                 caught = None  # it was there
             if caught is not None:
                 if not capturing or (st.capture is None and not st.dead):

@@ -9,7 +9,7 @@ import libcst as cst
 
 from streamsafe.order.forks import differing
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import remainders, sequences, syntax, walks
+from streamsafe.static import concrete, remainders, sequences, walks
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
 from streamsafe.static.facts import GRADIENTS
@@ -51,8 +51,8 @@ class Iteration(Loops):
             self.suite(node.body, current)
 
         runs = self.never_empty(node.iter, iterable, st)
-        runs = runs or (self.holds_stream_code(node) and syntax.walks_devices(node))
-        runs = runs or (GRADIENTS in st.order.made and syntax.drops_gradients(node.body))
+        runs = runs or (self.holds_stream_code(node) and concrete.walks_devices(node))
+        runs = runs or (GRADIENTS in st.order.made and concrete.drops_gradients(node.body))
         runs = runs or (self.holds_stream_code(node) and self._is_prepared(node, st))
         self.iterate_over(iterable, st, node, body, at_least_once=runs)
         if node.orelse is not None and not st.dead:
@@ -65,7 +65,7 @@ class Iteration(Loops):
         frame = self.activation.frame
         return any(
             isinstance(target, cst.Name) and st.store.get((frame, target.value)) == NONE
-            for target in syntax.assigned(node.body)
+            for target in concrete.assigned(node.body)
         )
 
     def _is_prepared(self, node: cst.For, st: State) -> bool:
@@ -75,7 +75,7 @@ class Iteration(Loops):
         """
         return any(
             isinstance(event, Event) and event.name.parent is None and (event.name, "@recorded") in st.store
-            for waited in syntax.waited_events(node.body)
+            for waited in concrete.waited_events(node.body)
             for event in iterate(self.eval(waited, st))
         )
 
@@ -134,7 +134,7 @@ class Iteration(Loops):
             return None if leaves.dead else leaves
 
         marked = self.holds_stream_code(node) or self.meets_lasting(node, st)
-        mapped = isinstance(node, cst.For) and syntax.maps_elements(node)
+        mapped = isinstance(node, cst.For) and concrete.maps_elements(node)
         begun = False
 
         def round_(current: State) -> None:
@@ -278,7 +278,7 @@ class Iteration(Loops):
         unit = self.activation.unit
         if not isinstance(node, cst.For) or unit is None or not self.holds_stream_code(node):
             return ""
-        return syntax.last_waited_for(unit.node, node)
+        return concrete.last_waited_for(unit.node, node)
 
     def _begin_instances(self, iterable: Partial, st: State, node: cst.CSTNode) -> None:
         """What is walked beside others, or counted, makes itself ready; those that are their own iterators do."""
@@ -549,7 +549,7 @@ def _picks_slots(node: cst.CSTNode, iterable: Value, *, handed_on: bool) -> bool
         iterable: what it walks.
         handed_on: who is given the number may take it for an index.
     """
-    if isinstance(node, cst.For) and syntax.takes_turns(node.body):
+    if isinstance(node, cst.For) and concrete.takes_turns(node.body):
         return True
     if not (
         isinstance(node, cst.For) and isinstance(iterable, Partial) and isinstance(iterable.function, Api)
@@ -562,8 +562,8 @@ def _picks_slots(node: cst.CSTNode, iterable: Value, *, handed_on: bool) -> bool
         return False
     if not isinstance(target, cst.Name):
         return False
-    return syntax.indexed_by(node.body, target.value, MOST_SLOTS) or (
-        handed_on and syntax.is_argument(node.body, target.value)
+    return concrete.indexed_by(node.body, target.value, MOST_SLOTS) or (
+        handed_on and concrete.is_argument(node.body, target.value)
     )
 
 
@@ -573,4 +573,4 @@ def _index_matters(node: cst.CSTNode, iterable: Value) -> bool:
         return True
     if not (isinstance(iterable, Partial) and iterable.function == Api("builtins.range")):
         return True
-    return not syntax.names_in(node.body).isdisjoint({node.target.value, "append", "appendleft"})
+    return not concrete.names_in(node.body).isdisjoint({node.target.value, "append", "appendleft"})

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import libcst as cst
 
-from streamsafe.static import syntax
+from streamsafe.static import concrete
 
 _STORES = ("store", "atomic")
 """How the functions of Triton's language that write through a pointer begin."""
@@ -25,7 +25,7 @@ def assigned_elements(node: cst.CSTNode) -> set[str]:
         if isinstance(expression, cst.Subscript) and isinstance(expression.value, cst.Name):
             found.add(expression.value.value)
 
-    for inner in syntax.walk(node):
+    for inner in concrete.walk(node):
         if isinstance(inner, (cst.AssignTarget, cst.AugAssign)):
             target(inner.target)
         elif isinstance(inner, cst.Call):
@@ -88,7 +88,7 @@ def stored_through(node: cst.CSTNode, flags: Mapping[str, bool]) -> set[str]:
 
 def _compiled(node: cst.CSTNode, flags: Mapping[str, bool]) -> Iterator[cst.CSTNode]:
     """What a launch compiles of a kernel's body, in order."""
-    for inner in syntax.walk(node, (cst.If,)):
+    for inner in concrete.walk(node, (cst.If,)):
         if not isinstance(inner, cst.If):
             yield inner
             continue
@@ -121,11 +121,11 @@ def waits(node: cst.FunctionDef | cst.Lambda, flags: Mapping[str, bool]) -> bool
         )
 
     for inner in compiled:
-        if isinstance(inner, cst.While) and any(map(asks, syntax.walk(inner.test))):
+        if isinstance(inner, cst.While) and any(map(asks, concrete.walk(inner.test))):
             return True
         if isinstance(inner, cst.Call) and asks(inner):
             name = _called(inner)
-            if name is not None and syntax.spelled(_WAITS, name):
+            if name is not None and concrete.spelled(_WAITS, name):
                 return True
     return False
 
@@ -141,7 +141,7 @@ def _peers(node: cst.BaseExpression) -> set[str]:
     if not (isinstance(node, cst.Call) and node.args):
         return set()
     name = _called(node)
-    return _names(node.args[0].value) if name is not None and syntax.spelled(_PEERS, name) else set()
+    return _names(node.args[0].value) if name is not None and concrete.spelled(_PEERS, name) else set()
 
 
 def _names(node: cst.BaseExpression) -> set[str]:

@@ -11,11 +11,11 @@ import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST
 from streamsafe.static import apis, sequences
+from streamsafe.static.concrete import spelled
 from streamsafe.static.devices import as_device
 from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, LOADER, PASS, Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.streams import Streams
-from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import COMMUNICATION, HOST_PLACES, UNPLACED, Call
 from streamsafe.static.values import (
     EACH,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import sequences, syntax
+from streamsafe.static import concrete, sequences
 from streamsafe.static.computed import Sums
 from streamsafe.static.contexts import UNROLLED
 from streamsafe.static.differences import exchanged, false_in_one, says, split
@@ -371,14 +371,14 @@ class Loops(Slots):
             consumer is not None
             and self._mentions_streams(consumer)
             and any(
-                isinstance(inner, cst.Yield) for inner in syntax.walk(node, (cst.FunctionDef, cst.Lambda))
+                isinstance(inner, cst.Yield) for inner in concrete.walk(node, (cst.FunctionDef, cst.Lambda))
             )
         )
 
     def _mentions_streams(self, node: cst.CSTNode) -> bool:
         known = self.loops_with_streams.get(id(node))
         if known is None:
-            names = syntax.names_in(node)
+            names = concrete.names_in(node)
             if self._calls_what_it_walks(node):
                 names |= {"__call__", "forward"}
             known = self.loops_with_streams[id(node)] = self.is_stream_code(names)
@@ -386,7 +386,7 @@ class Loops(Slots):
 
     @staticmethod
     def _calls_what_it_walks(node: cst.CSTNode) -> bool:
-        return isinstance(node, cst.For) and syntax.calls_one_of(node.body, syntax.names_in(node.target))
+        return isinstance(node, cst.For) and concrete.calls_one_of(node.body, concrete.names_in(node.target))
 
     def meets_lasting(self, node: cst.CSTNode, st: State) -> bool:
         """Whether a loop names what the next round may overwrite or take the memory of, pinned memory, a graphed
@@ -395,7 +395,7 @@ class Loops(Slots):
         frame = self.activation.frame
         owner = st.store.get((frame, "self"))
         scopes = [frame, owner.name] if isinstance(owner, Instance) else [frame]
-        for name in syntax.names_in(node):
+        for name in concrete.names_in(node):
             for scope in scopes:
                 held = st.store.get((scope, name))
                 called = held.function if isinstance(held, Partial) else held
@@ -447,7 +447,7 @@ class Loops(Slots):
 
     def _while(self, node: cst.While, st: State) -> None:
         def enter(current: State) -> State | None:
-            standing = current.copy() if self.threads or self.beside or syntax.awaits(node.body) else None
+            standing = current.copy() if self.threads or self.beside or concrete.awaits(node.body) else None
             outcomes = self.test(node.test, current, track=False)
             leaves = current.copy()
             self.enter_branch(node.test, outcomes, True, current)
@@ -467,14 +467,14 @@ class Loops(Slots):
 
     def _brought_by_others(self, test: cst.BaseExpression, st: State) -> None:
         """What a thread polls is not what it was when another one has changed it."""
-        for asked in syntax.walk(test):
+        for asked in concrete.walk(test):
             if isinstance(asked, cst.Attribute) and isinstance(self.eval(asked, st), Const):
                 self.assign(asked, Opaque(Name(("brought", id(asked)))), st, asked)
 
     def _drained(self, node: cst.While, st: State) -> bool:
         """Interpret rounds one by one where lists whose length is known say when the loop ends; whether it did."""
         endless = isinstance(node.test, (cst.Name, cst.Integer))
-        if endless and not syntax.leaves_early(node.body) and not (self.threads or self.beside):
+        if endless and not concrete.leaves_early(node.body) and not (self.threads or self.beside):
             return False
         trial = st.copy()
         before = sequences.lengths(trial)

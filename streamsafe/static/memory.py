@@ -10,6 +10,7 @@ from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
 from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard, Made, Way, simplify
 from streamsafe.static import apis, parts, walks
+from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import (
     AGAIN,
     AMBIENT,
@@ -20,7 +21,6 @@ from streamsafe.static.facts import (
     Site,
 )
 from streamsafe.static.state import State
-from streamsafe.static.syntax import spelled
 from streamsafe.static.values import (
     NONE,
     PLAIN,

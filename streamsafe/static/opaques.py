@@ -6,10 +6,10 @@ from typing import Any
 
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts, walks
+from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import BUCKET, GRADIENTS, Assumed
 from streamsafe.static.source import ClassUnit
 from streamsafe.static.state import State
-from streamsafe.static.syntax import spelled
 from streamsafe.static.tensor_methods import _TENSOR_METHODS, HOOK_REGISTRATIONS
 from streamsafe.static.tensors import Call
 from streamsafe.static.threads import Threads

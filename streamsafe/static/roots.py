@@ -14,6 +14,7 @@ from streamsafe.static import apis, autograd, callers, needles, sequences
 from streamsafe.static.arrays import PINNED_POOL
 from streamsafe.static.autograd import GRADIENT_MADE
 from streamsafe.static.concerned import DEFINITIONS, Concerned
+from streamsafe.static.concrete import walk
 from streamsafe.static.facts import (
     AGAIN,
     AMBIENT,
@@ -32,7 +33,6 @@ from streamsafe.static.roles import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.stages import handles_made, late_attributes, reassigned_attributes, set_by_others
 from streamsafe.static.state import Ordered, State, Waited
-from streamsafe.static.syntax import walk
 from streamsafe.static.values import (
     EACH,
     NONE,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
-from streamsafe.static import apis, syntax
+from streamsafe.static import apis, concrete
 from streamsafe.static.facts import AMBIENT, Assumed, Site
 from streamsafe.static.python import Builtins
 from streamsafe.static.state import State
@@ -192,7 +192,7 @@ class Streams(Builtins):
             and isinstance(keeper.site, tuple)
             and keeper.site[-1] == "result"
             and unit is not None
-            and "current_stream" not in syntax.names_in(unit.node)
+            and "current_stream" not in concrete.names_in(unit.node)
         )
 
     def enter_stream(self, st: State, stream: Value, library: str) -> None:

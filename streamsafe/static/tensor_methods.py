@@ -11,10 +11,10 @@ from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, parts
 from streamsafe.static.arrays import Arrays
 from streamsafe.static.computed import COUNT
+from streamsafe.static.concrete import sizes, spelled
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.devices import MADE_ON
 from streamsafe.static.state import State
-from streamsafe.static.syntax import sizes, spelled
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     EACH,

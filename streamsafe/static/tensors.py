@@ -10,7 +10,7 @@ import libcst as cst
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
-from streamsafe.static import apis, helps, syntax
+from streamsafe.static import apis, concrete, helps
 from streamsafe.static.conditions import BOTH, Outcomes
 from streamsafe.static.devices import MADE_ON, PLACED, as_device, placed_on
 from streamsafe.static.expressions import Expressions
@@ -625,7 +625,9 @@ class Tensors(Expressions):
             for start in iterate(right):
                 if not (isinstance(end, Clock) and isinstance(start, Clock)):
                     continue
-                if unit is not None and site.node in syntax.limits(unit.node) | syntax.host_side(unit.node):
+                if unit is not None and site.node in concrete.limits(unit.node) | concrete.host_side(
+                    unit.node
+                ):
                     return
                 pending = st.store.get((Name(end), ("since", start)))
                 if not isinstance(pending, Const) or not pending.value:

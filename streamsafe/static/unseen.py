@@ -9,12 +9,12 @@ import libcst as cst
 
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import apis, syntax
+from streamsafe.static import apis, concrete
+from streamsafe.static.concrete import spelled
 from streamsafe.static.elsewhere import Doing, Question
 from streamsafe.static.facts import Assumed
 from streamsafe.static.generics import Generics
 from streamsafe.static.state import State
-from streamsafe.static.syntax import spelled
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     EACH,
@@ -166,7 +166,7 @@ class Unseen(Generics):
     def _gives_text(self, call: Call) -> bool:
         """Whether a call gives a text, or numbers: what was computed for them has been waited for."""
         unit = self.stack[-1].unit
-        return unit is not None and id(call.node) in syntax.text_calls(unit.node)
+        return unit is not None and id(call.node) in concrete.text_calls(unit.node)
 
     def _is_number(self, value: Value, named: list[Value], st: State) -> bool:
         """Whether an argument nothing is known of is a rank, a count or words by its name."""

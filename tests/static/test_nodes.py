@@ -10,7 +10,7 @@ from pathlib import Path
 import libcst as cst
 import pytest
 
-from streamsafe.static import syntax
+from streamsafe.static import concrete
 from streamsafe.static.nodes import FIELDS, Builder, pairs
 
 ROOT = Path(__file__).parents[2]
@@ -120,7 +120,7 @@ def test_files_of_our_own(path: Path) -> None:
 def test_every_kind_of_syntax() -> None:
     made, parsed = _made(EVERYTHING), cst.parse_module(EVERYTHING)
     assert list(_values(made)) == list(_values(parsed))
-    kinds = {type(node) for node in syntax.walk(made)}
+    kinds = {type(node) for node in concrete.walk(made)}
     assert set(FIELDS) - kinds <= {cst.TryStar, cst.ExceptStarHandler}
 
 
@@ -137,5 +137,5 @@ def test_strings_side_by_side() -> None:
 def test_every_node_has_its_counterpart() -> None:
     made, parsed = _made(EVERYTHING), cst.parse_module(EVERYTHING)
     found = dict(pairs(made, parsed))
-    left = {type(node) for node in syntax.walk(made) if node not in found}
+    left = {type(node) for node in concrete.walk(made) if node not in found}
     assert left <= {cst.FormattedStringText, cst.MatchList}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import libcst as cst
 import pytest
 
-from streamsafe.static import syntax
+from streamsafe.static import concrete
 from streamsafe.static.analyze import analyze
 from streamsafe.static.reading import SourceError
 from streamsafe.static.source import SourceFile
@@ -84,7 +84,7 @@ def test_a_class_without_its_methods_bodies_keeps_its_lines(text: str) -> None:
     assert slice_.text.count("\n") == text.count("\n")
     heads = {
         (slice_.span(n).row, n.name.value)
-        for n in syntax.walk(slice_.module)
+        for n in concrete.walk(slice_.module)
         if isinstance(n, cst.FunctionDef) and n.name.value != "inner"
     }
     defined = {(node.lineno, node.name) for node in _functions(file.tree) if node.name != "inner"}
