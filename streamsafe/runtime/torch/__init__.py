@@ -1,0 +1,1 @@
+"""PyTorch programs under the sanitizer."""

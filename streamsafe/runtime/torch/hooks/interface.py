@@ -1,0 +1,94 @@
+"""What the Python hooks report, and to whom.
+
+Every method is called in the thread that does the work. Where it says "may raise", the method may raise the session's
+error: the hook lets it through, and the work is then not done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+
+class Use(NamedTuple):
+    """Bytes that one operation reads or writes.
+
+    Attributes:
+        address: of the first byte.
+        size: bytes from the first to the last one touched.
+        write: whether it writes them; an in-place operation has one use of each kind.
+        tensor: the tensor, for its name, shape and strides; None where there is only an address.
+        certain: False when the direction is not known: the use then makes at most *possible* hazards.
+    """
+
+    address: int
+    size: int
+    write: bool
+    tensor: Any = None
+    certain: bool = True
+
+
+class Collector(Protocol):
+    """Receives what the hooks see. Streams and events are raw CUDA handles, devices are indexes."""
+
+    def thread_begins(self) -> None:
+        """A Python thread runs its first line: its operations are to be seen from here."""
+
+    def thread_ends(self) -> None:
+        """The thread has run its last line."""
+
+    def launch(self, operation: str, uses: Sequence[Use], device: int, stream: int) -> None:
+        """A kernel that no dispatcher operator covers is about to be enqueued on ``stream``. May raise.
+
+        Semantics rows TS-02 to TS-05: an operation on the queue it was launched on.
+        """
+
+    def host_access(self, operation: str, uses: Sequence[Use]) -> None:
+        """The host is about to read or write memory (``tolist``, ``numpy``). May raise. Rows TM-01, TM-05, TM-06."""
+
+    def exported(self, tensor: Any, interface: str, stream: int | None) -> None:
+        """A tensor's memory is about to be handed out by ``"numpy"``, ``"dlpack"`` or ``"array_interface"``.
+
+        For ``"numpy"`` the array is a view of host memory that is used later, unseen; for the others ``stream`` is the
+        consumer's stream as it was asked for, None when the export orders nothing. Rows CI-03, CI-07. May raise.
+        """
+
+    def event_done(self, event: int) -> None:
+        """``query()`` of an event answered True: its record is ordered before the host (rows TS-16, TS-17)."""
+
+    def stream_done(self, device: int, stream: int) -> None:
+        """``query()`` of a stream answered True (row TS-20)."""
+
+    def elapsed_time(self, start: int, end: int, timed: tuple[bool, bool]) -> None:
+        """``start.elapsed_time(end)`` is about to be called; ``timed``: which were made with timing. May raise.
+
+        A handle of 0 is an event that was never recorded. Row TX-01.
+        """
+
+    def capture_begins(
+        self, graph: Hashable, pool: tuple[int, int] | None, mode: str, device: int, stream: int
+    ) -> None:
+        """A capture has begun on ``stream``: operations belong to the graph, until :meth:`capture_ends`.
+
+        Args:
+            graph: stands for the ``CUDAGraph``; the same for all calls about one graph, alive as long as the graph.
+            pool: the private pool that was asked for, or None: the graph's own.
+            mode: ``"global"``, ``"thread_local"`` or ``"relaxed"``.
+            device: of the stream.
+            stream: the capturing one.
+        """
+
+    def capture_ends(self, graph: Hashable, pool: tuple[int, int] | None, failed: bool) -> None:
+        """The capture is over; ``failed``: CUDA gave it up, the graph is empty. ``pool``: the one it used."""
+
+    def replay(self, graph: Hashable, device: int, stream: int) -> None:
+        """The graph is about to be launched on ``stream`` (rows GC-08, GC-13). May raise."""
+
+    def graph_reset(self, graph: Hashable) -> None:
+        """The graph gives up its executable and its pool (rows GC-22, GC-23)."""
+
+    def storage_resized(self, address: int, size: int, new_address: int, new_size: int) -> None:
+        """``untyped_storage().resize_`` has moved a device storage; its bytes were copied on the current stream."""
+
+    def note(self, key: str, text: str) -> None:
+        """Something is not seen from here on: one sentence for the session's summary, once for each ``key``."""
