@@ -1,0 +1,2 @@
+// Which host compilers nvcc works with: of no concern where nvcc is not used.
+#pragma once
