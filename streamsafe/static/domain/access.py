@@ -1,0 +1,127 @@
+"""Accesses: what a summary says of one touch of memory. Interned like atoms."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from streamsafe.order.hazard import Span
+from streamsafe.static.domain.atoms import Atom
+from streamsafe.static.domain.guards import Guard
+
+# Tags: named facts and assumptions, one bit each; `confidence.py` weighs them.
+D2H: Final = 1 << 0
+"""Written by a copy from the device that the host does not wait for."""
+H2D: Final = 1 << 1
+"""Read by a copy to the device that the host does not wait for."""
+GRADIENT: Final = 1 << 2
+"""The gradients that a backward pass writes."""
+INITIAL: Final = 1 << 3
+"""A gradient given to a backward pass."""
+MODULE_CALL: Final = 1 << 4
+"""By an object held in a field or a parameter that is called with a tensor."""
+UNSEEN_CALL: Final = 1 << 5
+"""By a function that is not seen."""
+WEAK: Final = 1 << 6
+"""Nothing shows that what is touched is a tensor."""
+HANDED_OUT: Final = 1 << 7
+"""By whoever consumes a generator."""
+STORED: Final = 1 << 8
+"""Known under a path at which it was stored: what happens to it is the next life of what lay there."""
+REPLACED: Final = 1 << 9
+"""The object that lay at the path at entry has been replaced."""
+PLACE_UNKNOWN: Final = 1 << 10
+"""Nothing shows where the memory lies."""
+BUDGET: Final = 1 << 11
+"""Rests on a budget that was hit."""
+NAME_HINT: Final = 1 << 12
+"""A name says what the stream, the event or the tensor is."""
+UNEXCHANGED: Final = 1 << 13
+"""Handed between libraries by a path that exchanges no stream."""
+ALLOCATION: Final = 1 << 14
+"""The access that makes the buffer."""
+LEAVES: Final = 1 << 15
+"""The memory leaves the function while a copy to it is pending."""
+BACKWARD: Final = 1 << 16
+"""By a backward pass."""
+METHOD_CALL: Final = 1 << 17
+"""By a method that is not seen of an object that holds or is the memory."""
+UNKNOWN_SOURCE: Final = 1 << 18
+"""Nothing shows whether the copy's other side is where this needs it to be."""
+
+
+class Access:
+    """One access of a function.
+
+    Attributes:
+        buffer: the memory.
+        writes: whether it writes.
+        stream: the stream it runs on, or the host.
+        span: where it is written.
+        before: the carriers at entry of which one must know an earlier access for this one to come after it.
+        tags: facts and assumptions, as bits.
+        guard: the literals under which it happens.
+        operation: what the program called.
+    """
+
+    __slots__ = ("before", "buffer", "guard", "operation", "span", "stream", "tags", "writes")
+
+    buffer: Atom
+    writes: bool
+    stream: Atom
+    span: Span
+    before: frozenset[Atom]
+    tags: int
+    guard: Guard
+    operation: str
+
+    def replace(self, **changes: Any) -> Access:
+        """The same access with other parts."""
+        parts = {name: getattr(self, name) for name in _PARTS}
+        parts.update(changes)
+        return access(**parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return access, tuple(getattr(self, name) for name in _PARTS)
+
+    def __repr__(self) -> str:
+        what = "W" if self.writes else "R"
+        return f"<{self.span.row} {what} {self.buffer} on {self.stream} before {set(self.before)}>"
+
+    def sort_key(self) -> tuple[Any, ...]:
+        """The same order in every run."""
+        from streamsafe.static.domain.atoms import rank
+
+        return (
+            self.span,
+            self.writes,
+            rank(self.buffer),
+            rank(self.stream),
+            self.tags,
+            sorted(map(rank, self.before)),
+            sorted(map(repr, self.guard)),
+        )
+
+
+_PARTS: Final = ("buffer", "writes", "stream", "span", "before", "tags", "guard", "operation")
+_TABLE: dict[tuple[Any, ...], Access] = {}
+
+
+def access(
+    buffer: Atom,
+    writes: bool,
+    stream: Atom,
+    span: Span,
+    before: frozenset[Atom],
+    tags: int,
+    guard: Guard,
+    operation: str,
+) -> Access:
+    """The access with these parts; there is one."""
+    key = (buffer, writes, stream, span, before, tags, guard, operation)
+    found = _TABLE.get(key)
+    if found is None:
+        found = Access.__new__(Access)
+        found.buffer, found.writes, found.stream, found.span = buffer, writes, stream, span
+        found.before, found.tags, found.guard, found.operation = before, tags, guard, operation
+        _TABLE[key] = found
+    return found

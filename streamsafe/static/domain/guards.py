@@ -1,0 +1,192 @@
+"""Guards: the literals under which something happens, over access paths and flags.
+
+A literal says of one atom that something holds or does not. Literals name atoms, not spellings: ``if self.stream:`` and
+``if self.stream is not None:`` give the same literal when the values are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Final, NamedTuple
+
+from streamsafe.static.domain.atoms import (
+    CAPTURING,
+    DEFAULT,
+    NONE,
+    Atom,
+    Bound,
+    Capture,
+    Class,
+    Const,
+    Context,
+    Function,
+    Library,
+    New,
+    Partial,
+    Path,
+    Symbol,
+    Tuple,
+    Value,
+    ordered,
+)
+
+IS_NONE: Final = "is none"
+IS_TRUE: Final = "is true"
+EQUALS: Final = "equals"
+IS_INSTANCE: Final = "is instance"
+IS_CPU: Final = "is cpu"
+
+
+class Literal(NamedTuple):
+    """``kind`` holds of ``atom`` (compared with ``other``) or not, as ``truth`` says."""
+
+    kind: str
+    atom: Atom
+    other: Hashable
+    truth: bool
+
+    def negated(self) -> Literal:
+        """The opposite."""
+        return Literal(self.kind, self.atom, self.other, not self.truth)
+
+
+Guard = frozenset[Literal]
+ALWAYS: Final[Guard] = frozenset()
+
+
+def contradicts(first: Guard, second: Guard) -> bool:
+    """Whether the two cannot hold at once."""
+    if not first or not second:
+        return False
+    if len(first) > len(second):
+        first, second = second, first
+    return any(literal.negated() in second or _excluded(literal, second) for literal in first)
+
+
+def _excluded(literal: Literal, guard: Guard) -> bool:
+    """One value equals no two constants."""
+    return (
+        literal.kind == EQUALS
+        and literal.truth
+        and any(
+            other.kind == EQUALS
+            and other.truth
+            and other.atom is literal.atom
+            and other.other != literal.other
+            for other in guard
+        )
+    )
+
+
+def joined(first: Guard, second: Guard) -> Guard:
+    """What holds on either side."""
+    return first if first is second else first & second
+
+
+def without(guard: Guard, atom: Atom) -> Guard:
+    """The guard after a store to an access path: nothing is known of it, nor of what lies below."""
+    if not guard or not isinstance(atom, Path):
+        return guard
+    depth = len(atom.fields)
+    return frozenset(
+        literal
+        for literal in guard
+        if not (
+            isinstance(literal.atom, Path)
+            and literal.atom.root == atom.root
+            and literal.atom.fields[:depth] == atom.fields
+        )
+    )
+
+
+_NEVER_NONE: Final = (New, Context, Capture, Function, Partial, Class, Tuple, Library)
+
+
+def decided(kind: str, other: Hashable, atom: Atom) -> bool | None:
+    """Whether something holds of an atom, where that can be told."""
+    if isinstance(atom, Const):
+        if kind == IS_NONE:
+            return atom.value is None
+        if kind == IS_TRUE:
+            return bool(atom.value)
+        if kind == EQUALS:
+            return bool(atom.value == other)
+        if kind == IS_CPU:
+            return isinstance(atom.value, str) and atom.value.partition(":")[0] == "cpu"
+        return None
+    if kind == IS_NONE:
+        if isinstance(atom, _NEVER_NONE):
+            return False
+        if isinstance(atom, Symbol) and atom is not CAPTURING:
+            return False
+        return False if isinstance(atom, Bound) and bool(atom.owner) and atom.name.startswith("__") else None
+    if kind == IS_TRUE:
+        if isinstance(atom, New) and atom.kind not in ("buffer", "list"):
+            return True
+        return True if isinstance(atom, Function | Class | Context) or atom is DEFAULT else None
+    return None
+
+
+def literal_of(kind: str, atom: Atom, other: Hashable, truth: bool) -> Literal | None:
+    """The literal that a test of one atom stands for; None where none is kept.
+
+    A path that is tested for its truth is taken to be an object: it is true exactly when it is not None.
+    """
+    if atom is CAPTURING:
+        return Literal(IS_TRUE, atom, None, truth) if kind == IS_TRUE else None
+    if not isinstance(atom, Path):
+        return None
+    if kind == IS_TRUE:
+        return Literal(IS_NONE, atom, None, not truth)
+    if kind == IS_NONE:
+        return Literal(IS_NONE, atom, None, truth)
+    return Literal(kind, atom, other, truth)
+
+
+def renamed(guard: Guard, rename: Callable[[Atom], Value], capturing: bool | None) -> Guard | None:
+    """A callee's guard in the caller's names.
+
+    Args:
+        rename: what an atom of the callee is for the caller.
+        capturing: whether the caller is in a capture; None where that is not known.
+
+    Returns:
+        The literals that the caller does not decide, or None when they contradict what the caller knows.
+    """
+    if not guard:
+        return ALWAYS
+    found: set[Literal] = set()
+    for literal in guard:
+        if literal.atom is CAPTURING:
+            if capturing is not None and capturing is not literal.truth:
+                return None
+            if capturing is None:
+                found.add(literal)
+            continue
+        values = rename(literal.atom)
+        if not values:
+            continue
+        verdicts = {decided(literal.kind, literal.other, atom) for atom in values}
+        if None not in verdicts and literal.truth not in verdicts:
+            return None
+        if len(values) == 1:
+            (atom,) = values
+            if isinstance(atom, Path) or atom is CAPTURING:
+                found.add(Literal(literal.kind, atom, literal.other, literal.truth))
+    return frozenset(found)
+
+
+def describe(guard: Guard) -> str:
+    """A guard in words, for ``--explain-line``."""
+    atoms = ordered({literal.atom for literal in guard})
+    parts = []
+    for atom in atoms:
+        for literal in sorted((each for each in guard if each.atom is atom), key=repr):
+            verb = "" if literal.truth else "not "
+            parts.append(f"{verb}{literal.kind} {atom}")
+    return " and ".join(parts)
+
+
+def holds_none(values: Value) -> bool:
+    """Whether a value may be None."""
+    return NONE in values
