@@ -231,7 +231,7 @@ def _show(
         from streamsafe.report import full
 
         for finding in findings:
-            click.echo(full.render(finding, texts, click.style) + "\n", color=colour)
+            click.echo(full.render(finding.hazard, texts, click.style) + "\n", color=colour)
     click.echo(_summary(findings, outcome, files), color=colour)
 
 

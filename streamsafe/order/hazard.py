@@ -29,11 +29,19 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One line of a Python stack."""
+    """One line of a Python stack.
+
+    Attributes:
+        column, end_line, end_column: the call on that line, as in a :class:`Span`; ``column`` 0 where Python does not
+            know it (before 3.11). Two frames on one line are equal.
+    """
 
     filename: str
     line: int
     function: str
+    column: int = field(default=0, compare=False)
+    end_line: int = field(default=0, compare=False)
+    end_column: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +83,21 @@ class Memory:
     stop: int | None = None
 
 
+Role = Literal["", "allocated", "released", "reused"]
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A further place that explains a hazard: an ineffective wait, an allocation, a release, the capture."""
+    """A further place that explains a hazard: an ineffective wait, an allocation, a release, the capture.
+
+    Attributes:
+        role: what the place is in the life of a block that is reused too early; reports number these steps.
+    """
 
     message: str
     span: Span | None = None
     stack: tuple[Frame, ...] = ()
+    role: Role = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +166,7 @@ class Hazard:
     Attributes:
         edges: the nearest edges that do exist, which do not order the pair.
         notes: further places, in the order in which they are shown.
-        count: how often it was met (run time); 1 for the static side.
+        count: how often it happened (run time); 1 for the static side.
         latent: nothing has gone wrong yet in this run: memory was freed while a use was unordered, and not reused.
     """
 

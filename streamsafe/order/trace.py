@@ -72,7 +72,8 @@ class Recorder(Checker):
 def _frame(value: object) -> list[object]:
     if not isinstance(value, Frame):
         raise TypeError(f"a trace cannot hold {value!r}")
-    return [value.filename, value.line, value.function]
+    place: list[object] = [value.filename, value.line, value.function]
+    return [*place, value.column, value.end_line, value.end_column] if value.column else place
 
 
 def _recorded(verb: str, operation: type[Operation]) -> Callable[..., Any]:

@@ -1,4 +1,7 @@
-"""Findings for a person: the source with both accesses underlined, their streams, the missing edge and the help."""
+"""One hazard for a person: the source with both accesses underlined, their streams, the missing edge and the help.
+
+`check`, `run`, `verify` and pytest all show a hazard by :func:`render`. It knows no library and no terminal.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from streamsafe.findings import Finding, Texts
-from streamsafe.order.hazard import Access, Span
-from streamsafe.report.paths import location
+from streamsafe.order.hazard import Access, Frame, Hazard, Note, Span
+from streamsafe.registry import rule as rule_of
+from streamsafe.report.again import again
+from streamsafe.report.paths import location, shown
+from streamsafe.report.sources import Source, Sources, located
 from streamsafe.wording import block, quoted, still
 
 Style = Callable[..., str]
@@ -24,111 +29,202 @@ class _Label:
     primary: bool
 
 
-def render(finding: Finding, texts: Texts, style: Style) -> str:
-    """One finding, as a block of lines without the last line end.
+def plain(text: str, **_: object) -> str:
+    """A style that adds nothing."""
+    return text
+
+
+def render(hazard: Hazard, sources: Sources, style: Style = plain) -> str:
+    """One hazard, as a block of lines without the last line end.
 
     Args:
-        finding: what to show.
-        texts: where the source comes from; a file that cannot be read any more is shown without source.
+        hazard: what to show, of a static analysis (spans) or of a run (stacks).
+        sources: where the source comes from; a file that cannot be read any more is shown without source.
         style: `click.style` or a function like it; what it adds has no width.
     """
-    return "\n".join(_lines(finding, texts, style))
+    return "\n".join(_Block(located(hazard, sources), sources, style).lines())
 
 
-def _lines(finding: Finding, texts: Texts, style: Style) -> Iterator[str]:
-    hazard = finding.hazard
-    colour = "red" if finding.rule.severity == "error" else "yellow"
-    sure = "" if hazard.confidence == "certain" else f" ({hazard.confidence})"
-    title = style(f"{hazard.code} {hazard.name}", fg=colour, bold=True)
-    yield f"{title}{sure}: {style(hazard.message, bold=True)}"
+class _Block:
+    """The lines of one hazard. The rule says how severe it is and on which access it stands."""
 
-    labels = list(_labels(finding))
-    gutter = max(len(str(texts[label.span.filename].place(label.span.row)[1])) for label in labels)
-    filenames = list(dict.fromkeys(label.span.filename for label in labels))
-    bar = style("|", fg="blue", bold=True)
-    for number, filename in enumerate(filenames):
-        here = [label for label in labels if label.span.filename == filename]
-        arrow = style("-->" if number == 0 else ":::", fg="blue", bold=True)
-        anchor = finding.span if number == 0 else min(here, key=lambda label: label.span.row).span
-        yield f"{' ' * gutter}{arrow} {location(anchor, texts[filename])}"
-        yield f"{' ' * gutter} {bar}"
-        yield from _source(here, texts, gutter, colour, style)
-    yield f"{' ' * gutter} {bar}"
+    def __init__(self, hazard: Hazard, sources: Sources, style: Style) -> None:
+        rule = rule_of(hazard.code)
+        self.hazard = hazard
+        self.sources = sources
+        self.style = style
+        self.colour = "red" if rule is None or rule.severity == "error" else "yellow"
+        self.on_first = (
+            rule is not None
+            and rule.place == "first"
+            and hazard.first is not None
+            and hazard.first.span is not None
+        )
+        self.step = 0
 
-    for kind, text in _footer(finding):
-        yield f"{' ' * gutter} {style('=', fg='blue', bold=True)} {style(kind, bold=True)}: {text}"
+    def lines(self) -> Iterator[str]:
+        yield self._title()
+        labels = list(self._labels())
+        gutter = max((self._digits(label.span) for label in labels), default=1)
+        filenames = list(dict.fromkeys(label.span.filename for label in labels))
+        bar = self.style("|", fg="blue", bold=True)
+        for number, filename in enumerate(filenames):
+            here = [label for label in labels if label.span.filename == filename]
+            arrow = self.style("-->" if number == 0 else ":::", fg="blue", bold=True)
+            anchor = here[0].span if number == 0 else min(here, key=lambda label: label.span.row).span
+            yield f"{' ' * gutter}{arrow} {location(anchor, self.sources[filename])}"
+            yield f"{' ' * gutter} {bar}"
+            yield from self._source(here, gutter)
+        if labels:
+            yield f"{' ' * gutter} {bar}"
+        for kind, text in self._footer():
+            yield f"{' ' * gutter} {self._mark('=')} {self.style(kind, bold=True)}: {text}"
 
+    def _title(self) -> str:
+        hazard = self.hazard
+        about: list[str] = [hazard.confidence] if hazard.confidence != "certain" else []
+        about += ["latent"] if hazard.latent else []
+        said = f" ({', '.join(about)})" if about else ""
+        title = self.style(f"{hazard.code} {hazard.name}", fg=self.colour, bold=True)
+        return f"{title}{said}: {self.style(hazard.message, bold=True)}"
 
-def _labels(finding: Finding) -> Iterator[_Label]:
-    hazard = finding.hazard
-    yield _Label(finding.span, _does(finding, finding.access), primary=True)
-    other = finding.other
-    explained = (
-        finding.rule.place == "first" and other is not None and other.span in {n.span for n in hazard.notes}
-    )
-    if other is not None and other.span is not None and not explained:
-        yield _Label(other.span, _does(finding, other), primary=False)
-    for note in (*hazard.notes, *hazard.edges):
-        if note.span is not None:
-            yield _Label(note.span, note.message, primary=False)
+    def _mark(self, text: str) -> str:
+        return self.style(text, fg="blue", bold=True)
 
+    def _digits(self, span: Span) -> int:
+        return len(str(self.sources[span.filename].place(span.row)[1]))
 
-def _does(finding: Finding, access: Access) -> str:
-    """What an access does, for the label under it."""
-    hazard = finding.hazard
-    if not access.timeline or hazard.first is None:
-        return ""
-    who = quoted(access.timeline)
-    if access is hazard.first:
-        return f"{who} {still(access)} {block(hazard)}"
-    return f"{who} {access.reads_or_writes} {block(hazard)}"
+    # -- what stands under the source --------------------------------------------------------------------------------
 
+    def _labels(self) -> Iterator[_Label]:
+        """The access that the hazard stands on first, then the other one, then what explains them."""
+        hazard = self.hazard
+        places = {note.span for note in hazard.notes}
+        steps = self._steps()
+        pair = (hazard.first, hazard.second) if self.on_first else (hazard.second, hazard.first)
+        for access, primary in zip(pair, (True, False), strict=True):
+            if access is None or access.span is None:
+                continue
+            if self.on_first and not primary and (hazard.latent or access.span in places):
+                continue  # a note says it
+            number = steps.get("used", "") if access is hazard.first else ""
+            yield _Label(access.span, f"{number}{self._does(access)}".strip(), primary)
+        cited = {note.span for note in hazard.notes}
+        for note in (*hazard.notes, *(edge for edge in hazard.edges if edge.span not in cited)):
+            if note.span is not None:
+                yield _Label(note.span, f"{steps.get(note.role, '')}{self._says(note)}", primary=False)
 
-def _footer(finding: Finding) -> Iterator[tuple[str, str]]:
-    hazard = finding.hazard
-    for note in (*hazard.notes, *hazard.edges):
-        if note.span is None:
-            yield "note", note.message
-    if hazard.missing is not None and hazard.first is not None:
-        yield "missing edge", f"{quoted(hazard.missing.source)} -> {quoted(hazard.missing.target)}"
-    if hazard.help:
-        yield "help", hazard.help
+    def _steps(self) -> dict[str, str]:
+        """The numbers of the steps by which a block is reused too early, in the order of time."""
+        roles = {note.role for note in self.hazard.notes}
+        if not roles & {"allocated", "released", "reused"}:
+            return {}
+        happened = [role for role in ("allocated", "used", "released", "reused") if role in {*roles, "used"}]
+        return {role: f"{number}. " for number, role in enumerate(happened, 1)}
 
+    def _does(self, access: Access) -> str:
+        """What an access does, for the label under it."""
+        hazard = self.hazard
+        if not access.timeline or hazard.first is None:
+            return ""
+        who = quoted(access.timeline)
+        if access is hazard.first:
+            return f"{who} {still(access)} {block(hazard)}"
+        return f"{who} {access.reads_or_writes} {block(hazard)}{self._round(access.span)}"
 
-def _source(labels: list[_Label], texts: Texts, gutter: int, colour: str, style: Style) -> Iterator[str]:
-    """The rows that have labels, each label on a row of its own below, and what lies between them, shortened."""
-    text = texts[labels[0].span.filename]
-    if not text.text:  # it cannot be read (any more)
-        return
-    bar = style("|", fg="blue", bold=True)
-    previous: int | None = None
-    for row in sorted({label.span.row for label in labels}):
-        if not 0 < row <= len(text.lines):
-            continue
-        if previous is not None and row - previous == 2:
-            yield _row(row - 1, text.lines[row - 2], text.place(row - 1)[1], gutter, style)
-        elif previous is not None and row - previous > 2:
-            yield style("...", fg="blue", bold=True)
-        previous = row
+    def _says(self, note: Note) -> str:
+        return note.message + (self._round(note.span) if note.role == "reused" else "")
+
+    def _round(self, second: Span | None) -> str:
+        first = self.hazard.first.span if self.hazard.first is not None else None
+        if first is None or second is None:
+            return ""
+        found = again(self.sources[second.filename].text, first, second)
+        return f" {found}" if found else ""
+
+    # -- what stands below -------------------------------------------------------------------------------------------
+
+    def _footer(self) -> Iterator[tuple[str, str]]:
+        hazard = self.hazard
+        steps = self._steps()
+        if hazard.first is not None and len(hazard.first.stack) > 1:
+            yield "first access", _called(hazard.first.stack)
+        if len(hazard.second.stack) > 1:
+            yield "second access" if hazard.first is not None else "stack", _called(hazard.second.stack)
+        if not hazard.second.stack and not hazard.second.span and hazard.first is None:
+            yield "note", "no Python code of the program is known to have called it"
+        for note in (*hazard.notes, *hazard.edges):
+            if note.span is None:
+                yield "note", f"{steps.get(note.role, '')}{note.message}"
+        extent = _extent(hazard)
+        if extent:
+            yield "memory", extent
+        if hazard.missing is not None and hazard.first is not None:
+            target = quoted(hazard.missing.target)
+            if steps:
+                target = f"the next use of its memory on {target}"
+            yield "missing edge", f"{quoted(hazard.missing.source)} -> {target}"
+        if hazard.help:
+            yield "help", hazard.help
+        if hazard.count > 1:
+            yield "note", f"this happened {hazard.count} times; the first time is shown"
+
+    # -- source ------------------------------------------------------------------------------------------------------
+
+    def _source(self, labels: list[_Label], gutter: int) -> Iterator[str]:
+        """The rows that have labels, each label on a row of its own below, and what lies between them, shortened."""
+        text = self.sources[labels[0].span.filename]
+        if not text.text:  # it cannot be read (any more)
+            return
+        previous: int | None = None
+        for row in sorted({label.span.row for label in labels}):
+            if not 0 < row <= len(text.lines):
+                continue
+            if previous is not None and row - previous == 2:
+                yield self._row(row - 1, text, gutter)
+            elif previous is not None and row - previous > 2:
+                yield self._mark("...")
+            previous = row
+            yield self._row(row, text, gutter)
+            here = [label for label in labels if label.span.row == row]
+            for label in sorted(here, key=lambda label: (label.span.column, not label.primary)):
+                yield f"{' ' * gutter} {self._mark('|')} {self._underline(label, text.lines[row - 1])}"
+
+    def _underline(self, label: _Label, line: str) -> str:
+        end = label.span.end_column if label.span.end_row == label.span.row else len(line.rstrip()) + 1
+        start = _width(line, label.span.column)
+        width = max(1, _width(line, end) - start)
+        mark = ("^" if label.primary else "-") * min(width, WIDEST)
+        text = f"{mark} {label.text}".rstrip()
+        return " " * start + self.style(text, fg=self.colour if label.primary else "blue", bold=True)
+
+    def _row(self, row: int, text: Source, gutter: int) -> str:
         line = text.lines[row - 1]
-        yield _row(row, line, text.place(row)[1], gutter, style)
-        here = [label for label in labels if label.span.row == row]
-        for label in sorted(here, key=lambda label: (label.span.column, not label.primary)):
-            end = label.span.end_column if label.span.end_row == row else len(line.rstrip()) + 1
-            start = _width(line, label.span.column)
-            width = max(1, _width(line, end) - start)
-            mark = ("^" if label.primary else "-") * min(width, WIDEST)
-            underline = style(
-                f"{mark} {label.text}".rstrip(), fg=colour if label.primary else "blue", bold=True
-            )
-            yield f"{' ' * gutter} {bar} {' ' * start}{underline}"
+        shown = "".join(char if char.isprintable() else " " for char in line.expandtabs(TAB))
+        if len(shown) > WIDEST:
+            shown = shown[:WIDEST] + "..."
+        return f"{self._mark(f'{text.place(row)[1]:>{gutter}} |')} {shown}".rstrip()
 
 
-def _row(row: int, line: str, number: int, gutter: int, style: Style) -> str:
-    shown = "".join(char if char.isprintable() else " " for char in line.expandtabs(TAB))
-    if len(shown) > WIDEST:
-        shown = shown[:WIDEST] + "..."
-    return f"{style(f'{number:>{gutter}} |', fg='blue', bold=True)} {shown}".rstrip()
+def _called(stack: tuple[Frame, ...]) -> str:
+    """How an access was reached: ``in load, called at train.py:19 in main``."""
+    frame, *callers = stack
+    parts = [f"in {frame.function}"]
+    for caller in callers:
+        within = "" if caller.function == "<module>" else f" in {caller.function}"
+        parts.append(f"called at {shown(caller.filename)}:{caller.line}{within}")
+    return ", ".join(parts)
+
+
+def _extent(hazard: Hazard) -> str:
+    """What is known of the bytes that the accesses have in common (run time)."""
+    memory = hazard.memory
+    if memory.start is None or memory.stop is None or memory.stop <= memory.start:
+        return ""
+    kind = " ".join(str(part) for part in (memory.dtype, memory.shape) if part is not None)
+    return ", ".join(
+        part for part in (kind, f"{memory.stop - memory.start} bytes at {memory.start:#x}") if part
+    )
 
 
 def _width(line: str, column: int) -> int:

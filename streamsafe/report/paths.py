@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from streamsafe.order.hazard import Span
-    from streamsafe.static.reading import Text
+    from streamsafe.report.sources import Source
 
 
 def shown(path: str) -> str:
@@ -21,7 +21,7 @@ def shown(path: str) -> str:
     return path if relative.startswith("..") else relative
 
 
-def location(span: Span, text: Text) -> str:
+def location(span: Span, text: Source) -> str:
     """``file:row:column``, with the cell for a notebook."""
     cell, row = text.place(span.row)
     where = f"cell {cell}:{row}" if cell is not None else str(row)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from streamsafe.order.hazard import Access, Frame, Hazard, Note
+from streamsafe.report.sources import Loaded
 from streamsafe.runtime.present import array, rows_around
 from streamsafe.runtime.timeline import Found, Step, Timeline
 
@@ -79,7 +80,7 @@ def _code(access: Access) -> str:
     frame, *callers = access.stack
     lines = "".join(
         f'<span class="{"here" if row == frame.line else "line"}"><i>{row}</i>{html.escape(text)}</span>'
-        for row, text in rows_around(frame)
+        for row, text in rows_around(frame, Loaded())
     )
     where = f"<p>{_place(access.stack)} in <code>{html.escape(frame.function)}</code></p>"
     called = "".join(

@@ -195,22 +195,28 @@ def pytest_runtest_makereport(
         error = call.excinfo.value
         hazard = getattr(error, "hazard", None)
         if hazard is not None and type(error).__name__ == "StreamHazardError":
-            from streamsafe.runtime.present import emphasized, place_of
-
-            report.longrepr = _HazardRepr(list(emphasized(hazard)), place_of(hazard))
+            report.longrepr = _HazardRepr(hazard)
     return report
 
 
 class _HazardRepr(TerminalRepr):
-    """A hazard as a failure: like that of an assertion, with the message in red and the place at the end."""
+    """A hazard as a failure: the block that `check` and `run` show, and the place at the end."""
 
-    def __init__(self, lines: list[tuple[str, str]], place: str) -> None:
-        self._lines = lines
-        self._place = place
+    def __init__(self, hazard: Hazard) -> None:
+        from streamsafe.runtime.present import place_of
+
+        self._hazard = hazard
+        self._place = place_of(hazard)
 
     def toterminal(self, tw: TerminalWriter) -> None:
-        for line, strong in self._lines:
-            tw.line(line, bold=bool(strong), red=strong == "message")
+        from streamsafe.runtime.present import describe
+
+        def style(text: str, fg: str = "", bold: bool = False) -> str:
+            markup = {name: True for name in (fg, "bold" if bold else "") if name}
+            return tw.markup(text, **markup)
+
+        for line in describe(self._hazard, style).splitlines():
+            tw.line(line)
         tw.line()
         tw.write(self._place, red=True, bold=True)
         tw.line(": StreamHazardError")
@@ -219,7 +225,9 @@ class _HazardRepr(TerminalRepr):
     def reprcrash(self) -> ReprFileLocation:
         """What the short summary shows."""
         path, _, line = self._place.rpartition(":")
-        return ReprFileLocation(path or self._place, int(line) if line.isdigit() else 0, self._lines[0][0])
+        hazard = self._hazard
+        message = f"{hazard.code} {hazard.name}: {hazard.message}"
+        return ReprFileLocation(path or self._place, int(line) if line.isdigit() else 0, message)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from streamsafe.order.hazard import Conflict, Hazard
 from streamsafe.runtime.policy import Allowance, identity, parse_allowance, suppressed
-from streamsafe.runtime.present import describe
+from streamsafe.runtime.present import describe, frame_of
 
 if TYPE_CHECKING:
     from streamsafe.runtime.patches import Patches
@@ -135,8 +135,8 @@ class Session:
 
 
 def warn(hazard: Hazard) -> None:
-    """Warns of a hazard at the line of its second access."""
-    frame = next(iter(hazard.second.stack), None)
+    """Warns of a hazard at the user's line that it stands on."""
+    frame = frame_of(hazard)
     if frame is None:
         warnings.warn(StreamHazardWarning(describe(hazard)), stacklevel=2)
     else:

@@ -10,6 +10,7 @@ from types import CodeType, FrameType
 from typing import TypeAlias
 
 from streamsafe.order.hazard import Frame
+from streamsafe.runtime.positions import columns_of
 
 Site: TypeAlias = tuple[CodeType | int, ...]
 """Code object, instruction offset, code object, instruction offset, ..., innermost first."""
@@ -87,6 +88,7 @@ def frames(site: Site | None) -> tuple[Frame, ...]:
             code.co_filename,
             line_of(code, offset),
             getattr(code, "co_qualname", code.co_name),
+            *columns_of(code, offset),
         )
         for code, offset in pairs(site)
         if not internal(code)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from streamsafe.findings import Finding, Texts
-from streamsafe.order.hazard import Access, Conflict, Facts, Memory, Missing, Note, Span
+from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Note, Span
 from streamsafe.registry import code_for, rule
 from streamsafe.report import concise, full, json
+from streamsafe.report.again import again
 
 
 def plain(text: str, **style: object) -> str:
@@ -52,13 +54,13 @@ def texts(*sources: str) -> Texts:
 
 def body(found: Finding, given: Texts) -> str:
     """The block without its first line."""
-    return full.render(found, given, plain).split("\n", 1)[1]
+    return full.render(found.hazard, given, plain).split("\n", 1)[1]
 
 
 def test_far_apart() -> None:
     source = "x.fill_(2)\n" + "pass\n" * 98 + "y = x.sum()\n"
     found = finding(span(1, 1, 11), span(100, 5, 12), notes=(Note("nothing waits here", span(50, 1, 5)),))
-    assert full.render(found, texts(source), plain) == (
+    assert full.render(found.hazard, texts(source), plain) == (
         "SS101 unordered-read: `sum` on the current stream reads `x`, which `fill_` on `side` may still be writing: "
         "the current stream does not wait for `side`\n"
         "   --> a.py:100:5\n"
@@ -137,7 +139,7 @@ def test_long_line_is_cut() -> None:
 
 
 def test_source_that_is_gone() -> None:
-    assert " --> gone.py:5:1" in full.render(finding(None, span(5, 1, 2, "gone.py")), Texts(), plain)
+    assert " --> gone.py:5:1" in full.render(finding(None, span(5, 1, 2, "gone.py")).hazard, Texts(), plain)
 
 
 def test_notes_without_a_place() -> None:
@@ -151,7 +153,7 @@ def test_notes_without_a_place() -> None:
 
 def test_confidence() -> None:
     found = finding(span(1, 1, 2), span(2, 1, 2), confidence="likely")
-    assert full.render(found, texts("a\nb\n"), plain).startswith("SS101 unordered-read (likely): ")
+    assert full.render(found.hazard, texts("a\nb\n"), plain).startswith("SS101 unordered-read (likely): ")
     assert ": SS101 [likely] " in concise.render(found, texts("a\nb\n"))
     assert json.as_dict(found, texts("a\nb\n"))["confidence"] == "likely"
 
@@ -163,3 +165,68 @@ def test_related() -> None:
         (1, "`fill_` on `side` writes `x` here"),
         (2, "the wait"),
     ]
+
+
+LOOP = """\
+for step in range(3):
+    staging[:] = step
+    send(staging)
+"""
+CALLED = """\
+def fill(step):
+    staging[:] = step
+    send(staging)
+"""
+PARTS = """\
+for step in range(3):
+    def fill():
+        staging[:] = step
+    send(staging)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "first", "second", "said"),
+    [
+        (LOOP, 3, 2, "in the next iteration"),
+        (LOOP, 2, 3, ""),
+        (LOOP, 2, 2, "in the next iteration"),
+        (CALLED, 3, 2, "in the next call"),
+        (CALLED, 2, 3, ""),
+        (PARTS, 4, 3, ""),
+        ("staging[:] = 1\nsend(staging)\n", 2, 1, ""),
+        ("while (\n", 1, 1, ""),
+    ],
+)
+def test_a_second_access_that_stands_first(source: str, first: int, second: int, said: str) -> None:
+    assert again(source, span(first, 5, 12), span(second, 5, 12)) == said
+
+
+def test_a_run_time_hazard_looks_like_a_static_one() -> None:
+    source = "x.fill_(2)\ny = x.sum()\n"
+    static = finding(span(1, 1, 11), span(2, 5, 12)).hazard
+    first, second = static.first, static.second
+    assert first is not None
+    seen = replace(
+        static,
+        first=replace(first, span=None, stack=(Frame("a.py", 1, "<module>"),)),
+        second=replace(second, span=None, stack=(Frame("a.py", 2, "<module>", 5, 2, 12),)),
+    )
+    assert full.render(seen, texts(source)) == full.render(static, texts(source))
+
+
+def test_the_steps_of_a_reuse_are_in_the_order_of_time() -> None:
+    notes = (
+        Note("`x` is allocated on `side`", span(1, 1, 2), role="allocated"),
+        Note("the last reference to `x` goes", span(3, 1, 2), role="released"),
+        Note("its memory is given out again", span(4, 1, 2), role="reused"),
+    )
+    found = finding(span(2, 1, 2), span(4, 1, 2), notes=notes, reuse="torch")
+    lines = body(found, texts("a\nb\nc\nd\n")).split("\n")
+    assert [line.split("-- ")[-1].split("- ")[-1].split("^ ")[-1] for line in lines[3:10:2]] == [
+        "1. `x` is allocated on `side`",
+        "2. `side` may still be writing `x`",
+        "3. the last reference to `x` goes",
+        "4. its memory is given out again",
+    ]
+    assert "  = missing edge: `side` -> the next use of its memory on the current stream" in lines

@@ -134,7 +134,8 @@ def test_the_whole_file(tmp_path: Path) -> None:
     assert "FAILED test_streams.py::test_the_tests_own_failure_stays - assert 1 == 2" in output
     assert "2 failed, 9 passed, 1 error" in output
     assert "\ntest_streams.py:17: StreamHazardError" in output
-    assert ">    17         cp.copyto(y, x)" in output and ">    15         x.fill(7)" in output
+    assert "17 |         cp.copyto(y, x)\n   |         ^^^^" in output
+    assert "15 |         x.fill(7)\n   |         ----" in output
     assert "= stream hazards =" in output and "SS101 unordered-read" in output.split("= stream hazards =")[1]
     assert re.search(r"SS202 .* \(latent\) test_streams.py:\d+ in test_streams.py::test_latent", output)
     assert "simulated CUDA runtime" in output
