@@ -11,10 +11,11 @@ from streamsafe import registry
 from streamsafe.config import Config
 from streamsafe.order.hazard import CONFIDENCES, Access, Confidence, Hazard, Span
 from streamsafe.rule import Rule
-from streamsafe.static import baseline, suppress
+from streamsafe.static import baseline
 from streamsafe.static.discovery import File, matches
 from streamsafe.static.project import Checked, violation
 from streamsafe.static.reading import SourceError, Text, read
+from streamsafe.suppressions import Suppression, find
 
 Layer = tuple[Sequence[str] | None, Sequence[str], Sequence[str]]
 """select, extend-select, ignore."""
@@ -171,11 +172,11 @@ def collect(
         baseline.BaselineError: the baseline cannot be read.
     """
     outcome = Outcome()
-    suppressions: dict[str, list[suppress.Suppression]] = {}
+    suppressions: dict[str, list[Suppression]] = {}
 
-    def of_file(path: str) -> list[suppress.Suppression]:
+    def of_file(path: str) -> list[Suppression]:
         if path not in suppressions:
-            suppressions[path] = suppress.find(texts[path].text)
+            suppressions[path] = find(texts[path].text)
         return suppressions[path]
 
     shown: list[Finding] = []
@@ -227,7 +228,7 @@ def _visible(hazard: Hazard, least: Confidence) -> bool:
     return CONFIDENCES.index(hazard.confidence) <= CONFIDENCES.index(least)
 
 
-def _suppressed(hazard: Hazard, rule: Rule, of_file: Callable[[str], list[suppress.Suppression]]) -> bool:
+def _suppressed(hazard: Hazard, rule: Rule, of_file: Callable[[str], list[Suppression]]) -> bool:
     """Whether a comment on either access's rows covers it; every comment that does counts as used."""
     hit = False
     for access in (hazard.first, hazard.second):
@@ -238,7 +239,7 @@ def _suppressed(hazard: Hazard, rule: Rule, of_file: Callable[[str], list[suppre
     return hit
 
 
-def _housekeeping(path: str, found: list[suppress.Suppression], codes: frozenset[str]) -> Iterable[Finding]:
+def _housekeeping(path: str, found: list[Suppression], codes: frozenset[str]) -> Iterable[Finding]:
     """Suppressions that suppress nothing (SS901), or name what does not exist (SS902)."""
     for suppression in found:
         span = Span(path, suppression.row, suppression.column, suppression.row, suppression.end_column)
@@ -260,7 +261,7 @@ def _housekeeping(path: str, found: list[suppress.Suppression], codes: frozenset
                 yield _note("unused-suppression", f"`{_directive(suppression, given)}`", span)
 
 
-def _directive(suppression: suppress.Suppression, given: str) -> str:
+def _directive(suppression: Suppression, given: str) -> str:
     return f"noqa: {given}" if suppression.kind == "noqa" else f"{suppression.kind}[{given}]"
 
 

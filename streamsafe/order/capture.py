@@ -40,15 +40,15 @@ class Graph(Carrier):
         conflicts: the missing edges between its branches and the violations, found once, at the end of the capture.
         accesses: everything it reads and writes when launched.
         waits, records: events it waits for and records at each launch (those marked external, GC-21).
-        private_pool: whether its temporaries are nobody else's.
+        pool: the private pool of its temporaries; None: they are of the arenas that eager work uses too (CuPy).
     """
 
-    __slots__ = ("accesses", "conflicts", "key", "private_pool", "records", "reported", "site", "waits")
+    __slots__ = ("accesses", "conflicts", "key", "pool", "records", "reported", "site", "waits")
 
-    def __init__(self, key: int, private_pool: bool, site: object) -> None:
+    def __init__(self, key: int, pool: Hashable, site: object) -> None:
         super().__init__()
         self.key = key
-        self.private_pool = private_pool
+        self.pool = pool
         self.site = site
         self.conflicts: list[Conflict] = []
         self.accesses: list[CapturedAccess] = []

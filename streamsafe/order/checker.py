@@ -408,7 +408,7 @@ class Checker(Engine):
             fresh: new from the driver (owner ``driver`` always is): earlier uses of the addresses are forgotten.
         """
         timeline = self._host_of(host) if stream is None else self._streams[stream]
-        if owner == "cupy" and not self._graphs and not fresh:
+        if owner in ("cupy", "torch") and not self._graphs and not fresh:
             # A loop's next array: nothing is left of the block's last life, and no graph remembers it.
             again = self._blocks[space].at(start)
             if (
@@ -420,6 +420,7 @@ class Checker(Engine):
                 and hand_out_again(self._shadows[space], again)
             ):
                 again.ended, again.freed_site, again.name, again.site = False, None, name, site
+                again.recorded = ()
                 return again
         block = Block(space, start, start + size, owner, timeline, name, site)
         if size <= 0:
@@ -507,6 +508,7 @@ class Checker(Engine):
         mode: CaptureMode = "relaxed",
         *,
         private_pool: bool = False,
+        pool: Hashable = None,
         host: Hashable = None,
         site: object = None,
     ) -> list[Conflict]:
@@ -514,7 +516,8 @@ class Checker(Engine):
 
         Args:
             mode: as given to ``cudaStreamBeginCapture``.
-            private_pool: its temporaries are nobody else's (torch).
+            private_pool: its temporaries are from a pool of its own (torch); nobody else is given them.
+            pool: the id of that pool, where several graphs may share one. Alone it makes the pool private too.
         """
         timeline = self._streams[stream]
         if timeline.kind == "legacy":
@@ -527,7 +530,9 @@ class Checker(Engine):
         program = Checker()
         program._explain = self._explain
         program._blocks = self._blocks
-        graph = Graph(self._graphs, private_pool, site)
+        if pool is None and private_pool:
+            pool = "graph", self._graphs
+        graph = Graph(self._graphs, pool, site)
         self._captures.append(Capture(graph, program, timeline, mode, host))
         return []
 
@@ -537,7 +542,7 @@ class Checker(Engine):
         capture = timeline.capture
         if capture is None:
             self._graphs += 1
-            return Graph(self._graphs, False, site)
+            return Graph(self._graphs, None, site)
         graph = capture.graph
         if timeline is not capture.origin:
             message = f"the capture began on {capture.origin.name} (GC-24)"

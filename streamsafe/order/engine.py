@@ -265,7 +265,7 @@ class Engine:
             dead = captured.block
             if dead is None or not dead.freed or dead in graph.reported:
                 continue
-            if graph.private_pool and dead.graph is graph:
+            if graph.pool is not None and dead.graph is graph:
                 continue
             region = captured.use[0]
             for live in self._blocks[region[0]].overlapping(region[1], region[2]):

@@ -108,6 +108,9 @@ class Blocks:
         self._blocks: dict[int, Block] = {}
         self._starts: list[int] = []
 
+    def __len__(self) -> int:
+        return len(self._blocks)
+
     def at(self, start: int) -> Block | None:
         """The block that begins there."""
         return self._blocks.get(start)
@@ -143,12 +146,17 @@ class Blocks:
         self._blocks[block.start] = block
         insort(self._starts, block.start)
 
+    def discard(self, block: Block) -> None:
+        """Forget a block, if it is still known."""
+        if self._blocks.get(block.start) is block:
+            del self._blocks[block.start]
+            del self._starts[bisect_left(self._starts, block.start)]
+
     def remove(self, start: int, stop: int) -> None:
         """Forget the blocks with a byte in ``[start, stop)``."""
         for block in self.overlapping(start, stop):
             block.replaced()
-            del self._blocks[block.start]
-            del self._starts[bisect_left(self._starts, block.start)]
+            self.discard(block)
 
 
 def hand_out_again(shadow: Shadow, block: Block) -> bool:

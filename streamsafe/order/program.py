@@ -210,6 +210,7 @@ class CaptureBegin(Operation):
     stream: Hashable
     mode: CaptureMode = "relaxed"
     private_pool: bool = False
+    pool: Hashable = None
     host: Hashable = None
     site: Site = ()
 

@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 from streamsafe.order.trace import Recorder, Trace
+from streamsafe.runtime.frontend import front_ends, nothing_installed
 from streamsafe.runtime.monitor import Monitor, current, rendered
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.session import Session
@@ -16,24 +17,22 @@ _lock = threading.RLock()
 _patches = Patches()
 _holders = 0
 
-NO_CUPY = "CuPy is not installed: nothing was watched"
-
 
 def hold() -> bool:
     """Puts the hooks in place, or counts one more who needs them. False when there is nothing to hook.
 
     Raises:
-        streamsafe.runtime.cupy.UnsupportedError: this CuPy is not supported.
+        streamsafe.runtime.frontend.UnsupportedError: a library is installed in a version that is not supported.
     """
     global _holders
-    from streamsafe.runtime import cupy
-
     with _lock:
-        if not cupy.available():
+        libraries = list(front_ends())
+        if not libraries:
             return False
         if _holders == 0:
             try:
-                cupy.install(_patches)
+                for library in libraries:
+                    library.install(_patches)
             except BaseException:
                 _patches.restore()
                 raise
@@ -54,7 +53,7 @@ def enter(session: Session, *, threads: bool = False, host: bool = True, trace: 
     """Opens a session, inside the open one if there is one.
 
     Raises:
-        streamsafe.runtime.cupy.UnsupportedError: this CuPy is not supported.
+        streamsafe.runtime.frontend.UnsupportedError: a library is installed in a version that is not supported.
         RuntimeError: the current stream is being captured.
     """
     with _lock:
@@ -74,10 +73,11 @@ def enter(session: Session, *, threads: bool = False, host: bool = True, trace: 
         try:
             session._held = hold()
             if session._held:
-                from streamsafe.runtime.cupy import state
-
-                state.refuse_capture()
-                state.begin(monitor)
+                libraries = list(front_ends())
+                for library in libraries:
+                    library.refuse()
+                for library in libraries:
+                    library.begin(monitor)
         except BaseException:
             current.monitor = None
             if getattr(session, "_held", False):
@@ -91,7 +91,7 @@ def enter(session: Session, *, threads: bool = False, host: bool = True, trace: 
         else:
             thread_edges.install_answers(session._threads)
         if not session._held:
-            session.notes.append(NO_CUPY)
+            session.notes.append(nothing_installed())
 
 
 def leave(session: Session) -> None:

@@ -1,7 +1,7 @@
 """What a program has, while a session is open: timelines by (device, raw handle), memory by address, the engine.
 
-Nothing here knows CuPy: a front end tells the monitor what is enqueued, and the monitor asks the engine,
-decides with the open sessions what is reported, raised or kept for later.
+Nothing here knows a library: the front ends give the monitor what is enqueued, and the monitor asks the engine and
+decides with the open sessions what is reported, raised or kept for later. All front ends share one monitor.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from typing import Any
 
 from streamsafe.order.checker import Checker, Graph, Kind, Owner
 from streamsafe.order.hazard import Access, Conflict, Facts, Hazard, Memory, Note
-from streamsafe.order.memory import Space, Use
+from streamsafe.order.memory import HOST, Space, Use
 from streamsafe.order.pools import Block
 from streamsafe.runtime import names, sites
+from streamsafe.runtime.blocks import device_blocks
 from streamsafe.runtime.replay import BY_HOST, FOUND, IMPORTED, SUPPRESSED, interop, places, written
 from streamsafe.runtime.session import Session, StreamHazardError, coded, reconsider, refined
 from streamsafe.runtime.sites import capture
 
 Uses = Sequence[Use | tuple[Any, ...]]
 
-LEGACY = 0
+NULL = 0
+"""The raw handle of a device's legacy default stream, in CUDA and in all libraries."""
 PER_THREAD = 2
+"""CUDA's ``cudaStreamPerThread``."""
 
 
 class _Local(threading.local):
@@ -117,34 +120,43 @@ class Monitor:
 
     # -- timelines ---------------------------------------------------------------------------------------------------
 
-    def stream(self, device: int, handle: int, kind: Kind | None = None, name: str = "") -> Hashable:
-        """The timeline of a raw handle, registered on first sight.
+    def stream(self, device: int, handle: int, kind: Kind, name: str = "") -> Hashable:
+        """The timeline of a raw handle, registered on first sight. One table serves all front ends.
 
-        Handles 0 and 1 are the legacy default stream, 2 the calling thread's own. An unknown other handle is of
-        the given ``kind``.
+        Args:
+            device: the stream's device.
+            handle: its raw handle; not that of a default stream, which :meth:`null_stream` and :meth:`thread_stream`
+                are for.
+            kind: whether it waits for the null stream (``blocking``) or not.
+            name: what the program calls it; else it is looked for among the program's variables.
         """
-        if handle <= PER_THREAD:
-            if handle == PER_THREAD:
-                key: Hashable = (device, PER_THREAD, local.queue)
-                if (device, -local.queue) not in self._streams:
-                    self._streams[device, -local.queue] = key
-                    self.checker.stream(
-                        key, device=device, kind="per-thread", name=name or "the per-thread default stream"
-                    )
-                return key
-            handle = LEGACY
         found = self._streams.get((device, handle))
         if found is None:
-            if handle == LEGACY:
-                kind, name = "legacy", name or "the null stream"
-            found = self._streams[device, handle] = (device, handle)
-            with self.lock:
-                self.checker.stream(
-                    found, device=device, kind=kind or "blocking", name=name or names.of_stream(handle)
-                )
-            if self.one_device:
-                self.by_handle[handle] = found
+            found = self._register((device, handle), handle, kind, name or names.of_stream(handle))
         return found
+
+    def null_stream(self, device: int) -> Hashable:
+        """The timeline of a device's legacy default stream."""
+        found = self._streams.get((device, NULL))
+        if found is None:
+            found = self._register((device, NULL), NULL, "legacy", "the null stream")
+        return found
+
+    def thread_stream(self, device: int) -> Hashable:
+        """The timeline of the calling thread's default stream on a device."""
+        found = self._streams.get((device, -local.queue))
+        if found is None:
+            key = device, PER_THREAD, local.queue
+            found = self._register(key, -local.queue, "per-thread", "the per-thread default stream")
+        return found
+
+    def _register(self, key: tuple[int, ...], handle: int, kind: Kind, name: str) -> Hashable:
+        self._streams[key[0], handle] = key
+        with self.lock:
+            self.checker.stream(key, device=key[0], kind=kind, name=name)
+        if self.one_device and handle >= 0:
+            self.by_handle[handle] = key
+        return key
 
     def known(self, device: int, handle: int) -> bool:
         """Whether a raw handle has a timeline."""
@@ -352,7 +364,17 @@ class Monitor:
     def allocate(
         self, space: Space, start: int, size: int, *, stream: Hashable, owner: Owner, fresh: bool = False
     ) -> Block:
-        """A block is handed out; it is to be given to :attr:`freed`."""
+        """A block is handed out, and from now on :data:`~streamsafe.runtime.blocks.device_blocks` finds it by address.
+
+        Its end is told by :meth:`free`, by :attr:`freed` where nothing may be locked, or by its lease.
+
+        Args:
+            space: its device, or ``"host"`` for pinned memory.
+            start, size: its address, its size in bytes.
+            stream: the timeline of the stream whose arena it is from; None for pinned memory.
+            owner: whose pool: what may be reused, and when, is that library's rule.
+            fresh: new from the driver.
+        """
         lock = self.lock
         lock.acquire()
         try:
@@ -362,7 +384,7 @@ class Monitor:
                 end = start + size
                 self.imported = [kept for kept in self.imported if not (kept[1] < end and start < kept[2])]
             site = capture(4)
-            return self._allocate(
+            block = self._allocate(
                 space,
                 start,
                 size,
@@ -372,6 +394,9 @@ class Monitor:
                 name=named(site) if self.mark is not None else "",
                 fresh=fresh,
             )
+            if space != HOST:
+                device_blocks.add(block)
+            return block
         finally:
             lock.release()
 
@@ -388,6 +413,31 @@ class Monitor:
             return True
         finally:
             lock.release()
+
+    def free(self, block: Block, site: sites.Site | None = None) -> None:
+        """A block goes back to its pool.
+
+        The streams that :meth:`record_stream` named keep it there until what they have been given by now is done.
+
+        Args:
+            site: where; the program's present line when there is none.
+        """
+        with self.lock:
+            if self._released:
+                self.drain()
+            if not block.freed:
+                self.checker.free(block.space, block.start, site=capture(3) if site is None else site)
+            block.ended = True  # also where it is of an earlier session, which this engine does not know
+
+    def record_stream(self, stream: Hashable, block: Block) -> None:
+        """torch's ``Tensor.record_stream``: the pool may not hand the block out again before what the stream has been
+        given by the time of the free is done (TL-03). Nothing for a block that is free already, or is not torch's or
+        pinned memory: CuPy's pool has no such rule (CI-13).
+        """
+        with self.lock:
+            if self._released:
+                self.drain()
+            self.checker.record_stream(block.start, stream, space=block.space)
 
     def drain(self) -> None:
         """Tells the engine of the blocks that were freed."""

@@ -6,6 +6,7 @@ import sys
 from types import FrameType
 
 from streamsafe.runtime import sites
+from streamsafe.runtime.frontend import loaded
 
 DEPTH = 4
 """Modules looked at: the one whose line uses the stream, and those of its callers."""
@@ -17,16 +18,16 @@ def of_stream(handle: int) -> str:
     Local variables are not looked at: reading a frame's makes Python keep what they held alive, and with it memory.
 
     Args:
-        handle: the raw handle, as CuPy's ``Stream.ptr``.
+        handle: the raw handle.
     """
-    kind = getattr(sys.modules.get("cupy.cuda.stream"), "_BaseStream", None)
-    frame: FrameType | None = sys._getframe(1) if kind is not None else None
+    libraries = list(loaded())
+    frame: FrameType | None = sys._getframe(1) if libraries else None
     looked: list[int] = []
     while frame is not None and len(looked) < DEPTH:
         if not sites.internal(frame.f_code) and id(frame.f_globals) not in looked:
             looked.append(id(frame.f_globals))
             for name, value in list(frame.f_globals.items()):
-                if isinstance(value, kind) and value.ptr == handle:  # type: ignore[arg-type]
+                if any(library.stream_handle(value) == handle for library in libraries):
                     return name
         frame = frame.f_back
     return f"stream 0x{handle:x}"

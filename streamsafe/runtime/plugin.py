@@ -100,7 +100,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if not config.stash[_on]:
         return
     from streamsafe.runtime import lifetime
-    from streamsafe.runtime.cupy import UnsupportedError
+    from streamsafe.runtime.frontend import UnsupportedError
 
     try:
         held = lifetime.hold()

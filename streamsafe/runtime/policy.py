@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from streamsafe.order.hazard import Access, Frame, Hazard
-from streamsafe.static.suppress import Suppression, find
+from streamsafe.suppressions import Suppression, find
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _CODE = re.compile(r"[A-Z]{2,}[0-9]{0,3}")

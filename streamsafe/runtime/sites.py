@@ -10,13 +10,14 @@ from types import CodeType, FrameType
 from typing import TypeAlias
 
 from streamsafe.order.hazard import Frame
+from streamsafe.runtime.frontend import loaded
 from streamsafe.runtime.positions import columns_of
 
 Site: TypeAlias = tuple[CodeType | int, ...]
 """Code object, instruction offset, code object, instruction offset, ..., innermost first."""
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_TOOLS = ("cupy", "cupyx", "cupy_backends", "numpy", "contextlib", "threading", "_pytest", "pluggy", "runpy")
+_TOOLS = ("numpy", "contextlib", "threading", "_pytest", "pluggy", "runpy")
 
 # Keyed by file name: to hash a code object is to hash its instructions.
 _inside: dict[str, bool] = {}
@@ -35,7 +36,8 @@ def internal(code: CodeType) -> bool:
 def _is_internal(filename: str) -> bool:
     if filename.startswith((_HERE, "<frozen")):
         return True
-    for name in _TOOLS:
+    libraries = [package for library in loaded() for package in library.PACKAGES]
+    for name in (*_TOOLS, *libraries):
         found = getattr(sys.modules.get(name), "__file__", None)
         if found is None:
             continue

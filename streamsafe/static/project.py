@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from streamsafe import suppressions
 from streamsafe.config import Models
 from streamsafe.order.hazard import Access, Conflict, Facts, Memory, Span
-from streamsafe.static import prefilter, suppress
+from streamsafe.static import prefilter
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
@@ -132,7 +133,7 @@ def _look(file: File, data: bytes | None = None) -> _Look:
                 data = opened.read()
         except OSError as error:
             return _Look(problem=f"cannot be read: {error.strerror or error}")
-    return _Look(len(data), prefilter.concerned(data, file.config.models), suppress.mentioned(data))
+    return _Look(len(data), prefilter.concerned(data, file.config.models), suppressions.mentioned(data))
 
 
 def _looks(files: Sequence[File], given: Mapping[str, bytes], jobs: int) -> Iterable[_Look]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamsafe.static.suppress import find, mentioned
+from streamsafe.suppressions import find, mentioned
 from tests.cli.helpers import BUG, Cli, findings
 
 READ = "    return x.sum()"

@@ -1,4 +1,4 @@
-"""CuPy's front end: every hook of one installation, put in place together and taken away together."""
+"""CuPy's front end, as :class:`streamsafe.runtime.frontend.FrontEnd` describes it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import importlib
 import importlib.util
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from streamsafe.runtime.frontend import UnsupportedError
 from streamsafe.runtime.patches import Patches
+
+if TYPE_CHECKING:
+    from streamsafe.runtime.monitor import Monitor
+
+NAME = "CuPy"
+PACKAGES = ("cupy", "cupyx", "cupy_backends")
 
 SUPPORTED = ((13, 6), (14, 99))
 """The first and the last supported (major, minor)."""
 
 _LAYERS = ("streams", "memory", "pinned", "graphs", "kernels", "runtime_calls", "libraries", "interop")
-
-
-class UnsupportedError(RuntimeError):
-    """This CuPy cannot be watched; the message says which version can."""
 
 
 def available() -> bool:
@@ -38,6 +41,26 @@ def install(patches: Patches) -> None:
         layer.install(patches)
 
 
+def refuse() -> None:
+    """A session cannot begin inside a capture: what was captured before is unknown.
+
+    Raises:
+        RuntimeError: the calling thread's current stream is being captured.
+    """
+    importlib.import_module(f"{__name__}.state").refuse_capture()
+
+
+def begin(monitor: Monitor) -> None:
+    """A new stream program begins."""
+    importlib.import_module(f"{__name__}.state").begin(monitor)
+
+
+def stream_handle(value: object) -> int | None:
+    """The raw handle of a CuPy stream."""
+    kind = getattr(sys.modules.get("cupy.cuda.stream"), "_BaseStream", None)
+    return int(value.ptr) if kind is not None and isinstance(value, kind) else None
+
+
 def check_version(cupy: Any) -> None:
     """Refuses a CuPy whose internals are not known.
 
@@ -52,3 +75,6 @@ def check_version(cupy: Any) -> None:
         )
     if getattr(cupy.cuda.runtime, "is_hip", False):
         raise UnsupportedError("CuPy for ROCm cannot be watched: streamsafe supports CUDA")
+
+
+__all__ = ["NAME", "PACKAGES", "UnsupportedError", "available", "begin", "install", "refuse", "stream_handle"]

@@ -27,6 +27,7 @@ from streamsafe.indexing import Spans, spans
 from streamsafe.kernel_source import SIZE, read
 from streamsafe.order.memory import HOST
 from streamsafe.runtime.annotations import annotated, revision
+from streamsafe.runtime.blocks import pinned_blocks
 from streamsafe.runtime.cupy import uses
 from streamsafe.runtime.cupy.interop import operand
 from streamsafe.runtime.cupy.perturb import delayed
@@ -330,11 +331,10 @@ def _of_other(argument: Any) -> uses.Touch | None:
         return None
     found = block_at(address)
     if found is None:
-        pinned = uses.pinned_blocks
-        block = pinned.holding(address)
+        block = pinned_blocks.holding(address)
         if block is None:
             return None
-        return uses.of_bytes(HOST, address, block + pinned.sizes[block] - address, certain=False)
+        return uses.of_bytes(HOST, address, block + pinned_blocks.sizes[block] - address, certain=False)
     device, start, size = found
     return uses.of_bytes(device, address, start + size - address, certain=False)
 

@@ -7,7 +7,6 @@ allocator hands the subclass out, and views of an array keep it (``__add__``).
 from __future__ import annotations
 
 import gc
-from bisect import bisect_right
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial, wraps
 from threading import get_ident
@@ -22,6 +21,7 @@ from cupy_backends.cuda.api import runtime
 
 from streamsafe.order.memory import HOST
 from streamsafe.order.pools import Block, Lease
+from streamsafe.runtime.blocks import device_blocks
 from streamsafe.runtime.cupy import pinned, uses
 from streamsafe.runtime.cupy.perturb import delayed
 from streamsafe.runtime.cupy.state import (
@@ -33,7 +33,7 @@ from streamsafe.runtime.cupy.state import (
     user_allocator,
 )
 from streamsafe.runtime.host import fingerprints
-from streamsafe.runtime.monitor import LEGACY, Monitor
+from streamsafe.runtime.monitor import NULL, Monitor
 from streamsafe.runtime.patches import Patches
 
 _plain_add = MemoryPointer.__add__
@@ -66,47 +66,20 @@ class ReleaseNotifier:
         self.block = block
 
     def __del__(self) -> None:
-        block = self.block
-        self.freed(block)
-        _blocks.pop(block.start, None)
-
-
-_blocks: dict[int, Block] = {}
-"""The blocks that were handed out, by address: the live ones, and freed ones of pools."""
-
-_keep = 4096
-"""How many blocks may be remembered before the freed ones are forgotten."""
-
-
-def _remember(block: Block) -> None:
-    global _keep
-    _blocks[block.start] = block
-    if len(_blocks) > _keep:
-        _forget_freed()
-        _keep = max(4096, 2 * len(_blocks))
-
-
-def _forget_freed() -> None:
-    for start in [start for start, block in list(_blocks.items()) if block.freed]:
-        _blocks.pop(start, None)
+        self.freed(self.block)
+        device_blocks.released(self.block)
 
 
 def block_at(address: int) -> tuple[Any, int, int] | None:
-    """(device, start, size) of the block handed out in this session that holds an address."""
-    block = _blocks.get(address)
-    if block is None or block.freed:
-        starts = sorted(start for start, block in list(_blocks.items()) if not block.freed)
-        index = bisect_right(starts, address) - 1
-        if index < 0:
-            return None
-        block = _blocks[starts[index]]
-    return (block.space, block.start, block.stop - block.start) if address < block.stop else None
+    """(device, start, size) of the live block that holds an address."""
+    block = device_blocks.holding(address)
+    return None if block is None else (block.space, block.start, block.stop - block.start)
 
 
 def begin() -> None:
     """Nothing is known of memory that the program got from the runtime before."""
     _raw.clear()
-    _forget_freed()
+    device_blocks.forget_freed()
 
 
 _raw: dict[int, Block] = {}
@@ -115,15 +88,15 @@ _raw: dict[int, Block] = {}
 
 def remember(monitor: Monitor, start: int, size: int, device: int, *, owner: Any, stream: Hashable) -> None:
     """The program got memory straight from the runtime."""
-    _raw[start] = _blocks[start] = monitor.allocate(device, start, size, stream=stream, owner=owner)
+    _raw[start] = monitor.allocate(device, start, size, stream=stream, owner=owner)
 
 
 def forget(monitor: Monitor, start: int) -> None:
     """The program gave memory back to the runtime."""
     block = _raw.pop(start, None)
-    _blocks.pop(start, None)
     if block is not None:
         monitor.freed(block)
+        device_blocks.released(block)
 
 
 def _address(memory: Any) -> int:
@@ -143,10 +116,10 @@ def tell_copy(
     queue = timeline(monitor, stream)
     between = between_devices(queue, reads, writes)
     for other in between:
-        wait_for_null(monitor, queue, (other, LEGACY))
+        wait_for_null(monitor, queue, (other, NULL))
     monitor.access(queue, reads, writes, operation)
     for other in between:
-        wait_for_null(monitor, (other, LEGACY), queue)
+        wait_for_null(monitor, (other, NULL), queue)
     return queue
 
 
@@ -158,7 +131,7 @@ def between_devices(queue: Hashable, reads: Sequence[uses.Touch], writes: Sequen
     """
     assert isinstance(queue, tuple)
     device, handle, *_ = queue
-    if handle != LEGACY:
+    if handle != NULL:
         return set()
     return {touch[0][0] for touch in (*reads, *writes)} - {device, HOST}
 
@@ -167,7 +140,7 @@ def wait_for_null(monitor: Monitor, waiting: Hashable, source: Hashable) -> None
     """The null stream of one device waits for that of another."""
     for queue in (waiting, source):
         assert isinstance(queue, tuple)
-        monitor.stream(queue[0], LEGACY)
+        monitor.null_stream(queue[0])
     event = ("null", source)
     monitor.order(monitor.checker.record, event, source)
     monitor.order(partial(monitor.checker.wait, implicit=True), waiting, event)
@@ -326,7 +299,7 @@ def _tell_to_host_sync(source: MemoryPointer, mem: Any, size: int) -> None:
 def _host_waits_for_legacy() -> None:
     monitor = state.monitor
     if monitor is not None:
-        monitor.order(monitor.checker.synchronize_stream, timeline_of_handle(monitor, LEGACY))
+        monitor.order(monitor.checker.synchronize_stream, timeline_of_handle(monitor, NULL))
 
 
 # -- allocation ------------------------------------------------------------------------------------------------------
@@ -373,16 +346,14 @@ def _told(pointer: MemoryPointer, size: int) -> MemoryPointer:
             queue = timeline(monitor)
             extent = memory.size or size
             if kind is PooledMemory and monitor.mark is None:
-                block = _blocks.get(start)
+                block = device_blocks.at(start)
                 if block is None or block.lease is None or not monitor.allocate_again(block, extent, queue):
                     block = monitor.allocate(memory.device_id, start, extent, stream=queue, owner="cupy")
                     block.lease = block.lease or Lease()
-                    _remember(block)
                 memory.__dict__["_streamsafe"] = block.lease
             else:
                 pool: Literal["driver", "cupy"] = "driver" if kind is memory_module.Memory else "cupy"
                 block = monitor.allocate(memory.device_id, start, extent, stream=queue, owner=pool)
-                _remember(block)
                 notifier = ReleaseNotifier(monitor.freed, block)
                 if kind is PooledMemory:
                     memory.__dict__["_streamsafe"] = notifier

@@ -18,6 +18,7 @@ from cupy.cuda.pinned_memory import PinnedMemoryPointer, PinnedMemoryPool, is_me
 from streamsafe.order.memory import HOST
 from streamsafe.order.pools import Block
 from streamsafe.runtime import adopt, assignments, host
+from streamsafe.runtime.blocks import pinned_blocks
 from streamsafe.runtime.cupy import uses
 from streamsafe.runtime.cupy.state import call_user_allocator, called_here, state, user_allocator
 from streamsafe.runtime.monitor import Monitor
@@ -39,7 +40,7 @@ class PinnedReleaseNotifier:
         if monitor is not None:
             self.freed = monitor.freed
             self.block = monitor.allocate(HOST, start, size, stream=None, owner="pinned")
-        uses.pinned_blocks.add(start, size)
+        pinned_blocks.add(start, size)
 
     def __del__(self) -> None:
         if self.block is not None:
@@ -48,8 +49,8 @@ class PinnedReleaseNotifier:
 
 
 def _drop(start: int) -> None:
-    size = uses.pinned_blocks.sizes.get(start, 0)
-    uses.pinned_blocks.discard(start)
+    size = pinned_blocks.sizes.get(start, 0)
+    pinned_blocks.discard(start)
     host.fingerprints.forget(start, start + size)
 
 
@@ -66,7 +67,7 @@ def region(monitor: Monitor, address: int, size: int) -> uses.Touch | None:
 
 def holds(address: int) -> bool:
     """Whether an address is in the user's pinned memory."""
-    return uses.pinned_blocks.holding(address) is not None
+    return pinned_blocks.holding(address) is not None
 
 
 def register(monitor: Monitor, start: int, size: int, *, used: bool = False) -> None:
@@ -76,7 +77,7 @@ def register(monitor: Monitor, start: int, size: int, *, used: bool = False) -> 
         used: arrays may lie there already.
     """
     _pinned[start] = monitor.allocate(HOST, start, size, stream=None, owner="pinned")
-    uses.pinned_blocks.add(start, size)
+    pinned_blocks.add(start, size)
     if used:
         for array in adopt.nearby(lambda value: start <= value.ctypes.data < start + size):
             adopt.adopt(array)
@@ -141,7 +142,7 @@ def hand_out(monitor: Monitor | None, pointer: PinnedMemoryPointer) -> PinnedMem
 def begin() -> None:
     """Of memory that the program pinned itself nothing is known any more."""
     for start in list(_pinned):
-        uses.pinned_blocks.discard(start)
+        pinned_blocks.discard(start)
     _pinned.clear()
     internal_events.clear()
     host.fingerprints.pending.clear()
@@ -163,8 +164,8 @@ def _gone(start: int) -> None:
 def _known(array: Any, start: int, size: int) -> None:
     """A block under an array of the user's: pinned for as long as the array is."""
     held = adopt.root(array)
-    if start not in uses.pinned_blocks.sizes:
-        uses.pinned_blocks.add(start, size)
+    if start not in pinned_blocks.sizes:
+        pinned_blocks.add(start, size)
         _roots[start] = 0
     if start in _roots:
         _roots[start] += 1
@@ -177,7 +178,7 @@ def watch_array(array: Any) -> None:
     if monitor is None or not monitor.host or array.size == 0:
         return
     address = array.ctypes.data
-    if uses.pinned_blocks.holding(address) is None:
+    if pinned_blocks.holding(address) is None:
         if not is_memory_pinned(address):
             return
         held = adopt.root(array)
@@ -253,9 +254,9 @@ def install(patches: Patches) -> None:
     def watches(array: Any) -> bool:
         """Whether a new array lies over the user's pinned memory."""
         monitor = state.monitor
-        if not uses.pinned_blocks.starts or (monitor is not None and not monitor.host):
+        if not pinned_blocks or (monitor is not None and not monitor.host):
             return False
-        return uses.pinned_blocks.holding(array.ctypes.data) is not None
+        return pinned_blocks.holding(array.ctypes.data) is not None
 
     def as_array(original: Callable[..., Any]) -> Callable[..., Any]:
         def as_array(*args: Any, **kwargs: Any) -> Any:

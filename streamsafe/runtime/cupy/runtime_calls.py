@@ -16,7 +16,7 @@ from streamsafe.order.memory import HOST
 from streamsafe.runtime.cupy import graphs, memory, pinned, streams, uses
 from streamsafe.runtime.cupy.state import state, timeline_of_handle
 from streamsafe.runtime.host import fingerprints
-from streamsafe.runtime.monitor import LEGACY, PER_THREAD, Monitor
+from streamsafe.runtime.monitor import NULL, PER_THREAD, Monitor
 from streamsafe.runtime.patches import Patches
 
 Call = Callable[[], Any]
@@ -92,10 +92,10 @@ def copy(
         memory.refuse_in_capture(monitor, queue, "memcpy")
     between = memory.between_devices(queue, reads, writes)
     for other in between:
-        memory.wait_for_null(monitor, queue, (other, LEGACY))
+        memory.wait_for_null(monitor, queue, (other, NULL))
     monitor.access(queue, reads, writes, "memcpy" if synchronous else "memcpyAsync")
     for other in between:
-        memory.wait_for_null(monitor, (other, LEGACY), queue)
+        memory.wait_for_null(monitor, (other, NULL), queue)
     for (space, start, stop, *_), *_rest in writes:
         if space == HOST:
             fingerprints.forget(start, stop)
@@ -120,7 +120,7 @@ def _fill(monitor: Monitor, call: Call, pointer: int, size: int, handle: int, op
 
 
 def _memcpy(m: Monitor, call: Call, dst: int, src: int, size: int, kind: int) -> Any:
-    return copy(m, call, dst, src, size, kind, LEGACY, synchronous=True)
+    return copy(m, call, dst, src, size, kind, NULL, synchronous=True)
 
 
 def _memcpy_async(m: Monitor, call: Call, dst: int, src: int, size: int, kind: int, stream: int) -> Any:
@@ -130,7 +130,7 @@ def _memcpy_async(m: Monitor, call: Call, dst: int, src: int, size: int, kind: i
 def _memcpy_peer(
     m: Monitor, call: Call, dst: int, dstDevice: int, src: int, srcDevice: int, size: int
 ) -> Any:
-    return copy(m, call, dst, src, size, private.memcpyDeviceToDevice, LEGACY, synchronous=True)
+    return copy(m, call, dst, src, size, private.memcpyDeviceToDevice, NULL, synchronous=True)
 
 
 def _memcpy_peer_async(
@@ -142,7 +142,7 @@ def _memcpy_peer_async(
 def _memcpy_2d(
     m: Monitor, call: Call, dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int
 ) -> Any:
-    return copy(m, call, dst, src, 0, kind, LEGACY, synchronous=True, rows=(spitch, dpitch, width, height))
+    return copy(m, call, dst, src, 0, kind, NULL, synchronous=True, rows=(spitch, dpitch, width, height))
 
 
 def _memcpy_2d_async(
@@ -161,7 +161,7 @@ def _memcpy_2d_async(
 
 
 def _memset(m: Monitor, call: Call, ptr: int, value: int, size: int) -> Any:
-    return _fill(m, call, ptr, size, LEGACY, "memset")
+    return _fill(m, call, ptr, size, NULL, "memset")
 
 
 def _memset_async(m: Monitor, call: Call, ptr: int, value: int, size: int, stream: int) -> Any:
@@ -171,9 +171,7 @@ def _memset_async(m: Monitor, call: Call, ptr: int, value: int, size: int, strea
 def _malloc(m: Monitor, call: Call, size: int, flags: int = 0) -> Any:
     pointer = call()
     if pointer:
-        memory.remember(
-            m, pointer, size, get_device_id(), owner="driver", stream=timeline_of_handle(m, LEGACY)
-        )
+        memory.remember(m, pointer, size, get_device_id(), owner="driver", stream=timeline_of_handle(m, NULL))
     return pointer
 
 

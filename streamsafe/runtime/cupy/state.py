@@ -58,17 +58,24 @@ def timeline(monitor: Monitor, stream: Any = None) -> Hashable:
     device = stream.device_id
     if device < 0 or handle <= PER_THREAD:
         device = get_device_id()
-    if handle > PER_THREAD and not monitor.known(device, handle):
-        return monitor.stream(device, handle, kind=kind_of(handle))
-    return monitor.stream(device, handle)
+    return timeline_on(monitor, device, handle)
 
 
 def timeline_of_handle(monitor: Monitor, handle: int) -> Hashable:
     """The timeline of a raw handle on the current device."""
-    device = get_device_id()
-    if handle > PER_THREAD and not monitor.known(device, handle):
-        return monitor.stream(device, handle, kind=kind_of(handle))
-    return monitor.stream(device, handle)
+    return timeline_on(monitor, get_device_id(), handle)
+
+
+def timeline_on(monitor: Monitor, device: int, handle: int) -> Hashable:
+    """The timeline of a raw handle of a device.
+
+    CUDA's handles 0 and 1 are the legacy default stream, 2 is the calling thread's own.
+    """
+    if handle > PER_THREAD:
+        if monitor.known(device, handle):
+            return device, handle
+        return monitor.stream(device, handle, kind_of(handle))
+    return monitor.thread_stream(device) if handle == PER_THREAD else monitor.null_stream(device)
 
 
 def kind_of(handle: int) -> Kind:

@@ -14,7 +14,7 @@ from streamsafe.runtime import sites
 from streamsafe.runtime.cupy import pinned
 from streamsafe.runtime.cupy.state import state, timeline
 from streamsafe.runtime.host import fingerprints
-from streamsafe.runtime.monitor import LEGACY, PER_THREAD, Monitor
+from streamsafe.runtime.monitor import PER_THREAD, Monitor
 from streamsafe.runtime.patches import Patches
 
 Wrapped = Callable[..., Any]
@@ -339,5 +339,5 @@ def _device_synchronize(original: Wrapped) -> Wrapped:
 
 def synchronize_device(monitor: Monitor, device: int, call: Callable[[], Any]) -> None:
     """The host waits for a device."""
-    monitor.stream(device, LEGACY)
+    monitor.null_stream(device)
     wait_for(monitor, monitor.checker.synchronize_device, device, call)

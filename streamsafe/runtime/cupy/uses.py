@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -11,39 +10,13 @@ from cupy.cuda.memory import MemoryPointer, PooledMemory
 
 from streamsafe.indexing import Span
 from streamsafe.order.memory import HOST
+from streamsafe.runtime.blocks import pinned_blocks
 
 Touch: TypeAlias = tuple[Any, ...]
 """A tuple laid out like :class:`streamsafe.order.memory.Use`."""
 
 array_type: Any = cupy.ndarray.__mro__[1]
 """CuPy's array base class, which all its arrays are."""
-
-
-class PinnedBlocks:
-    """The user's pinned blocks, by address: host memory, also where a kernel is given the address."""
-
-    def __init__(self) -> None:
-        self.starts: list[int] = []
-        self.sizes: dict[int, int] = {}
-
-    def add(self, start: int, size: int) -> None:
-        if start not in self.sizes:
-            insort(self.starts, start)
-        self.sizes[start] = size
-        _forget()
-
-    def discard(self, start: int) -> None:
-        if self.sizes.pop(start, None) is not None:
-            self.starts.remove(start)
-            _forget()
-
-    def holding(self, address: int) -> int | None:
-        """The start of the block that holds an address."""
-        index = bisect_right(self.starts, address) - 1
-        if index < 0:
-            return None
-        start = self.starts[index]
-        return start if address < start + self.sizes[start] else None
 
 
 _LIMIT = 8192
@@ -64,12 +37,12 @@ def _forget() -> None:
     _hosted.clear()
 
 
-pinned_blocks = PinnedBlocks()
+pinned_blocks.changed.append(_forget)
 
 
 def space_of(pointer: Any) -> Any:
     """The address space of a ``MemoryPointer``: its device's, or the host's where it points into pinned memory."""
-    if pinned_blocks.starts and pinned_blocks.holding(pointer.ptr) is not None:
+    if pinned_blocks and pinned_blocks.holding(pointer.ptr) is not None:
         return HOST
     return pointer.device_id
 
@@ -227,7 +200,6 @@ def pooled(memory: Any) -> bool:
 
 __all__ = [
     "MemoryPointer",
-    "PinnedBlocks",
     "Touch",
     "array_type",
     "block_of",

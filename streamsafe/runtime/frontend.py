@@ -1,0 +1,85 @@
+"""What the sanitizer asks of a library whose device work it watches, and which libraries it knows.
+
+A front end is a package with the functions of :class:`FrontEnd` (``runtime/cupy/__init__.py`` is one). Its hooks give
+the open :class:`~streamsafe.runtime.monitor.Monitor` what the library enqueues. All front ends of a process share one
+monitor, hence one table of streams by (device, raw handle), one of events by raw handle, and one index of memory by
+address (:mod:`streamsafe.runtime.blocks`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol, cast
+
+if TYPE_CHECKING:
+    from streamsafe.runtime.monitor import Monitor
+    from streamsafe.runtime.patches import Patches
+
+MODULES = ("streamsafe.runtime.cupy",)
+"""The front ends, by the name of their package. Importing one imports no library."""
+
+
+class UnsupportedError(RuntimeError):
+    """This version of a library cannot be watched; the message says which can."""
+
+
+class FrontEnd(Protocol):
+    """A library that can be watched.
+
+    Attributes:
+        NAME: the library, as its users write it.
+        PACKAGES: its import packages. Stacks leave out their frames.
+    """
+
+    NAME: str
+    PACKAGES: tuple[str, ...]
+
+    def available(self) -> bool:
+        """Whether the library is imported or can be. Imports nothing."""
+
+    def install(self, patches: Patches) -> None:
+        """Puts the hooks in place; ``patches`` takes them away.
+
+        Raises:
+            UnsupportedError: this version of the library cannot be watched.
+        """
+
+    def refuse(self) -> None:
+        """Called before a session begins, with the hooks in place.
+
+        Raises:
+            RuntimeError: a session cannot begin now (the current stream is being captured).
+        """
+
+    def begin(self, monitor: Monitor) -> None:
+        """A session begins and ``monitor`` takes what the hooks see: forget what the last session left."""
+
+    def stream_handle(self, value: object) -> int | None:
+        """The raw handle of one of the library's stream objects; None for anything else. Imports nothing."""
+
+
+def known() -> list[FrontEnd]:
+    """All front ends."""
+    return [cast(FrontEnd, importlib.import_module(name)) for name in MODULES]
+
+
+def front_ends() -> list[FrontEnd]:
+    """The front ends whose library is installed."""
+    return [front_end for front_end in known() if front_end.available()]
+
+
+def nothing_installed() -> str:
+    """What a session says when there is nothing to watch."""
+    names = [front_end.NAME for front_end in known()]
+    subject = f"neither {' nor '.join(names)}" if len(names) > 1 else names[0]
+    return f"{subject} is {'' if len(names) > 1 else 'not '}installed: nothing was watched"
+
+
+def loaded() -> Iterator[FrontEnd]:
+    """The front ends whose library is imported."""
+    for name in MODULES:
+        front_end = sys.modules.get(name)
+        if front_end is not None and any(each in sys.modules for each in front_end.PACKAGES):
+            yield cast(FrontEnd, front_end)
