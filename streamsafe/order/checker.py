@@ -21,6 +21,9 @@ from streamsafe.order.pools import Block, Owner, hand_out, hand_out_again, take_
 
 Kind = Literal["legacy", "blocking", "non-blocking", "per-thread"]
 
+Epoch = tuple[Timeline, int]
+"""A place on a timeline, for :meth:`Checker.passed`."""
+
 
 class Checker(Engine):
     """A running stream program, checked as it comes.
@@ -578,6 +581,16 @@ class Checker(Engine):
             return False
         return self._host_of(host).knows(cell.record.source, cell.record.covered)
 
+    def epoch(self, stream: Hashable) -> Epoch:
+        """The place of the operation that was last enqueued on a stream. A question only."""
+        timeline = self._streams[stream]
+        return timeline, timeline.count
+
+    def passed(self, epoch: Epoch, host: Hashable = None) -> bool:
+        """Whether the host comes after a place on a stream: after all that was enqueued there up to it."""
+        timeline, count = epoch
+        return self._host_of(host).clock.get(timeline.id, 0) >= count
+
     def capture_violation(
         self, violation: str, stream: Hashable, *, operation: str, message: str = "", site: object = None
     ) -> Conflict:
@@ -668,4 +681,4 @@ class Checker(Engine):
         return found
 
 
-__all__ = ["CaptureMode", "Checker", "Graph", "Kind", "Owner", "Render", "Veto"]
+__all__ = ["CaptureMode", "Checker", "Epoch", "Graph", "Kind", "Owner", "Render", "Veto"]

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import lru_cache, wraps
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy
 
+from streamsafe.order.checker import Epoch
 from streamsafe.order.hazard import Access, Conflict, Facts, Memory, Missing
 from streamsafe.order.memory import HOST
 from streamsafe.runtime import sites
 from streamsafe.runtime.monitor import Monitor, current
 from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.sites import Site
 
 
 def _use(array: numpy.ndarray[Any, Any]) -> tuple[Any, ...]:
@@ -421,59 +426,131 @@ def install(patches: Patches) -> None:
 # -- plain arrays in pinned memory -----------------------------------------------------------------------------------
 
 
-class _Print(NamedTuple):
-    """What a copy is going to read: the sampled bytes when it was enqueued, and where that was."""
-
-    value: bytes
-    site: sites.Site
-
-
-_Source: TypeAlias = "tuple[Hashable, int, int]"
-"""The copy's timeline, its source's address and size."""
-
 _SAMPLE = 1024
-_LIMIT = 256
+_LIMIT = 1024
+"""How many copies may be pending."""
+
+
+class _Pending:
+    """A copy from plain pinned memory that the host has not waited for.
+
+    Attributes:
+        start, stop: its source.
+        value: the sampled bytes when it was enqueued.
+        queue: the pending copies of its stream, the oldest first.
+        epoch: its place on the stream, for :meth:`streamsafe.order.checker.Checker.passed`.
+        site: where it was enqueued.
+    """
+
+    __slots__ = ("epoch", "queue", "site", "start", "stop", "value")
+
+    def __init__(
+        self,
+        start: int,
+        stop: int,
+        value: bytes,
+        queue: OrderedDict[_Pending, None],
+        epoch: Epoch,
+        site: Site,
+    ) -> None:
+        self.start = start
+        self.stop = stop
+        self.value = value
+        self.queue = queue
+        self.epoch = epoch
+        self.site = site
 
 
 class Fingerprints:
     """Samples of copies' sources: one that changed before the host waited for the copy was overwritten (likely).
 
-    Attributes:
-        pending: the prints of each source, one for each content it had.
+    A wait looks at the oldest pending copy of each stream and a write at the copies near its bytes, however many are
+    pending.
     """
 
     def __init__(self) -> None:
-        self.pending: dict[_Source, list[_Print]] = {}
+        self._lock = threading.RLock()  # a finalizer may call `forget` at any time
+        self._queues: dict[Hashable, OrderedDict[_Pending, None]] = {}
+        self._at: dict[int, list[_Pending]] = {}
+        self._starts: list[int] = []
+        self._longest = 0
+        self._count = 0
 
-    def watch(self, queue: Hashable, address: int, size: int) -> None:
-        """A copy from plain pinned memory was enqueued: takes its print."""
+    def __len__(self) -> int:
+        return self._count
+
+    def watch(self, monitor: Monitor, stream: Hashable, address: int, size: int) -> None:
+        """The monitor has just been given a copy from plain pinned memory: takes its print."""
         value = b"".join(_samples(address, size))
-        source = queue, address, size
-        taken = self.pending.get(source)
-        if taken is None:
-            if len(self.pending) < _LIMIT:
-                self.pending[source] = [_Print(value, sites.capture(4))]
-        elif taken[-1].value != value and len(taken) < _LIMIT:
-            taken.append(_Print(value, sites.capture(4)))
+        stop = address + size
+        epoch = monitor.checker.epoch(stream)
+        with self._lock:
+            queue = self._queues.get(stream)
+            if queue is None:
+                queue = self._queues[stream] = OrderedDict()
+            here = self._at.get(address, ())
+            for pending in here:
+                if pending.queue is queue and pending.stop == stop and pending.value == value:
+                    pending.epoch, pending.site = epoch, monitor.site  # done later than the one before
+                    queue.move_to_end(pending)
+                    return
+            if self._count < _LIMIT:
+                if not here:
+                    insort(self._starts, address)
+                pending = _Pending(address, stop, value, queue, epoch, monitor.site)
+                self._at.setdefault(address, []).append(pending)
+                queue[pending] = None
+                self._count += 1
+                self._longest = max(self._longest, size)
 
     def check(self, monitor: Monitor) -> None:
         """The host has waited for something: looks again at the sources of copies that are now complete."""
-        for (queue, address, size), taken in list(self.pending.items()):
-            use = ((HOST, address, address + size, None, None, 1), "", None, True)
-            if monitor.checker.check_host_access((), [use], operation="check", host=monitor.thread):  # type: ignore[list-item]
-                continue
-            del self.pending[queue, address, size]
-            value = b"".join(_samples(address, size))
-            for each in taken:
-                if each.value != value:
-                    _overwritten(monitor, address, size, each.site)
+        if not self._count:
+            return
+        changed: list[_Pending] = []
+        with self._lock:
+            passed, host = monitor.checker.passed, monitor.thread
+            for queue in list(self._queues.values()):
+                while queue:
+                    pending = next(iter(queue))
+                    if not passed(pending.epoch, host):
+                        break
+                    self._remove(pending)
+                    if b"".join(_samples(pending.start, pending.stop - pending.start)) != pending.value:
+                        changed.append(pending)
+        for pending in changed:
+            _overwritten(monitor, pending.start, pending.stop - pending.start, pending.site)
 
     def forget(self, start: int, stop: int) -> None:
         """The memory goes back to its pool, or a write to it was seen: its contents may change."""
-        if self.pending:
-            gone = [key for key in self.pending if key[1] < stop and start < key[1] + key[2]]
-            for key in gone:
-                del self.pending[key]
+        if not self._count:
+            return
+        with self._lock:
+            starts = self._starts
+            low = bisect_right(starts, start - self._longest)
+            for begin in starts[low : bisect_left(starts, stop, low)]:
+                for pending in list(self._at[begin]):
+                    if start < pending.stop:
+                        self._remove(pending)
+
+    def clear(self) -> None:
+        """Nothing is pending."""
+        with self._lock:
+            self._queues.clear()
+            self._at.clear()
+            self._starts.clear()
+            self._longest = self._count = 0
+
+    def _remove(self, pending: _Pending) -> None:
+        del pending.queue[pending]
+        here = self._at[pending.start]
+        here.remove(pending)
+        self._count -= 1
+        if not here:
+            del self._at[pending.start]
+            del self._starts[bisect_left(self._starts, pending.start)]
+            if not self._starts:
+                self._longest = 0
 
 
 @lru_cache(maxsize=_LIMIT)
@@ -485,7 +562,7 @@ def _samples(address: int, size: int) -> tuple[memoryview, ...]:
     return tuple(whole[offset : offset + _SAMPLE] for offset in (0, size // 2, size - _SAMPLE))
 
 
-def _overwritten(monitor: Monitor, address: int, size: int, site: sites.Site) -> None:
+def _overwritten(monitor: Monitor, address: int, size: int, site: Site) -> None:
     stack = sites.frames(site)
     first = Access("copy from host", "the copy's stream", "reads", stack=stack)
     second = Access("a write by the host", "the host", "writes", stack=stack)

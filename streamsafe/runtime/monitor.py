@@ -77,6 +77,7 @@ class Monitor:
         freed: takes a block whose last reference is gone. Safe in a finalizer: the engine hears of it at
             the next operation.
         one_device: whether a raw handle alone names a timeline; ``by_handle`` has them then.
+        site: where the last operation was enqueued.
         only_device: the number of the one device; -1 where there are more.
 
     Args:
@@ -111,6 +112,7 @@ class Monitor:
         self._released: deque[Block] = deque()
         self.freed = self._released.append
         self.begun = 0
+        self.site: sites.Site = ()
         self._calls: dict[Hashable, tuple[int, bool]] = {}
         self._open: list[tuple[Conflict, Hazard]] = []
         self._verdict = _Verdict(self)
@@ -212,13 +214,14 @@ class Monitor:
             verdict = self._verdict
             verdict.may_raise = may_raise
             verdict.by_host = by_host
+            self.site = site = capture(above)
             conflicts = self._access(
                 stream,
                 reads,  # type: ignore[arg-type]
                 writes,  # type: ignore[arg-type]
                 operation,
                 local.queue if self.threads else None,
-                capture(above),
+                site,
                 verdict,
             )
             hazard = verdict.take() if conflicts else None

@@ -173,7 +173,7 @@ def host_to_device(
     touched = pinned.region(monitor, source, size)
     monitor.access(queue, [touched] if touched else (), [target], operation, above=4)
     if touched:
-        pinned.source(queue, source, size)
+        pinned.source(monitor, queue, source, size)
 
 
 def device_to_host(

@@ -105,11 +105,11 @@ def copied_here() -> None:
     _last_copy = called_here(3)
 
 
-def source(queue: Hashable, address: int, size: int) -> None:
+def source(monitor: Monitor, queue: Hashable, address: int, size: int) -> None:
     """A pinned block of the user's is the source of an asynchronous copy."""
     global _last_source
     _last_source = (queue, address)
-    host.fingerprints.watch(queue, address, size)
+    host.fingerprints.watch(monitor, queue, address, size)
 
 
 def recorded_here(monitor: Monitor, queue: Hashable, event: int) -> None:
@@ -145,7 +145,7 @@ def begin() -> None:
         pinned_blocks.discard(start)
     _pinned.clear()
     internal_events.clear()
-    host.fingerprints.pending.clear()
+    host.fingerprints.clear()
 
 
 # -- arrays that were not made here ----------------------------------------------------------------------------------
