@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 import streamsafe
+from streamsafe.order.hazard import Access
 
 ROOT = Path(__file__).resolve().parents[2] / "fixtures" / "runtime"
 HEADER = re.compile(r"^# (expect|needs): (.*)$", re.M)
+HAZARD = re.compile(r"^# hazard: (SS\d+) (\d+|none) -> (\d+|exit)$", re.M)
 PROGRAMS = sorted(
     (path for folder in ("rows", "programs") for path in (ROOT / folder).glob("*.py")),
     key=lambda path: str(path),
@@ -24,6 +26,18 @@ PROGRAMS = sorted(
 
 def header(path: Path) -> dict[str, list[str]]:
     return {name: value.split() for name, value in HEADER.findall(path.read_text(encoding="utf-8"))}
+
+
+def pinned(path: Path) -> list[tuple[str, int | None, int | None]]:
+    """Each hazard of a program: its code and the lines of its accesses; None where there is none, or at the exit."""
+    found = HAZARD.findall(path.read_text(encoding="utf-8"))
+    return [(code, *(int(at) if at.isdigit() else None for at in places)) for code, *places in found]
+
+
+def line(path: Path, access: Access | None) -> int | None:
+    """Where in the program an access is made."""
+    frames = access.stack if access is not None else ()
+    return next((frame.line for frame in frames if frame.filename == str(path)), None)
 
 
 def load(path: Path) -> ModuleType:
@@ -60,8 +74,18 @@ def test_program(path: Path, cp: Any, hooks: None, request: pytest.FixtureReques
     assert found == expected, "\n".join(hazard.message for hazard in session.hazards)
     if "latent" in facts["expect"]:
         assert all(hazard.latent for hazard in session.hazards)
-    assert all(hazard.second.stack or hazard.latent for hazard in session.hazards)
+    places = [
+        (hazard.code, line(path, hazard.first), line(path, hazard.second)) for hazard in session.hazards
+    ]
+    if "latent" in facts["expect"]:
+        places = [(code, first, None) for code, first, _ in places]
+    assert sorted(places, key=str) == sorted(pinned(path), key=str)
 
 
-def test_there_are_programs() -> None:
+def test_every_hazard_is_pinned() -> None:
     assert len(PROGRAMS) > 100
+    for path in PROGRAMS:
+        facts = header(path)
+        expected = {word for word in facts["expect"] if word not in ("none", "latent")}
+        if not facts.get("needs"):
+            assert {code for code, _, _ in pinned(path)} == expected, path.name
