@@ -1,0 +1,2 @@
+// The core as a library of its own.
+#include "abi.hpp"

@@ -1,0 +1,113 @@
+"""The core against the engine in Python: the same programs, the same conflicts, with all that is said of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamsafe.native.checker import NativeChecker
+from streamsafe.native.library import Library
+from streamsafe.order.hazard import Conflict
+from streamsafe.order.memory import Region, Use
+from streamsafe.order.program import Operation, Program
+from tests.native.programs import program
+from tests.order.language import translate
+
+
+def conflicts(operations: list[Operation], checker: NativeChecker | None, threads: bool) -> list[Conflict]:
+    """In the order in which they are found; what is latent is found at the end, in no order."""
+    running = Program(threads=threads)
+    if checker is not None:
+        running.checker = checker
+    found = [conflict for operation in operations for conflict in running.apply(operation)]
+    return sorted(found, key=lambda each: repr((each.first, each.second)) if each.latent else "")
+
+
+def native(library: Library, threads: bool = False) -> NativeChecker:
+    return NativeChecker(
+        library, threads=threads, render=lambda site: site if isinstance(site, tuple) else ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("length", "threads", "captures", "seeds"),
+    [
+        (12, False, False, 600),
+        (40, False, False, 150),
+        (40, True, False, 150),
+        (40, False, True, 150),
+        (100, True, True, 60),
+    ],
+)
+def test_random_programs(library: Library, length: int, threads: bool, captures: bool, seeds: int) -> None:
+    found = 0
+    for seed in range(seeds):
+        operations = program(seed, length, threads=threads, captures=captures)
+        expected = conflicts(operations, None, threads)
+        assert conflicts(operations, native(library, threads), threads) == expected, f"seed {seed}"
+        found += len(expected)
+    assert found > seeds  # the programs are worth comparing
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A: write x; B: read x",
+        "A: write x; A: record e; B: wait e; B: read x",
+        "A: read x; B: write x; C: read x",
+        "A: read x; B: read x; C: write x; host: read x",
+        "A: write x[::2]; B: read x[1::2]; B: read x[0:1]",
+        "N: write x; P: read x; A: read x",
+        "A: talloc x; B: read x; x recorded B; free x; A: talloc y=x; A: write y",
+        "A: talloc x; B: read x; free x; A: talloc y=x; A: write y",
+        "A: talloc x; B: read x; free x",
+        "A: write x; A: begin; A: read x; A: end G; B: launch G; A: launch G",
+        "A: write hx; host: read hx; host: sync A; host: read hx",
+    ],
+)
+def test_programs(library: Library, text: str) -> None:
+    operations = translate(text)
+    assert conflicts(operations, native(library), False) == conflicts(operations, None, False)
+
+
+def test_reads_are_remembered(library: Library) -> None:
+    """A fast path that does not look at readers passes for right until a write comes."""
+    checker = native(library)
+    use = Use(Region(0, 4096, 4160))
+    for key in "ABC":
+        checker.stream(key, name=key)
+    checker.access("A", [use], [], "first")
+    checker.access("B", [use], [], "second")
+    (found, other) = checker.access("C", [], [use], "third")
+    assert {found.first.operation, other.first.operation} == {"first", "second"}  # type: ignore[union-attr]
+
+
+def test_nothing_is_kept_without_need(library: Library) -> None:
+    """A loop over the same memory, streams and events keeps as many cells after 20,000 rounds as after two."""
+    checker = native(library)
+    checker.stream("A", name="A")
+    checker.stream("B", name="B")
+    kept = []
+    for number in range(20_000):
+        checker.allocate(0, 4096, 512, stream="A", owner="torch")
+        checker.access("A", [], [Use(Region(0, 4096, 4496))], "fill")
+        checker.record("e", "A")
+        checker.wait("B", "e")
+        checker.access("B", [Use(Region(0, 4096, 4496))], [], "sum")
+        checker.record_stream(4096, "B", space=0)
+        checker.free(0, 4096)
+        if number in (1, 19_999):
+            kept.append(checker.remembered())
+    assert kept[0] == kept[1] < 4
+
+
+def test_slices_and_the_whole(library: Library) -> None:
+    """A cell for each slice that is touched by itself; one again when all of them are written at once."""
+    checker = native(library)
+    checker.stream("A", name="A")
+    checker.allocate(0, 1 << 20, 8000 * 64, stream="A", owner="torch")
+    for number in range(8000):
+        low = (1 << 20) + number * 64
+        checker.access("A", [], [Use(Region(0, low, low + 64))], "fill")
+    assert checker.remembered() == 8000
+    checker.access("A", [], [Use(Region(0, 1 << 20, (1 << 20) + 8000 * 64))], "fill")
+    assert checker.remembered() == 1
