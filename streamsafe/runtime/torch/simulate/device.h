@@ -1,0 +1,76 @@
+// A simulated "cuda" for CPU builds of torch: what its three parts know of each other.
+//
+// streams.cpp: devices, streams, events, captures. They speak to torch's GPU trace where the CUDA build does.
+// memory.cpp:  the caching allocator, pinned memory, generators, and the hooks by which torch asks whether there is CUDA.
+// kernels.cpp: one boxed kernel that runs every operator on the same bytes as CPU tensors, and the few that need more.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+namespace simulated {
+
+using c10::DeviceIndex;
+
+constexpr int MOST_DEVICES = 16;
+
+// A stream is known by its device and raw handle, as in CUDA: 0 is the default stream of its device.
+using Queue = std::pair<DeviceIndex, uintptr_t>;
+using PoolId = std::pair<uint64_t, uint64_t>;
+
+// One lock for all state of this library; operators compute outside it.
+std::recursive_mutex& lock();
+
+int device_count();
+DeviceIndex current_device();
+void set_current_device(DeviceIndex device);
+Queue current_queue(DeviceIndex device);
+
+// -- captures --------------------------------------------------------------------------------------------------------
+
+enum class Mode { Global = 0, ThreadLocal = 1, Relaxed = 2 };
+
+struct Capture {
+  using Clock = std::map<Queue, uint64_t>;  // of each queue in the capture: how many of its nodes come before
+
+  uint64_t id;
+  Queue origin;
+  Mode mode;
+  uint64_t thread;
+  PoolId pool;
+  bool lost = false;
+  std::map<Queue, Clock> queues;
+  std::vector<std::function<void()>> nodes;
+  std::map<void*, std::vector<char>> before;              // bytes that the capture's first run overwrote
+  std::unordered_map<uintptr_t, size_t> allocated;        // from the private pool, while capturing
+  std::set<const void*> generators;                       // registered: the default one, and what the program registers
+};
+
+// The capture that a queue takes part in, or null.
+Capture* capture_of(Queue queue);
+// A node for the capture that the queue takes part in; nothing when it takes part in none.
+void add_node(Queue queue, std::function<void()> node);
+
+// -- what the host does ----------------------------------------------------------------------------------------------
+
+// The host waits for a queue: fires the trace, and is illegal in a capture.
+void host_waits(Queue queue);
+
+// -- memory ----------------------------------------------------------------------------------------------------------
+
+void* allocate_bytes(size_t size, DeviceIndex device);
+bool is_pinned(const void* address);
+
+}  // namespace simulated

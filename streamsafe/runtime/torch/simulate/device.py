@@ -1,0 +1,67 @@
+"""The simulated device's library, as Python calls it."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+_PREFIX = "streamsafe_simulated_"
+_TEXT = ctypes.c_char_p  # what went wrong, or None
+_INT, _I64, _U64, _POINTER = ctypes.c_int, ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "set_device_count": (None, [_INT]),
+    "device_count": (_INT, []),
+    "handle": (_U64, [_INT, _I64]),
+    "external_event": (None, [_INT]),
+    "create_stream": (_U64, [ctypes.c_uint]),
+    "destroy_stream": (None, [_U64]),
+    "stream_flags": (_INT, [_U64]),
+    "is_capturing": (_INT, [_INT]),
+    "new_pool": (_U64, []),
+    "capture_begin": (_TEXT, [_U64, _U64, _INT, ctypes.POINTER(_U64)]),
+    "capture_end": (_TEXT, [_U64]),
+    "replay": (_TEXT, [_U64]),
+    "forget_graph": (None, [_U64]),
+    "register_generator": (None, [_U64, _POINTER]),
+    "observe": (None, [_POINTER]),
+    "use_default_generator": (None, [_INT, _POINTER]),
+    "memory": (None, [_INT, ctypes.POINTER(_I64)]),
+    "reset_peak": (None, [_INT]),
+    "empty_cache": (None, []),
+    "allocate": (_POINTER, [ctypes.c_size_t, _INT]),
+    "free": (None, [_POINTER]),
+    "hold_pool": (None, [_INT, _U64, _U64, _INT]),
+    "route_to_pool": (None, [_INT, _U64, _U64, _INT]),
+    "end_route": (None, [_INT, _U64, _U64]),
+    "pin": (None, [_U64, ctypes.c_size_t]),
+    "unpin": (None, [_U64]),
+}
+
+
+class Device:
+    """Functions of the library by their names, without the prefix.
+
+    Args:
+        path: the library; torch's own libraries come with it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(self._library, _PREFIX + name)
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+
+    def __getattr__(self, name: str) -> Any:  # for type checkers: functions are set above
+        raise AttributeError(name)
+
+    def attempt(self, name: str, *arguments: Any) -> None:
+        """Calls a function that can fail.
+
+        Raises:
+            RuntimeError: with CUDA's message.
+        """
+        error = getattr(self, name)(*arguments)
+        if error is not None:
+            raise RuntimeError(error.decode())

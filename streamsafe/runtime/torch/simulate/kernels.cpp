@@ -1,0 +1,462 @@
+// Operators: one boxed kernel runs any of them as the CPU's on the same bytes, in the calling thread, at once. A few have
+// kernels of their own: those that allocate, copy, block the host, or exist for CUDA only.
+#include "device.h"
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Generator.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <unordered_set>
+
+namespace simulated {
+
+at::Generator numbers_of(const at::Generator& generator, DeviceIndex device);  // memory.cpp
+
+namespace {
+
+// CPU kernels are called below everything that the CUDA operator has already passed.
+struct Below {
+  at::AutoDispatchBelowADInplaceOrView autograd;
+  c10::impl::ExcludeDispatchKeyGuard autocast{c10::autocast_dispatch_keyset};
+  c10::impl::ExcludeDispatchKeyGuard modes{c10::DispatchKeySet(
+      {c10::DispatchKey::TESTING_ONLY_GenericMode, c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
+};
+
+c10::Allocator* device_memory() { return c10::GetAllocator(c10::kCUDA); }
+const c10::DispatchKeySet CUDA_KEYS(c10::DispatchKey::CUDA);
+
+void same_layout(const at::Tensor& made, const at::Tensor& of) {
+  made.unsafeGetTensorImpl()->set_storage_offset(of.storage_offset());
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(of.sizes(), of.strides());
+}
+
+// A CPU tensor over a device tensor's bytes. The CPU's allocator takes over when an operator makes it larger.
+at::Tensor on_cpu(const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.storage();
+  c10::DataPtr borrowed(const_cast<void*>(storage.data()), c10::kCPU);
+  c10::Storage view(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(borrowed), c10::GetCPUAllocator(), true);
+  auto made = at::detail::make_tensor<c10::TensorImpl>(std::move(view), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
+  same_layout(made, tensor);
+  if (tensor.is_conj()) made._set_conj(true);
+  if (tensor.is_neg()) made._set_neg(true);
+  return made;
+}
+
+// One call: the device tensors that it was given, each with its CPU tensor.
+struct Call {
+  struct Pair {
+    at::Tensor device, cpu;
+    const void* data;  // where the CPU tensor's bytes were
+    bool written;
+  };
+  std::vector<Pair> pairs;
+  DeviceIndex device = current_device();
+  bool writing = false;  // of the argument at hand
+
+  at::Tensor down(const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.is_cuda()) return tensor;
+    if (pairs.empty()) device = DeviceIndex(tensor.get_device());
+    auto cpu = on_cpu(tensor);
+    pairs.push_back({tensor, cpu, cpu.storage().data(), writing});
+    return cpu;
+  }
+
+  c10::IValue down(const c10::IValue& value) {
+    if (value.isTensor()) return down(value.toTensor());
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& each : value.toTensorVector()) list.push_back(down(each));
+      return list;
+    }
+    if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const std::optional<at::Tensor>& each : value.toOptionalTensorVector())
+        list.push_back(each && each->defined() ? std::optional<at::Tensor>(down(*each)) : each);
+      return list;
+    }
+    return value;
+  }
+
+  // A CPU result as a device tensor: an argument, a view of one, or new memory.
+  at::Tensor up(const at::Tensor& result, std::vector<std::pair<at::Tensor, at::Tensor>>* made) {
+    if (!result.defined() || !result.is_cpu()) return result;
+    const void* data = result.storage().data();
+    for (Pair& pair : pairs) {
+      if (result.is_same(pair.cpu)) return pair.device;
+      if (data == nullptr || data != pair.data) continue;
+      auto view = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(pair.device.storage()), CUDA_KEYS, result.dtype());
+      same_layout(view, result);
+      return view;
+    }
+    c10::DeviceGuard guard(c10::Device(c10::kCUDA, device));
+    at::Tensor fresh = at::detail::empty_strided_generic(result.sizes(), result.strides(), device_memory(), CUDA_KEYS, result.scalar_type());
+    if (result.numel() != 0) {
+      size_t bytes = std::min(fresh.storage().nbytes(), result.storage().nbytes() - result.storage_offset() * result.itemsize());
+      std::memcpy(fresh.storage().mutable_data(), result.data_ptr(), bytes);
+      if (made != nullptr) made->emplace_back(result, on_cpu(fresh));
+    }
+    return fresh;
+  }
+
+  // What an operator resized (`out=`): the device tensor takes the new layout, and memory where it needs more.
+  void take_over_resized() {
+    for (Pair& pair : pairs) {
+      bool moved = pair.cpu.storage().data() != pair.data;
+      bool reshaped = pair.cpu.sizes() != pair.device.sizes() || pair.cpu.strides() != pair.device.strides();
+      if (!moved && !reshaped) continue;
+      if (moved) {
+        size_t bytes = pair.cpu.storage().nbytes();
+        c10::DeviceGuard guard(pair.device.device());
+        c10::DataPtr memory = device_memory()->allocate(bytes);
+        if (bytes != 0) std::memcpy(memory.get(), pair.cpu.storage().data(), bytes);
+        auto* storage = pair.device.storage().unsafeGetStorageImpl();
+        storage->set_data_ptr_noswap(std::move(memory));
+        storage->set_nbytes(bytes);
+      }
+      same_layout(pair.device, pair.cpu);
+    }
+  }
+};
+
+// -- captures -------------------------------------------------------------------------------------------------------------
+
+// Keeps the bytes that a captured operator is about to overwrite, unless they are the capture's own.
+void keep_before(Capture& capture, const at::Tensor& written) {
+  void* start = written.storage().mutable_data();
+  size_t bytes = written.storage().nbytes();
+  if (start == nullptr || capture.allocated.count(reinterpret_cast<uintptr_t>(start)) || capture.before.count(start)) return;
+  auto* first = static_cast<const char*>(start);
+  capture.before[start] = std::vector<char>(first, first + bytes);
+}
+
+bool captured(Queue queue) {
+  std::lock_guard<std::recursive_mutex> locked(lock());
+  return capture_of(queue) != nullptr;
+}
+
+void keep_before(Queue queue, const at::Tensor& written) {
+  std::lock_guard<std::recursive_mutex> locked(lock());
+  if (Capture* capture = capture_of(queue)) keep_before(*capture, written);
+}
+
+// -- the kernel of everything ----------------------------------------------------------------------------------------------
+
+// Operators of the CUDA build that block the host: they read a size or a value back.
+bool blocks_the_host(const c10::OperatorName& name, c10::ArrayRef<c10::IValue> arguments) {
+  static const std::unordered_set<std::string_view> always{
+      "aten::masked_select", "aten::_unique2", "aten::_unique", "aten::unique_dim", "aten::unique_consecutive",
+      "aten::unique_dim_consecutive", "aten::equal", "aten::bincount", "aten::nonzero_static"};
+  if (always.count(name.name)) return true;
+  if (name.name == "aten::repeat_interleave") return arguments.size() == 2 && arguments[1].isNone();
+  if (name.name != "aten::index" && name.name != "aten::index_put_" && name.name != "aten::_index_put_impl_") return false;
+  for (const auto& index : arguments[1].toOptionalTensorVector())  // a mask is turned into indices by nonzero()
+    if (index && index->defined() && (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte)) return true;
+  return false;
+}
+
+void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  Below below;
+  op.callBoxed(stack);
+}
+
+void kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  size_t count = schema.arguments().size(), first = stack->size() - count;
+  Call call;
+  bool to_cpu = false, waits = blocks_the_host(op.operator_name(), c10::ArrayRef<c10::IValue>(stack->data() + first, count));
+  std::vector<size_t> generators;
+  for (size_t i = 0; i < count; ++i) {
+    c10::IValue& value = (*stack)[first + i];
+    const c10::Argument& argument = schema.arguments()[i];
+    call.writing = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+    if (value.isDevice()) {
+      to_cpu |= !value.toDevice().is_cuda();
+      if (value.toDevice().is_cuda()) {
+        if (call.pairs.empty() && value.toDevice().has_index()) call.device = value.toDevice().index();
+        value = c10::IValue(c10::Device(c10::kCPU));
+      }
+    } else if (value.isGenerator() || argument.name() == "generator") {
+      generators.push_back(first + i);
+    } else {
+      value = call.down(value);
+    }
+  }
+  for (size_t i : generators) {
+    c10::IValue& value = (*stack)[i];
+    value = numbers_of(value.isGenerator() ? value.toGenerator() : at::Generator(), call.device);
+  }
+  Queue queue = current_queue(call.device);
+  if (waits) host_waits(queue);
+  bool in_capture = captured(queue);
+  torch::jit::Stack again;
+  if (in_capture) {
+    for (Call::Pair& pair : call.pairs)
+      if (pair.written) keep_before(queue, pair.device);
+    again.assign(stack->begin() + long(first), stack->end());
+  }
+  run(op, stack);
+  call.take_over_resized();
+  if (to_cpu) return;
+  size_t results = schema.returns().size(), start = stack->size() - results;
+  std::vector<std::pair<at::Tensor, at::Tensor>> made;
+  std::vector<std::pair<size_t, at::Tensor>> where;  // of a new result: its place on the stack, and its memory
+  for (size_t i = 0; i < results; ++i) {
+    c10::IValue& value = (*stack)[start + i];
+    made.clear();
+    if (value.isTensor()) {
+      value = call.up(value.toTensor(), &made);
+      if (!made.empty()) where.emplace_back(i, made.back().second);
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& each : value.toTensorVector()) {
+        made.clear();
+        list.push_back(call.up(each, &made));
+        if (!made.empty()) where.emplace_back((i + 1) << 32 | (list.size() - 1), made.back().second);
+      }
+      value = list;
+    }
+  }
+  if (!in_capture) return;
+  add_node(queue, [op, again, where, results] {
+    torch::jit::Stack replayed = again;
+    run(op, &replayed);
+    size_t start = replayed.size() - results;
+    for (auto& [place, memory] : where) {
+      const c10::IValue& value = replayed[start + (place >> 32 ? (place >> 32) - 1 : place)];
+      at::Tensor result = value.isTensor() ? value.toTensor() : value.toTensorVector()[place & 0xffffffff];
+      size_t bytes = std::min(memory.storage().nbytes(), result.storage().nbytes() - result.storage_offset() * result.itemsize());
+      std::memcpy(memory.storage().mutable_data(), result.data_ptr(), bytes);
+    }
+  });
+}
+
+// -- memory -----------------------------------------------------------------------------------------------------------------
+
+at::ScalarType type_or_default(std::optional<at::ScalarType> type) {
+  return type.value_or(c10::get_default_dtype_as_scalartype());
+}
+
+at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> type, std::optional<at::Layout>,
+                 std::optional<c10::Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  c10::OptionalDeviceGuard guard(device);
+  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), device_memory(), CUDA_KEYS, type_or_default(type), format);
+}
+
+at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<at::ScalarType> type,
+                         std::optional<at::Layout>, std::optional<c10::Device> device, std::optional<bool>) {
+  c10::OptionalDeviceGuard guard(device);
+  return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), device_memory(),
+                                           CUDA_KEYS, type_or_default(type));
+}
+
+const at::Tensor& resize(const at::Tensor& self, c10::SymIntArrayRef size, std::optional<at::MemoryFormat> format) {
+  auto sizes = C10_AS_INTARRAYREF_SLOW(size);
+  int64_t count = 1;
+  for (int64_t each : sizes) count *= each;
+  size_t bytes = (size_t(count) + size_t(self.storage_offset())) * self.itemsize();
+  auto* storage = self.storage().unsafeGetStorageImpl();
+  if (count != 0 && bytes > storage->nbytes()) {
+    c10::DeviceGuard guard(self.device());
+    c10::DataPtr memory = device_memory()->allocate(bytes);
+    if (storage->nbytes() != 0) std::memcpy(memory.get(), storage->data(), storage->nbytes());
+    storage->set_data_ptr_noswap(std::move(memory));
+    storage->set_nbytes(bytes);
+  }
+  self.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  if (format) self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
+  return self;
+}
+
+at::Tensor& set_storage(at::Tensor& self, at::Storage source, c10::SymInt offset, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
+  auto* impl = self.unsafeGetTensorImpl();
+  impl->set_storage_keep_dtype(std::move(source));
+  impl->set_storage_offset(offset.expect_int());
+  auto sizes = C10_AS_INTARRAYREF_SLOW(size), strides = C10_AS_INTARRAYREF_SLOW(stride);
+  if (strides.empty() && !sizes.empty())
+    impl->set_sizes_contiguous(sizes);
+  else
+    impl->set_sizes_and_strides(sizes, strides);
+  return self;
+}
+
+void record_stream(at::Tensor& self, c10::Stream stream) {
+  c10::impl::VirtualGuardImpl(c10::kCUDA).recordDataPtrOnStream(self.storage().data_ptr(), stream);
+}
+
+// -- copies, as aten/src/ATen/native/cuda/Copy.cu orders them ------------------------------------------------------------------
+
+bool dense_alike(const at::Tensor& to, const at::Tensor& from) {  // one memcpy does it
+  bool dense = to.is_non_overlapping_and_dense() && from.is_non_overlapping_and_dense();
+  return to.scalar_type() == from.scalar_type() && dense && to.strides() == from.strides() && to.sizes() == from.sizes() &&
+         to.is_conj() == from.is_conj() && to.is_neg() == from.is_neg();
+}
+
+void move(const at::Tensor& to, const at::Tensor& from) {
+  Below below;
+  at::Tensor target = to.is_cuda() ? on_cpu(to) : to, source = from.is_cuda() ? on_cpu(from) : from;
+  target.copy_(source);
+}
+
+void enqueue_move(Queue queue, const at::Tensor& to, const at::Tensor& from) {
+  keep_before(queue, to);
+  move(to, from);
+  if (captured(queue)) {
+    at::Tensor target = to.is_cuda() ? on_cpu(to) : to, source = from.is_cuda() ? on_cpu(from) : from;
+    add_node(queue, [target, source] { move(target, source); });
+  }
+}
+
+struct DeviceEvent {  // an event of one stream that another waits for, as between two devices
+  static void order(c10::Stream before, c10::Stream after) {
+    c10::impl::VirtualGuardImpl guard(c10::kCUDA);
+    void* event = nullptr;
+    guard.record(&event, before, before.device_index(), c10::EventFlag::PYTORCH_DEFAULT);
+    guard.block(event, after);
+    guard.destroyEvent(event, before.device_index());
+  }
+};
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  if (self.numel() == 0 || self.is_same(source)) return self;
+  c10::impl::VirtualGuardImpl guard(c10::kCUDA);
+  c10::Device device = source.is_cuda() ? source.device() : self.device();
+  c10::DeviceGuard on_device(device);
+  Queue queue = current_queue(device.index());
+  if (self.is_cuda() && source.is_cuda()) {
+    if (self.device() == source.device()) {
+      enqueue_move(queue, self, source);
+      return self;
+    }
+    c10::Stream here = guard.getStream(source.device()), there = guard.getStream(self.device());
+    DeviceEvent::order(there, here);
+    enqueue_move(queue, self, source);
+    DeviceEvent::order(here, there);
+    return self;
+  }
+  at::Tensor from = source.expand_as(self);
+  if (!dense_alike(self, from) && !(self.is_contiguous() && from.is_contiguous() && self.scalar_type() == from.scalar_type())) {
+    // a temporary on each side that needs one: the host's is pageable, and made or read by the host
+    at::Tensor sent = from.is_cuda() ? at::empty_like(from, from.options().dtype(self.scalar_type()), at::MemoryFormat::Contiguous) : from;
+    if (from.is_cuda()) {
+      enqueue_move(queue, sent, from);
+    } else if (!from.is_contiguous()) {
+      sent = from.contiguous();
+    }
+    bool direct = self.is_contiguous() && self.scalar_type() == sent.scalar_type();
+    at::Tensor received = direct ? self : at::empty(self.sizes(), self.options().dtype(sent.scalar_type()));
+    copy_(received, sent, non_blocking);
+    if (!direct) {
+      if (self.is_cuda())
+        enqueue_move(queue, self, received);
+      else
+        move(self, received);
+    }
+    return self;
+  }
+  const at::Tensor& host = self.is_cpu() ? self : source;
+  bool asynchronous = non_blocking && is_pinned(host.storage().data());
+  if (captured(queue))
+    TORCH_CHECK(is_pinned(host.storage().data()),
+                "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is pinned. Please use "
+                "tensor.pin_memory() or allocate the tensor with pin_memory=True.");
+  if (!asynchronous && !non_blocking) host_waits(queue);
+  enqueue_move(queue, self, from);
+  return self;
+}
+
+at::Scalar local_scalar(const at::Tensor& self) {
+  host_waits(current_queue(DeviceIndex(self.get_device())));
+  Below below;
+  return at::_local_scalar_dense(on_cpu(self));
+}
+
+at::Tensor nonzero(const at::Tensor& self) {
+  host_waits(current_queue(DeviceIndex(self.get_device())));
+  Call call;
+  at::Tensor cpu = call.down(self), found;
+  {
+    Below below;
+    found = at::nonzero(cpu);
+  }
+  return call.up(found, nullptr);
+}
+
+// -- what torch calls for CUDA tensors only: the gates of recurrent cells --------------------------------------------------------
+
+at::Tensor biased(const at::Tensor& gates, const std::optional<at::Tensor>& bias) {
+  return bias && bias->defined() ? gates + *bias : gates;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input, const at::Tensor& hidden, const at::Tensor& cell,
+                                                         const std::optional<at::Tensor>& b1, const std::optional<at::Tensor>& b2) {
+  auto gates = biased(input, b1) + biased(hidden, b2);
+  auto part = gates.chunk(4, 1);
+  auto in = part[0].sigmoid(), forget = part[1].sigmoid(), update = part[2].tanh(), out = part[3].sigmoid();
+  auto next = forget * cell + in * update;
+  return {out * next.tanh(), next, at::cat(std::vector<at::Tensor>{in, forget, update, out}, 1)};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell_backward(const std::optional<at::Tensor>& grad_h,
+                                                                  const std::optional<at::Tensor>& grad_c, const at::Tensor& cell,
+                                                                  const at::Tensor& next, const at::Tensor& workspace, bool has_bias) {
+  auto part = workspace.chunk(4, 1);
+  auto &in = part[0], &forget = part[1], &update = part[2], &out = part[3];
+  auto t = next.tanh();
+  auto gh = grad_h && grad_h->defined() ? *grad_h : at::zeros_like(next);
+  auto gc = (grad_c && grad_c->defined() ? *grad_c : at::zeros_like(next)) + gh * out * (1 - t * t);
+  auto gates = at::cat(std::vector<at::Tensor>{gc * update * in * (1 - in), gc * cell * forget * (1 - forget), gc * in * (1 - update * update),
+                        gh * t * out * (1 - out)}, 1);
+  return {gates, gc * forget, has_bias ? gates.sum(0) : at::Tensor()};
+}
+
+std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input, const at::Tensor& hidden, const at::Tensor& state,
+                                            const std::optional<at::Tensor>& b1, const std::optional<at::Tensor>& b2) {
+  auto x = biased(input, b1).chunk(3, 1), h = biased(hidden, b2).chunk(3, 1);
+  auto reset = (x[0] + h[0]).sigmoid(), update = (x[1] + h[1]).sigmoid(), next = (x[2] + reset * h[2]).tanh();
+  return {next + update * (state - next), at::cat(std::vector<at::Tensor>{reset, update, next, state, h[2]}, 1)};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> gru_cell_backward(const at::Tensor& grad, const at::Tensor& workspace,
+                                                                                         bool has_bias) {
+  auto part = workspace.chunk(5, 1);
+  auto &reset = part[0], &update = part[1], &next = part[2], &state = part[3], &h = part[4];
+  auto g_next = grad * (1 - update) * (1 - next * next), g_update = grad * (state - next) * update * (1 - update);
+  auto g_reset = g_next * h * reset * (1 - reset);
+  auto gx = at::cat(std::vector<at::Tensor>{g_reset, g_update, g_next}, 1), gh = at::cat(std::vector<at::Tensor>{g_reset, g_update, g_next * reset}, 1);
+  return {gx, gh, grad * update, has_bias ? gx.sum(0) : at::Tensor(), has_bias ? gh.sum(0) : at::Tensor()};
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, CUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&kernel>()); }
+
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  library.impl("empty.memory_format", empty);
+  library.impl("empty_strided", empty_strided);
+  library.impl("as_strided", at::native::as_strided_tensorimpl);
+  library.impl("view", at::native::view);
+  library.impl("_reshape_alias", at::native::_reshape_alias);
+  library.impl("resize_", resize);
+  library.impl("set_.source_Storage_storage_offset", set_storage);
+  library.impl("record_stream", record_stream);
+  library.impl("copy_", copy_);
+  library.impl("_local_scalar_dense", local_scalar);
+  library.impl("nonzero", nonzero);
+  library.impl("_thnn_fused_lstm_cell", lstm_cell);
+  library.impl("_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward);
+  library.impl("_thnn_fused_gru_cell", gru_cell);
+  library.impl("_thnn_fused_gru_cell_backward", gru_cell_backward);
+}
+
+}  // namespace simulated

@@ -1,0 +1,429 @@
+// Memory: torch's caching allocator by its own rules (so that a program reuses the blocks that it would reuse on a GPU),
+// pinned memory, generators, and the hooks by which torch asks whether there is CUDA.
+#include "device.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Generator.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/Exception.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+namespace simulated {
+
+using Locked = std::lock_guard<std::recursive_mutex>;
+
+namespace {
+
+// The rules of c10/cuda/CUDACachingAllocator: what is rounded to what, and when a block is split.
+constexpr size_t ROUND = 512, SMALL = 1 << 20, SMALL_SEGMENT = 2 << 20, LARGE_SEGMENT = 20 << 20, OWN_SEGMENT = 10 << 20;
+
+size_t round_up(size_t size, size_t unit) { return (size + unit - 1) / unit * unit; }
+
+// What a collector is told about blocks; it may throw when one is handed out.
+enum What { HandedOut = 0, GivenBack = 1, RecordedOn = 2, ToDriver = 3 };
+using Observer = void (*)(uintptr_t address, size_t size, int device, uintptr_t stream, int what);
+Observer observer = nullptr;
+
+struct Pool;
+
+struct Block {
+  uintptr_t address;
+  size_t size;
+  Queue queue;
+  Pool* pool;
+  bool taken = false;
+  Block *before = nullptr, *after = nullptr;  // in its segment
+  std::set<uintptr_t> used_on;
+};
+
+struct BySize {
+  bool operator()(const Block* a, const Block* b) const {
+    return std::tie(a->queue, a->size, a->address) < std::tie(b->queue, b->size, b->address);
+  }
+};
+
+struct Pool {
+  bool small;
+  std::set<Block*, BySize> free;
+};
+
+struct Pools {
+  Pool small{true}, large{false};
+  int users = 0;  // graphs and MemPool contexts; the default pools have none
+};
+
+std::map<std::pair<DeviceIndex, PoolId>, Pools> pools;
+std::unordered_map<uintptr_t, Block*> taken;
+std::vector<Block*> pending;                         // freed, and recorded on other streams
+std::map<size_t, std::vector<uintptr_t>> returned;   // segments given back to the driver: still mapped, for old graphs
+std::map<DeviceIndex, std::vector<std::pair<PoolId, uint64_t>>> routed;  // use_mem_pool(): pool, thread (0: any)
+
+struct Numbers {
+  int64_t allocated = 0, most_allocated = 0, reserved = 0, most_reserved = 0, allocations = 0, frees = 0;
+} numbers[MOST_DEVICES];
+
+uint64_t this_thread() { return uint64_t(pthread_self()); }
+
+PoolId pool_id(DeviceIndex device, Queue queue) {
+  if (Capture* capture = capture_of(queue)) return capture->pool;
+  for (auto entry = routed[device].rbegin(); entry != routed[device].rend(); ++entry)
+    if (entry->second == 0 || entry->second == this_thread()) return entry->first;
+  return {0, 0};
+}
+
+void tell(const Block& block, uintptr_t stream, What what) {
+  if (observer != nullptr) observer(block.address, block.size, block.queue.first, stream, what);
+}
+
+Block* merged(Block* block) {
+  for (Block* other : {block->before, block->after}) {
+    if (other == nullptr || other->taken || other->pool == nullptr || !other->pool->free.erase(other)) continue;
+    Block *first = other == block->before ? other : block, *second = other == block->before ? block : other;
+    first->size += second->size;
+    first->after = second->after;
+    if (second->after != nullptr) second->after->before = first;
+    delete second;
+    block = first;
+  }
+  return block;
+}
+
+void make_free(Block* block) {
+  block->taken = false;
+  block->used_on.clear();
+  Pool* pool = block->pool;
+  block = merged(block);
+  pool->free.insert(block);
+}
+
+uintptr_t segment(size_t size) {
+  auto& left = returned[size];
+  if (!left.empty()) {
+    uintptr_t address = left.back();
+    left.pop_back();
+    return address;
+  }
+  constexpr size_t unit = 2 << 20;  // as cudaMalloc aligns segments
+  void* mapped = mmap(nullptr, size + unit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  TORCH_CHECK(mapped != MAP_FAILED, "CUDA out of memory. Tried to allocate ", size, " bytes on the simulated device.");
+  return round_up(reinterpret_cast<uintptr_t>(mapped), unit);
+}
+
+Block* take(size_t wanted, DeviceIndex device) {
+  for (Block* block : pending) make_free(block);  // their streams have done everything
+  pending.clear();
+  size_t size = std::max(round_up(wanted, ROUND), ROUND);
+  Queue queue = current_queue(device);
+  PoolId id = pool_id(device, queue);
+  Pools& both = pools[{device, id}];
+  Pool& pool = size <= SMALL ? both.small : both.large;
+  Block least{0, size, queue, &pool};
+  auto found = pool.free.lower_bound(&least);
+  Block* block;
+  if (found != pool.free.end() && (*found)->queue == queue) {
+    block = *found;
+    pool.free.erase(found);
+  } else {
+    size_t whole = size <= SMALL ? SMALL_SEGMENT : size < OWN_SEGMENT ? LARGE_SEGMENT : round_up(size, SMALL_SEGMENT);
+    block = new Block{segment(whole), whole, queue, &pool};
+    numbers[device].reserved += int64_t(whole);
+    numbers[device].most_reserved = std::max(numbers[device].most_reserved, numbers[device].reserved);
+  }
+  size_t rest = block->size - size;
+  if (pool.small ? rest >= ROUND : rest > SMALL) {
+    auto* remainder = new Block{block->address + size, rest, queue, &pool};
+    remainder->before = block;
+    remainder->after = block->after;
+    if (block->after != nullptr) block->after->before = remainder;
+    block->after = remainder;
+    block->size = size;
+    pool.free.insert(remainder);
+  }
+  block->taken = true;
+  taken[block->address] = block;
+  auto& count = numbers[device];
+  count.allocated += int64_t(block->size);
+  count.most_allocated = std::max(count.most_allocated, count.allocated);
+  ++count.allocations;
+  if (Capture* capture = capture_of(queue)) capture->allocated[block->address] = block->size;
+  return block;
+}
+
+void give_back(void* address) {
+  if (address == nullptr) return;
+  Locked locked(lock());
+  auto found = taken.find(reinterpret_cast<uintptr_t>(address));
+  if (found == taken.end()) return;
+  Block* block = found->second;
+  taken.erase(found);
+  numbers[block->queue.first].allocated -= int64_t(block->size);
+  ++numbers[block->queue.first].frees;
+  tell(*block, block->queue.second, GivenBack);
+  if (block->used_on.empty())
+    make_free(block);
+  else
+    pending.push_back(block);
+}
+
+void return_free_segments(Pool& pool) {
+  for (auto entry = pool.free.begin(); entry != pool.free.end();) {
+    Block* block = *entry;
+    if (block->before != nullptr || block->after != nullptr) {
+      ++entry;
+      continue;
+    }
+    entry = pool.free.erase(entry);
+    tell(*block, block->queue.second, ToDriver);
+    numbers[block->queue.first].reserved -= int64_t(block->size);
+    returned[block->size].push_back(block->address);
+    delete block;
+  }
+}
+
+struct DeviceAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t size) override {
+    void* address = allocate_bytes(size, current_device());
+    return {address, address, &give_back, c10::Device(c10::kCUDA, current_device())};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  void copy_data(void* to, const void* from, size_t count) const override { std::memcpy(to, from, count); }
+};
+DeviceAllocator device_allocator;
+REGISTER_ALLOCATOR(c10::kCUDA, &device_allocator)
+
+// -- pinned memory: blocks of powers of two, given out again at once -------------------------------------------------------
+
+std::map<uintptr_t, size_t> pinned;  // live blocks, and what cudaHostRegister was asked for
+std::map<size_t, std::vector<void*>> free_pinned;
+
+void free_pinned_block(void* address) {
+  Locked locked(lock());
+  auto found = pinned.find(reinterpret_cast<uintptr_t>(address));
+  if (found == pinned.end()) return;
+  free_pinned[found->second].push_back(address);
+  pinned.erase(found);
+}
+
+struct PinnedAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t wanted) override {
+    if (wanted == 0) return {nullptr, nullptr, &free_pinned_block, c10::kCPU};
+    Locked locked(lock());
+    size_t size = 512;
+    while (size < wanted) size *= 2;
+    auto& free = free_pinned[size];
+    void* address;
+    if (free.empty()) {
+      address = std::aligned_alloc(4096, round_up(size, 4096));
+      TORCH_CHECK(address != nullptr, "CUDA error: out of memory");
+    } else {
+      address = free.back();
+      free.pop_back();
+    }
+    pinned[reinterpret_cast<uintptr_t>(address)] = size;
+    return {address, address, &free_pinned_block, c10::kCPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_pinned_block; }
+  void copy_data(void* to, const void* from, size_t count) const override { std::memcpy(to, from, count); }
+};
+PinnedAllocator pinned_allocator;
+
+}  // namespace
+
+void* allocate_bytes(size_t size, DeviceIndex device) {
+  if (size == 0) return nullptr;
+  Locked locked(lock());
+  Block* block = take(size, device);
+  auto* address = reinterpret_cast<void*>(block->address);
+  try {
+    tell(*block, block->queue.second, HandedOut);
+  } catch (...) {
+    taken.erase(block->address);
+    numbers[device].allocated -= int64_t(block->size);
+    make_free(block);
+    throw;
+  }
+  return address;
+}
+
+void record_on_queue(void* address, Queue queue) {
+  Locked locked(lock());
+  auto found = taken.find(reinterpret_cast<uintptr_t>(address));
+  if (found == taken.end() || found->second->queue == queue) return;
+  found->second->used_on.insert(queue.second);
+  tell(*found->second, queue.second, RecordedOn);
+}
+
+bool is_pinned(const void* address) {
+  Locked locked(lock());
+  auto found = pinned.upper_bound(reinterpret_cast<uintptr_t>(address));
+  if (found == pinned.begin()) return false;
+  --found;
+  return reinterpret_cast<uintptr_t>(address) < found->first + found->second;
+}
+
+// A capture executes nothing: what its operators computed on the way is taken back.
+void zero_and_restore(Capture& capture) {
+  for (auto& [address, size] : capture.allocated) std::memset(reinterpret_cast<void*>(address), 0, size);
+  for (auto& [address, bytes] : capture.before) std::memcpy(address, bytes.data(), bytes.size());
+}
+
+// -- generators -----------------------------------------------------------------------------------------------------------
+
+// A CUDA generator: numbers come from a CPU generator inside.
+struct DeviceGenerator final : c10::GeneratorImpl {
+  at::Generator inner;
+
+  DeviceGenerator(DeviceIndex device, at::Generator numbers)
+      : GeneratorImpl(c10::Device(c10::kCUDA, device), c10::DispatchKeySet(c10::DispatchKey::CUDA)), inner(std::move(numbers)) {}
+  void set_current_seed(uint64_t seed) override { inner.set_current_seed(seed); }
+  void set_offset(uint64_t) override {}
+  uint64_t get_offset() const override { return 0; }
+  uint64_t current_seed() const override { return inner.current_seed(); }
+  uint64_t seed() override { return inner.seed(); }
+  void set_state(const c10::TensorImpl& state) override { inner.unsafeGetGeneratorImpl()->set_state(state); }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return inner.unsafeGetGeneratorImpl()->get_state(); }
+  DeviceGenerator* clone_impl() const override { return new DeviceGenerator(device().index(), inner.clone()); }
+};
+
+namespace {
+
+at::Generator make_generator(DeviceIndex device) {
+  if (device < 0) device = current_device();
+  return at::make_generator<DeviceGenerator>(device, at::detail::createCPUGenerator());
+}
+
+at::Generator& default_generator(DeviceIndex device) {
+  static auto* made = new std::map<DeviceIndex, at::Generator>;
+  if (device < 0) device = current_device();
+  Locked locked(lock());
+  auto& found = (*made)[device];
+  if (!found.defined()) found = make_generator(device);
+  return found;
+}
+
+// -- what torch asks of CUDA ----------------------------------------------------------------------------------------------
+
+struct Hooks final : at::CUDAHooksInterface {
+  void init() const override {}
+  bool hasCUDA() const override { return true; }
+  bool isBuilt() const { return true; }
+  bool isAvailable() const { return true; }
+  bool hasPrimaryContext(DeviceIndex) const override { return true; }
+  DeviceIndex deviceCount() const override { return DeviceIndex(device_count()); }
+  int getNumGPUs() const override { return device_count(); }
+  DeviceIndex current_device() const override { return simulated::current_device(); }
+  DeviceIndex getCurrentDevice() const override { return simulated::current_device(); }
+  void setCurrentDevice(DeviceIndex device) const override { set_current_device(device); }
+  DeviceIndex exchangeDevice(DeviceIndex device) const override {
+    DeviceIndex before = simulated::current_device();
+    set_current_device(device);
+    return before;
+  }
+  DeviceIndex maybeExchangeDevice(DeviceIndex device) const override { return exchangeDevice(device); }
+  bool isPinnedPtr(const void* address) const override { return is_pinned(address); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator; }
+  c10::Allocator* getCUDADeviceAllocator() const override { return &device_allocator; }
+  c10::Device getDeviceFromPtr(void*) const override { return c10::Device(c10::kCUDA, simulated::current_device()); }
+  const at::Generator& getDefaultGenerator(DeviceIndex device) const { return default_generator(device); }
+  at::Generator getNewGenerator(DeviceIndex device) const { return make_generator(device); }
+};
+
+[[maybe_unused]] const bool registered = [] {
+  at::CUDAHooksRegistry()->Register(
+      "CUDAHooks", [](at::CUDAHooksArgs) -> std::unique_ptr<at::CUDAHooksInterface> { return std::make_unique<Hooks>(); });
+  return true;
+}();
+
+}  // namespace
+
+at::Generator numbers_of(const at::Generator& generator, DeviceIndex device) {
+  const at::Generator& used = generator.defined() ? generator : default_generator(device);
+  auto* ours = dynamic_cast<DeviceGenerator*>(used.unsafeGetGeneratorImpl());
+  if (ours == nullptr) return used;
+  Locked locked(lock());
+  Capture* capture = capture_of(current_queue(device));
+  bool known = capture == nullptr || !generator.defined() || capture->generators.count(ours) ||
+               ours == default_generator(device).unsafeGetGeneratorImpl();
+  TORCH_CHECK(known, "Attempt to increase offset for a CUDA generator not in capture mode.");
+  return ours->inner;
+}
+
+}  // namespace simulated
+
+// -- what Python asks -----------------------------------------------------------------------------------------------------
+
+using namespace simulated;
+
+EXPORTED void streamsafe_simulated_observe(void* callback) {
+  Locked locked(lock());
+  observer = reinterpret_cast<Observer>(callback);
+}
+
+EXPORTED void streamsafe_simulated_use_default_generator(int device, void* generator) {
+  default_generator(DeviceIndex(device)) = at::Generator(
+      c10::intrusive_ptr<c10::GeneratorImpl>::reclaim_copy(static_cast<c10::GeneratorImpl*>(generator)));
+}
+
+EXPORTED void streamsafe_simulated_memory(int device, int64_t* six) {
+  Locked locked(lock());
+  auto& count = numbers[device];
+  int64_t all[] = {count.allocated, count.most_allocated, count.reserved, count.most_reserved, count.allocations, count.frees};
+  std::copy(std::begin(all), std::end(all), six);
+}
+EXPORTED void streamsafe_simulated_reset_peak(int device) {
+  Locked locked(lock());
+  numbers[device].most_allocated = numbers[device].allocated;
+  numbers[device].most_reserved = numbers[device].reserved;
+}
+EXPORTED void streamsafe_simulated_empty_cache() {
+  Locked locked(lock());
+  for (Block* block : pending) make_free(block);
+  pending.clear();
+  for (auto& [key, both] : pools) {
+    if (key.second != PoolId{0, 0} && both.users > 0) continue;
+    return_free_segments(both.small);
+    return_free_segments(both.large);
+  }
+}
+EXPORTED void* streamsafe_simulated_allocate(size_t size, int device) {
+  try {
+    return allocate_bytes(size, DeviceIndex(device));
+  } catch (...) {
+    return nullptr;
+  }
+}
+EXPORTED void streamsafe_simulated_free(void* address) { give_back(address); }
+
+// Graphs and MemPool contexts hold a private pool: what they free stays in it while one of them is there.
+EXPORTED void streamsafe_simulated_hold_pool(int device, uint64_t first, uint64_t second, int by) {
+  Locked locked(lock());
+  pools[{DeviceIndex(device), {first, second}}].users += by;
+}
+EXPORTED void streamsafe_simulated_route_to_pool(int device, uint64_t first, uint64_t second, int this_thread_only) {
+  Locked locked(lock());
+  routed[DeviceIndex(device)].push_back({{first, second}, this_thread_only ? this_thread() : 0});
+}
+EXPORTED void streamsafe_simulated_end_route(int device, uint64_t first, uint64_t second) {
+  Locked locked(lock());
+  auto& entries = routed[DeviceIndex(device)];
+  for (auto entry = entries.end(); entry != entries.begin();)
+    if ((--entry)->first == PoolId{first, second}) {
+      entries.erase(entry);
+      return;
+    }
+}
+
+EXPORTED void streamsafe_simulated_pin(uintptr_t address, size_t size) {
+  Locked locked(lock());
+  pinned[address] = size;
+}
+EXPORTED void streamsafe_simulated_unpin(uintptr_t address) {
+  Locked locked(lock());
+  pinned.erase(address);
+}

@@ -1,0 +1,414 @@
+"""The names that only a CUDA build has in ``torch._C``: with them, torch's own ``torch.cuda`` runs unchanged."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import types
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, NoReturn
+
+from streamsafe.runtime.torch.simulate.device import Device
+
+CUDA = 1  # c10::DeviceType
+MEMORY = 8 << 30  # bytes that a device says it has
+CAPABILITY = (8, 0)
+
+
+class NotSimulated(NotImplementedError):
+    """The program uses something of CUDA that the simulated device does not have."""
+
+
+def refuse(name: str) -> Callable[..., NoReturn]:
+    """A function that says so."""
+
+    def refused(*_: Any, **__: Any) -> NoReturn:
+        raise NotSimulated(f"{name} is not simulated")
+
+    return refused
+
+
+def complete(core: Any, device: Device) -> None:
+    """Adds the names to ``torch._C``, which has just been loaded.
+
+    Args:
+        core: the module.
+        device: the library.
+    """
+    streams(core, device)
+    devices(core, device)
+    graphs(core, device)
+    memory(core, device)
+    core._has_cuda = True
+
+
+# -- streams and events ----------------------------------------------------------------------------------------------
+
+
+def streams(core: Any, device: Device) -> None:
+    class _CudaStreamBase(core.Stream):
+        def __new__(
+            cls,
+            priority: int = 0,
+            stream_id: int = 0,
+            device_index: int = 0,
+            device_type: int = 0,
+            stream_ptr: int = 0,
+        ) -> Any:
+            here = core._accelerator_getDeviceIndex()
+            if stream_ptr:
+                return super().__new__(cls, stream_id=stream_ptr, device_index=here, device_type=CUDA)
+            if stream_id or device_index or device_type:
+                return super().__new__(
+                    cls, stream_id=stream_id, device_index=device_index, device_type=device_type
+                )
+            return super().__new__(cls, device=core.device("cuda", here), priority=priority)
+
+        @property
+        def cuda_stream(self) -> int:
+            return int(device.handle(self.device_index, self.stream_id))
+
+        @property
+        def priority(self) -> int:
+            return 0 if not 0 < self.stream_id <= 128 else -((self.stream_id - 1) // 32)
+
+        @staticmethod
+        def priority_range() -> tuple[int, int]:
+            return 0, -3
+
+    class _CudaEventBase(core.Event):
+        def __new__(
+            cls,
+            enable_timing: bool = False,
+            blocking: bool = False,
+            interprocess: bool = False,
+            external: bool = False,
+        ) -> Any:
+            made = super().__new__(cls, "cuda", enable_timing=enable_timing, blocking=blocking)
+            made._external = external
+            return made
+
+        @property
+        def cuda_event(self) -> int:
+            return int(self.event_id)
+
+        def record(self, stream: Any) -> None:
+            if not self._external:
+                super().record(stream)
+                return
+            device.external_event(1)
+            try:
+                super().record(stream)
+            finally:
+                device.external_event(0)
+
+        from_ipc_handle = classmethod(refuse("Event.from_ipc_handle"))
+        ipc_handle = refuse("Event.ipc_handle")
+
+    def stream_of(index: int, identifier: int) -> tuple[int, int, int]:
+        return identifier, index, CUDA
+
+    def current(index: int) -> tuple[int, int, int]:
+        return stream_of(index, core._accelerator_getStream(index).stream_id)
+
+    def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
+        # as the CUDA build does: the stream's device becomes the current one
+        core._accelerator_setDeviceIndex(device_index)
+        core._accelerator_setStream(
+            core.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type)
+        )
+
+    core._CudaStreamBase, core._CudaEventBase = _CudaStreamBase, _CudaEventBase
+    core._cuda_getCurrentStream = current
+    core._cuda_getDefaultStream = lambda index: stream_of(index, 0)
+    core._cuda_getStreamFromExternal = lambda pointer, index: stream_of(index, pointer)
+    core._cuda_getCurrentRawStream = lambda index: int(device.handle(index, current(index)[0]))
+    core._cuda_setStream = set_stream
+    core._cuda_sleep = lambda cycles: None
+    core._cuda_isCurrentStreamCapturing = lambda: bool(
+        device.is_capturing(core._accelerator_getDeviceIndex())
+    )
+
+
+# -- devices ---------------------------------------------------------------------------------------------------------
+
+
+class Properties:
+    """What ``torch.cuda.get_device_properties`` returns."""
+
+    name = "streamsafe simulated device"
+    major, minor = CAPABILITY
+    total_memory = MEMORY
+    multi_processor_count = 108
+    is_integrated = is_multi_gpu_board = 0
+    max_threads_per_multi_processor = 2048
+    warp_size = 32
+    L2_cache_size = 40 << 20
+    shared_memory_per_block = 49152
+    shared_memory_per_block_optin = 166912
+    shared_memory_per_multiprocessor = 167936
+    regs_per_multiprocessor = 65536
+    gcnArchName = uuid = ""
+    pci_bus_id = pci_device_id = pci_domain_id = 0
+
+    def __repr__(self) -> str:
+        return f"_CudaDeviceProperties(name={self.name!r}, major={self.major}, minor={self.minor})"
+
+
+class Error(IntEnum):
+    """``cudaError_t``, as far as ``torch.cuda.check_error`` needs it."""
+
+    success = 0
+
+
+def runtime_library(core: Any, device: Device) -> types.ModuleType:
+    """``torch.cuda.cudart()``."""
+    module = types.ModuleType("torch._C._cudart")
+    members = vars(module)
+
+    def create(pointer: int) -> Error:
+        ctypes.c_void_p.from_address(pointer).value = device.create_stream(0)
+        return Error.success
+
+    def destroy(handle: int) -> Error:
+        device.destroy_stream(handle)
+        return Error.success
+
+    def register(address: int, size: int, flags: int) -> Error:
+        device.pin(address, size)
+        return Error.success
+
+    def unregister(address: int) -> Error:
+        device.unpin(address)
+        return Error.success
+
+    members.update(
+        cudaError=Error,
+        cudaGetErrorString=lambda error: "no error" if error == 0 else f"error {int(error)}",
+        cudaStreamCreate=create,
+        cudaStreamDestroy=destroy,
+        cudaHostRegister=register,
+        cudaHostUnregister=unregister,
+        cudaMemGetInfo=lambda index: (MEMORY - _numbers(device, index)[2], MEMORY),
+        cudaProfilerStart=lambda: Error.success,
+        cudaProfilerStop=lambda: Error.success,
+    )
+    return module
+
+
+def devices(core: Any, device: Device) -> None:
+    def initialize() -> None:
+        torch: Any = importlib.import_module("torch")
+        made = []
+        for index in range(device.device_count()):
+            generator = torch.Generator(device=f"cuda:{index}")
+            device.use_default_generator(index, generator._cdata)
+            made.append(generator)
+        cuda = torch.cuda
+        cuda.default_generators = tuple(made)
+        cuda._get_device_properties = lambda index: Properties()
+        cuda.has_magma = False
+        cuda.has_half = True
+
+    def synchronize() -> None:
+        core._accelerator_synchronizeDevice(core._accelerator_getDeviceIndex())
+
+    def exchange(index: int) -> int:
+        before = int(core._accelerator_getDeviceIndex())
+        if index >= 0:
+            core._accelerator_setDeviceIndex(index)
+        return before
+
+    debug = [0]
+    nvtx = types.ModuleType("torch._C._nvtx")
+    for name in ("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA", "deviceRangeStart"):
+        setattr(nvtx, name, lambda *_: 0)
+    values = {
+        "_cuda_init": initialize,
+        "_cuda_getDeviceCount": lambda: int(device.device_count()),
+        "_cuda_getDevice": lambda: int(core._accelerator_getDeviceIndex()),
+        "_cuda_setDevice": lambda index: core._accelerator_setDeviceIndex(index),
+        "_cuda_exchangeDevice": exchange,
+        "_cuda_maybeExchangeDevice": exchange,
+        "_cuda_synchronize": synchronize,
+        "_cuda_canDeviceAccessPeer": lambda one, other: one != other,
+        "_cuda_getArchFlags": lambda: "",
+        "_cuda_isInBadFork": lambda: False,
+        "_cuda_ipc_collect": lambda: None,
+        "_cuda_getCompiledVersion": lambda: 0,
+        "_cuda_set_sync_debug_mode": lambda mode: debug.__setitem__(0, mode),
+        "_cuda_get_sync_debug_mode": lambda: debug[0],
+        "_CudaDeviceProperties": Properties,
+        "_cudart": runtime_library(core, device),
+        "_nvtx": nvtx,
+        "_cuda_jiterator_compile_and_launch_kernel": refuse("torch.cuda.jiterator"),
+        "_cuda_getCurrentBlasHandle": refuse("the cuBLAS handle"),
+    }
+    for name, value in values.items():
+        setattr(core, name, value)
+
+
+# -- graphs ----------------------------------------------------------------------------------------------------------
+
+_MODES = {"global": 0, "thread_local": 1, "relaxed": 2}
+
+
+def graphs(core: Any, device: Device) -> None:
+    class _CUDAGraph:
+        _graph: int  # of the library; 0: none
+        _pool: tuple[int, int]
+        _capturing: bool
+        _generators: list[Any]
+        _device: int
+
+        def __new__(cls, keep_graph: bool = False) -> Any:
+            made = super().__new__(cls)
+            made._graph = 0
+            made._pool = (0, 0)
+            made._capturing = False
+            made._generators = []
+            made._device = 0
+            return made
+
+        def register_generator_state(self, generator: Any) -> None:
+            self._generators.append(generator)
+
+        def capture_begin(
+            self, pool: tuple[int, int] | None = None, capture_error_mode: str = "global"
+        ) -> None:
+            if capture_error_mode not in _MODES:
+                raise RuntimeError(
+                    'Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got "'
+                    f'{capture_error_mode}"'
+                )
+            if self._graph:
+                raise RuntimeError("This CUDAGraph instance already owns a captured graph")
+            chosen = pool if pool is not None and tuple(pool) != (0, 0) else (device.new_pool(), 0)
+            graph = ctypes.c_uint64()
+            device.attempt("capture_begin", *chosen, _MODES[capture_error_mode], ctypes.byref(graph))
+            self._pool, self._graph, self._capturing = (chosen[0], chosen[1]), graph.value, True
+            self._device = core._accelerator_getDeviceIndex()
+            device.hold_pool(self._device, *self._pool, 1)
+            for generator in self._generators:
+                device.register_generator(self._graph, generator._cdata)
+
+        def capture_end(self) -> None:
+            if not self._capturing:
+                raise RuntimeError("capture_end() called without a capture under way")
+            device.attempt("capture_end", self._graph)
+            self._capturing = False
+
+        def instantiate(self) -> None: ...
+
+        def replay(self) -> None:
+            if not self._graph or self._capturing:
+                raise RuntimeError("Called CUDAGraph::replay without a preceding successful capture.")
+            device.attempt("replay", self._graph)
+
+        def reset(self) -> None:
+            if self._graph:
+                device.forget_graph(self._graph)
+                device.hold_pool(self._device, *self._pool, -1)
+            self._graph, self._capturing = 0, False
+
+        def pool(self) -> tuple[int, int]:
+            if not self._graph:
+                raise RuntimeError("Called CUDAGraph::pool() without a preceding successful capture.")
+            return self._pool
+
+        def enable_debug_mode(self) -> None: ...
+
+        def debug_dump(self, path: str) -> None: ...
+
+        raw_cuda_graph = refuse("CUDAGraph.raw_cuda_graph")
+        raw_cuda_graph_exec = refuse("CUDAGraph.raw_cuda_graph_exec")
+
+        def __del__(self) -> None:
+            self.reset()
+
+    core._CUDAGraph = _CUDAGraph
+    core._graph_pool_handle = lambda: (0, device.new_pool())
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def _numbers(device: Device, index: int) -> list[int]:
+    six = (ctypes.c_int64 * 6)()
+    device.memory(index, six)
+    return list(six)
+
+
+def memory(core: Any, device: Device) -> None:
+    def stats(index: int) -> dict[str, Any]:
+        allocated, most, reserved, most_reserved, allocations, frees = _numbers(device, index)
+
+        def of(current: int, peak: int) -> dict[str, dict[str, int]]:
+            entry = {"current": current, "peak": peak, "allocated": peak, "freed": peak - current}
+            nothing = dict.fromkeys(entry, 0)
+            return {"all": entry, "small_pool": nothing, "large_pool": dict(nothing)}
+
+        return {
+            "allocated_bytes": of(allocated, most),
+            "active_bytes": of(allocated, most),
+            "requested_bytes": of(allocated, most),
+            "reserved_bytes": of(reserved, most_reserved),
+            "allocation": of(allocations - frees, allocations),
+            "num_alloc_retries": 0,
+            "num_ooms": 0,
+        }
+
+    def allocate(size: int, stream: int) -> int:
+        return int(device.allocate(size, core._accelerator_getDeviceIndex()) or 0)
+
+    class _MemPool:
+        def __init__(
+            self, allocator: Any = None, is_user_created: bool = True, use_on_oom: bool = False, **_: Any
+        ) -> None:
+            if allocator is not None:
+                raise NotSimulated("a MemPool with an allocator of its own is not simulated")
+            self.id = (0, device.new_pool())
+            self.device = core._accelerator_getDeviceIndex()
+            self.allocator = None
+            device.hold_pool(self.device, *self.id, 1)
+
+        def use_count(self) -> int:
+            return 1
+
+        def __del__(self) -> None:
+            device.hold_pool(self.device, *self.id, -1)
+
+    values = {
+        "_cuda_emptyCache": device.empty_cache,
+        "_accelerator_emptyCache": device.empty_cache,
+        "_cuda_memoryStats": stats,
+        "_accelerator_getDeviceStats": stats,
+        "_cuda_resetPeakMemoryStats": device.reset_peak,
+        "_accelerator_resetPeakStats": device.reset_peak,
+        "_cuda_resetAccumulatedMemoryStats": lambda index: None,
+        "_accelerator_getMemoryInfo": lambda index: (MEMORY - _numbers(device, index)[2], MEMORY),
+        "_cuda_hostMemoryStats": dict,
+        "_cuda_resetPeakHostMemoryStats": lambda: None,
+        "_cuda_resetAccumulatedHostMemoryStats": lambda: None,
+        "_host_emptyCache": lambda: None,
+        "_cuda_setMemoryFraction": lambda fraction, index: None,
+        "_cuda_getMemoryFraction": lambda index: 1.0,
+        "_cuda_getAllocatorBackend": lambda: "native",
+        "_cuda_cudaCachingAllocator_raw_alloc": allocate,
+        "_cuda_cudaCachingAllocator_raw_delete": device.free,
+        "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
+        "_cuda_cudaCachingAllocator_enable": lambda on: None,
+        "_cuda_memorySnapshot": refuse("torch.cuda.memory_snapshot"),
+        "_cuda_record_memory_history": refuse("the memory history"),
+        "_cuda_customAllocator": refuse("an allocator of the program's own"),
+        "_cuda_changeCurrentAllocator": refuse("an allocator of the program's own"),
+        "_cuda_CUDAAllocator": type("_cuda_CUDAAllocator", (), {}),
+        "_MemPool": _MemPool,
+        "_cuda_beginAllocateToPool": lambda index, pool: device.route_to_pool(index, *pool, 0),
+        "_cuda_beginAllocateCurrentThreadToPool": lambda index, pool: device.route_to_pool(index, *pool, 1),
+        "_cuda_endAllocateToPool": lambda index, pool: device.end_route(index, *pool),
+        "_cuda_releasePool": lambda index, pool: None,
+    }
+    for name, value in values.items():
+        setattr(core, name, value)

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+HOW = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+
+
+@pytest.fixture(scope="session")
+def torch(request: pytest.FixtureRequest) -> Any:
+    """torch, on the simulated device with two GPUs, or with ``--gpu`` on a real one."""
+    if not request.config.getoption("--gpu"):
+        from streamsafe.runtime.torch import simulate
+
+        try:
+            simulate.install(devices=2)
+        except simulate.SimulationUnavailable as error:
+            pytest.skip(f"{error} ({HOW})" if "not installed" not in str(error) else str(error))
+    found = pytest.importorskip("torch", reason=HOW)
+    if not found.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    return found
