@@ -130,6 +130,88 @@ def test_report_trace_verify_and_timeline(folder: Path) -> None:
     assert "no edge" in (folder / "out.html").read_text()
 
 
+CATCHES = RACY.replace(
+    "with b:\n    cp.copyto(y, x)",
+    """\
+for _ in range(2):
+    try:
+        with b:
+            cp.copyto(y, x)
+    except Exception as error:
+        print("caught", type(error).__name__)""",
+)
+
+
+def test_a_caught_hazard_is_shown_and_is_the_exit_status(folder: Path) -> None:
+    (folder / "catches.py").write_text(CATCHES, encoding="utf-8")
+    result = streamsafe("run", "--simulate", "--report", "out.json", "catches.py", cwd=folder)
+    assert result.returncode == 1
+    assert "caught StreamHazardError" in result.stdout and "reached the end" in result.stdout
+    assert result.stderr.count("SS101 unordered-read: `copy` on `b` reads `x`") == 1
+    assert "   |             ^^^^^^^^^^^^^^^ `b` reads `x`" in result.stderr
+    assert [each["code"] for each in json.loads((folder / "out.json").read_text())] == ["SS101"]
+
+
+ENDS = {
+    "sys.exit": ("sys.exit(3)", 3, True),
+    "exception": ("raise KeyError('mine')", 1, True),
+    "os._exit": ("import os; os._exit(0)", 1, True),
+    "os._exit of its own": ("import os; os._exit(5)", 5, True),
+    "SIGINT": ("import os, signal; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", 130, True),
+    "SIGTERM": ("import os, signal; os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", -15, False),
+    "SIGKILL": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -9, False),
+    "a forked child": ("import os; pid = os.fork(); os.waitpid(pid, 0) if pid else sys.exit(7)", 1, True),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_nothing_is_lost_however_the_program_ends(folder: Path, end: str) -> None:
+    statement, status, summary = ENDS[end]
+    source = "import time\n" + RACY.replace("print(", f"{statement}\nprint(")
+    (folder / "ends.py").write_text(source, encoding="utf-8")
+    files = ["--report", "out.json", "--trace", "trace.jsonl"]
+    result = streamsafe("run", "--simulate", "--mode", "collect", *files, "ends.py", cwd=folder)
+    assert result.returncode == status, result.stderr
+    assert result.stderr.count("SS101 unordered-read: `copy` on `b` reads `x`") == 1
+    assert [each["code"] for each in json.loads((folder / "out.json").read_text())] == ["SS101"]
+    assert result.stderr.count("streamsafe: 1 hazard (SS101)") == summary
+    assert not list(folder.glob(".streamsafe-*"))
+    verified = streamsafe("verify", "trace.jsonl", cwd=folder)
+    assert ("the trace breaks off" in verified.stderr) is not summary
+    assert verified.returncode == (1 if summary else 2)
+
+
+def test_a_torn_trace_is_said_to_be_torn(folder: Path) -> None:
+    streamsafe("run", "--simulate", "--trace", "whole.jsonl", "ordered.py", cwd=folder)
+    lines = (folder / "whole.jsonl").read_text().splitlines(keepends=True)
+    whole = streamsafe("verify", "whole.jsonl", cwd=folder)
+    assert (whole.returncode, whole.stderr) == (0, "streamsafe: no hazards\n")
+    for torn in (lines[:-2], [*lines[:-2], lines[-2][:9]]):
+        (folder / "torn.jsonl").write_text("".join(torn))
+        verified = streamsafe("verify", "torn.jsonl", cwd=folder)
+        assert verified.returncode == 2
+        assert "no hazards in the part of the trace that is there" in verified.stderr
+        assert "the trace breaks off: it has no end mark" in verified.stderr
+        drawn = streamsafe("trace", "torn.jsonl", "-o", "out.json", cwd=folder)
+        assert drawn.returncode == 0 and "the trace breaks off" in drawn.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("print(1)\n", "nothing was watched: the program enqueued no work through CuPy"),
+        ("import cupy\n", "nothing was watched: the program enqueued no work through CuPy"),
+        ("import cupy\ncupy.zeros(3)\n", "no hazards"),
+    ],
+)
+def test_what_was_watched(folder: Path, source: str, said: str) -> None:
+    (folder / "quiet.py").write_text(source, encoding="utf-8")
+    options = ["--simulate"] if "cupy" in source else []
+    result = streamsafe("run", *options, "quiet.py", cwd=folder)
+    assert result.returncode == 0
+    assert f"streamsafe: {said}" in result.stderr
+
+
 def test_perturbation_delays_the_first_side(folder: Path) -> None:
     result = streamsafe("run", "--simulate", "--mode", "collect", "--perturb", "racy.py", cwd=folder)
     assert result.returncode == 1
@@ -158,6 +240,7 @@ def test_simulated_devices(folder: Path, options: list[str], devices: str) -> No
         (["run", "--report", "no/such/folder/r", "ordered.py"], "cannot write no/such/folder/r"),
         (["verify", "--report", "no/such/folder/r", "empty.jsonl"], "cannot write no/such/folder/r"),
         (["run", "--ignore", "101", "ordered.py"], "names no code"),
+        (["run", "--ignore", "banana", "ordered.py"], "'banana' names no code"),
         (["verify", "missing.jsonl"], "cannot read missing.jsonl"),
         (["verify", "racy.py"], "racy.py"),
         (["trace", "racy.py"], "name an output"),
