@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 from weakref import ref
 
 from streamsafe.order.hazard import Hazard
+from streamsafe.report.formats import MACHINE
 from streamsafe.runtime.present import place_of, show
-from streamsafe.runtime.report_file import ReportError, ReportFile
+from streamsafe.runtime.report_file import ReportError, ReportFile, written
 from streamsafe.runtime.session import MODES, Mode, Session, StreamHazardError, sanitize
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ class Launch:
         module: whether ``target`` is a module.
         arguments: the program's own.
         mode: of the session.
-        report: where to write the hazards as JSON.
+        report: where to write the hazards; ``-`` for standard error.
+        report_format: one of the output formats.
         trace: where to write the trace.
         simulate: how many devices the simulated CUDA runtime has; 0 to run on the real one.
         perturb: delay one side of each hazard that a first run finds.
@@ -59,6 +61,7 @@ class Launch:
     arguments: tuple[str, ...] = ()
     mode: Mode = "raise"
     report: str | None = None
+    report_format: str = "json"
     trace: str | None = None
     simulate: int = 0
     perturb: bool = False
@@ -84,13 +87,14 @@ def launch(what: Launch) -> int:
         trace = files.enter_context(output(what.trace)) if what.trace else None
         if trace is not None:
             os.register_at_fork(before=partial(_flush, ref(trace)))
-        report = _report_file(what.report) if what.report else None
+        report = _report_file(what) if what.report and what.report != "-" else None
         manager = sanitize(what.mode, threads=what.threads, ignore=what.ignore, trace=trace)
         try:
             session = manager.__enter__()
         except (ImportError, RuntimeError) as error:
             raise LaunchError(str(error)) from error
         verdict = _Verdict(manager, session, report, trace, simulation)
+        verdict.format = what.report_format if what.report == "-" else "full"
         with verdict.at_os_exit():
             if delays:
                 from streamsafe.runtime.cupy.perturb import delay_at
@@ -126,6 +130,7 @@ class _Verdict:
         self._simulation = simulation
         self._pid = os.getpid()
         self._errors = sys.stderr
+        self.format = "full"
         session.found = self._found
 
     def here(self) -> bool:
@@ -135,7 +140,10 @@ class _Verdict:
     def _found(self, hazard: Hazard) -> None:
         """Shows a hazard at once: whatever ends the program, it has been said."""
         if self.here():
-            self._print(lambda: show(hazard, self._errors))
+            if self.format == "full":
+                self._print(lambda: show(hazard, self._errors))
+            elif self.format == "concise":
+                self._print(lambda: print(written([hazard], self.format), file=self._errors))
             if self._report is not None:
                 self._report.add(hazard)
 
@@ -155,6 +163,9 @@ class _Verdict:
     def say(self, status: int) -> int:
         """Prints the summary, completes the report, and returns the exit status."""
         session = self._session
+        if self.format in MACHINE:  # such a report is one whole
+            text = written(session.hazards, self.format)
+            self._print(lambda: print(text, end="\n" if text else "", file=self._errors))
         repeated = [hazard for hazard in session.hazards if hazard.count > 1]
         for hazard in repeated:
             line = f"streamsafe: {hazard.code} at {place_of(hazard)} was seen {hazard.count} times"
@@ -196,9 +207,9 @@ def _flush(file: ref[TextIO]) -> None:
         trace.flush()
 
 
-def _report_file(path: str) -> ReportFile:
+def _report_file(what: Launch) -> ReportFile:
     try:
-        return ReportFile(path)
+        return ReportFile(what.report or "", what.report_format)
     except ReportError as error:
         raise LaunchError(str(error)) from error
 

@@ -9,6 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from streamsafe.cli import main
+from streamsafe.links import rule_page
 
 pytest.importorskip("numpy")
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,7 +126,7 @@ def test_report_trace_verify_and_timeline(folder: Path) -> None:
         (each["code"], each["location"]["row"], each["related"][0]["location"]["row"]) for each in report
     ] == [("SS101", 13, 11)]
     assert [each["filename"] for each in report] == [str(folder / "racy.py")]
-    assert (report[0]["severity"], report[0]["url"]) == ("error", "docs/rules/unordered-read.md")
+    assert (report[0]["severity"], report[0]["url"]) == ("error", rule_page("unordered-read"))
     assert report[0]["location"]["column"] == 5
     drawn = streamsafe("trace", "trace.jsonl", "-o", "out.json", "--html", "out.html", cwd=folder)
     assert (drawn.returncode, drawn.stderr) == (0, "")
@@ -299,3 +303,23 @@ def test_importing_is_light(folder: Path) -> None:
         text=True,
     )
     assert (result.stdout, result.returncode) == ("[]\n", 0)
+
+
+def test_output_formats(folder: Path) -> None:
+    """A run's hazards in the formats of `check`, in a file or on standard error; `verify` writes the same."""
+    files = ["--output-format", "sarif", "--output-file", "run.sarif", "--trace", "trace.jsonl"]
+    result = streamsafe("run", "--simulate", "--mode", "collect", *files, "-m", "racy", cwd=folder)
+    assert result.returncode == 1, result.stderr
+    (found,) = json.loads((folder / "run.sarif").read_text())["runs"][0]["results"]
+    assert (found["ruleId"], found["locations"][0]["physicalLocation"]["region"]["startLine"]) == (
+        "SS101",
+        13,
+    )
+    runner = CliRunner()
+    text = runner.invoke(main, ["verify", str(folder / "trace.jsonl"), "--output-format", "github"]).stdout
+    assert text.startswith("::error title=streamsafe (SS101 unordered-read),")
+    assert text.count("\n") == 1
+    run = streamsafe("run", "--simulate", "--output-format", "concise", "racy.py", cwd=folder)
+    assert "racy.py:13: SS101 " in run.stderr
+    both = runner.invoke(main, ["verify", "x", "--report", "a", "--output-format", "json"])
+    assert (both.exit_code, "name one of them" in both.stderr) == (2, True)
