@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from streamsafe.edits import Edit, EditError, Fix, apart, apply
 from streamsafe.static.baseline import symbol
 from streamsafe.static.fixes import insertion
+from streamsafe.static.helps import BEFORE
 from streamsafe.static.reading import Text
 from streamsafe.suppressions import Suppression
 from streamsafe.suppressions import find as find_suppressions
@@ -38,7 +39,7 @@ def fix_of(finding: Finding, texts: Texts) -> Fix | None:
     found = insertion(text.text, line, finding.span, other.span)
     if found is None:
         return None
-    message = line
+    message = line.partition(BEFORE)[0].strip()
     if found.row != finding.span.row:
         inside = symbol(text.text, found.row)
         message += f" (in `{inside}`, before line {found.row})" if inside else f" (before line {found.row})"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from streamsafe.cli import Failure
 from streamsafe.cli.output import count, error
 from streamsafe.edits import Edit, EditError, apply
 from streamsafe.fixing import count_fixable, repair
@@ -44,6 +45,9 @@ def fix(report: Report, files: Sequence[File], check: Check, how: Fixing) -> tup
 
     Returns:
         what is found in them now, how many repairs were made, and a sentence on them.
+
+    Raises:
+        Failure: a file cannot be written.
     """
     done = repair(report, files, check, how.given, unsafe=how.unsafe)
     for problem in done.problems:
@@ -57,8 +61,7 @@ def fix(report: Report, files: Sequence[File], check: Check, how: Fixing) -> tup
             try:
                 Path(path).write_bytes(data)
             except OSError as problem:
-                error(f"{shown(path)}: cannot be written: {problem.strerror or problem}")
-                return report, 0, ""
+                raise Failure(f"{shown(path)}: cannot be written: {problem.strerror or problem}") from problem
     if not how.diff:
         for path, data in how.given.items():  # standard input is printed, repaired or not
             sys.stdout.buffer.write(done.changed.get(path, data))
