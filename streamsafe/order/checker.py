@@ -15,7 +15,7 @@ from streamsafe.order.capture import Capture, CaptureMode, Graph, Subject
 from streamsafe.order.clocks import ENDLESS, Carrier, Event, Recorded, Timeline, obey
 from streamsafe.order.engine import Engine, State, Veto
 from streamsafe.order.explain import Render
-from streamsafe.order.hazard import Conflict
+from streamsafe.order.hazard import Conflict, Mode
 from streamsafe.order.memory import Cell, Partial, Record, Space, Use
 from streamsafe.order.pools import Block, Owner, hand_out, hand_out_again, take_back
 
@@ -42,11 +42,6 @@ class Checker(Engine):
     """
 
     # -- streams and events ------------------------------------------------------------------------------------------
-
-    @property
-    def operations(self) -> int:
-        """How many operations, records, waits and synchronizes there were."""
-        return self._sequence
 
     def stream(
         self, key: Hashable, *, device: Space = 0, kind: Kind = "non-blocking", name: str = ""
@@ -127,8 +122,8 @@ class Checker(Engine):
         if capture is None:
             # edges.record, without launch edges that teach nothing
             line = self._host_of(host) if self._threads else self._host
-            if timeline.peers or timeline.clock.get(line.id, 0) < line.count:
-                self._launch(timeline, line)
+            if timeline.clock.get(line.id, 0) < line.count or not timeline.settled():
+                obey(edges.launch(timeline, line, self._devices))
             timeline.shown = True
             cell.clock = timeline.clock
             cell.stamp(timeline, self._sequence, site)
@@ -166,8 +161,8 @@ class Checker(Engine):
             if cell.capture is None:
                 # edges.wait, without edges that teach nothing
                 line = self._host_of(host) if self._threads else self._host
-                if timeline.peers or timeline.clock.get(line.id, 0) < line.count:
-                    self._launch(timeline, line)
+                if timeline.clock.get(line.id, 0) < line.count or not timeline.settled():
+                    obey(edges.launch(timeline, line, self._devices))
                 last = cell.record
                 if last is not None:
                     timeline.learn((last.source.id, last.covered, cell.clock))
@@ -198,15 +193,20 @@ class Checker(Engine):
     ) -> list[Conflict]:
         """The host waits for a stream (TS-19). Returns a violation, and has no effect, where a capture forbids it."""
         timeline = self._streams[stream]
-        forbidden = self._forbidden(
-            "captured" if timeline.capture else "eager", timeline, "synchronize", host, site
-        )
-        if not forbidden:
-            self._sequence += 1
-            line = self._host_of(host)
-            self._log_stream(line, timeline, site)
+        if self._captures:
+            forbidden = self._forbidden(
+                "captured" if timeline.capture else "eager", timeline, "synchronize", host, site
+            )
+            if forbidden:
+                return forbidden
+        self._sequence += 1
+        line = self._host_of(host)
+        self._log_stream(line, timeline, site)
+        if timeline.kind == "legacy":
             obey(edges.synchronize_stream(line, timeline, self._devices))
-        return forbidden
+        else:
+            line.learn(timeline.snapshot())
+        return []
 
     def synchronize_event(
         self, event: Hashable, host: Hashable = None, *, site: object = None
@@ -214,12 +214,18 @@ class Checker(Engine):
         """The host waits for an event's last record (TS-17, TS-18). As :meth:`synchronize_stream` in a capture."""
         cell = self._events.get(event) or Event(event)
         line = self._host_of(host)
-        forbidden = self._forbidden("captured" if cell.capture else "eager", line, "synchronize", host, site)
-        if not forbidden and cell.capture is None:
+        if self._captures:
+            subject: Subject = "captured" if cell.capture else "eager"
+            forbidden = self._forbidden(subject, line, "synchronize", host, site)
+            if forbidden:
+                return forbidden
+        if cell.capture is None:
             self._sequence += 1
             self._log(line, cell, site)
-            obey(edges.synchronize_event(line, cell))
-        return forbidden
+            last = cell.record
+            if last is not None:  # edges.synchronize_event
+                line.learn((last.source.id, last.covered, cell.clock))
+        return []
 
     def synchronize_device(
         self, device: Space, host: Hashable = None, *, site: object = None
@@ -375,7 +381,37 @@ class Checker(Engine):
     ) -> list[Conflict]:
         """The host reads or writes memory now. As :meth:`access`."""
         line = self._host_of(host)
+        if not self._threads and self._host_in_order(reads, writes):
+            return []
         return self._access(line, line, reads, writes, operation, site, veto)
+
+    def host_in_order(self, reads: Sequence[Use] = (), writes: Sequence[Use] = ()) -> bool:
+        """:meth:`host_access` in the usual case: with one host clock the host's accesses leave nothing to remember,
+        and this one has no conflict. False: it is not that simple, and nothing was done.
+        """
+        return not self._threads and self._host_in_order(reads, writes)
+
+    def _host_in_order(self, reads: Sequence[Use], writes: Sequence[Use]) -> bool:
+        host = self._host
+        sequence = self._sequence + 1
+        mode: Mode = "reads"
+        for uses in (reads, writes):
+            for use in uses:
+                space, start, stop, _, strides, _ = use[0]
+                shadow = self._shadows[space]
+                cell = shadow.cells.get(start)
+                if cell is not None and cell.stop == stop:
+                    if not cell.admits(host, mode, host.clock, sequence):
+                        return False
+                elif strides is not None:
+                    return False
+                elif start < stop:
+                    for cell in shadow.overlapping(start, stop):
+                        if not cell.admits(host, mode, host.clock, sequence):
+                            return False
+            mode = "writes"
+        self._sequence = host.last = sequence
+        return True
 
     def check_host_access(
         self,

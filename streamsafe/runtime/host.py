@@ -12,7 +12,7 @@ import sys
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
@@ -26,21 +26,51 @@ from streamsafe.runtime.monitor import Monitor, current
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.sites import Site
 
+_POINTER = ctypes.c_void_p.from_address
+_DATA = object.__basicsize__
+"""Where an array has the address of its elements: first behind an object's head (NumPy's ``PyArrayObject_fields``)."""
+
+
+def _read_pointer(array: numpy.ndarray[Any, Any]) -> int:
+    return _POINTER(id(array) + _DATA).value or 0
+
+
+def _ask_pointer(array: numpy.ndarray[Any, Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _address_reader() -> Callable[[numpy.ndarray[Any, Any]], int]:
+    """The quickest way to the address of an array's elements: NumPy's own take as long as the whole check."""
+    probe = numpy.zeros((3, 4), numpy.int16)[1:, 1:]
+    if sys.implementation.name == "cpython" and _read_pointer(probe) == _ask_pointer(probe):
+        return _read_pointer
+    return _ask_pointer
+
+
+address_of = _address_reader()
+_dtype_names: dict[Any, str] = {}
+
+
+def _dtype_name(dtype: Any) -> str:
+    """``str(dtype)``, which takes NumPy several microseconds."""
+    name = _dtype_names.get(dtype)
+    if name is None:
+        if len(_dtype_names) >= 256:
+            _dtype_names.clear()
+        name = _dtype_names[dtype] = str(dtype)
+    return name
+
 
 def _use(array: numpy.ndarray[Any, Any]) -> tuple[Any, ...]:
-    pointer = array.__array_interface__["data"][0] if array.dtype.hasobject else array.ctypes.data
-    size = array.nbytes
+    pointer = address_of(array)
+    dtype = array.dtype
     if array.flags.forc:
-        return (
-            (HOST, pointer, pointer + size, array.shape, None, array.itemsize),
-            "",
-            str(array.dtype),
-            True,
-        )
+        region = (HOST, pointer, pointer + array.nbytes, array.shape, None, dtype.itemsize)
+        return (region, "", _dtype_name(dtype), True)
     low = high = pointer
     for extent, stride in zip(array.shape, array.strides, strict=True):
         if extent == 0:
-            return ((HOST, pointer, pointer, array.shape, None, 1), "", str(array.dtype), True)
+            return ((HOST, pointer, pointer, array.shape, None, 1), "", _dtype_name(dtype), True)
         reach = (extent - 1) * stride
         if reach < 0:
             low += reach
@@ -50,29 +80,40 @@ def _use(array: numpy.ndarray[Any, Any]) -> tuple[Any, ...]:
         (n, abs(stride)) for n, stride in zip(array.shape, array.strides, strict=True) if n > 1 and stride
     ]
     shape, strides = tuple(n for n, _ in kept), tuple(stride for _, stride in kept)
-    region = (HOST, low, high + array.itemsize, shape, strides, array.itemsize)
-    return (region, "", str(array.dtype), True)
+    return (
+        (HOST, low, high + dtype.itemsize, shape, strides, dtype.itemsize),
+        "",
+        _dtype_name(dtype),
+        True,
+    )
 
 
-def _tell(
-    reads: Iterable[numpy.ndarray[Any, Any]], writes: Iterable[numpy.ndarray[Any, Any]], operation: str
+def _report(
+    reads: Sequence[numpy.ndarray[Any, Any]], writes: Sequence[numpy.ndarray[Any, Any]], operation: str
 ) -> None:
+    """The host is about to read and write the elements of arrays."""
     monitor = current.monitor
-    if monitor is not None and monitor.host:
-        touched = [_use(a) for a in writes]
-        monitor.host_access([_use(a) for a in reads], touched, operation)
+    if monitor is None or not monitor.host:
+        return
+    touched = [_use(a) for a in writes]
+    monitor.host_access([_use(a) for a in reads], touched, operation)
+    if fingerprints:
         for (_, start, stop, *_rest), *_more in touched:
             fingerprints.forget(start, stop)
 
 
 def host_reads(array: numpy.ndarray[Any, Any], operation: str) -> None:
     """The host is about to read memory that copies use, in a way that the array itself does not hear of."""
-    _tell([array], [], operation)
+    _report([array], [], operation)
 
 
 def plain(value: Any) -> Any:
     """A watched array as an ordinary one; anything else as it is."""
     return value.view(numpy.ndarray) if isinstance(value, PinnedArray) else value
+
+
+_LEAVES = frozenset([int, float, bool, complex, str, bytes, type(None), slice, type(Ellipsis), numpy.ndarray])
+"""Types of usual arguments that hold no pinned array."""
 
 
 def _found(value: Any) -> Iterator[PinnedArray]:
@@ -85,6 +126,15 @@ def _found(value: Any) -> Iterator[PinnedArray]:
     elif isinstance(value, dict):
         for part in value.values():
             yield from _found(part)
+
+
+def _among(values: Iterable[Any]) -> list[PinnedArray]:
+    """The pinned arrays in several arguments."""
+    found: list[PinnedArray] = []
+    for value in values:
+        if type(value) not in _LEAVES:
+            found.extend(_found(value))
+    return found
 
 
 def _stripped(value: Any) -> Any:
@@ -235,11 +285,11 @@ class PinnedArray(numpy.ndarray):
         found = numpy.ndarray.__getitem__(self, index)
         if type(found) is PinnedArray and (found.base is not None and numpy.may_share_memory(found, self)):
             return found
-        _tell([self._element(index)], [], "index")
+        _report([self._element(index)], [], "index")
         return numpy.ndarray.__getitem__(self.view(numpy.ndarray), index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        _tell(_found(value), [self._element(index)], "assign")
+        _report(_among((value,)), [self._element(index)], "assign")
         numpy.ndarray.__setitem__(self, index, plain(value))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -247,7 +297,7 @@ class PinnedArray(numpy.ndarray):
         written = [a for a in (out if isinstance(out, tuple) else (out,)) if isinstance(a, PinnedArray)]
         if method == "at" and inputs and isinstance(inputs[0], PinnedArray):
             written.append(inputs[0])
-        _tell([a for value in inputs for a in _found(value)], written, ufunc.__name__)
+        _report(_among(inputs), written, ufunc.__name__)
         if out:
             kwargs["out"] = tuple(plain(a) for a in out) if isinstance(out, tuple) else plain(out)
         if "where" in kwargs:
@@ -271,22 +321,22 @@ class PinnedArray(numpy.ndarray):
             written.extend(_found(target))
         ids = {id(array) for array in written}
         reads = [a for a in _found([list(args), kwargs]) if id(a) not in ids]
-        _tell(reads, written, name)
+        _report(reads, written, name)
         result = function(*_stripped(tuple(args)), **_stripped(dict(kwargs)))
         if written and "out" in kwargs and isinstance(kwargs["out"], PinnedArray):
             return kwargs["out"]
         return result
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        _tell([self], [], "pickle")
+        _report([self], [], "pickle")
         return self.view(numpy.ndarray).__reduce_ex__(protocol)
 
     def __deepcopy__(self, memo: Any) -> Any:
-        _tell([self], [], "copy")
+        _report([self], [], "copy")
         return self.view(numpy.ndarray).__deepcopy__(memo)
 
     def __format__(self, spec: str) -> str:
-        _tell([self], [], "format")
+        _report([self], [], "format")
         return format(self.view(numpy.ndarray), spec)
 
     if sys.version_info >= (3, 12):
@@ -294,24 +344,24 @@ class PinnedArray(numpy.ndarray):
         def __buffer__(self, flags: int) -> memoryview:
             """The memory, for C code: to write when it asks for memory that it can write, else to read."""
             writes = flags & _WRITABLE
-            _tell([] if writes else [self], [self] if writes else [], "buffer")
+            _report([] if writes else [self], [self] if writes else [], "buffer")
             return numpy.ndarray.__buffer__(self, flags)
 
     @property
     def data(self) -> memoryview:
         """The buffer, which is the host's to read from here on."""
-        _tell([self], [], "data")
+        _report([self], [], "data")
         return self.view(numpy.ndarray).data
 
     @property
     def flat(self) -> Any:
         """An iterator over the elements."""
-        _tell([self], [], "flat")
+        _report([self], [], "flat")
         return self.view(numpy.ndarray).flat
 
     @flat.setter
     def flat(self, value: Any) -> None:
-        _tell(_found(value), [self], "flat")
+        _report(_among((value,)), [self], "flat")
         self.view(numpy.ndarray).flat = plain(value)  # type: ignore[misc]
 
 
@@ -319,11 +369,15 @@ def _method(name: str, *, writes: bool) -> Callable[..., Any]:
     plain = getattr(numpy.ndarray, name)
 
     def method(self: PinnedArray, *args: Any, **kwargs: Any) -> Any:
-        others = list(_found([list(args), kwargs]))
-        _tell(
-            others if writes else [self, *others], [self] if writes else list(_found(kwargs.get("out"))), name
-        )
-        return plain(self.view(numpy.ndarray), *_stripped(args), **_stripped(kwargs))
+        others = _among((*args, *kwargs.values())) if args or kwargs else []
+        if not others:
+            _report([] if writes else [self], [self] if writes else [], name)
+            return plain(self.view(numpy.ndarray), *args, **kwargs)
+        out = kwargs.get("out")
+        written = [self] if writes else [out] if isinstance(out, PinnedArray) else []
+        _report([each for each in (self, *others) if not any(each is w for w in written)], written, name)
+        result = plain(self.view(numpy.ndarray), *_stripped(args), **_stripped(kwargs))
+        return out if isinstance(out, PinnedArray) else result
 
     method.__name__ = name
     method.__doc__ = plain.__doc__
@@ -411,7 +465,7 @@ def _converter(original: Callable[..., Any]) -> Callable[..., Any]:
             return result
         if not found:
             return result
-        _tell(found, [], original.__name__)
+        _report(found, [], original.__name__)
         return result
 
     return convert

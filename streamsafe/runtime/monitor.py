@@ -21,7 +21,7 @@ from streamsafe.runtime import names, sites
 from streamsafe.runtime.blocks import device_blocks
 from streamsafe.runtime.replay import BY_HOST, FOUND, IMPORTED, SUPPRESSED, interop, places, written
 from streamsafe.runtime.session import Session, StreamHazardError, coded, reconsider, refined
-from streamsafe.runtime.sites import capture
+from streamsafe.runtime.sites import capture, line
 
 Uses = Sequence[Use | tuple[Any, ...]]
 
@@ -245,6 +245,8 @@ class Monitor:
                 self.drain()
             if self.deferred:
                 self._raise_deferred()
+            if self.mark is None and self.checker.host_in_order(reads, writes):  # type: ignore[arg-type]
+                return
             verdict = self._verdict
             verdict.may_raise, verdict.by_host = True, False
             self.checker.host_access(
@@ -283,10 +285,12 @@ class Monitor:
             if self.deferred:
                 self._raise_deferred()
             host = local.queue if self.threads else None
+            # An edge is shown by its line alone; what a capture forbids is a hazard, and is shown with its callers.
+            site = capture(above) if self.capturing else line(above)
             if other is None:
-                conflicts = verb(subject, host=host, site=capture(above))
+                conflicts = verb(subject, host=host, site=site)
             else:
-                conflicts = verb(subject, other, host=host, site=capture(above))
+                conflicts = verb(subject, other, host=host, site=site)
         finally:
             lock.release()
         if conflicts:
@@ -565,13 +569,6 @@ class _Verdict:
         """The hazard to raise, once."""
         hazard, self.hazard = self.hazard, None
         return hazard
-
-
-def count(session: Session) -> None:
-    """Says how many operations the monitor saw so far: none means that nothing was watched."""
-    monitor = current.monitor
-    if monitor is not None and session in monitor.sessions:
-        session.operations = monitor.checker.operations
 
 
 def rendered(site: object) -> tuple[Any, ...]:

@@ -33,8 +33,7 @@ def page(timeline: Timeline, number: int = 1) -> str:
         LookupError: there is no such hazard.
     """
     if not timeline.found:
-        where = "" if timeline.complete else " in the part of the trace that is there"
-        raise LookupError(f"there is no hazard to show{where}")
+        raise LookupError("there is no hazard to show")
     if number > len(timeline.found):
         count = len(timeline.found)
         raise LookupError(f"there {'is only 1 hazard' if count == 1 else f'are only {count} hazards'}")

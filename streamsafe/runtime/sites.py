@@ -81,6 +81,22 @@ def capture(skip: int = 1) -> Site:
     )
 
 
+def line(skip: int = 1) -> Site:
+    """The line above the caller, without its callers: for what is done often and seldom shown (records and waits)."""
+    frame: FrameType | None
+    try:
+        frame = sys._getframe(skip)
+    except ValueError:
+        frame = sys._getframe(1)
+    code = frame.f_code
+    while _inside.get(code.co_filename) is not False and internal(code):
+        frame = frame.f_back
+        if frame is None:
+            return ()
+        code = frame.f_code
+    return (code, frame.f_lasti)
+
+
 def frames(site: Site | None) -> tuple[Frame, ...]:
     """The frames of a site as text, innermost first, without the libraries' own."""
     if not site:
