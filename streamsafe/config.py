@@ -1,6 +1,7 @@
 """`[tool.streamsafe]`: what is selected, excluded and hidden, and models of the user's own wrappers.
 
-The nearest pyproject.toml with a `[tool.streamsafe]` table counts for a file, as with ruff; tables are not merged.
+The nearest pyproject.toml with a `[tool.streamsafe]` table counts for a file, as with ruff; a table takes in another
+one only where it says so with `extend`.
 """
 
 from __future__ import annotations
@@ -8,13 +9,30 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from streamsafe.order.hazard import CONFIDENCES, Confidence
+from streamsafe.rule import SEVERITIES, Severity
 
 Returns = Literal["unknown", "none", "tensor", "pinned", "stream", "current-stream", "event", "context"]
 Allocator = Literal["torch", "cupy", "pinned"]
+
+KEYS = (
+    "extend",
+    "select",
+    "extend-select",
+    "ignore",
+    "per-file-ignores",
+    "exclude",
+    "extend-exclude",
+    "confidence",
+    "per-file-confidence",
+    "severity",
+    "rule-severity",
+    "models",
+)
+"""The keys of the table."""
 
 RETURNS: tuple[str, ...] = get_args(Returns)
 OWNERS: tuple[str, ...] = get_args(Allocator)
@@ -67,8 +85,11 @@ class Config:
         root: the directory that patterns are relative to.
         select: selectors, or None when the default rules are on.
         per_file_ignores: (pattern, selectors) pairs; patterns as in .gitignore.
-        exclude: patterns, as in .gitignore, in addition to the usual directories.
+        exclude: patterns, as in .gitignore, in addition to the usual directories; with those of `extend-exclude`.
         confidence: the least confidence that is shown.
+        per_file_confidence: (pattern, confidence) pairs; of several that match, the last counts.
+        severity: the least severity that is shown.
+        rule_severity: (selector, severity) pairs: the severity of these rules, instead of their own.
     """
 
     path: str | None = None
@@ -79,6 +100,9 @@ class Config:
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
     exclude: tuple[str, ...] = ()
     confidence: Confidence = "likely"
+    per_file_confidence: tuple[tuple[str, Confidence], ...] = ()
+    severity: Severity = "advice"
+    rule_severity: tuple[tuple[str, Severity], ...] = ()
     models: Models = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,6 +116,9 @@ class Config:
             "per-file-ignores": {pattern: list(codes) for pattern, codes in self.per_file_ignores},
             "exclude": list(self.exclude),
             "confidence": self.confidence,
+            "per-file-confidence": dict(self.per_file_confidence),
+            "severity": self.severity,
+            "rule-severity": dict(self.rule_severity),
             "models": {
                 name: {item.name: getattr(model, item.name) for item in fields(Model)}
                 for name, model in sorted(self.models.items())
@@ -105,21 +132,32 @@ class Configs:
     Args:
         file: use this file for everything (`--config`).
         isolated: look at no file (`--isolated`).
+        exclude: patterns instead of those of the files (`--exclude`).
+        extend_exclude: patterns in addition (`--extend-exclude`).
 
     Raises:
         ConfigError: on construction when ``file`` is unusable, later when a file that is found is.
     """
 
-    def __init__(self, file: str | None = None, *, isolated: bool = False) -> None:
+    def __init__(
+        self,
+        file: str | None = None,
+        *,
+        isolated: bool = False,
+        exclude: tuple[str, ...] | None = None,
+        extend_exclude: tuple[str, ...] = (),
+    ) -> None:
+        self._file, self._isolated = file, isolated
+        self._exclude, self._extend_exclude = exclude, extend_exclude
         self._known: dict[str, Config] = {}
         self._fixed: Config | None = None
         if file is not None:
             config = load(file)
             if config is None:
                 raise ConfigError(f"{file}: has no [tool.streamsafe] table")
-            self._fixed = config
+            self._fixed = self._excluding(config)
         elif isolated:
-            self._fixed = Config()
+            self._fixed = self._excluding(Config())
 
     def of_directory(self, directory: str) -> Config:
         """The configuration that counts for the files of a directory (an absolute path)."""
@@ -127,12 +165,27 @@ class Configs:
             return self._fixed
         config = self._known.get(directory)
         if config is None:
-            config = load(os.path.join(directory, "pyproject.toml"), missing_ok=True)
-            if config is None:
-                parent = os.path.dirname(directory)
-                config = self.of_directory(parent) if parent != directory else Config()
+            own = load(os.path.join(directory, "pyproject.toml"), missing_ok=True)
+            parent = os.path.dirname(directory)
+            if own is None and parent != directory:
+                config = self.of_directory(parent)
+            else:
+                config = self._excluding(own or Config())
             self._known[directory] = config
         return config
+
+    def again(self) -> Configs:
+        """The same, read anew: the files may have changed."""
+        return Configs(
+            self._file, isolated=self._isolated, exclude=self._exclude, extend_exclude=self._extend_exclude
+        )
+
+    def _excluding(self, config: Config) -> Config:
+        """A configuration with the patterns of the command line, which are relative to its root like its own."""
+        if self._exclude is None and not self._extend_exclude:
+            return config
+        own = config.exclude if self._exclude is None else self._exclude
+        return replace(config, exclude=(*own, *self._extend_exclude))
 
 
 def load(path: str, *, missing_ok: bool = False) -> Config | None:
@@ -148,20 +201,58 @@ def load(path: str, *, missing_ok: bool = False) -> Config | None:
         if missing_ok and isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
             return None
         raise ConfigError(f"{path}: {error.strerror or error}") from error
-    if b"streamsafe" not in data:
+    tool = _toml(data, path).get("tool", {})
+    if not isinstance(tool, dict) or "streamsafe" not in tool:
         return None
+    return parse(_extended(tool["streamsafe"], path, ()), path)
+
+
+def _extended(table: Any, path: str, extending: tuple[str, ...]) -> Any:
+    """The table with what it takes in by `extend`: lists that begin with `extend-` add up, tables are merged."""
+    where = f"{path}: tool.streamsafe"
+    if not isinstance(table, dict) or "extend" not in table:
+        return table
+    own = {key: value for key, value in table.items() if key != "extend"}
+    if not isinstance(table["extend"], str):
+        raise ConfigError(f"{where}.extend: must be a string")
+    chain = (*extending, os.path.abspath(path))
+    target = os.path.abspath(os.path.join(os.path.dirname(chain[-1]), os.path.expanduser(table["extend"])))
+    if target in chain:
+        raise ConfigError(f"{where}.extend: {table['extend']} extends this file again")
+    base = _raw(target, f"{where}.extend")
+    base = _extended(base, target, chain)
+    parse(base, target)  # so that a mistake there is told of there
+    merged = {**base, **own}
+    for key in base.keys() & own.keys():
+        if isinstance(base[key], dict) and isinstance(own[key], dict):
+            merged[key] = {**base[key], **own[key]}
+        elif key.startswith("extend-") and isinstance(base[key], list) and isinstance(own[key], list):
+            merged[key] = [*base[key], *own[key]]
+    return merged
+
+
+def _raw(path: str, where: str) -> Any:
+    """The `[tool.streamsafe]` table of a file that is extended."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise ConfigError(f"{where}: {path}: {error.strerror or error}") from error
+    tool = _toml(data, path).get("tool", {})
+    if not isinstance(tool, dict) or "streamsafe" not in tool:
+        raise ConfigError(f"{where}: {path} has no [tool.streamsafe] table")
+    return tool["streamsafe"]
+
+
+def _toml(data: bytes, path: str) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
     try:
-        table = tomllib.loads(data.decode())
+        return tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
-    tool = table.get("tool", {})
-    if not isinstance(tool, dict) or "streamsafe" not in tool:
-        return None
-    return parse(tool["streamsafe"], path)
 
 
 def parse(table: Any, path: str) -> Config:
@@ -171,13 +262,15 @@ def parse(table: Any, path: str) -> Config:
         ConfigError: an unknown key, or a value of the wrong kind.
     """
     where = f"{path}: tool.streamsafe"
-    known = ("select", "extend-select", "ignore", "per-file-ignores", "exclude", "confidence", "models")
     table = _table(table, where)
-    _no_others(table, known, where)
+    _no_others(table, KEYS, where)
     confidence = table.get("confidence", "likely")
     _one_of(confidence, CONFIDENCES, f"{where}.confidence")
+    severity = table.get("severity", "advice")
+    _one_of(severity, SEVERITIES, f"{where}.severity")
     ignores = _table(table.get("per-file-ignores", {}), f"{where}.per-file-ignores")
     models = _table(table.get("models", {}), f"{where}.models")
+    exclude = _strings(table.get("exclude", []), f"{where}.exclude")
     return Config(
         path=os.path.abspath(path),
         root=os.path.dirname(os.path.abspath(path)),
@@ -188,10 +281,21 @@ def parse(table: Any, path: str) -> Config:
             (pattern, _strings(codes, f"{where}.per-file-ignores.{pattern!r}"))
             for pattern, codes in ignores.items()
         ),
-        exclude=_strings(table.get("exclude", []), f"{where}.exclude"),
+        exclude=(*exclude, *_strings(table.get("extend-exclude", []), f"{where}.extend-exclude")),
         confidence=confidence,
+        per_file_confidence=_choices(table, "per-file-confidence", CONFIDENCES, where),
+        severity=severity,
+        rule_severity=_choices(table, "rule-severity", SEVERITIES, where),
         models={name: _model(entry, f'{where}.models."{name}"') for name, entry in models.items()},
     )
+
+
+def _choices(table: dict[str, Any], key: str, allowed: tuple[str, ...], where: str) -> tuple[Any, ...]:
+    """The pairs of a table whose values are each one of a few words."""
+    entries = _table(table.get(key, {}), f"{where}.{key}")
+    for name, value in entries.items():
+        _one_of(value, allowed, f"{where}.{key}.{name!r}")
+    return tuple(entries.items())
 
 
 def _model(entry: Any, where: str) -> Model:

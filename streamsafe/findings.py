@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamsafe import registry
 from streamsafe.config import Config
 from streamsafe.order.hazard import CONFIDENCES, Access, Confidence, Hazard, Span
-from streamsafe.rule import Rule
+from streamsafe.rule import SEVERITIES, Rule, Severity
 from streamsafe.static import baseline
 from streamsafe.static.discovery import File, matches
 from streamsafe.static.project import Checked, violation
@@ -27,6 +27,12 @@ class Finding:
 
     hazard: Hazard
     rule: Rule
+    level: Severity | None = None
+
+    @property
+    def severity(self) -> Severity:
+        """The rule's, unless the configuration gives the rule another one (``level``)."""
+        return self.level or self.rule.severity
 
     @property
     def access(self) -> Access:
@@ -67,22 +73,26 @@ class Outcome:
     Attributes:
         findings: in the order of file, row, column and code.
         hidden: findings below the confidence that is shown, by confidence.
+        minor: findings below the severity that is shown.
         suppressed: findings that a comment suppresses.
         known: findings that the baseline knows.
         gone: how many the baseline knows that were not found again in the files checked.
+        unchanged: findings on lines that have not changed, where only changed ones count.
     """
 
     findings: list[Finding] = field(default_factory=list)
     hidden: Counter[Confidence] = field(default_factory=Counter)
+    minor: int = 0
     suppressed: int = 0
     known: int = 0
     gone: int = 0
+    unchanged: int = 0
 
 
 class Texts:
     """The texts of files, read when they are first asked for."""
 
-    def __init__(self, given: dict[str, bytes] | None = None) -> None:
+    def __init__(self, given: Mapping[str, bytes] | None = None) -> None:
         self._given = given or {}
         self._known: dict[str, Text] = {}
 
@@ -129,6 +139,8 @@ class Selection:
             self._of_config(config)
             for _, selectors in config.per_file_ignores:
                 registry.select([(None, (), selectors)])
+            for selector, _ in config.rule_severity:
+                registry.codes_of(selector)
         except registry.RegistryError as error:
             raise registry.RegistryError(f"{config.path}: {error}") from error
 
@@ -139,6 +151,15 @@ class Selection:
             if matches(path, False, config.root, (pattern,)):
                 codes -= frozenset().union(*(registry.codes_of(selector) for selector in selectors))
         return codes
+
+    def severity(self, rule: Rule, config: Config) -> Severity | None:
+        """The severity that a configuration gives a rule: that of the most specific selector; None for none."""
+        given = [
+            (len(codes), level)
+            for selector, level in config.rule_severity
+            if rule.code in (codes := registry.codes_of(selector))
+        ]
+        return min(given, key=lambda each: each[0])[1] if given else None
 
     def _of_config(self, config: Config) -> frozenset[str]:
         known = self._codes.get(id(config))
@@ -156,6 +177,7 @@ def collect(
     selection: Selection,
     config_of: Callable[[str], Config],
     confidence: Confidence | None = None,
+    severity: Severity | None = None,
     baseline_file: str | None = None,
 ) -> Outcome:
     """Turn what was found into what is shown.
@@ -165,7 +187,7 @@ def collect(
         files: all files of the run.
         mentions: files that may hold a suppression.
         config_of: the configuration that counts for a file.
-        confidence: the least confidence that is shown; None for the configuration's.
+        confidence, severity: the least that is shown; None for the configuration's.
         baseline_file: a baseline whose findings are not shown.
 
     Raises:
@@ -182,21 +204,26 @@ def collect(
     shown: list[Finding] = []
     for conflict in (conflict for result in checked for conflict in result.conflicts):
         hazard = registry.code_for(conflict)
-        finding = Finding(hazard, _rule(hazard.code))
-        path = finding.span.filename
+        rule = _rule(hazard.code)
+        path = Finding(hazard, rule).span.filename
         config = config_of(path)
         if hazard.code not in selection.codes(path, config):
             continue
+        finding = Finding(hazard, rule, selection.severity(rule, config))
         if _suppressed(hazard, finding.rule, of_file):
             outcome.suppressed += 1
-        elif not _visible(hazard, confidence or config.confidence):
+        elif not _visible(hazard, confidence or least_confidence(path, config)):
             outcome.hidden[hazard.confidence] += 1
+        elif not _severe(finding, severity or config.severity):
+            outcome.minor += 1
         else:
             shown.append(finding)
     for file in files:
         if file.path in mentions:
             codes = selection.codes(file.path, file.config)
-            shown.extend(_housekeeping(file.path, of_file(file.path), codes))
+            notes = _housekeeping(file.path, of_file(file.path), codes)
+            leveled = [Finding(n.hazard, n.rule, selection.severity(n.rule, file.config)) for n in notes]
+            shown.extend(note for note in leveled if _severe(note, severity or file.config.severity))
     shown = list({finding.sort_key(): finding for finding in sorted(shown, key=Finding.sort_key)}.values())
     if baseline_file is not None:
         shown = _new(shown, outcome, texts, baseline_file, {file.path for file in files})
@@ -222,6 +249,19 @@ def _rule(code: str) -> Rule:
     rule = registry.rule(code)
     assert rule is not None
     return rule
+
+
+def least_confidence(path: str, config: Config) -> Confidence:
+    """The least confidence that a configuration shows in a file; of several patterns that match, the last counts."""
+    least = config.confidence
+    for pattern, confidence in config.per_file_confidence:
+        if matches(path, False, config.root, (pattern,)):
+            least = confidence
+    return least
+
+
+def _severe(finding: Finding, least: Severity) -> bool:
+    return SEVERITIES.index(finding.severity) <= SEVERITIES.index(least)
 
 
 def _visible(hazard: Hazard, least: Confidence) -> bool:

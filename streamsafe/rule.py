@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import ClassVar, Literal
 
+from streamsafe.links import rule_page
 from streamsafe.order.hazard import Conflict, Hazard
 
 Severity = Literal["error", "warning", "advice"]
+
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "advice")
 
 
 class Rule:
@@ -40,13 +42,15 @@ class Rule:
     @classmethod
     def documentation(cls) -> str:
         """The module's docstring, in Markdown."""
+        import inspect
+
         module = inspect.getmodule(cls)
         return inspect.cleandoc((module and module.__doc__) or "")
 
     @property
     def url(self) -> str:
-        """Where the documentation is, relative to the project's root."""
-        return f"docs/rules/{self.name}.md"
+        """The address of its documentation; a third party's rule has none unless it says so."""
+        return rule_page(self.name) if type(self).__module__.startswith("streamsafe.rules.") else ""
 
     def matches(self, conflict: Conflict) -> bool:
         """Whether a conflict with these facts is this rule's."""

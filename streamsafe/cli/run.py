@@ -6,7 +6,7 @@ import os
 
 import click
 
-from streamsafe.cli import Failure
+from streamsafe.cli import Failure, output
 
 
 class _LikePython(click.Command):
@@ -32,7 +32,8 @@ class _LikePython(click.Command):
 @click.option(
     "--mode", type=click.Choice(["raise", "warn", "collect"]), help="What a hazard does [default: raise]."
 )
-@click.option("--report", metavar="FILE", help="Write the hazards as JSON.")
+@click.option("--report", metavar="FILE", help="Short for --output-format json --output-file FILE.")
+@output.options
 @click.option(
     "--trace", metavar="FILE", help="Record what was enqueued, for `streamsafe verify` and `trace`."
 )
@@ -50,6 +51,8 @@ def run(
     module: str | None,
     mode: str | None,
     report: str | None,
+    output_format: str | None,
+    output_file: str | None,
     trace: str | None,
     simulate: bool,
     devices: int | None,
@@ -58,7 +61,7 @@ def run(
     ignore: tuple[str, ...],
     arguments: tuple[str, ...],
 ) -> None:
-    """Run SCRIPT, or a module, under the sanitizer.
+    """Run SCRIPT, or a module, under the sanitizer. What it finds goes to standard error, or to --output-file.
 
     Exit status: the program's own when it is not 0, else 1 when hazards were found, else 0; 2 when it cannot be run.
     """
@@ -68,6 +71,7 @@ def run(
         raise click.UsageError("name a script, or a module with -m")
     if devices is not None and not simulate:
         raise click.UsageError("--devices is of the simulated runtime: it needs --simulate")
+    to, format_ = output.report(report, output_format, output_file)
     target = module if module is not None else arguments[0]
     try:
         status = launch(
@@ -76,7 +80,8 @@ def run(
                 module=module is not None,
                 arguments=arguments if module is not None else arguments[1:],
                 mode=from_variable(os.environ.get("STREAMSAFE", "")) if mode is None else mode,  # type: ignore[arg-type]
-                report=report,
+                report=to,
+                report_format=format_,
                 trace=trace,
                 simulate=(devices or 1) if simulate else 0,
                 perturb=perturb,

@@ -22,12 +22,15 @@ def trace(output: str | None, html: str | None, hazard: int, trace: str) -> None
     """Draw TRACE: streams as tracks, edges as arrows, the accesses of each hazard marked."""
     from streamsafe.order.trace import TraceError
     from streamsafe.runtime.picture import page
+    from streamsafe.runtime.replay import TORN
     from streamsafe.runtime.timeline import Timeline
 
     if output is None and html is None:
         raise click.UsageError("name an output: -o FILE, --html FILE or both")
     try:
         timeline = Timeline.of(trace)
+        if not timeline.complete:
+            click.echo(f"streamsafe: note: {TORN}", err=True)
         if output is not None:
             with open(output, "w", encoding="utf-8") as file:
                 json.dump(timeline.events(), file)

@@ -6,34 +6,39 @@ import sys
 
 import click
 
-from streamsafe.cli import Failure
+from streamsafe.cli import Failure, output
 
 
 @click.command()
-@click.option("--report", metavar="FILE", help="Write the hazards as JSON.")
+@click.option("--report", metavar="FILE", help="Short for --output-format json --output-file FILE.")
+@output.options
 @click.argument("trace", metavar="TRACE")
-def verify(report: str | None, trace: str) -> None:
+def verify(report: str | None, output_format: str | None, output_file: str | None, trace: str) -> None:
     """Check TRACE, as recorded by `streamsafe run --trace`: the same hazards as in that run.
 
-    Exit status: 0 no hazards, 1 hazards, 2 no trace.
+    Exit status: 0 no hazards, 1 hazards, 2 no trace, or one that breaks off and has no hazards up to there.
     """
     from streamsafe.order.trace import TraceError
-    from streamsafe.runtime.launcher import LaunchError, output, write_report
     from streamsafe.runtime.present import show
     from streamsafe.runtime.replay import replay
+    from streamsafe.runtime.report_file import ReportError, ReportFile, written
 
+    to, format_ = output.report(report, output_format, output_file)
     try:
         session = replay(trace)
-        if report:
-            with output(report) as file:
-                write_report(session.hazards, file)
+        if to is not None and to != "-":
+            ReportFile(to, format_).finish(session.hazards)
     except TraceError as error:
         raise Failure(f"{trace}: {error}") from error
     except OSError as error:
         raise Failure(f"cannot read {trace}: {error.strerror}") from error
-    except LaunchError as error:
+    except ReportError as error:
         raise Failure(str(error)) from error
-    for hazard in session.hazards:
-        show(hazard, sys.stdout)
+    if to == "-" and format_ != "full":
+        text = written(session.hazards, format_)
+        click.echo(text, nl=bool(text))
+    elif report is not None or output_file is None:
+        for hazard in session.hazards:
+            show(hazard, sys.stdout)
     click.echo(session.summary(), err=True)
-    raise SystemExit(1 if session.hazards else 0)
+    raise SystemExit(1 if session.hazards else 0 if session.complete else 2)

@@ -43,6 +43,11 @@ class Checker(Engine):
 
     # -- streams and events ------------------------------------------------------------------------------------------
 
+    @property
+    def operations(self) -> int:
+        """How many operations, records, waits and synchronizes there were."""
+        return self._sequence
+
     def stream(
         self, key: Hashable, *, device: Space = 0, kind: Kind = "non-blocking", name: str = ""
     ) -> None:

@@ -39,6 +39,7 @@ class Trace:
     def __init__(self, file: TextIO, *, threads: bool = False, **about: object) -> None:
         self._file = file
         self._line({"streamsafe": "trace", "version": VERSION, "threads": threads, **about})
+        file.flush()
 
     def write(self, operation: Operation) -> None:
         """One more line. Fields at their default are left out."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from streamsafe.findings import Finding, Texts
+from streamsafe.fixing import fix_of
 from streamsafe.order.hazard import Span
-from streamsafe.static.fixes import insertion
 from streamsafe.wording import block, by
 
 
@@ -36,7 +36,7 @@ def as_dict(finding: Finding, texts: Texts) -> dict[str, Any]:
         "message": hazard.message,
         **_place(finding.span, texts),
         "related": related,
-        "severity": finding.rule.severity,
+        "severity": finding.severity,
         "confidence": hazard.confidence,
         "help": hazard.help or None,
         "fix": _fix(finding, texts),
@@ -45,16 +45,18 @@ def as_dict(finding: Finding, texts: Texts) -> dict[str, Any]:
 
 
 def _fix(finding: Finding, texts: Texts) -> dict[str, Any] | None:
-    """The edit that adds the missing edge; unsafe, as it adds a synchronization."""
-    text, other = texts[finding.span.filename], finding.other
-    if other is None or other.span is None or not finding.hazard.help or text.place(1)[0] is not None:
+    fix = fix_of(finding, texts)
+    if fix is None:
         return None
-    found = insertion(text.text, finding.hazard.help, finding.span, other.span)
-    if found is None:
-        return None
-    at = {"row": found.row, "column": 1}
-    edit = {"content": found.content, "location": at, "end_location": at}
-    return {"applicability": "unsafe", "message": finding.hazard.help, "edits": [edit]}
+    edits = [
+        {
+            "content": edit.content,
+            "location": {"row": edit.row, "column": edit.column},
+            "end_location": {"row": edit.end_row, "column": edit.end_column},
+        }
+        for edit in fix.edits
+    ]
+    return {"applicability": fix.applicability, "message": fix.message, "edits": edits}
 
 
 def _place(span: Span, texts: Texts) -> dict[str, Any]:

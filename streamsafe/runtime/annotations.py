@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from streamsafe.cuda import base_name
+from streamsafe.cuda import base_name, signature
 
 annotated: dict[str, tuple[frozenset[str | int], frozenset[str | int]]] = {}
 """Kernel's own name -> names or positions of the parameters that it reads, and writes, as users say."""
@@ -19,13 +20,14 @@ def annotate(kernel: Any, reads: Iterable[str | int] = (), writes: Iterable[str 
 
     Args:
         kernel: a ``RawKernel``, a function of a ``RawModule``, or a kernel's name.
-        reads, writes: names or positions (from 0) of parameters.
+        reads, writes: names or positions (from 0) of parameters; a string is one name.
 
     Returns:
         the kernel, so that this can wrap its definition.
 
     Raises:
-        TypeError: ``kernel`` has no name.
+        TypeError: ``kernel`` has no name, or a parameter is neither a name nor a position.
+        ValueError: the kernel's source has no such parameter. Where only a name is given, its first launch warns.
     """
     name = (
         kernel
@@ -34,6 +36,46 @@ def annotate(kernel: Any, reads: Iterable[str | int] = (), writes: Iterable[str 
     )
     if not isinstance(name, str):
         raise TypeError(f"{kernel!r} is no kernel: it has no name")
-    annotated[base_name(name)] = (frozenset(reads), frozenset(writes))
+    base = base_name(name)
+    directions = _places(reads), _places(writes)
+    source = getattr(kernel, "code", None)
+    known = signature(source, base) if isinstance(source, str) else None
+    if known is not None:
+        wrong = unknown_places(frozenset().union(*directions), [each.name for each in known.parameters])
+        if wrong:
+            raise ValueError(f"kernel {base!r} {wrong}")
+    annotated[base] = directions
     revision[0] += 1
     return kernel
+
+
+def _places(given: Iterable[str | int]) -> frozenset[str | int]:
+    places = (given,) if isinstance(given, str) else tuple(given)
+    for place in places:
+        if isinstance(place, bool) or not isinstance(place, (str, int)):
+            raise TypeError(f"{place!r} is neither the name nor the position of a parameter")
+    return frozenset(places)
+
+
+def unknown_places(places: Iterable[str | int], names: list[str]) -> str:
+    """What is wrong with places that a kernel with these parameters does not have; empty when all is well."""
+    wrong = [
+        place
+        for place in places
+        if (place not in names if isinstance(place, str) else not 0 <= place < len(names))
+    ]
+    if not wrong:
+        return ""
+    said = ", ".join(repr(place) for place in sorted(wrong, key=str))
+    return f"has no parameter {said}: its parameters are {', '.join(names) or 'none'}"
+
+
+_warned: set[tuple[str, str]] = set()
+
+
+def check_places(kernel: str, places: frozenset[str | int], names: list[str]) -> None:
+    """Warns, once, of an annotation that the kernel of that name cannot mean."""
+    wrong = unknown_places(places, names)
+    if wrong and (kernel, wrong) not in _warned:
+        _warned.add((kernel, wrong))
+        warnings.warn(f"streamsafe.annotate: kernel {kernel!r} {wrong}", stacklevel=2)

@@ -11,14 +11,18 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
+from weakref import ref
 
 from streamsafe.order.hazard import Hazard
-from streamsafe.runtime.present import as_dict, show
+from streamsafe.report.formats import MACHINE
+from streamsafe.runtime.present import place_of, show
+from streamsafe.runtime.report_file import ReportError, ReportFile, written
 from streamsafe.runtime.session import MODES, Mode, Session, StreamHazardError, sanitize
 
 if TYPE_CHECKING:
@@ -43,7 +47,8 @@ class Launch:
         module: whether ``target`` is a module.
         arguments: the program's own.
         mode: of the session.
-        report: where to write the hazards as JSON.
+        report: where to write the hazards; ``-`` for standard error.
+        report_format: one of the output formats.
         trace: where to write the trace.
         simulate: how many devices the simulated CUDA runtime has; 0 to run on the real one.
         perturb: delay one side of each hazard that a first run finds.
@@ -56,6 +61,7 @@ class Launch:
     arguments: tuple[str, ...] = ()
     mode: Mode = "raise"
     report: str | None = None
+    report_format: str = "json"
     trace: str | None = None
     simulate: int = 0
     perturb: bool = False
@@ -65,10 +71,10 @@ class Launch:
 
 
 def launch(what: Launch) -> int:
-    """Runs a program in this process, writes what was found, and returns the exit status.
+    """Runs a program in this process, shows each hazard when it is found, and returns the exit status.
 
     Returns:
-        the program's own status when it is not 0, else 1 when hazards were found, else 0.
+        the program's own status when it is not 0, else 1 when hazards were found, also when it caught them, else 0.
 
     Raises:
         LaunchError: no such script or module, no CuPy for the simulated runtime, or a file that cannot be written.
@@ -76,39 +82,136 @@ def launch(what: Launch) -> int:
     _check(what)
     delays = _suspects(what) if what.perturb else what.delays
     simulation = _simulate(what.simulate) if what.simulate else None
-    session: Session | None = None
     program = _Program(what)
-    status = 0
     with contextlib.ExitStack() as files:
         trace = files.enter_context(output(what.trace)) if what.trace else None
-        report = files.enter_context(output(what.report)) if what.report else None
+        if trace is not None:
+            os.register_at_fork(before=partial(_flush, ref(trace)))
+        report = _report_file(what) if what.report and what.report != "-" else None
         manager = sanitize(what.mode, threads=what.threads, ignore=what.ignore, trace=trace)
         try:
-            with manager as session:
-                if delays:
-                    from streamsafe.runtime.cupy.perturb import delay_at
+            session = manager.__enter__()
+        except (ImportError, RuntimeError) as error:
+            raise LaunchError(str(error)) from error
+        verdict = _Verdict(manager, session, report, trace, simulation)
+        verdict.format = what.report_format if what.report == "-" else "full"
+        with verdict.at_os_exit():
+            if delays:
+                from streamsafe.runtime.cupy.perturb import delay_at
 
-                    delay_at(delays)
+                delay_at(delays)
+            try:
                 status = program.run()
-        except StreamHazardError as error:  # one that could not be raised where it was found
-            program.error = program.error or error
-            status = status or 1
-        except ImportError as error:
-            if session is None:
+            except BaseException:  # it could not be run
+                verdict.close()
+                raise
+            if not verdict.here():  # a child that the program forked: the parent has the results
+                return status
+            verdict.close()
+            program.report_error(session)
+            return verdict.say(status)
+
+
+class _Verdict:
+    """What a run has found, and the one place where it is said: at the end of the program, or at ``os._exit``."""
+
+    def __init__(
+        self,
+        manager: sanitize,
+        session: Session,
+        report: ReportFile | None,
+        trace: TextIO | None,
+        simulation: Simulation | None,
+    ) -> None:
+        self._manager = manager
+        self._session = session
+        self._report = report
+        self._trace = trace
+        self._simulation = simulation
+        self._pid = os.getpid()
+        self._errors = sys.stderr
+        self.format = "full"
+        session.found = self._found
+
+    def here(self) -> bool:
+        """Whether this is the process that was launched, not one that it forked."""
+        return os.getpid() == self._pid
+
+    def _found(self, hazard: Hazard) -> None:
+        """Shows a hazard at once: whatever ends the program, it has been said."""
+        if self.here():
+            if self.format == "full":
+                self._print(lambda: show(hazard, self._errors))
+            elif self.format == "concise":
+                self._print(lambda: print(written([hazard], self.format), file=self._errors))
+            if self._report is not None:
+                self._report.add(hazard)
+
+    def _print(self, write: Callable[[], None]) -> None:
+        with contextlib.suppress(OSError, ValueError):  # standard error is closed
+            write()
+
+    def close(self) -> None:
+        """Ends the session: what is latent is found now."""
+        with contextlib.suppress(
+            StreamHazardError
+        ):  # one that could not be raised where it was found: it is shown
+            self._manager.__exit__(None, None, None)
+        if self._trace is not None:
+            self._trace.flush()
+
+    def say(self, status: int) -> int:
+        """Prints the summary, completes the report, and returns the exit status."""
+        session = self._session
+        if self.format in MACHINE:  # such a report is one whole
+            text = written(session.hazards, self.format)
+            self._print(lambda: print(text, end="\n" if text else "", file=self._errors))
+        repeated = [hazard for hazard in session.hazards if hazard.count > 1]
+        for hazard in repeated:
+            line = f"streamsafe: {hazard.code} at {place_of(hazard)} was seen {hazard.count} times"
+            self._print(lambda line=line: print(line, file=self._errors))  # type: ignore[misc]
+        self._print(lambda: print(session.summary(), file=self._errors))
+        if self._simulation is not None:
+            summary = self._simulation.summary()
+            self._print(lambda: print(f"streamsafe: {summary}", file=self._errors))
+        if self._report is not None:
+            try:
+                self._report.finish(session.hazards)
+            except ReportError as error:
                 raise LaunchError(str(error)) from error
-            raise
-        except RuntimeError as error:
-            if session is None:
-                raise LaunchError(str(error)) from error
-            raise
-        assert session is not None
-        program.report_error()
-        _finish(session)
-        if report is not None:
-            write_report(session.hazards, report)
-    if simulation is not None:
-        print(f"streamsafe: {simulation.summary()}", file=sys.stderr)
-    return status or (1 if session.hazards else 0)
+        return status or (1 if session.hazards else 0)
+
+    @contextlib.contextmanager
+    def at_os_exit(self) -> Iterator[None]:
+        """While the program runs, ``os._exit`` says what was found before it ends the process."""
+        original = os._exit
+
+        def _exit(status: int) -> NoReturn:
+            if self.here():
+                with contextlib.suppress(LaunchError):
+                    self.close()
+                    status = self.say(status)
+            original(status)
+
+        os._exit = _exit
+        try:
+            yield
+        finally:
+            os._exit = original
+
+
+def _flush(file: ref[TextIO]) -> None:
+    """Before a fork: what is in the buffer would be written twice."""
+    trace = file()
+    if trace is not None and not trace.closed:
+        trace.flush()
+
+
+def _report_file(what: Launch) -> ReportFile:
+    try:
+        return ReportFile(what.report or "", what.report_format)
+    except ReportError as error:
+        raise LaunchError(str(error)) from error
 
 
 def _check(what: Launch) -> None:
@@ -207,11 +310,14 @@ class _Program:
         self.module.__loader__ = spec.loader
         return code
 
-    def report_error(self) -> None:
-        """Prints what ended it, as Python would; a hazard in its own words."""
+    def report_error(self, session: Session) -> None:
+        """Prints what ended it, as Python would; where that is a hazard, which one."""
         error = self.error
         if isinstance(error, StreamHazardError):
-            show(error.hazard, sys.stderr)
+            if not any(error.hazard is hazard for hazard in session.hazards):
+                show(error.hazard, sys.stderr)
+            place = place_of(error.hazard)
+            print(f"streamsafe: the program stopped at {error.hazard.code}, {place}", file=sys.stderr)
         elif error is not None and not isinstance(error, (SystemExit, KeyboardInterrupt)):
             trace = error.__traceback__
             while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
@@ -232,19 +338,6 @@ def _status(code: object) -> int:
         return code & 0xFF or (1 if code else 0)
     print(code, file=sys.stderr)
     return 1
-
-
-def _finish(session: Session) -> None:
-    for hazard in session.hazards:
-        if session.mode == "collect" or hazard.confidence != "certain":
-            show(hazard, sys.stderr)
-    print(session.summary(), file=sys.stderr)
-
-
-def write_report(hazards: Sequence[Hazard], file: TextIO) -> None:
-    """Writes hazards as a JSON array."""
-    json.dump([as_dict(hazard) for hazard in hazards], file, indent=2)
-    file.write("\n")
 
 
 def _suspects(what: Launch) -> frozenset[tuple[str, int]]:
@@ -296,10 +389,12 @@ def from_environment(value: str) -> None:
         manager.__exit__(None, None, None)
 
     def finish() -> None:
-        try:
+        with contextlib.suppress(StreamHazardError):
             close()
-        except StreamHazardError as error:
-            show(error.hazard, sys.stderr)
+        ended = getattr(sys, "last_value", None)  # the exception whose traceback Python has printed
+        for hazard in session.hazards:
+            if not (isinstance(ended, StreamHazardError) and ended.hazard is hazard):
+                show(hazard, sys.stderr)
         if session.hazards:
             print(session.summary(), file=sys.stderr)
 

@@ -571,6 +571,13 @@ class _Verdict:
         return hazard
 
 
+def count(session: Session) -> None:
+    """Says how many operations the monitor saw so far: none means that nothing was watched."""
+    monitor = current.monitor
+    if monitor is not None and session in monitor.sessions:
+        session.operations = monitor.checker.operations
+
+
 def rendered(site: object) -> tuple[Any, ...]:
     """The stack of a site."""
     return sites.frames(site)  # type: ignore[arg-type]

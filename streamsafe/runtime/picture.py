@@ -33,7 +33,8 @@ def page(timeline: Timeline, number: int = 1) -> str:
         LookupError: there is no such hazard.
     """
     if not timeline.found:
-        raise LookupError("there is no hazard to show")
+        where = "" if timeline.complete else " in the part of the trace that is there"
+        raise LookupError(f"there is no hazard to show{where}")
     if number > len(timeline.found):
         count = len(timeline.found)
         raise LookupError(f"there {'is only 1 hazard' if count == 1 else f'are only {count} hazards'}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +25,12 @@ _mode = pytest.StashKey[str]()
 _simulation = pytest.StashKey[Any]()
 _workers = pytest.StashKey[dict[str, str]]()
 _sessions = pytest.StashKey[list[Any]]()
+_failed = pytest.StashKey[list[Any]]()
 _PROPERTY = "streamsafe_hazard"
+CAUGHT = (
+    "The exception did not reach pytest: it was caught, or raised in another thread. A test that expects a hazard "
+    "opens a session of its own: with streamsafe.sanitize() as session: ..."
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -113,6 +120,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     item.stash[_sessions] = []
+    item.stash[_failed] = []
     return (yield)
 
 
@@ -126,6 +134,16 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
         raise
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """A test fails of a hazard that it caught, too, or that was raised in another thread."""
+    result = yield
+    for _, session in item.stash[_sessions]:
+        session.last_due()
+        _fail(item, session.raised)
+    return result
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
     try:
@@ -133,12 +151,16 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
     except BaseException:
         _close(item)
         raise
-    hazard = _close(item)
-    if hazard is not None:
-        from streamsafe.runtime.session import StreamHazardError
-
-        raise StreamHazardError(hazard)
+    _fail(item, _close(item))
     return result
+
+
+def _fail(item: pytest.Item, raised: list[Hazard]) -> None:
+    """Raises a hazard of the test that no phase of it has failed of yet; the summary lists the others."""
+    from streamsafe.runtime.session import StreamHazardError
+
+    if raised and not item.stash[_failed]:
+        raise StreamHazardError(raised[0])
 
 
 def _open(item: pytest.Item) -> None:
@@ -163,27 +185,29 @@ def _open(item: pytest.Item) -> None:
         raise pytest.UsageError(f"{item.nodeid}: @pytest.mark.streamsafe: {error}") from error
 
 
-def _close(item: pytest.Item) -> Hazard | None:
-    """Ends the test's session; returns a hazard that could not be raised where it was found."""
+def _close(item: pytest.Item) -> list[Hazard]:
+    """Ends the test's session; returns the hazards that it raised, or was to raise."""
     from streamsafe.runtime.session import StreamHazardError
 
-    due: Hazard | None = None
+    raised: list[Hazard] = []
     while item.stash[_sessions]:
         manager, session = item.stash[_sessions].pop()
-        try:
+        with suppress(StreamHazardError):  # it is one of those that were raised
             manager.__exit__(None, None, None)
-        except StreamHazardError as error:
-            due = error.hazard
+        raised += session.raised
+        shown = item.stash[_failed] or raised[:1]
         for hazard in session.hazards:
-            item.user_properties.append((_PROPERTY, _portable(hazard)))
-    return due
+            known = any(hazard is each for each in shown)
+            item.user_properties.append((_PROPERTY, _portable(hazard, known)))
+    return raised
 
 
-def _portable(hazard: Hazard) -> dict[str, Any]:
-    from streamsafe.runtime.present import place_of
+def _portable(hazard: Hazard, failed: bool) -> dict[str, Any]:
+    """A hazard as data for the summary: one that failed a phase of the test is shown there."""
+    from streamsafe.runtime.present import describe, place_of
 
     known = {"code": hazard.code, "name": hazard.name, "message": hazard.message, "latent": hazard.latent}
-    return {**known, "place": place_of(hazard)}
+    return {**known, "place": place_of(hazard), "text": "" if failed else describe(hazard)}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -195,17 +219,20 @@ def pytest_runtest_makereport(
         error = call.excinfo.value
         hazard = getattr(error, "hazard", None)
         if hazard is not None and type(error).__name__ == "StreamHazardError":
-            report.longrepr = _HazardRepr(hazard)
+            caught = not call.excinfo.traceback or call.excinfo.traceback[-1].path == Path(__file__)
+            item.stash[_failed].append(hazard)
+            report.longrepr = _HazardRepr(hazard, CAUGHT if caught else "")
     return report
 
 
 class _HazardRepr(TerminalRepr):
     """A hazard as a failure: the block that `check` and `run` show, and the place at the end."""
 
-    def __init__(self, hazard: Hazard) -> None:
+    def __init__(self, hazard: Hazard, hint: str) -> None:
         from streamsafe.runtime.present import place_of
 
         self._hazard = hazard
+        self._hint = hint
         self._place = place_of(hazard)
 
     def toterminal(self, tw: TerminalWriter) -> None:
@@ -218,6 +245,8 @@ class _HazardRepr(TerminalRepr):
         for line in describe(self._hazard, style).splitlines():
             tw.line(line)
         tw.line()
+        if self._hint:
+            tw.line(self._hint)
         tw.write(self._place, red=True, bold=True)
         tw.line(": StreamHazardError")
 
@@ -239,6 +268,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
             where = f" {hazard['place']}" if hazard["place"] else ""
             terminalreporter.line(f"{hazard['code']} {hazard['name']}{latent}{where} in {nodeid}")
             terminalreporter.line(f"    {hazard['message']}")
+            for line in hazard["text"].splitlines()[1:]:
+                terminalreporter.line(line)
     simulation = config.stash.get(_simulation, None)
     if simulation is not None:
         terminalreporter.section("simulated CUDA runtime")

@@ -61,9 +61,16 @@ def parse_allowance(text: str) -> Allowance:
     code = code.strip().upper()
     if code == "ALL":
         return Allowance((), file or None, function or None)
-    if not _CODE.fullmatch(code):
+    if not _names_rules(code):
         raise ValueError(f"{text!r} names no code: write SS101, SS101:path/*.py or SS101:path/*.py::function")
     return Allowance((code,), file or None, function or None)
+
+
+def _names_rules(code: str) -> bool:
+    """Whether some rule has this code, or one that begins so."""
+    from streamsafe.registry import all_rules
+
+    return bool(_CODE.fullmatch(code)) and any(known.startswith(code) for known in all_rules())
 
 
 class _Allowed(threading.local):
@@ -95,7 +102,7 @@ class allow:
     def __init__(self, *codes: str, file: str | None = None, function: str | None = None) -> None:
         upper = tuple(code.upper() for code in codes)
         for given, code in zip(codes, upper, strict=True):
-            if not _CODE.fullmatch(code):
+            if not _names_rules(code):
                 raise ValueError(f"{given!r} names no code: write SS101, or SS1 for all that begin so")
         self._allowance = Allowance(upper, file, function)
 

@@ -9,7 +9,7 @@ from typing import Any
 from streamsafe.order.capture import Graph
 from streamsafe.order.checker import Checker
 from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Hazard, Memory, Missing, Note
-from streamsafe.order.program import Mark, Operation
+from streamsafe.order.program import Finish, Mark, Operation
 from streamsafe.order.trace import TraceError, read
 from streamsafe.runtime.policy import accesses
 from streamsafe.runtime.session import Session, coded, reconsider, refined
@@ -18,6 +18,10 @@ IMPORTED = "imported"
 """Memory taken from another library with no handshake: (space, start, stop)."""
 BY_HOST = "by host"
 """The next operation is a host function's."""
+TORN = (
+    "the trace breaks off: it has no end mark, so the run was killed, or is still going on; "
+    "what came after its last line was not checked"
+)
 SUPPRESSED = "suppressed"
 """A finding that was not reported: see :func:`places`."""
 FOUND = "found"
@@ -126,7 +130,9 @@ def replay(path: str) -> Session:
     session = Session("collect")
     silent: set[tuple[Any, ...]] = set()
     taken: list[tuple[Conflict, Hazard]] = []
+    session.complete = False
     for operation, conflicts in steps(path):
+        session.complete |= isinstance(operation, Finish)
         if isinstance(operation, Mark) and operation.name == SUPPRESSED:
             silent.add(operation.data)  # type: ignore[arg-type]
         for conflict in conflicts:
@@ -137,4 +143,6 @@ def replay(path: str) -> Session:
                 taken.append((conflict, hazard))
     for conflict, hazard in taken:
         reconsider(conflict, hazard)
+    if not session.complete:
+        session.notes.append(TORN)
     return session

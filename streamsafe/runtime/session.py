@@ -6,6 +6,7 @@ import inspect
 import sys
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import wraps
@@ -50,8 +51,12 @@ class Session:
     Attributes:
         mode: ``raise``, ``warn`` or ``collect``.
         hazards: each hazard once, in the order in which they were found; ``count`` says how often.
-        suppressed: how many findings a comment, an allowance or ``allow`` covered.
+        suppressed: how many hazards a comment, an allowance or ``allow`` covered.
         notes: what the session could not see, in sentences.
+        raised: the hazards that this session raised, or was to raise: a program that catches them has them still.
+        complete: false for a trace that was not written to its end.
+        operations: how many operations were watched; None where nobody counted.
+        found: called with each new hazard.
     """
 
     def __init__(self, mode: Mode = "raise", allowances: Iterable[Allowance] = ()) -> None:
@@ -62,13 +67,17 @@ class Session:
         self.allowances = tuple(allowances)
         self._known: dict[tuple[object, ...], Hazard] = {}
         self._pending: dict[int, list[Hazard]] = {}
+        self.raised: list[Hazard] = []
+        self.complete = True
+        self.operations: int | None = None
+        self.found: Callable[[Hazard], None] | None = None
         self._held = False
         self._threads: Patches | None = None
 
     # -- called by the monitor ---------------------------------------------------------------------------------------
 
     def take(self, hazard: Hazard, *, suppressible: bool = True) -> Hazard | None:
-        """Counts a finding; returns the hazard when it is new and not suppressed."""
+        """Counts a hazard; returns it when it is new and not suppressed."""
         key = identity(hazard)
         known = self._known.get(key)
         if known is not None:
@@ -79,6 +88,8 @@ class Session:
             return None
         self._known[key] = hazard
         self.hazards.append(hazard)
+        if self.found is not None:
+            self.found(hazard)
         return hazard
 
     def decide(self, hazard: Hazard, *, may_raise: bool) -> Hazard | None:
@@ -87,10 +98,11 @@ class Session:
         An exception that is being handled or is on its way out is never replaced.
         """
         if self.mode == "warn" or (hazard.latent and self.mode == "raise"):
-            warn(hazard)
+            warn(hazard, shown=self.found is not None)
             return None
         if self.mode != "raise" or hazard.confidence != "certain" or hazard.latent:
             return None
+        self.raised.append(hazard)
         if may_raise and sys.exc_info()[1] is None:
             return hazard
         self._pending.setdefault(threading.get_ident(), []).append(hazard)
@@ -116,31 +128,53 @@ class Session:
 
     def summary(self) -> str:
         """What was found, in one or more lines."""
-        if not self.hazards:
-            text = "streamsafe: no hazards"
+        notes = list(self.notes)
+        if self.hazards:
+            text = self._counted()
+        elif not self.complete:
+            text = "no hazards in the part of the trace that is there"
+        elif self.operations == 0:
+            unseen = [note for note in notes if NOTHING in note]
+            text = unseen[0] if unseen else _nothing_watched()
+            notes = [note for note in notes if note not in unseen]
         else:
-            total = sum(hazard.count for hazard in self.hazards)
-            codes: dict[str, int] = {}
-            for hazard in self.hazards:
-                codes[hazard.code] = codes.get(hazard.code, 0) + 1
-            found = ", ".join(
-                f"{code} x{count}" if count > 1 else code for code, count in sorted(codes.items())
-            )
-            plural = "s" if len(self.hazards) > 1 else ""
-            met = f"; met {total} times" if total > len(self.hazards) else ""
-            text = f"streamsafe: {len(self.hazards)} hazard{plural} ({found}{met})"
+            text = "no hazards"
         if self.suppressed:
             text += f", {self.suppressed} suppressed"
-        return "\n".join([text, *(f"streamsafe: note: {note}" for note in self.notes)])
+        return "\n".join([f"streamsafe: {text}", *(f"streamsafe: note: {note}" for note in notes)])
+
+    def _counted(self) -> str:
+        total = sum(hazard.count for hazard in self.hazards)
+        codes = Counter(hazard.code for hazard in self.hazards)
+        found = ", ".join(f"{code} x{count}" if count > 1 else code for code, count in sorted(codes.items()))
+        plural = "s" if len(self.hazards) > 1 else ""
+        times = f"; seen {total} times" if total > len(self.hazards) else ""
+        return f"{len(self.hazards)} hazard{plural} ({found}{times})"
 
 
-def warn(hazard: Hazard) -> None:
-    """Warns of a hazard at the user's line that it stands on."""
+NOTHING = "nothing was watched"
+
+
+def _nothing_watched() -> str:
+    """No operation reached the front ends."""
+    from streamsafe.runtime.frontend import known
+
+    names = [library.NAME for library in known()]
+    return f"{NOTHING}: the program enqueued no work through {' or '.join(names)}"
+
+
+def warn(hazard: Hazard, shown: bool = False) -> None:
+    """Warns of a hazard at the user's line that it stands on; at the caller's line where none is known.
+
+    Args:
+        shown: the hazard is shown in full elsewhere: one line is enough.
+    """
+    text = f"{hazard.code} {hazard.name}: {hazard.message}" if shown else describe(hazard)
     frame = frame_of(hazard)
     if frame is None:
-        warnings.warn(StreamHazardWarning(describe(hazard)), stacklevel=2)
+        warnings.warn(StreamHazardWarning(text), stacklevel=2)
     else:
-        warnings.warn_explicit(StreamHazardWarning(describe(hazard)), None, frame.filename, frame.line)
+        warnings.warn_explicit(StreamHazardWarning(text), None, frame.filename, frame.line)
 
 
 class sanitize:
@@ -195,8 +229,10 @@ class sanitize:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         from streamsafe.runtime.lifetime import leave
+        from streamsafe.runtime.monitor import count
 
         session = self._open.pop()
+        count(session)
         leave(session)
         hazard = session.last_due()
         if hazard is not None and error is None:

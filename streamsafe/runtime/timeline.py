@@ -22,6 +22,7 @@ from streamsafe.order.program import (
     CompletedEvent,
     CompletedStream,
     DestroyStream,
+    Finish,
     Free,
     HostAccess,
     HostEdge,
@@ -96,12 +97,17 @@ class Found:
 
 @dataclass(slots=True)
 class Timeline:
-    """What a trace says: lanes, steps on them, the edges between steps, the hazards."""
+    """What a trace says: lanes, steps on them, the edges between steps, the hazards.
+
+    Attributes:
+        complete: false where the trace breaks off before the run's end.
+    """
 
     lanes: list[Lane] = field(default_factory=lambda: [Lane(HOST, HOST)])
     steps: list[Step] = field(default_factory=list)
     edges: list[tuple[int, int]] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)
+    complete: bool = False
     _streams: dict[Hashable, int] = field(default_factory=dict)
     _hosts: dict[Hashable, int] = field(default_factory=lambda: {None: 0})
     _records: dict[Hashable, int] = field(default_factory=dict)
@@ -126,6 +132,7 @@ class Timeline:
         for index, (operation, conflicts) in enumerate(steps(path)):
             if isinstance(operation, Mark) and operation.name == SUPPRESSED:
                 silent.add(operation.data)  # type: ignore[arg-type]
+            timeline.complete |= isinstance(operation, Finish)
             timeline._lay(index, operation)
             for conflict in conflicts:
                 hazard = coded(conflict)

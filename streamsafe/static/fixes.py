@@ -59,7 +59,7 @@ def insertion(source: str, line: str, place: Span, other: Span) -> Insertion | N
         statement = entered[0]
     elif entered and "current_stream()" in code:  # another one is current there than the finding means
         return None
-    lines = source.splitlines(keepends=True)
+    lines = [f"{line}\n" for line in source.split("\n")]  # not at form feeds, which end no line of Python
     start = lines[statement.lineno - 1]
     indent = start[: len(start) - len(start.lstrip())]
     alone = len(indent.encode()) == statement.col_offset and not start.lstrip().startswith("elif")
@@ -72,7 +72,7 @@ def insertion(source: str, line: str, place: Span, other: Span) -> Insertion | N
         return None
     if not names <= _known(tree, scope, statement) or not _attributes(code) <= _made(tree, place):
         return None
-    return Insertion(statement.lineno, indent + code.strip() + ("\r\n" if start.endswith("\r\n") else "\n"))
+    return Insertion(statement.lineno, f"{indent}{code.strip()}\n")
 
 
 @lru_cache(maxsize=4)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -150,12 +150,13 @@ def _looks(files: Sequence[File], given: Mapping[str, bytes], jobs: int) -> Iter
     return (_look(file, given.get(file.path)) for file in files)
 
 
-def check(tasks: list[Task], jobs: int = 0) -> list[Checked]:
+def check(tasks: list[Task], jobs: int = 0, done: Callable[[int, int], None] | None = None) -> list[Checked]:
     """Check files, in the order given.
 
     Args:
         tasks: the files.
         jobs: at most so many processes; 0 for as many as there are processors.
+        done: called after each file with how many are done, of how many.
     """
     from streamsafe.static import elsewhere
 
@@ -166,8 +167,13 @@ def check(tasks: list[Task], jobs: int = 0) -> list[Checked]:
     gc.set_threshold(COLLECT_AFTER)
     try:
         if jobs > 1 and sum(task.size for task in tasks) >= PARALLEL_FROM:
-            return _in_parallel(tasks, jobs)
-        return [check_one(task) for task in tasks]
+            return _in_parallel(tasks, jobs, done)
+        results = []
+        for task in tasks:
+            results.append(check_one(task))
+            if done is not None:
+                done(len(results), len(tasks))
+        return results
     finally:
         gc.set_threshold(*thresholds)
 
@@ -235,7 +241,9 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _in_parallel(tasks: list[Task], jobs: int) -> list[Checked]:
+def _in_parallel(
+    tasks: list[Task], jobs: int, done: Callable[[int, int], None] | None = None
+) -> list[Checked]:
     from concurrent.futures.process import BrokenProcessPool
     from contextlib import suppress as suppressing
     from importlib import import_module
@@ -250,6 +258,8 @@ def _in_parallel(tasks: list[Task], jobs: int) -> list[Checked]:
         for path, future in futures.items():
             try:
                 results[path] = future.result()
+                if done is not None:
+                    done(len(results), len(tasks))
             except BrokenProcessPool:
                 break
             except KeyboardInterrupt:

@@ -18,7 +18,7 @@ def known(cli: Cli, project: Path) -> Path:
     """A project whose one finding is in the baseline."""
     (project / "bug.py").write_text(BUG)
     result = cli("check", "--baseline", FILE, "--write-baseline")
-    assert (result.exit_code, result.stdout) == (0, f"Wrote 1 finding to {FILE}.\n")
+    assert (result.exit_code, result.stdout) == (0, f"Wrote 1 hazard to {FILE}.\n")
     return project / FILE
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from streamsafe import __version__
+from streamsafe.links import rule_page
+from streamsafe.registry import all_rules
 from tests.cli.helpers import BUG, BUG_ROW, CLEAN, Cli, findings, places
 
 
@@ -253,7 +256,13 @@ def test_rule_and_rules(cli: Cli) -> None:
     unknown = cli("rule", "SS999")
     assert unknown.exit_code == 2
     assert "SS999" in unknown.stderr
-    assert "SS101  unordered-read" in cli("rules").stdout
+    assert re.search(r"^SS101  unordered-read +error +on$", cli("rules").stdout, re.MULTILINE)
+    described = json.loads(cli("rule", "--all", "--output-format", "json").stdout)[0]
+    assert (described["code"], described["url"]) == ("SS101", rule_page("unordered-read"))
+    assert described["documentation"].startswith("SS101 unordered-read")
+    every = cli("rule", "--all").stdout
+    assert all(f"{code} " in every for code in all_rules())
+    assert cli("rule").exit_code == cli("rule", "SS101", "--all").exit_code == 2
     assert {"code", "name", "severity", "default", "url"} == set(
         json.loads(cli("rules", "--output-format", "json").stdout)[0]
     )

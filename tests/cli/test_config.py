@@ -204,3 +204,116 @@ def test_defaults(project: Path) -> None:
     assert load(str(project / "pyproject.toml"), missing_ok=True) is None
     with pytest.raises(ConfigError, match="No such file"):
         load(str(project / "pyproject.toml"))
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "status"),
+    [
+        ('extend-exclude = ["src/"]', [], 0),
+        ('exclude = ["other/"]\nextend-exclude = ["src/"]', [], 0),
+        ("", ["--exclude", "src/"], 0),
+        ('exclude = ["src/"]', ["--exclude", "other/"], 1),
+        ('exclude = ["src/"]', ["--extend-exclude", "other/"], 0),
+        ('exclude = ["other/"]', ["--extend-exclude", "src/,more/"], 0),
+        ('severity = "error"', [], 1),
+        ('severity = "error"\nrule-severity = {SS101 = "warning"}', [], 0),
+        ('rule-severity = {SS1 = "warning"}', ["--severity", "error"], 0),
+        ('rule-severity = {SS1 = "warning", SS101 = "error"}', ["--severity", "error"], 1),
+        ('rule-severity = {SS101 = "error", SS1 = "warning"}', ["--severity", "error"], 1),
+    ],
+)
+def test_exclude_and_severity(cli: Cli, project: Path, table: str, options: list[str], status: int) -> None:
+    write(project, TABLE + table + "\n")
+    write(project / "src", BUG, "bug.py")
+    result = cli("check", *options)
+    assert result.exit_code == status, result.output
+
+
+def test_per_file_confidence(cli: Cli, project: Path) -> None:
+    """Of several patterns that match, the last counts; the command line is stronger."""
+    likely = (
+        "import torch\n\n\ndef total(n, side, model):\n"
+        '    x = torch.zeros(n, device="cuda")\n    side.wait_stream(torch.cuda.current_stream())\n'
+        "    with torch.cuda.stream(side):\n        model(x)\n    return x.sum()\n"
+    )
+    write(project / "src", likely, "bug.py")
+    found = places(cli("check", "--output-format", "json", "--confidence", "possible"))
+    assert [code for _, code, _ in found] == ["SS201"]
+    assert cli("check", "--confidence", "certain").exit_code == 0
+    table = TABLE + 'confidence = "certain"\n[tool.streamsafe.per-file-confidence]\n'
+    write(project, table + '"src/" = "possible"\n')
+    assert cli("check").exit_code == 1
+    assert cli("check", "--confidence", "certain").exit_code == 0
+    write(project, table + '"src/" = "possible"\n"bug.py" = "certain"\n')
+    assert cli("check").exit_code == 0
+
+
+EXTENDED = """
+[tool.streamsafe]
+select = ["SS1"]
+extend-select = ["SS311"]
+exclude = ["generated/"]
+[tool.streamsafe.per-file-ignores]
+"tests/" = ["SS1"]
+"tools/" = ["SS1"]
+[tool.streamsafe.models."lib.copy"]
+parameters = ["x"]
+reads = ["x"]
+"""
+
+
+def test_extend(project: Path) -> None:
+    """Values are replaced, lists that begin with `extend-` add up, tables are merged."""
+    write(project / "shared", EXTENDED)
+    path = write(
+        project / "mine",
+        'tool.streamsafe.extend = "../shared/pyproject.toml"\n'
+        '[tool.streamsafe]\nselect = ["SS2"]\nextend-select = ["SS4"]\n'
+        '[tool.streamsafe.per-file-ignores]\n"tests/" = ["SS2"]\n'.replace(
+            'tool.streamsafe.extend = "../shared/pyproject.toml"\n[tool.streamsafe]\n',
+            '[tool.streamsafe]\nextend = "../shared/pyproject.toml"\n',
+        ),
+    )
+    config = load(str(path))
+    assert config is not None
+    assert (config.root, config.select) == (str(project / "mine"), ("SS2",))
+    assert config.extend_select == ("SS311", "SS4")
+    assert config.exclude == ("generated/",)
+    assert dict(config.per_file_ignores) == {"tests/": ("SS2",), "tools/": ("SS1",)}
+    assert list(config.models) == ["lib.copy"]
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (None, "No such file"),
+        ("[tool.ruff]\n", "has no [tool.streamsafe] table"),
+        ("[tool", "not valid TOML"),
+        (TABLE + "selct = []\n", "unknown key 'selct'"),
+        (TABLE + 'extend = "pyproject.toml"\n', "extends this file again"),
+        (TABLE + "extend = 3\n", "must be a string"),
+    ],
+)
+def test_extend_is_refused(cli: Cli, project: Path, other: str | None, words: str) -> None:
+    write(project, TABLE + 'extend = "other.toml"\n')
+    if other is not None:
+        write(project, other, "other.toml")
+    result = cli("check")
+    assert (result.exit_code, words in result.stderr) == (2, True), result.stderr
+
+
+def test_a_malformed_file_is_an_error_whoever_it_is_for(cli: Cli, project: Path) -> None:
+    write(project, "[tool.ruff\n")
+    write(project, BUG, "bug.py")
+    result = cli("check")
+    assert result.exit_code == 2
+    assert "pyproject.toml: not valid TOML" in result.stderr
+    assert cli("check", "--isolated").exit_code == 1
+
+
+def test_explain_line_of_a_line_that_does_not_exist(cli: Cli, project: Path) -> None:
+    write(project, BUG, "bug.py")
+    assert cli("check", "--explain-line", f"bug.py:{BUG_ROW}").exit_code == 0
+    result = cli("check", "--explain-line", f"bug.py:{BUG_ROW + 1}")
+    assert result.exit_code == 2
+    assert f"bug.py has {BUG_ROW} lines, there is no line {BUG_ROW + 1}" in result.stderr

@@ -9,6 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from streamsafe.cli import main
+from streamsafe.links import rule_page
 
 pytest.importorskip("numpy")
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,12 +126,94 @@ def test_report_trace_verify_and_timeline(folder: Path) -> None:
         (each["code"], each["location"]["row"], each["related"][0]["location"]["row"]) for each in report
     ] == [("SS101", 13, 11)]
     assert [each["filename"] for each in report] == [str(folder / "racy.py")]
-    assert (report[0]["severity"], report[0]["url"]) == ("error", "docs/rules/unordered-read.md")
+    assert (report[0]["severity"], report[0]["url"]) == ("error", rule_page("unordered-read"))
     assert report[0]["location"]["column"] == 5
     drawn = streamsafe("trace", "trace.jsonl", "-o", "out.json", "--html", "out.html", cwd=folder)
     assert (drawn.returncode, drawn.stderr) == (0, "")
     assert json.loads((folder / "out.json").read_text())["traceEvents"]
     assert "no edge" in (folder / "out.html").read_text()
+
+
+CATCHES = RACY.replace(
+    "with b:\n    cp.copyto(y, x)",
+    """\
+for _ in range(2):
+    try:
+        with b:
+            cp.copyto(y, x)
+    except Exception as error:
+        print("caught", type(error).__name__)""",
+)
+
+
+def test_a_caught_hazard_is_shown_and_is_the_exit_status(folder: Path) -> None:
+    (folder / "catches.py").write_text(CATCHES, encoding="utf-8")
+    result = streamsafe("run", "--simulate", "--report", "out.json", "catches.py", cwd=folder)
+    assert result.returncode == 1
+    assert "caught StreamHazardError" in result.stdout and "reached the end" in result.stdout
+    assert result.stderr.count("SS101 unordered-read: `copy` on `b` reads `x`") == 1
+    assert "   |             ^^^^^^^^^^^^^^^ `b` reads `x`" in result.stderr
+    assert [each["code"] for each in json.loads((folder / "out.json").read_text())] == ["SS101"]
+
+
+ENDS = {
+    "sys.exit": ("sys.exit(3)", 3, True),
+    "exception": ("raise KeyError('mine')", 1, True),
+    "os._exit": ("import os; os._exit(0)", 1, True),
+    "os._exit of its own": ("import os; os._exit(5)", 5, True),
+    "SIGINT": ("import os, signal; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", 130, True),
+    "SIGTERM": ("import os, signal; os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", -15, False),
+    "SIGKILL": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -9, False),
+    "a forked child": ("import os; pid = os.fork(); os.waitpid(pid, 0) if pid else sys.exit(7)", 1, True),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_nothing_is_lost_however_the_program_ends(folder: Path, end: str) -> None:
+    statement, status, summary = ENDS[end]
+    source = "import time\n" + RACY.replace("print(", f"{statement}\nprint(")
+    (folder / "ends.py").write_text(source, encoding="utf-8")
+    files = ["--report", "out.json", "--trace", "trace.jsonl"]
+    result = streamsafe("run", "--simulate", "--mode", "collect", *files, "ends.py", cwd=folder)
+    assert result.returncode == status, result.stderr
+    assert result.stderr.count("SS101 unordered-read: `copy` on `b` reads `x`") == 1
+    assert [each["code"] for each in json.loads((folder / "out.json").read_text())] == ["SS101"]
+    assert result.stderr.count("streamsafe: 1 hazard (SS101)") == summary
+    assert not list(folder.glob(".streamsafe-*"))
+    verified = streamsafe("verify", "trace.jsonl", cwd=folder)
+    assert ("the trace breaks off" in verified.stderr) is not summary
+    assert verified.returncode == (1 if summary else 2)
+
+
+def test_a_torn_trace_is_said_to_be_torn(folder: Path) -> None:
+    streamsafe("run", "--simulate", "--trace", "whole.jsonl", "ordered.py", cwd=folder)
+    lines = (folder / "whole.jsonl").read_text().splitlines(keepends=True)
+    whole = streamsafe("verify", "whole.jsonl", cwd=folder)
+    assert (whole.returncode, whole.stderr) == (0, "streamsafe: no hazards\n")
+    for torn in (lines[:-2], [*lines[:-2], lines[-2][:9]]):
+        (folder / "torn.jsonl").write_text("".join(torn))
+        verified = streamsafe("verify", "torn.jsonl", cwd=folder)
+        assert verified.returncode == 2
+        assert "no hazards in the part of the trace that is there" in verified.stderr
+        assert "the trace breaks off: it has no end mark" in verified.stderr
+        drawn = streamsafe("trace", "torn.jsonl", "-o", "out.json", cwd=folder)
+        assert drawn.returncode == 0 and "the trace breaks off" in drawn.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("print(1)\n", "nothing was watched: the program enqueued no work through CuPy"),
+        ("import cupy\n", "nothing was watched: the program enqueued no work through CuPy"),
+        ("import cupy\ncupy.zeros(3)\n", "no hazards"),
+    ],
+)
+def test_what_was_watched(folder: Path, source: str, said: str) -> None:
+    (folder / "quiet.py").write_text(source, encoding="utf-8")
+    options = ["--simulate"] if "cupy" in source else []
+    result = streamsafe("run", *options, "quiet.py", cwd=folder)
+    assert result.returncode == 0
+    assert f"streamsafe: {said}" in result.stderr
 
 
 def test_perturbation_delays_the_first_side(folder: Path) -> None:
@@ -158,6 +244,7 @@ def test_simulated_devices(folder: Path, options: list[str], devices: str) -> No
         (["run", "--report", "no/such/folder/r", "ordered.py"], "cannot write no/such/folder/r"),
         (["verify", "--report", "no/such/folder/r", "empty.jsonl"], "cannot write no/such/folder/r"),
         (["run", "--ignore", "101", "ordered.py"], "names no code"),
+        (["run", "--ignore", "banana", "ordered.py"], "'banana' names no code"),
         (["verify", "missing.jsonl"], "cannot read missing.jsonl"),
         (["verify", "racy.py"], "racy.py"),
         (["trace", "racy.py"], "name an output"),
@@ -216,3 +303,23 @@ def test_importing_is_light(folder: Path) -> None:
         text=True,
     )
     assert (result.stdout, result.returncode) == ("[]\n", 0)
+
+
+def test_output_formats(folder: Path) -> None:
+    """A run's hazards in the formats of `check`, in a file or on standard error; `verify` writes the same."""
+    files = ["--output-format", "sarif", "--output-file", "run.sarif", "--trace", "trace.jsonl"]
+    result = streamsafe("run", "--simulate", "--mode", "collect", *files, "-m", "racy", cwd=folder)
+    assert result.returncode == 1, result.stderr
+    (found,) = json.loads((folder / "run.sarif").read_text())["runs"][0]["results"]
+    assert (found["ruleId"], found["locations"][0]["physicalLocation"]["region"]["startLine"]) == (
+        "SS101",
+        13,
+    )
+    runner = CliRunner()
+    text = runner.invoke(main, ["verify", str(folder / "trace.jsonl"), "--output-format", "github"]).stdout
+    assert text.startswith("::error title=streamsafe (SS101 unordered-read),")
+    assert text.count("\n") == 1
+    run = streamsafe("run", "--simulate", "--output-format", "concise", "racy.py", cwd=folder)
+    assert "racy.py:13: SS101 " in run.stderr
+    both = runner.invoke(main, ["verify", "x", "--report", "a", "--output-format", "json"])
+    assert (both.exit_code, "name one of them" in both.stderr) == (2, True)

@@ -251,6 +251,29 @@ def test_annotations_decide(program: Program) -> None:
         streamsafe.annotate(3)
 
 
+def test_annotations_of_no_parameter(program: Program) -> None:
+    from streamsafe.runtime.annotations import annotated
+
+    kernel = program.cp.RawKernel(HANDED_ON, "k")
+    try:
+        for wrong in ("nosuch", 2, -1):
+            with pytest.raises(
+                ValueError, match=f"kernel 'k' has no parameter {wrong!r}: its parameters are a, b"
+            ):
+                streamsafe.annotate(kernel, reads=[wrong])
+        with pytest.raises(TypeError, match="neither the name nor the position"):
+            streamsafe.annotate(kernel, reads=[None])  # type: ignore[list-item]
+        assert not annotated
+        streamsafe.annotate("k", reads="nosuch")
+        y = program.cp.empty_like(program.x)
+        with streamsafe.sanitize("collect"):
+            with pytest.warns(UserWarning, match="has no parameter 'nosuch'"):
+                kernel((1,), (1,), (program.x, y))
+            program.settle()
+    finally:
+        annotated.clear()
+
+
 def test_views_that_share_no_byte_are_independent(program: Program) -> None:
     with streamsafe.sanitize() as session:
         with program.writer:

@@ -188,6 +188,59 @@ def test_simulated_devices(tmp_path: Path, arguments: list[str], ini: str, devic
     assert status == 0, output
 
 
+CAUGHT = """
+import threading
+import cupy as cp
+import streamsafe
+from test_streams import race
+
+
+def test_caught():
+    try:
+        race()
+    except Exception:
+        pass
+
+
+def test_caught_and_failed():
+    try:
+        race()
+    except Exception:
+        pass
+    assert 1 == 2
+
+
+def test_expected():
+    with streamsafe.sanitize() as session:
+        try:
+            race()
+        except streamsafe.StreamHazardError:
+            pass
+    assert [hazard.code for hazard in session.hazards] == ["SS101"]
+
+
+def test_in_a_thread():
+    threading.excepthook, before = (lambda _: None), threading.excepthook
+    thread = threading.Thread(target=race)
+    thread.start()
+    thread.join()
+    threading.excepthook = before
+"""
+
+
+def test_a_hazard_that_the_test_catches_fails_it(tmp_path: Path) -> None:
+    (tmp_path / "test_caught.py").write_text(CAUGHT, encoding="utf-8")
+    status, output = run(tmp_path, "--streamsafe=simulate", "-rfE", "-q", "test_caught.py")
+    assert status == 1
+    assert "FAILED test_caught.py::test_caught - SS101 unordered-read" in output
+    assert "FAILED test_caught.py::test_in_a_thread - SS101 unordered-read" in output
+    assert "FAILED test_caught.py::test_caught_and_failed - assert 1 == 2" in output
+    assert "ERROR test_caught.py::test_caught_and_failed - SS101 unordered-read" in output
+    assert "3 failed, 1 passed" in output and "1 error" in output
+    assert output.count("The exception did not reach pytest") == 3
+    assert output.count("17 |         cp.copyto(y, x)") == 4  # the expected one is listed in the summary
+
+
 @pytest.mark.parametrize(
     ("arguments", "tests", "environment", "message"),
     [

@@ -46,7 +46,7 @@ def test_collects_and_counts(program: Program) -> None:
             program.settle()
     assert codes(session) == ["SS101"]
     assert session.hazards[0].count == 3
-    assert "met 3 times" in session.summary()
+    assert "seen 3 times" in session.summary()
 
 
 def test_a_hazard_is_raised_once(program: Program) -> None:
@@ -227,6 +227,11 @@ def test_allowing_in_a_coroutine(program: Program) -> None:
 def test_what_cannot_be_allowed() -> None:
     with pytest.raises(ValueError, match="'unordered-read' names no code"):
         streamsafe.allow("unordered-read")
+    for wrong in ("banana", "SS9999", "SS7"):
+        with pytest.raises(ValueError, match=f"'{wrong}' names no code"):
+            streamsafe.allow(wrong)
+        with pytest.raises(ValueError, match=f"'{wrong}' names no code"):
+            streamsafe.sanitize(ignore=[wrong])
     with pytest.raises(TypeError, match="generator function"):
 
         @streamsafe.allow("SS101")

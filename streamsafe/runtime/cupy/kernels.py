@@ -26,7 +26,7 @@ from streamsafe.cuda import Parameter, Signature, Variable, base_name, signature
 from streamsafe.indexing import Spans, spans
 from streamsafe.kernel_source import SIZE, read
 from streamsafe.order.memory import HOST
-from streamsafe.runtime.annotations import annotated, revision
+from streamsafe.runtime.annotations import annotated, check_places, revision
 from streamsafe.runtime.blocks import pinned_blocks
 from streamsafe.runtime.cupy import uses
 from streamsafe.runtime.cupy.interop import operand
@@ -305,6 +305,8 @@ def _directions(known: Signature | None, name: str, generated: bool) -> tuple[st
             for place in range(max(named, default=-1) + 1)
         )
     directions = []
+    if reads or writes:
+        check_places(name, reads | writes, [parameter.name for parameter in known.parameters])
     for position, parameter in enumerate(known.parameters):
         direction: str = parameter.direction
         if {parameter.name, position} & writes:

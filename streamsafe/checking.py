@@ -1,0 +1,128 @@
+"""One check of some files, from their bytes to what is shown: what the command line, fixes and the server share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from streamsafe.config import Config, Configs
+from streamsafe.order.hazard import Confidence
+from streamsafe.static import project
+from streamsafe.static.discovery import File
+
+if TYPE_CHECKING:
+    from streamsafe.findings import Finding, Layer, Outcome, Texts
+    from streamsafe.rule import Severity
+
+Done = Callable[[int, int], None]
+"""Told after each file that was analysed: how many are done, of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How files are checked.
+
+    Attributes:
+        configs: the configuration of each directory.
+        layer: the command line's select, extend-select and ignore, stronger than a configuration's.
+        confidence, severity: the least that is shown; None for the configuration's.
+        baseline: a file whose hazards are not shown.
+        prefilter: whether files that name no stream API are skipped.
+        jobs: at most so many processes; 0 for as many as there are processors.
+    """
+
+    configs: Configs
+    layer: Layer = (None, (), ())
+    confidence: Confidence | None = None
+    severity: Severity | None = None
+    baseline: str | None = None
+    prefilter: bool = True
+    jobs: int = 0
+
+    def config_of(self, path: str) -> Config:
+        """The configuration that counts for a file."""
+        return self.configs.of_directory(os.path.dirname(os.path.abspath(path)))
+
+
+@dataclass(slots=True)
+class Report:
+    """What a check found.
+
+    Attributes:
+        outcome, texts: None when nothing was found, which needs no rule to be imported.
+        crashes: files that were not checked because of an internal error.
+        analysed: how many files were worth parsing.
+    """
+
+    outcome: Outcome | None = None
+    texts: Texts | None = None
+    crashes: list[project.Checked] = field(default_factory=list)
+    analysed: int = 0
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is shown, in the order of file, row, column and code."""
+        return self.outcome.findings if self.outcome is not None else []
+
+
+def check(
+    request: Request,
+    files: Sequence[File],
+    given: Mapping[str, bytes] | None = None,
+    done: Done | None = None,
+) -> Report:
+    """Check files.
+
+    Args:
+        request: how.
+        files: which.
+        given: the bytes of files that are not to be read from disk.
+        done: told of the progress.
+
+    Raises:
+        streamsafe.static.baseline.BaselineError: the baseline cannot be read.
+        streamsafe.registry.RegistryError: a rule cannot be loaded, or a selector names none.
+    """
+    given = given or {}
+    _check_selectors(request, files)
+    plan = project.plan(files, given, use_prefilter=request.prefilter, jobs=request.jobs)
+    checked = [*plan.unread, *project.check(plan.tasks, request.jobs, done)]
+    report = Report(crashes=[each for each in checked if each.crash], analysed=len(plan.tasks))
+    found = plan.mentions or any(each.conflicts for each in checked) or request.baseline is not None
+    if not found:
+        return report
+    from streamsafe.findings import Selection, Texts, collect
+
+    by_path = {file.path: file.config for file in files}
+    report.texts = Texts(given)
+    report.outcome = collect(
+        checked,
+        files,
+        plan.mentions,
+        report.texts,
+        Selection(request.layer),
+        lambda path: by_path.get(path) or request.config_of(path),
+        request.confidence,
+        request.severity,
+        request.baseline,
+    )
+    return report
+
+
+def _check_selectors(request: Request, files: Sequence[File]) -> None:
+    """See that all selectors name rules, so that a mistake is one also where nothing is found."""
+    if not any(request.layer) and not any(_selects(file.config) for file in files):
+        return
+    from streamsafe.findings import Selection
+
+    selection = Selection(request.layer)
+    for config in {id(file.config): file.config for file in files}.values():
+        selection.check(config)
+
+
+def _selects(config: Config) -> bool:
+    return config.select is not None or any(
+        (config.extend_select, config.ignore, config.per_file_ignores, config.rule_severity)
+    )

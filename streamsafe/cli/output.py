@@ -1,0 +1,197 @@
+"""How findings are shown: the formats, the file they go to, and the last line."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from streamsafe.cli import Failure
+from streamsafe.report.colour import linked, links_wanted, wanted
+from streamsafe.report.formats import FORMATS, MACHINE, render
+
+if TYPE_CHECKING:
+    from streamsafe.checking import Report
+    from streamsafe.findings import Finding, Outcome, Texts
+
+
+def options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--output-format` and `--output-file`, which several commands have."""
+    command = click.option(
+        "-o", "--output-file", metavar="FILE", help="Write the hazards to this file instead of the terminal."
+    )(command)
+    return click.option(
+        "--output-format",
+        type=click.Choice(FORMATS),
+        default=None,
+        help="How hazards are shown [default: full].",
+    )(command)
+
+
+def report(report: str | None, output_format: str | None, output_file: str | None) -> tuple[str | None, str]:
+    """Where the hazards of a run go, and in which format.
+
+    Args:
+        report: of `--report`, which is short for JSON in a file.
+        output_format, output_file: of the options of these names.
+
+    Returns:
+        a path, ``-`` for the terminal, or None where nothing was asked for; and a format.
+    """
+    if report is not None and (output_format or output_file):
+        raise click.UsageError("--report is short for --output-format json --output-file: name one of them")
+    if report is not None:
+        return report, "json"
+    if output_format is None and output_file is None:
+        return None, "full"
+    return output_file or "-", output_format or "full"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where findings go, and how.
+
+    Attributes:
+        format: one of FORMATS.
+        file: a path; None for standard output.
+        quiet: no last line.
+    """
+
+    format: str
+    file: str | None = None
+    quiet: bool = False
+
+    @contextmanager
+    def opened(self) -> Iterator[TextIO | None]:
+        """The file to write to; None for standard output.
+
+        Raises:
+            Failure: the file cannot be written.
+        """
+        if self.file is None:
+            yield None
+            return
+        try:
+            file = open(self.file, "w", encoding="utf-8")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise Failure(f"{self.file}: cannot be written: {error.strerror or error}") from error
+        with file:
+            yield file
+
+    def show(self, report: Report, files: int, note: str = "") -> None:
+        """Write what a check found, and say at the end how much that is.
+
+        Args:
+            report: what was found.
+            files: how many files were checked.
+            note: what else the end says, for a person.
+        """
+        with self.opened() as file:
+            if self.format in MACHINE:
+                self._machine(report.findings, report.texts, file)
+            else:
+                self._blocks(report.findings, report.texts, file)
+        if self.quiet or (self.format in MACHINE and self.format != "grouped" and self.file is None):
+            return
+        colour = wanted(sys.stdout)
+        if note:
+            click.echo(note, color=colour)
+        click.echo(_summary(report.findings, report.outcome, files), color=colour)
+
+    def _machine(self, findings: list[Finding], texts: Texts | None, file: TextIO | None) -> None:
+        objects: list[dict[str, Any]] = []
+        if texts is not None and findings:
+            from streamsafe.report.json import as_dict
+
+            objects = [as_dict(finding, texts) for finding in findings]
+        text = render(self.format, objects)
+        if text:
+            click.echo(text, file=file)
+        if text and self.format == "grouped" and self.file is None:
+            click.echo(file=file)
+
+    def _blocks(self, findings: list[Finding], texts: Texts | None, file: TextIO | None) -> None:
+        if texts is None:
+            return
+        from streamsafe.report import concise, full
+
+        colour, links = wanted(file or sys.stdout), links_wanted(file or sys.stdout)
+        for finding in findings:
+            if self.format == "concise":
+                block = concise.render(finding, texts)
+            else:
+                block = full.render(finding.hazard, texts, click.style) + "\n"
+            if links and finding.rule.url:
+                code = finding.hazard.code
+                block = block.replace(code, linked(code, finding.rule.url), 1)
+            click.echo(block, color=colour, file=file)
+
+    def statistics(self, findings: list[Finding]) -> None:
+        """How often each code was found, most often first."""
+        counts = Counter((finding.rule.code, finding.rule.name) for finding in findings)
+        rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+        with self.opened() as file:
+            if self.format == "json":
+                import json
+
+                objects = [{"code": code, "name": name, "count": n} for (code, name), n in rows]
+                click.echo(json.dumps(objects, indent=2), file=file)
+                return
+            width = max((len(str(n)) for _, n in rows), default=1)
+            for (code, name), n in rows:
+                click.echo(f"{n:>{width}}  {code}  {name}", file=file)
+
+
+def _summary(findings: list[Finding], outcome: Outcome | None, files: int) -> str:
+    """The last line: what was found, and what is not shown."""
+    if files == 0:
+        return click.style("No Python files found.", fg="yellow", bold=True)
+    if findings:
+        line = click.style(f"Found {_kinds(findings)}", fg="red", bold=True)
+    else:
+        line = click.style("No hazards found", fg="green", bold=True)
+    line += f" in {count(files, 'file')}"
+    rest = []
+    if outcome is not None:
+        hidden = [f"{n} {confidence}" for confidence, n in sorted(outcome.hidden.items())]
+        if hidden:
+            rest.append(f"{', '.join(hidden)} hidden, see --confidence")
+        if outcome.minor:
+            rest.append(f"{outcome.minor} less severe hidden, see --severity")
+        if outcome.suppressed:
+            rest.append(f"{outcome.suppressed} suppressed")
+        if outcome.known:
+            rest.append(f"{outcome.known} in the baseline")
+        if outcome.gone:
+            rest.append(f"{outcome.gone} of the baseline no longer found")
+        if outcome.unchanged:
+            rest.append(f"{outcome.unchanged} on unchanged lines")
+    return f"{line} ({'; '.join(rest)})." if rest else f"{line}."
+
+
+def _kinds(findings: list[Finding]) -> str:
+    """Hazards are mistakes about streams; what housekeeping rules (SS9) report is a problem."""
+    problems = sum(finding.rule.code.startswith("SS9") for finding in findings)
+    hazards = len(findings) - problems
+    if not problems:
+        return count(hazards, "hazard")
+    return (
+        f"{count(hazards, 'hazard')} and {count(problems, 'problem')}"
+        if hazards
+        else count(problems, "problem")
+    )
+
+
+def count(number: int, noun: str) -> str:
+    """A number and what it counts."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def error(message: str) -> None:
+    """What went wrong, on standard error."""
+    click.echo(f"streamsafe: error: {message}", err=True)

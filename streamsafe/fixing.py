@@ -1,0 +1,180 @@
+"""Repairs: the one that a finding has, and files repaired until nothing is left that can be."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamsafe.edits import Edit, EditError, Fix, apart, apply
+from streamsafe.static.baseline import symbol
+from streamsafe.static.fixes import insertion
+from streamsafe.static.helps import BEFORE
+from streamsafe.static.reading import Text
+from streamsafe.suppressions import Suppression
+from streamsafe.suppressions import find as find_suppressions
+
+if TYPE_CHECKING:
+    from streamsafe.checking import Report
+    from streamsafe.findings import Finding, Texts
+    from streamsafe.static.discovery import File
+
+ROUNDS = 100
+"""How often a file is repaired and checked again, at most."""
+
+
+def fix_of(finding: Finding, texts: Texts) -> Fix | None:
+    """The repair of a finding, where one is certain to be right; none in a notebook."""
+    text = texts[finding.span.filename]
+    if text.place(1)[0] is not None:
+        return None
+    if finding.rule.code == "SS901":
+        return _without_suppression(finding, text)
+    other, line = finding.other, finding.hazard.help
+    if other is None or other.span is None or not line:
+        return None
+    found = insertion(text.text, line, finding.span, other.span)
+    if found is None:
+        return None
+    message = line.partition(BEFORE)[0].strip()
+    if found.row != finding.span.row:
+        inside = symbol(text.text, found.row)
+        message += f" (in `{inside}`, before line {found.row})" if inside else f" (before line {found.row})"
+    return Fix("unsafe", message, (Edit(found.row, 1, found.row, 1, found.content),))
+
+
+def _without_suppression(finding: Finding, text: Text) -> Fix | None:
+    """Takes a code that suppresses nothing out of its comment; a comment that says nothing else goes."""
+    span = finding.span
+    for each in find_suppressions(text.text):
+        if (each.row, each.column) != (span.row, span.column) or not each.codes:
+            continue
+        gone = finding.hazard.second.operation.strip("`").partition("[" if each.kind != "noqa" else ": ")[2]
+        gone = gone.rstrip("]")
+        if gone not in each.codes:
+            continue
+        left = [code for code in each.codes if code != gone]
+        if left:
+            listed = ", ".join(left)
+            content = f"# noqa: {listed}" if each.kind == "noqa" else f"# streamsafe: {each.kind}[{listed}]"
+            edit = Edit(each.row, each.column, each.row, each.end_column, content)
+        else:
+            edit = _comment_gone(text.lines[each.row - 1], each)
+        return Fix("safe", f"remove the unused suppression of {gone}", (edit,))
+    return None
+
+
+def _comment_gone(line: str, each: Suppression) -> Edit:
+    """Without the directive and its reason; another comment behind it stays."""
+    before, behind = line[: each.column - 1], line[each.end_column - 1 :]
+    start, end = len(before.rstrip()), len(line)
+    if "#" in behind:
+        end = len(line) - len(behind) + behind.index("#")
+        start = len(before)
+    elif not before.strip():
+        return Edit(each.row, 1, each.row + 1, 1, "")
+    return Edit(each.row, start + 1, each.row, end + 1, "")
+
+
+@dataclass(slots=True)
+class Repaired:
+    """What repairing did.
+
+    Attributes:
+        changed: files whose bytes are now others.
+        fixed: how many repairs were made.
+        report: what is found in the files now.
+        problems: repairs that were not made, with the reason.
+    """
+
+    report: Report
+    changed: dict[str, bytes] = field(default_factory=dict)
+    fixed: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def repair(
+    report: Report,
+    files: Sequence[File],
+    check: Callable[[Sequence[File], Mapping[str, bytes]], Report],
+    given: Mapping[str, bytes],
+    *,
+    unsafe: bool,
+) -> Repaired:
+    """Make the repairs of a report's findings, one in each function at a time, and check again after each.
+
+    A repair that does not end its finding is taken back: nothing is added that does nothing.
+
+    Args:
+        report: what was found in ``files``.
+        check: checks files of which some bytes are given.
+        given: the bytes of files that are not to be read from disk.
+        unsafe: also the repairs that change what the program does.
+    """
+    result = Repaired(report)
+    refused: set[tuple[str, str, str]] = set()
+    for _ in range(ROUNDS):
+        step = _step(result, given, unsafe, refused)
+        if not step:
+            break
+        here = [file for file in files if file.path in step]
+        after = check(here, {**given, **{path: data for path, (data, _) in step.items()}})
+        counts, before = (Counter(map(_key, each.findings)) for each in (after, result.report))
+        crashed = {each.path for each in after.crashes}
+        for path, (data, findings) in step.items():
+            if path in crashed or any(counts[_key(each)] >= before[_key(each)] for each in findings):
+                refused.update(map(_key, findings))  # what it adds does nothing
+            else:
+                result.changed[path] = data
+                result.fixed += len(findings)
+        result.report = check(files, {**given, **result.changed})
+    return result
+
+
+def _key(finding: Finding) -> tuple[str, str, str]:
+    """A finding but for its row, which a repair moves."""
+    return finding.span.filename, finding.hazard.code, finding.hazard.message
+
+
+def _step(
+    result: Repaired, given: Mapping[str, bytes], unsafe: bool, refused: set[tuple[str, str, str]]
+) -> dict[str, tuple[bytes, list[Finding]]]:
+    """For each file with repairs, its bytes after one in each function, and the findings that these are for."""
+    texts = result.report.texts
+    chosen: dict[str, dict[str, tuple[Finding, Fix]]] = {}
+    for finding in result.report.findings:
+        if texts is None or _key(finding) in refused:
+            continue
+        fix = fix_of(finding, texts)
+        if fix is None or (fix.applicability == "unsafe" and not unsafe):
+            continue
+        path = finding.span.filename
+        inside = (
+            symbol(texts[path].text, finding.span.row) if fix.applicability == "unsafe" else str(fix.edits)
+        )
+        chosen.setdefault(path, {}).setdefault(inside, (finding, fix))
+    step: dict[str, tuple[bytes, list[Finding]]] = {}
+    for path, pairs in chosen.items():
+        edits = apart(edit for _, fix in pairs.values() for edit in fix.edits)
+        made = [finding for finding, fix in pairs.values() if all(edit in edits for edit in fix.edits)]
+        try:
+            data = result.changed.get(path) or given.get(path) or Path(path).read_bytes()
+            new = apply(data, edits)
+            ast.parse(new)
+        except (OSError, EditError, SyntaxError, ValueError) as error:
+            result.problems.append(f"{path}: not fixed: {error}")
+            refused |= {_key(finding) for finding, _ in pairs.values()}
+            continue
+        step[path] = (new, made)
+    return step
+
+
+def count_fixable(findings: Iterable[Finding], texts: Texts | None) -> Counter[str]:
+    """How many findings have a repair, by its applicability."""
+    if texts is None:
+        return Counter()
+    fixes = (fix_of(finding, texts) for finding in findings)
+    return Counter(fix.applicability for fix in fixes if fix is not None)

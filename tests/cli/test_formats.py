@@ -1,0 +1,241 @@
+"""Every output format: checked against its schema where there is one, for `check`, `run` and `verify`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+
+from streamsafe.links import rule_page
+from streamsafe.registry import rule
+from streamsafe.report.formats import FORMATS, MACHINE, render
+from tests.cli.helpers import BUG, BUG_ROW, CLEAN, Cli
+
+SCHEMA = json.loads((Path(__file__).parents[1] / "data" / "sarif-2.1.0.json").read_text(encoding="utf-8"))
+FIRST_ROW = BUG_ROW - 1
+NOTEBOOK = json.dumps(
+    {
+        "cells": [{"cell_type": "code", "source": BUG.splitlines(keepends=True)}],
+        "metadata": {},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+)
+
+
+def written(cli: Cli, name: str, *more: str) -> str:
+    return cli("check", "--output-format", name, *more).stdout
+
+
+def sarif(text: str) -> dict[str, Any]:
+    """A log that the schema allows."""
+    log: dict[str, Any] = json.loads(text)
+    jsonschema.Draft4Validator(SCHEMA).validate(log)
+    return log
+
+
+def test_sarif(cli: Cli, project: Path) -> None:
+    (project / "a b.py").write_text(BUG)
+    (run,) = sarif(written(cli, "sarif"))["runs"]
+    (described,) = run["tool"]["driver"]["rules"]
+    assert (described["id"], described["helpUri"]) == ("SS101", rule_page("unordered-read"))
+    assert "## Why is this bad?" in described["help"]["markdown"]
+    (result,) = run["results"]
+    assert (result["ruleId"], result["ruleIndex"], result["level"]) == ("SS101", 0, "error")
+    assert result["message"]["text"].endswith("Help: torch.cuda.current_stream().wait_stream(side)")
+
+    def place(location: dict[str, Any]) -> tuple[str, int, int]:
+        physical = location["physicalLocation"]
+        artifact, region = physical["artifactLocation"], physical["region"]
+        assert artifact["uriBaseId"] in run["originalUriBaseIds"]
+        return artifact["uri"], region["startLine"], region["startColumn"]
+
+    second, first = ("a%20b.py", BUG_ROW, 12), ("a%20b.py", FIRST_ROW, 9)
+    assert [place(each) for each in result["locations"]] == [second]
+    assert [place(each) for each in result["relatedLocations"]] == [first]
+    flow = result["codeFlows"][0]["threadFlows"][0]["locations"]
+    assert [place(each["location"]) for each in flow] == [first, second]
+    (change,) = result["fixes"][0]["artifactChanges"]
+    (replacement,) = change["replacements"]
+    assert replacement["insertedContent"]["text"].strip() == "torch.cuda.current_stream().wait_stream(side)"
+    assert replacement["deletedRegion"]["startLine"] == BUG_ROW
+
+
+def test_sarif_of_nothing_and_of_a_notebook(cli: Cli, project: Path) -> None:
+    (project / "clean.py").write_text(CLEAN)
+    assert sarif(written(cli, "sarif"))["runs"][0]["results"] == []
+    (project / "book.ipynb").write_text(NOTEBOOK)
+    (result,) = sarif(written(cli, "sarif"))["runs"][0]["results"]
+    (location,) = result["locations"]
+    assert "region" not in location["physicalLocation"], "rows of a cell are no rows of the file"
+    assert location["logicalLocations"][0]["name"] == f"cell 1, row {BUG_ROW}"
+
+
+def test_the_flow_of_a_reuse_begins_with_the_use(cli: Cli, project: Path) -> None:
+    reuse = rule("SS201")
+    assert reuse is not None
+    (project / "reuse.py").write_text(reuse.bad)
+    (result,) = sarif(written(cli, "sarif"))["runs"][0]["results"]
+    assert result["ruleId"] == "SS201"
+    (use,) = result["locations"]
+    first = result["codeFlows"][0]["threadFlows"][0]["locations"][0]
+    assert first["location"]["physicalLocation"] == use["physicalLocation"]
+
+
+def test_fingerprints_stay_when_lines_move(cli: Cli, project: Path) -> None:
+    def prints() -> list[str]:
+        (run,) = json.loads(written(cli, "sarif"))["runs"]
+        found = [result["partialFingerprints"]["streamsafe/v1"] for result in run["results"]]
+        assert found == [issue["fingerprint"] for issue in json.loads(written(cli, "gitlab"))]
+        return found
+
+    twice = BUG + BUG[BUG.index("def total") :].replace("total", "again")
+    (project / "bug.py").write_text(twice)
+    before = prints()
+    assert len(set(before)) == 2, "two findings of one kind are two"
+    (project / "bug.py").write_text("\n\n" + twice)
+    assert prints() == before
+
+
+def test_github(cli: Cli, project: Path) -> None:
+    (project / "a,b.py").write_text(BUG)
+    (line,) = written(cli, "github").splitlines()
+    properties, _, text = line.removeprefix("::error ").partition("::")
+    given = dict(item.split("=", 1) for item in properties.split(","))
+    assert given == {
+        "title": "streamsafe (SS101 unordered-read)",
+        "file": "a%2Cb.py",
+        "line": str(BUG_ROW),
+        "endLine": str(BUG_ROW),
+        "col": "12",
+        "endColumn": "19",
+    }
+    assert text.split("%0A")[1].startswith(f"a,b.py:{FIRST_ROW}:9: ")
+    assert text.endswith("%0Ahelp: torch.cuda.current_stream().wait_stream(side)")
+
+
+def test_gitlab(cli: Cli, project: Path) -> None:
+    (project / "bug.py").write_text(BUG)
+    (issue,) = json.loads(written(cli, "gitlab"))
+    assert issue["location"]["path"] == "bug.py"
+    assert issue["location"]["lines"] == {"begin": BUG_ROW, "end": BUG_ROW}
+    assert issue["other_locations"][0]["lines"]["begin"] == FIRST_ROW
+    assert (issue["check_name"], issue["severity"]) == ("SS101", "critical")
+    assert issue["severity"] in ("info", "minor", "major", "critical", "blocker")
+
+
+def test_junit(cli: Cli, project: Path) -> None:
+    (project / "bug.py").write_text(BUG.replace("x.sum", "x.sum"))
+    root = ElementTree.fromstring(written(cli, "junit"))
+    assert (root.get("tests"), root.get("failures")) == ("1", "1")
+    (case,) = root.iter("testcase")
+    assert (case.get("classname"), case.get("line")) == ("bug.py", str(BUG_ROW))
+    (failure,) = case
+    assert failure.get("type") == "SS101"
+    assert failure.text is not None
+    assert f"bug.py:{FIRST_ROW}:9: " in failure.text
+    (project / "bug.py").write_text(CLEAN)
+    root = ElementTree.fromstring(written(cli, "junit"))
+    assert (root.get("tests"), root.get("failures")) == ("1", "0")
+
+
+def test_json_lines(cli: Cli, project: Path) -> None:
+    (project / "a.py").write_text(BUG)
+    (project / "b.py").write_text(BUG)
+    assert [json.loads(line) for line in written(cli, "json-lines").splitlines()] == json.loads(
+        written(cli, "json")
+    )
+
+
+def test_grouped(cli: Cli, project: Path) -> None:
+    (project / "a.py").write_text(BUG)
+    (project / "b.py").write_text(BUG)
+    lines = written(cli, "grouped").splitlines()
+    assert [line for line in lines if not line.startswith(" ")][:3] == ["a.py:", "", "b.py:"]
+    assert lines[1].startswith(f"  {BUG_ROW}:12  SS101  `sum()` on the current stream")
+    assert lines[-1] == "Found 2 hazards in 2 files."
+
+
+def test_markdown(cli: Cli, project: Path) -> None:
+    (project / "bug_1.py").write_text(BUG)
+    lines = written(cli, "markdown").splitlines()
+    assert lines[0] == "## 1 stream hazard"
+    assert "### `bug_1.py`" in lines
+    (item,) = (line for line in lines if line.startswith("- "))
+    assert item.startswith(
+        f"- **[SS101 unordered-read]({rule_page('unordered-read')})** line {BUG_ROW}: `sum()`"
+    )
+    assert lines[-1] == "  - help: `torch.cuda.current_stream().wait_stream(side)`"
+
+
+@pytest.mark.parametrize("name", MACHINE)
+def test_nothing_found(cli: Cli, project: Path, name: str) -> None:
+    """A clean run writes a valid, empty report, and the exit status says it, too."""
+    result = cli("check", "--output-format", name)
+    assert result.exit_code == 0
+    if name == "sarif":
+        sarif(result.stdout)
+    if name == "junit":
+        ElementTree.fromstring(result.stdout)
+    if name in ("json", "gitlab"):
+        assert json.loads(result.stdout) == []
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_output_file(cli: Cli, project: Path, name: str) -> None:
+    (project / "bug.py").write_text(BUG)
+    result = cli("check", "--output-format", name, "--output-file", "report")
+    assert result.exit_code == 1
+    assert result.stdout.endswith("Found 1 hazard in 1 file.\n")
+    assert "SS101" in (project / "report").read_text(encoding="utf-8")
+    assert "SS101" not in result.stdout
+
+
+def test_output_file_that_cannot_be_written(cli: Cli, project: Path) -> None:
+    (project / "bug.py").write_text(BUG)
+    result = cli("check", "--output-file", "no/such/directory")
+    assert result.exit_code == 2
+    assert "no/such/directory: cannot be written" in result.stderr
+
+
+def test_severities_and_confidences(cli: Cli, project: Path) -> None:
+    (project / "pyproject.toml").write_text('[tool.streamsafe.rule-severity]\nSS1 = "advice"\n')
+    (project / "bug.py").write_text(BUG)
+    assert written(cli, "github").startswith("::notice ")
+    assert json.loads(written(cli, "gitlab"))[0]["severity"] == "info"
+    assert json.loads(written(cli, "sarif"))["runs"][0]["results"][0]["level"] == "note"
+
+
+HAZARD: dict[str, Any] = {
+    "code": "SS101",
+    "name": "unordered-read",
+    "message": "a & <b> read \x1b it",
+    "filename": None,
+    "location": None,
+    "end_location": None,
+    "related": [],
+    "severity": "error",
+    "confidence": "likely",
+    "latent": True,
+    "count": 7,
+    "second": {},
+    "help": None,
+    "fix": None,
+    "url": None,
+}
+
+
+@pytest.mark.parametrize("name", MACHINE)
+def test_a_hazard_without_a_place(name: str) -> None:
+    """At run time an access may have no frame in a file."""
+    text = render(name, [HAZARD])
+    assert "SS101" in text
+    if name == "sarif":
+        (result,) = sarif(text)["runs"][0]["results"]
+        assert (result["occurrenceCount"], result["properties"]["latent"]) == (7, True)
+    if name == "junit":
+        ElementTree.fromstring(text)
