@@ -1,9 +1,9 @@
 """What the sanitizer costs a CuPy program, on a GPU: each loop with and without it, interleaved; the median of rounds.
 
-python benchmarks/runtime_cupy.py [--rounds N] [--quick] [--json FILE]
+python benchmarks/runtime_cupy.py [--rounds N] [--quick] [--only loops,...] [--json FILE] [--simulate]
 
-Prints Markdown tables: the loops, what one launch is made of, the import, the cost when nothing is enabled, and the
-resident memory over a million operations.
+Prints Markdown tables: the loops, a step that is decorated, entry and exit among a million objects, what one launch is
+made of, the import, the cost when nothing is enabled, and the resident memory over a million operations.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+
+if "--simulate" in sys.argv:  # before CuPy is imported
+    from streamsafe.runtime import simulate
+
+    simulate.install(values="fill")
 
 import cupy as cp
 import cupyx
@@ -38,7 +43,7 @@ extern "C" __global__ void busy(float* out, const float* in, long long cycles) {
 }
 """
 
-LIMITS = {"launch-bound": 2.5, "10-50 us kernels": 1.3, "1 ms kernels": 1.05}
+LIMITS = {"launch-bound": 2.5, "waits": 1.5, "10-50 us kernels": 1.3, "1 ms kernels": 1.05}
 
 
 def small_ufuncs(n: int) -> Loop:
@@ -94,9 +99,73 @@ def pipeline(n: int, microseconds: Sequence[float]) -> Loop:
     return loop
 
 
+def ring(n: int, slots: int) -> Loop:
+    """Uploads through a ring of pinned buffers: wait for the slot's event, fill it, copy, record."""
+    stream = cp.cuda.Stream(non_blocking=True)
+    host = [cupyx.zeros_pinned(4096, np.float32) for _ in range(slots)]
+    device = [cp.zeros(4096, cp.float32) for _ in range(slots)]
+    copied = [cp.cuda.Event(disable_timing=True) for _ in range(slots)]
+    cp.cuda.Device().synchronize()
+
+    def loop() -> None:
+        for i in range(n):
+            slot = i % slots
+            copied[slot].synchronize()
+            host[slot].fill(i)
+            device[slot].set(host[slot], stream=stream)
+            copied[slot].record(stream)
+
+    return loop
+
+
+def scalars(n: int) -> Loop:
+    """A loop that looks at a scalar in each round."""
+    a = cp.ones(1000, cp.float32)
+
+    def loop() -> None:
+        for _ in range(n):
+            cp.add(a, 1, out=a)
+            float(a[0])
+
+    return loop
+
+
+def sums(n: int) -> Loop:
+    """The same with a reduction: what a test of convergence does."""
+    a = cp.ones(1000, cp.float32)
+
+    def loop() -> None:
+        for _ in range(n):
+            float(cp.add(a, 1, out=a).sum())
+
+    return loop
+
+
+def library_calls(n: int, blocks: int) -> Loop:
+    """Matrix products of tiles of an array, among many other arrays that are alive."""
+    alive = [cp.empty(16, cp.float32) for _ in range(blocks)]
+    a, b = cp.ones((256, 32), cp.float32), cp.ones((32, 32), cp.float32)
+    out = cp.empty((32, 32), cp.float32)
+
+    def loop() -> None:
+        for i in range(n):
+            tile = i % 8 * 32
+            cp.dot(a[tile : tile + 32], b, out=out)
+        assert len(alive) == blocks
+
+    return loop
+
+
 LOOPS: dict[str, tuple[Callable[[int], Loop], int, str]] = {
     "small ufunc, `out=`": (small_ufuncs, 5000, "launch-bound"),
     "small expression": (small_expressions, 5000, "launch-bound"),
+    "ring of 2 pinned buffers": (lambda n: ring(n, 2), 3000, "waits"),
+    "ring of 8 pinned buffers": (lambda n: ring(n, 8), 1000, "waits"),
+    "ring of 32 pinned buffers": (lambda n: ring(n, 32), 500, "waits"),
+    "an element read in each round": (scalars, 2000, "waits"),
+    "a sum read in each round": (sums, 1000, "waits"),
+    "library calls on views, no other blocks": (lambda n: library_calls(n, 0), 500, "launch-bound"),
+    "library calls on views, 20,000 live blocks": (lambda n: library_calls(n, 20_000), 500, "launch-bound"),
     "pipeline, one 10 us kernel": (lambda n: pipeline(n, [10]), 500, "10-50 us kernels"),
     "pipeline, one 50 us kernel": (lambda n: pipeline(n, [50]), 500, "10-50 us kernels"),
     "pipeline, kernels of 10, 20, 35, 50 us": (
@@ -168,6 +237,57 @@ def ratios(rounds: int, divide: int) -> list[dict[str, Any]]:
         for message in row["hazards"]:
             print(row["loop"], "->", message)
     return measured
+
+
+def step(rounds: int, n: int) -> dict[str, float]:
+    """Microseconds of a step of one launch: plain, and decorated (a session for each call)."""
+    a, b = cp.ones(1000, cp.float32), cp.ones(1000, cp.float32)
+
+    def plain() -> None:
+        cp.add(a, 1, out=b)
+
+    decorated = streamsafe.sanitize("collect")(plain)
+    taken: dict[str, list[float]] = {"plain": [], "decorated": []}
+    for _ in range(rounds):
+        for name, function in (("plain", plain), ("decorated", decorated)):
+            function()
+            cp.cuda.Device().synchronize()
+            start = time.perf_counter()
+            for _ in range(n):
+                function()
+            taken[name].append((time.perf_counter() - start) / n * 1e6)
+    medians = {name: statistics.median(values) for name, values in taken.items()}
+    table(
+        ["a step of one launch", "us plain", "us decorated", "difference"],
+        [
+            [
+                "",
+                *(f"{value:.1f}" for value in medians.values()),
+                f"{medians['decorated'] - medians['plain']:.1f}",
+            ]
+        ],
+    )
+    return medians
+
+
+def entering(rounds: int, objects: int) -> dict[str, float]:
+    """Milliseconds to enter and leave a session, in a process with few Python objects and with many."""
+    found: dict[str, float] = {}
+    for name, count in (("few objects", 0), (f"{objects:,} objects", objects)):
+        held = [[i] for i in range(count)]
+        taken: list[tuple[float, float]] = []
+        for _ in range(rounds + 1):
+            session = streamsafe.sanitize("collect")
+            start = time.perf_counter()
+            session.__enter__()
+            entered = time.perf_counter()
+            session.__exit__(None, None, None)
+            taken.append((entered - start, time.perf_counter() - entered))
+        found[f"enter, {name}"] = statistics.median(enter for enter, _ in taken[1:]) * 1e3
+        found[f"leave, {name}"] = statistics.median(leave for _, leave in taken[1:]) * 1e3
+        del held
+    table(["a session", "ms"], [[name, f"{value:.3f}"] for name, value in found.items()])
+    return found
 
 
 def breakdown(rounds: int, n: int) -> dict[str, float]:
@@ -298,27 +418,45 @@ def machine() -> str:
     )
 
 
+PARTS = ("loops", "step", "entering", "breakdown", "import", "off", "memory")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, to see that it runs")
+    parser.add_argument("--only", default=",".join(PARTS), help=f"which tables, of {', '.join(PARTS)}")
+    parser.add_argument(
+        "--simulate", action="store_true", help="on the simulated runtime: the hooks' own time"
+    )
     parser.add_argument("--json", help="write the figures there too")
     options = parser.parse_args()
     divide = 10 if options.quick else 1
-    print(machine())
-    figures: dict[str, Any] = {"machine": machine()}
-    figures["loops"] = ratios(options.rounds, divide)
-    figures["breakdown"] = breakdown(options.rounds, 5000 // divide)
-    figures["import ms"] = start_up(options.rounds)
-    print(f"\n`import streamsafe`: {figures['import ms']:.1f} ms")
-    without, imported = not_enabled(3, 20000 // divide)
-    figures["not enabled"] = {"without": without, "imported": imported}
-    print(
-        f"A launch in a process without streamsafe: {without:.2f} us; imported, nothing enabled: {imported:.2f} us"
-    )
-    figures["memory"] = memory_curve(1_000_000 // divide)
+    wanted = options.only.split(",")
+    figures: dict[str, Any] = {"machine": "simulated" if options.simulate else machine()}
+    print(figures["machine"])
+    if "loops" in wanted:
+        figures["loops"] = ratios(options.rounds, divide)
+    if "step" in wanted:
+        figures["step"] = step(options.rounds, 100 // divide)
+    if "entering" in wanted:
+        figures["entering"] = entering(3, 1_000_000 // divide)
+    if "breakdown" in wanted:
+        figures["breakdown"] = breakdown(options.rounds, 5000 // divide)
+    if "import" in wanted:
+        figures["import ms"] = start_up(options.rounds)
+        print(f"\n`import streamsafe`: {figures['import ms']:.1f} ms")
+    if "off" in wanted:
+        without, imported = not_enabled(3, 20000 // divide)
+        figures["not enabled"] = {"without": without, "imported": imported}
+        print(
+            f"A launch in a process without streamsafe: {without:.2f} us; "
+            f"imported, nothing enabled: {imported:.2f} us"
+        )
+    if "memory" in wanted:
+        figures["memory"] = memory_curve(1_000_000 // divide)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(figures, file, indent=2)
