@@ -97,6 +97,15 @@ class Closure(NamedTuple):
     at: int
 
 
+class Decorate(NamedTuple):
+    """dst = decorator(target): what is bound in the place of a function or a class that is defined with a decorator."""
+
+    dst: Reg
+    decorator: Reg
+    target: Reg
+    at: int
+
+
 class MakeClass(NamedTuple):
     """dst = a class; ``members`` are the names bound by its body and the registers that hold them at its end."""
 
@@ -406,6 +415,7 @@ Instr: TypeAlias = (
     | SetOuter
     | Move
     | Closure
+    | Decorate
     | MakeClass
     | Import
     | Attr
