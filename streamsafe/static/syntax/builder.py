@@ -150,9 +150,9 @@ class Builder:
         self.edge(target, None, back)
         self.here = None
 
-    def start(self, block: int, is_handler: bool = False) -> None:
-        """Go on at a block, if an edge leads to it: what is emitted from here on raises to the present handler."""
-        self.here = block if is_handler or block in self._reached else None
+    def start(self, block: int, anyway: bool = False) -> None:
+        """Go on at a block, if an edge leads to it (or ``anyway``); exceptions in it go to the present handler."""
+        self.here = block if anyway or block in self._reached else None
         self.fn.blocks[block].handler = self.handler
 
     def split(self) -> None:

@@ -392,7 +392,7 @@ def open_loop(
         not isinstance(e, ast.Starred) for e in iterable.elts
     )
     b.go(inside if filled else head)
-    b.start(head)
+    b.start(head, anyway=True)  # the back edge leads to it
     b.choose("more", iterator, None, inside, end)
     b.start(inside)
     element = b.temp()
@@ -444,7 +444,7 @@ def _branch_compare(b: Builder, test: ast.Compare, yes: int, no: int) -> None:
         if right_node.value is None:
             return b.choose("none", left, None, yes, no, swap)
         if identity:
-            return b.choose("eq", left, right_node.value, yes, no, swap)
+            return b.choose("is", left, right_node.value, yes, no, swap)
     right = expression(b, right_node)
     if identity:
         return b.choose("same", left, right, yes, no, swap)

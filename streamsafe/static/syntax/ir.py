@@ -455,7 +455,8 @@ Instr: TypeAlias = (
 AssumeKind: TypeAlias = Literal[
     "true",  # reg is true
     "none",  # reg is None
-    "eq",  # reg == the constant `other` (also `is` of True, False and ...)
+    "eq",  # reg == the constant `other`
+    "is",  # reg is the constant `other`: True, False, ...
     "same",  # reg is, or equals, the register `other`
     "isinstance",  # reg is an instance of what the register `other` holds
     "in",  # reg is in the register `other`
@@ -466,7 +467,7 @@ AssumeKind: TypeAlias = Literal[
 
 
 class Assume(NamedTuple):
-    """What holds on an edge: whether (``truth``) ``kind`` holds of ``reg``. ``other`` is a constant only for "eq"."""
+    """What holds on an edge: whether ``kind`` holds of ``reg``. ``other`` is a constant for "eq" and "is" only."""
 
     kind: AssumeKind
     reg: Reg

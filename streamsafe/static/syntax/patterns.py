@@ -27,7 +27,7 @@ def match_pattern(b: Builder, pattern: ast.pattern, subject: Reg, failed: int, b
         if pattern.value is None:
             _require(b, "none", subject, None, failed)
         else:
-            _require(b, "eq", subject, pattern.value, failed)
+            _require(b, "is", subject, pattern.value, failed)
     elif isinstance(pattern, ast.MatchSequence):
         _sequence(b, pattern, subject, failed, bound)
     elif isinstance(pattern, ast.MatchMapping):
