@@ -59,7 +59,9 @@ class Programs:
             16: lambda: f"(w := {e()})",
             17: lambda: f"f'{{t({self.number()})}}{{str(a)}}'",
             18: lambda: f"sorted({{t(1), {self.random.randrange(5)}}})",
-            19: lambda: f"list(str((u, {e()})) for u in (1, None, b) if u is not {self.pick('None', 'True', 'a')})",
+            19: lambda: (
+                f"list(str((u, {e()})) for u in (1, None, b) if u is not {self.pick('None', 'True', 'a')})"
+            ),
             20: lambda: f"({e()} in [{e()}, {e()}])",
             21: lambda: f"box({e()}).value",
             22: lambda: f"[x for x in [[y for y in range(x)] for x in range(3)]]",  # noqa: F541
