@@ -30,7 +30,7 @@ import cupyx
 import numpy as np
 
 import streamsafe
-from streamsafe.runtime import lifetime, sites
+from streamsafe.runtime import sites
 from streamsafe.runtime.monitor import current
 
 Loop = Callable[[], None]
@@ -302,7 +302,6 @@ def breakdown(rounds: int, n: int) -> dict[str, float]:
     found: dict[str, list[float]] = {name: [] for name in ("plain", "override", "resolve", "stack", "check")}
     for _ in range(rounds):
         found["plain"].append(per_launch())
-        assert lifetime.hold()
         found["override"].append(per_launch())
         with streamsafe.sanitize("collect"):
             monitor = current.monitor
@@ -316,7 +315,6 @@ def breakdown(rounds: int, n: int) -> dict[str, float]:
             for name, access in layers.items():
                 monitor.access = access  # type: ignore[method-assign]
                 found[name].append(per_launch())
-        lifetime.release()
     medians = {name: statistics.median(values) for name, values in found.items()}
     words = {
         "plain": "CuPy alone",

@@ -30,17 +30,15 @@ class FrontEnd(Protocol):
 
     Attributes:
         NAME: the library, as its users write it.
-        PACKAGES: its import packages. Stacks leave out their frames.
+        PACKAGES: its import packages, first the one that is imported whenever the library is. Stacks leave out their
+            frames.
     """
 
     NAME: str
     PACKAGES: tuple[str, ...]
 
-    def available(self) -> bool:
-        """Whether the library is imported or can be. Imports nothing."""
-
     def install(self, patches: Patches) -> None:
-        """Puts the hooks in place; ``patches`` takes them away.
+        """Puts the hooks in place, once in a process. The library is imported. ``patches`` undoes a failed attempt.
 
         Raises:
             UnsupportedError: this version of the library cannot be watched.
@@ -53,8 +51,12 @@ class FrontEnd(Protocol):
             RuntimeError: a session cannot begin now (the current stream is being captured).
         """
 
-    def begin(self, monitor: Monitor) -> None:
-        """A session begins and ``monitor`` takes what the hooks see: forget what the last session left."""
+    def begin(self, monitor: Monitor, patches: Patches) -> None:
+        """A session begins and ``monitor`` takes what the hooks see: forget what the last session left.
+
+        Args:
+            patches: what is put in place with it lasts as long as the session.
+        """
 
     def stream_handle(self, value: object) -> int | None:
         """The raw handle of one of the library's stream objects; None for anything else. Imports nothing."""
@@ -63,18 +65,6 @@ class FrontEnd(Protocol):
 def known() -> list[FrontEnd]:
     """All front ends."""
     return [cast(FrontEnd, importlib.import_module(name)) for name in MODULES]
-
-
-def front_ends() -> list[FrontEnd]:
-    """The front ends whose library is installed."""
-    return [front_end for front_end in known() if front_end.available()]
-
-
-def nothing_installed() -> str:
-    """What a session says when there is nothing to watch."""
-    names = [front_end.NAME for front_end in known()]
-    subject = f"neither {' nor '.join(names)}" if len(names) > 1 else names[0]
-    return f"{subject} is {'' if len(names) > 1 else 'not '}installed: nothing was watched"
 
 
 def loaded() -> Iterator[FrontEnd]:

@@ -1,20 +1,22 @@
 """Host memory that copies use: a thin ndarray subclass whose reads and writes are the host's, and fingerprints.
 
-NumPy cannot be patched, so pinned arrays made while a session is open come back as :class:`PinnedArray`; others become
-one when they meet CuPy (:mod:`streamsafe.runtime.adopt`). What stays unseen: C code that takes the address
-(``torch.from_numpy``), and before Python 3.12 C code that takes the buffer (``memoryview``, ``readinto``).
+NumPy cannot be patched, so pinned arrays made while a session is open come back as :class:`PinnedArray`. What others
+hold is known by fingerprint; a session with ``host="deep"`` makes watched arrays of them too
+(:mod:`streamsafe.runtime.adopt`). What stays unseen: C code that takes the address (``torch.from_numpy``), and before
+Python 3.12 C code that takes the buffer (``memoryview``, ``readinto``).
 """
 
 from __future__ import annotations
 
 import ctypes
+import operator
 import sys
 import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import lru_cache, wraps
-from typing import Any, TypeVar
+from functools import lru_cache, partial, update_wrapper, wraps
+from typing import Any, TypeAlias, TypeVar
 
 import numpy
 
@@ -137,15 +139,34 @@ def _among(values: Iterable[Any]) -> list[PinnedArray]:
     return found
 
 
-def _stripped(value: Any) -> Any:
-    """The same argument with plain arrays in place of pinned ones."""
+_Views: TypeAlias = "dict[int, tuple[numpy.ndarray[Any, Any], Any]]"
+"""By its identity: a plain view that stands for a pinned array in a call, and that array."""
+
+
+def _stripped(value: Any, views: _Views) -> Any:
+    """The same argument with plain arrays in place of pinned ones, which ``views`` remembers."""
     if isinstance(value, PinnedArray):
-        return value.view(numpy.ndarray)
+        view = value.view(numpy.ndarray)
+        views[id(view)] = view, value
+        return view
     if type(value) in (list, tuple):
-        return type(value)(_stripped(part) for part in value)
+        return type(value)(_stripped(part, views) for part in value)
     if type(value) is dict:
-        return {key: _stripped(part) for key, part in value.items()}
+        return {key: _stripped(part, views) for key, part in value.items()}
     return value
+
+
+def _restored(result: Any, views: _Views) -> Any:
+    """A call's result with the arrays that it was given in place of what stood for them; views of those are watched."""
+    if type(result) is numpy.ndarray:
+        found = views.get(id(result))
+        if found is not None:
+            return found[1]
+        return watched(result) if id(result.base) in views else result
+    if type(result) in (list, tuple):
+        parts = [_restored(part, views) for part in result]
+        return result if all(map(operator.is_, parts, result)) else type(result)(parts)
+    return result
 
 
 # Functions that write an argument: by its position and name.
@@ -171,10 +192,6 @@ _METADATA = frozenset(
         "min_scalar_type",
         "iscomplexobj",
         "isrealobj",
-        "empty_like",
-        "zeros_like",
-        "ones_like",
-        "full_like",
         "reshape",
         "ravel",
         "transpose",
@@ -204,6 +221,8 @@ _METADATA = frozenset(
     ]
 )
 
+_LIKE = frozenset(["empty_like", "zeros_like", "ones_like", "full_like"])
+"""Functions that make an array of the same shape and type, which is not pinned."""
 
 _Array = TypeVar("_Array", bound="numpy.ndarray[Any, Any]")
 
@@ -298,22 +317,21 @@ class PinnedArray(numpy.ndarray):
         if method == "at" and inputs and isinstance(inputs[0], PinnedArray):
             written.append(inputs[0])
         _report(_among(inputs), written, ufunc.__name__)
-        if out:
-            kwargs["out"] = tuple(plain(a) for a in out) if isinstance(out, tuple) else plain(out)
-        if "where" in kwargs:
-            kwargs["where"] = plain(kwargs["where"])
-        result = getattr(ufunc, method)(*(plain(value) for value in inputs), **kwargs)
-        if written and method != "at":
-            if isinstance(result, tuple):
-                given = out if isinstance(out, tuple) else (out,)
-                return tuple(o if o is not None else r for o, r in zip(given, result, strict=True))
-            return written[0]
-        return result
+        views: _Views = {}
+        for name in ("out", "where"):
+            if name in kwargs:
+                kwargs[name] = _stripped(kwargs[name], views)
+        return _restored(getattr(ufunc, method)(*(plain(value) for value in inputs), **kwargs), views)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         name = function.__name__
+        views: _Views = {}
+        if name in _LIKE:
+            return function(*_stripped(tuple(args), views), **_stripped(dict(kwargs), views))
         if name in _METADATA:
-            return numpy.ndarray.__array_function__(self, function, types, args, kwargs)
+            return _views_only(
+                numpy.ndarray.__array_function__(self, function, types, args, kwargs), self, name
+            )
         written = list(_found(kwargs.get("out")))
         if name in _WRITTEN:
             position, keyword = _WRITTEN[name]
@@ -322,10 +340,21 @@ class PinnedArray(numpy.ndarray):
         ids = {id(array) for array in written}
         reads = [a for a in _found([list(args), kwargs]) if id(a) not in ids]
         _report(reads, written, name)
-        result = function(*_stripped(tuple(args)), **_stripped(dict(kwargs)))
-        if written and "out" in kwargs and isinstance(kwargs["out"], PinnedArray):
-            return kwargs["out"]
-        return result
+        return _restored(function(*_stripped(tuple(args), views), **_stripped(dict(kwargs), views)), views)
+
+    def reshape(self, *args: Any, **kwargs: Any) -> Any:
+        return _views_only(numpy.ndarray.reshape(self, *args, **kwargs), self, "reshape")
+
+    def ravel(self, *args: Any, **kwargs: Any) -> Any:
+        return _views_only(numpy.ndarray.ravel(self, *args, **kwargs), self, "ravel")
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        _report([self], [], "array")
+        return numpy.ndarray.__array__(self, *args, **kwargs)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        _report([self], [], "dlpack")
+        return numpy.ndarray.__dlpack__(self, **kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         _report([self], [], "pickle")
@@ -365,19 +394,29 @@ class PinnedArray(numpy.ndarray):
         self.view(numpy.ndarray).flat = plain(value)  # type: ignore[misc]
 
 
+def _views_only(result: Any, given: PinnedArray, name: str) -> Any:
+    """The result of a function that gives a view, or where it cannot a copy, which is a plain array."""
+    if isinstance(result, PinnedArray) and result is not given and not numpy.may_share_memory(result, given):
+        _report([given], [], name)
+        return result.view(numpy.ndarray)
+    return result
+
+
 def _method(name: str, *, writes: bool) -> Callable[..., Any]:
     plain = getattr(numpy.ndarray, name)
 
     def method(self: PinnedArray, *args: Any, **kwargs: Any) -> Any:
         others = _among((*args, *kwargs.values())) if args or kwargs else []
+        views: _Views = {}
         if not others:
             _report([] if writes else [self], [self] if writes else [], name)
-            return plain(self.view(numpy.ndarray), *args, **kwargs)
+            return _restored(plain(_stripped(self, views), *args, **kwargs), views)
         out = kwargs.get("out")
         written = [self] if writes else [out] if isinstance(out, PinnedArray) else []
         _report([each for each in (self, *others) if not any(each is w for w in written)], written, name)
-        result = plain(self.view(numpy.ndarray), *_stripped(args), **_stripped(kwargs))
-        return out if isinstance(out, PinnedArray) else result
+        return _restored(
+            plain(_stripped(self, views), *_stripped(args, views), **_stripped(kwargs, views)), views
+        )
 
     method.__name__ = name
     method.__doc__ = plain.__doc__
@@ -401,6 +440,7 @@ _READERS = [
     "argpartition",
     "argsort",
     "astype",
+    "byteswap",
     "choose",
     "compress",
     "conj",
@@ -443,38 +483,102 @@ def watched(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
     return array if isinstance(array, PinnedArray) else array.view(PinnedArray)
 
 
-def _converter(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``numpy.array`` and its kin: a copy reads the pinned arrays in its argument, a view of one is one."""
+class Standin:
+    """A function of NumPy's as a session has it. It is equal to the one whose place it takes, also as a key, which
+    compilers of Python look functions up by, and pickled as that one.
+    """
 
-    @wraps(original)
-    def convert(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        if current.monitor is None or not args:
+    def __init__(self, original: Callable[..., Any], convert: Callable[..., Any]) -> None:
+        update_wrapper(self, original)
+        self._original = original
+        self._convert = convert
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._convert(self._original(*args, **kwargs), args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other == self._original
+
+    def __hash__(self) -> int:
+        return hash(self._original)
+
+    def __repr__(self) -> str:
+        return repr(self._original)
+
+    def __reduce__(self) -> str:
+        return str(self._original.__name__)
+
+
+def _converted(name: str) -> Callable[..., Any]:
+    """For ``numpy.array`` and its kin: a copy reads the pinned arrays in its argument, a view of one is one."""
+
+    def convert(result: Any, args: Any, kwargs: Any) -> Any:
+        if current.monitor is None:
             return result
-        given = args[0]
+        given = args[0] if args else next(iter(kwargs.values()), None)
         if type(given) is PinnedArray:
-            base = result.base
-            if base is not None and (
-                base is given or base is given.base or numpy.may_share_memory(result, given)
-            ):
+            if result is given or not numpy.may_share_memory(result, given):
+                found = [given] if result is not given else []
+            elif (result.dtype, result.shape, result.strides) == (given.dtype, given.shape, given.strides):
+                return given  # as NumPy does with a plain array
+            else:
                 return watched(result)
-            found = [given]
-        elif type(given) in (list, tuple):
-            found = list(_found(given))
         else:
-            return result
-        if not found:
-            return result
-        _report(found, [], original.__name__)
+            found = list(_found(given)) if type(given) in (list, tuple) else []
+        if found:
+            _report(found, [], name)
         return result
 
     return convert
 
 
-def install(patches: Patches) -> None:
-    """Wraps NumPy's conversion functions, which a subclass does not hear of."""
-    for name in ("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray"):
-        patches.wrap(numpy, name, _converter)
+_CONVERSIONS = {
+    name: Standin(getattr(numpy, name), _converted(name))
+    for name in ("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray")
+}
+
+
+def begin(patches: Patches) -> None:
+    """A session begins: NumPy's conversion functions, which a subclass does not hear of, are watched while it lasts."""
+    for name, conversion in _CONVERSIONS.items():
+        patches.variable(numpy, name, conversion)
+
+
+_DRAWN = {"random": 2, "standard_normal": 2, "standard_exponential": 3, "standard_gamma": 3, "permuted": 3}
+"""Methods of ``numpy.random.Generator`` that fill an array, and the position of their ``out``."""
+
+
+def watch_generators(patches: Patches, module: Any) -> None:
+    """Has NumPy's random generators tell which pinned arrays they fill: their C code asks no array."""
+
+    def draw(position: int, original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def drawn(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if current.monitor is not None:
+                out = args[position] if len(args) > position else kwargs.get("out")
+                if isinstance(out, PinnedArray):
+                    _report(_among(args[:1]), [out], original.__name__)
+            return original(self, *args, **kwargs)
+
+        return drawn
+
+    def shuffle(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def shuffled(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+            if current.monitor is not None and isinstance(x, PinnedArray):
+                _report([x], [x], "shuffle")
+                x = x.view(numpy.ndarray)
+            return original(self, x, *args, **kwargs)
+
+        return shuffled
+
+    for name, position in _DRAWN.items():
+        patches.wrap(module.Generator, name, partial(draw, position))
+    for owner in (module.Generator, module.RandomState):
+        patches.wrap(owner, "shuffle", shuffle)
 
 
 # -- plain arrays in pinned memory -----------------------------------------------------------------------------------

@@ -1,67 +1,128 @@
-"""Opening and closing sessions: hooks in place while at least one is open, one monitor for all that are nested."""
+"""Opening and closing sessions: one monitor for all that are nested, and hooks that look whether there is one.
+
+A library's hooks are put in place once, when a session opens or, if the library is imported later, then. They stay: to
+open or to close a session changes what they look at.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 from streamsafe.order.trace import Recorder, Trace
-from streamsafe.runtime.frontend import front_ends, nothing_installed
+from streamsafe.runtime.frontend import FrontEnd, UnsupportedError, known
+from streamsafe.runtime.imports import after_import, imported
 from streamsafe.runtime.monitor import Monitor, current, rendered
 from streamsafe.runtime.patches import Patches
-from streamsafe.runtime.session import Session
+from streamsafe.runtime.session import Host, Session
 
 _lock = threading.RLock()
-_patches = Patches()
-_holders = 0
+_hooked: list[FrontEnd] = []
+_unhooked: list[FrontEnd] | None = None
+"""The libraries whose hooks are not in place; None before the first session."""
+
+FREE_THREADED = (
+    "sanitize() cannot watch a free-threaded interpreter that runs without its global lock: set PYTHON_GIL=1"
+)
+SUBINTERPRETER = "sanitize() cannot watch a subinterpreter: open the session in the main one"
 
 
-def hold() -> bool:
-    """Puts the hooks in place, or counts one more who needs them. False when there is nothing to hook.
+def hold() -> None:
+    """Has the hooks put in place, now or when a library is imported; pinned arrays are watched from now on.
 
     Raises:
-        streamsafe.runtime.frontend.UnsupportedError: a library is installed in a version that is not supported.
+        streamsafe.runtime.frontend.UnsupportedError: a library is loaded in a version that is not supported.
+        RuntimeError: the interpreter is not supported.
     """
-    global _holders
     with _lock:
-        libraries = list(front_ends())
-        if not libraries:
-            return False
-        if _holders == 0:
-            try:
-                for library in libraries:
-                    library.install(_patches)
-            except BaseException:
-                _patches.restore()
-                raise
-        _holders += 1
-        return True
+        _hook()
+        current.holders += 1
 
 
 def release() -> None:
-    """Takes the hooks away when the last holder is gone."""
-    global _holders
+    """Ends what :func:`hold` began. The hooks stay."""
     with _lock:
-        _holders -= 1
-        if _holders == 0:
-            _patches.restore()
+        current.holders -= 1
 
 
-def enter(session: Session, *, threads: bool = False, host: bool = True, trace: Any = None) -> None:
+def _hook() -> None:
+    """Puts the hooks of the libraries that are loaded in place."""
+    global _unhooked
+    if _unhooked is None:
+        refuse_interpreter()
+        _unhooked = known()
+        for library in _unhooked:
+            if imported(library.PACKAGES[0]) is None:
+                after_import(library.PACKAGES[0], partial(_imported, library))
+    for library in list(_unhooked) if _unhooked else ():
+        if imported(library.PACKAGES[0]) is not None:
+            _install(library)
+
+
+def _install(library: FrontEnd) -> None:
+    if _unhooked is None or library not in _unhooked:
+        return
+    patches = Patches()
+    try:
+        library.install(patches)
+    except BaseException:
+        patches.restore()
+        raise
+    _unhooked.remove(library)
+    _hooked.append(library)
+
+
+def _imported(library: FrontEnd, module: ModuleType) -> None:
+    """A library's own code has run; nobody has used it yet."""
+    with _lock:
+        monitor = current.monitor
+        try:
+            _install(library)
+        except UnsupportedError:
+            if monitor is not None or current.holders:
+                raise
+            return
+        if monitor is not None:
+            library.begin(monitor, monitor.sessions[0].patches)
+
+
+def refuse_interpreter() -> None:
+    """Refuses an interpreter in which the hooks would not hold.
+
+    Raises:
+        RuntimeError: it is a subinterpreter, or runs without a global lock.
+    """
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise RuntimeError(FREE_THREADED)
+    import ctypes
+
+    here = ctypes.pythonapi.PyInterpreterState_Get
+    main = ctypes.pythonapi.PyInterpreterState_Main
+    here.restype = main.restype = ctypes.c_void_p
+    if here() != main():
+        raise RuntimeError(SUBINTERPRETER)
+
+
+def enter(session: Session, *, threads: bool = False, host: Host = True, trace: Any = None) -> None:
     """Opens a session, inside the open one if there is one.
 
     Raises:
-        streamsafe.runtime.frontend.UnsupportedError: a library is installed in a version that is not supported.
-        RuntimeError: the current stream is being captured.
+        streamsafe.runtime.frontend.UnsupportedError: a library is loaded in a version that is not supported.
+        RuntimeError: the current stream is being captured, or the interpreter is not supported.
     """
     with _lock:
         monitor = current.monitor
         if monitor is not None:
             monitor.sessions.append(session)
-            session._held = False
             return
+        _hook()
+        for library in _hooked:
+            library.refuse()
         if trace is None:
             monitor = Monitor(threads=threads, host=host)
         else:
@@ -69,33 +130,24 @@ def enter(session: Session, *, threads: bool = False, host: bool = True, trace: 
             recorder = Recorder(recording.write, threads=threads, render=rendered)
             monitor = Monitor(threads=threads, host=host, checker=recorder, mark=recording.mark)
         monitor.sessions.append(session)
-        current.monitor = monitor
         try:
-            session._held = hold()
-            if session._held:
-                libraries = list(front_ends())
-                for library in libraries:
-                    library.refuse()
-                for library in libraries:
-                    library.begin(monitor)
+            for library in _hooked:
+                library.begin(monitor, session.patches)
+            _thread_edges(monitor, session.patches)
         except BaseException:
-            current.monitor = None
-            if getattr(session, "_held", False):
-                release()
+            session.patches.restore()
             raise
-        import streamsafe.runtime.threads as thread_edges
+        current.monitor = monitor
 
-        session._threads = Patches()
-        if threads:
-            thread_edges.install(session._threads, monitor)
-        else:
-            thread_edges.install_answers(session._threads)
-        if not session._held:
-            session.notes.append(nothing_installed())
+
+def _thread_edges(monitor: Monitor, patches: Patches) -> None:
+    import streamsafe.runtime.threads as thread_edges
+
+    thread_edges.begin(monitor, patches)
 
 
 def leave(session: Session) -> None:
-    """Closes a session; the outermost one ends the program and takes the hooks away."""
+    """Closes a session; the outermost one ends the program."""
     with _lock:
         monitor = current.monitor
         if monitor is None or session not in monitor.sessions:
@@ -108,10 +160,7 @@ def leave(session: Session) -> None:
         finally:
             current.monitor = None
             monitor.sessions.remove(session)
-            if session._threads is not None:
-                session._threads.restore()
-            if session._held:
-                release()
+            session.patches.restore()
 
 
 def _forget() -> None:

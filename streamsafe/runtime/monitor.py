@@ -20,7 +20,7 @@ from streamsafe.order.pools import Block
 from streamsafe.runtime import names, sites
 from streamsafe.runtime.blocks import device_blocks
 from streamsafe.runtime.replay import BY_HOST, FOUND, IMPORTED, SUPPRESSED, interop, places, written
-from streamsafe.runtime.session import Session, StreamHazardError, coded, reconsider, refined
+from streamsafe.runtime.session import Host, Session, StreamHazardError, coded, reconsider, refined
 from streamsafe.runtime.sites import capture, line
 
 Uses = Sequence[Use | tuple[Any, ...]]
@@ -54,12 +54,14 @@ class Current:
 
     Attributes:
         monitor: the listener, or None: then every hook only passes on.
+        holders: how many want pinned arrays to be watched also while no session is open.
     """
 
-    __slots__ = ("monitor",)
+    __slots__ = ("holders", "monitor")
 
     def __init__(self) -> None:
         self.monitor: Monitor | None = None
+        self.holders = 0
 
 
 current = Current()
@@ -91,7 +93,7 @@ class Monitor:
         self,
         *,
         threads: bool = False,
-        host: bool = True,
+        host: Host = True,
         checker: Checker | None = None,
         mark: Callable[[str, Any], None] | None = None,
     ) -> None:

@@ -1,10 +1,12 @@
-"""Replacing attributes of other people's modules and classes, and putting every one of them back."""
+"""Replacing attributes of other people's modules and classes, so that each can be put back."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 from collections.abc import Callable
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 _ABSENT: Any = object()
@@ -16,6 +18,46 @@ def _type_dict(cls: type) -> dict[str, Any]:
     if not found:
         raise TypeError(f"{cls.__name__} keeps no dictionary that can be reached")
     return found[0]
+
+
+def _set_if(variables: dict[str, Any], name: str, ours: Any, before: Any) -> None:
+    if variables.get(name) is ours:
+        variables[name] = before
+
+
+class StandIn(type):
+    """The type of a class that takes the place of its base: what is of the base is of the class."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, _stood_for(cls)) or super().__instancecheck__(value)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, _stood_for(cls)) or super().__subclasscheck__(other)
+
+
+def _stood_for(cls: type) -> tuple[type, ...]:
+    """The bases of a stand-in; of a class made from one, nothing."""
+    return () if any(isinstance(base, StandIn) for base in cls.__bases__) else cls.__bases__
+
+
+def _call_slot() -> int:
+    """Where a type has what calling an instance of it does, in words from its beginning."""
+
+    class Calls:
+        def __call__(self) -> None: ...
+
+    class Plain: ...
+
+    with_call, without = (_words(cls) for cls in (Calls, Plain))
+    return next(place for place in range(_WORDS) if with_call[place] and not without[place])
+
+
+_WORDS = 24
+"""How many words of a type are looked at: those before its flags and its documentation."""
+
+
+def _words(cls: type) -> Any:
+    return (ctypes.c_void_p * _WORDS).from_address(id(cls))
 
 
 class Patches:
@@ -45,6 +87,15 @@ class Patches:
             self._undo.append(lambda: self._reset(owner, name, value, before))
         return None if before is _ABSENT else before
 
+    def variable(self, module: ModuleType, name: str, value: Any) -> None:
+        """Replaces a module's variable for a short time: the quick way of :meth:`attribute`."""
+        variables = module.__dict__
+        before = variables[name]
+        if before is value:
+            return
+        variables[name] = value
+        self._undo.append(partial(_set_if, variables, name, value, before))
+
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
         """Replaces ``owner.name``, or what it inherits, by ``make(original)``; False when there is none."""
         original = owner.__dict__.get(name, _ABSENT) if isinstance(owner, type) else _ABSENT
@@ -54,6 +105,18 @@ class Patches:
             return False
         self.attribute(owner, name, make(original))
         return True
+
+    def calling(self, cls: type, function: Callable[..., Any]) -> None:
+        """Replaces what calling an instance of an extension class does, for callers in C too."""
+
+        class Called:
+            __call__ = function
+
+        slot = _call_slot()
+        before = _words(cls)[slot]
+        self.attribute(cls, "__call__", function)
+        _words(cls)[slot] = _words(Called)[slot]
+        self._undo.append(lambda: _words(cls).__setitem__(slot, before))
 
     def call(self, undo: Callable[[], None]) -> None:
         """Remembers something else to be undone."""

@@ -107,14 +107,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if not config.stash[_on]:
         return
     from streamsafe.runtime import lifetime
-    from streamsafe.runtime.frontend import UnsupportedError
 
     try:
-        held = lifetime.hold()
-    except UnsupportedError as error:
+        lifetime.hold()
+    except RuntimeError as error:
         raise pytest.UsageError(str(error)) from error
-    if held:
-        config.add_cleanup(lifetime.release)
+    config.add_cleanup(lifetime.release)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,17 +11,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from streamsafe.order.hazard import Conflict, Hazard
+from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.policy import Allowance, identity, parse_allowance, suppressed
 from streamsafe.runtime.present import describe, frame_of
 
-if TYPE_CHECKING:
-    from streamsafe.runtime.patches import Patches
-
 Mode = Literal["raise", "warn", "collect"]
 MODES: tuple[Mode, ...] = ("raise", "warn", "collect")
+Host = bool | Literal["deep"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -71,8 +70,7 @@ class Session:
         self.complete = True
         self.operations: int | None = None
         self.found: Callable[[Hazard], None] | None = None
-        self._held = False
-        self._threads: Patches | None = None
+        self.patches = Patches()
 
     # -- called by the monitor ---------------------------------------------------------------------------------------
 
@@ -188,12 +186,15 @@ class sanitize:
             ``warn`` warns, ``collect`` does neither. The session's ``hazards`` has them all.
         threads: one clock for each host thread, ordered by what the ``threading`` and ``queue`` modules order; else a
             synchronize in any thread counts for all.
-        host: whether accesses of the host to pinned arrays are checked.
+        host: whether accesses of the host to pinned arrays are checked: of those made in the session each access, of
+            others that no copy's source changes too early. ``deep`` looks at each access to the others too: it gives
+            them another type while the session lasts, searches all objects when it begins, and from Python 3.12 on
+            looks at lines that assign to elements, which slows all code down.
         ignore: what is not reported: ``CODE``, ``CODE:FILE`` or ``CODE:FILE::FUNCTION``.
         trace: a text file that the session is recorded in; that of a session inside another stays empty.
 
     Raises:
-        ValueError: an unknown mode, or an ``ignore`` entry that names no code.
+        ValueError: an unknown mode or ``host``, or an ``ignore`` entry that names no code.
         RuntimeError: on entering: CuPy's version is not supported, or the current stream is being captured.
     """
 
@@ -202,7 +203,7 @@ class sanitize:
         mode: Mode = "raise",
         *,
         threads: bool = False,
-        host: bool = True,
+        host: Host = True,
         ignore: Iterable[str] = (),
         trace: Any = None,
     ) -> None:
@@ -211,6 +212,8 @@ class sanitize:
         if mode not in MODES:
             raise ValueError(f"mode is {mode!r}: it must be raise, warn or collect")
         self.mode: Mode = mode
+        if host not in (True, False, "deep"):
+            raise ValueError(f"host is {host!r}: it must be True, False or 'deep'")
         self._threads = threads
         self._host = host
         self._trace = trace

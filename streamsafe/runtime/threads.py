@@ -14,9 +14,10 @@ from collections.abc import Callable, Hashable
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from streamsafe.runtime.monitor import Monitor, current, local
-from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.patches import Patches, StandIn
 
 _serials = itertools.count(1)
 _real_lock = threading.Lock
@@ -104,7 +105,7 @@ class _Getting(threading.local):
 
 
 _getting = _Getting()
-_NOTES = "_streamsafe_notes"
+_notes: WeakKeyDictionary[Any, deque[int | None]] = WeakKeyDictionary()
 """Of a queue: for each item what :func:`_begun` was when it was put; None where that is not known."""
 
 
@@ -121,7 +122,7 @@ def _heard(until: int | None = None) -> None:
         monitor.answered(until=until)
 
 
-class HeardQueue(queue.SimpleQueue):  # type: ignore[type-arg]
+class HeardQueue(queue.SimpleQueue, metaclass=StandIn):  # type: ignore[type-arg]
     """A queue whose items may be a host function's word."""
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
@@ -137,6 +138,25 @@ class HeardQueue(queue.SimpleQueue):  # type: ignore[type-arg]
 
     def get_nowait(self) -> Any:
         return self.get(False)
+
+
+_answering = False
+
+
+def begin(monitor: Monitor, patches: Patches) -> None:
+    """A session begins.
+
+    Args:
+        patches: what lasts as long as the session.
+    """
+    global _answering
+    if monitor.threads:
+        install(patches)
+        return
+    if not _answering:
+        _answering = True
+        install_answers(Patches())
+    patches.variable(queue, "SimpleQueue", HeardQueue)
 
 
 def install_answers(patches: Patches) -> None:
@@ -168,7 +188,10 @@ def install_answers(patches: Patches) -> None:
     def put(original: Callable[..., None]) -> Callable[..., None]:
         @wraps(original)
         def _put(self: Any, item: Any) -> None:
-            notes = self.__dict__.setdefault(_NOTES, deque())
+            if current.monitor is None:
+                original(self, item)
+                return
+            notes = _notes.setdefault(self, deque())
             if len(notes) != len(self.queue):  # from before the session, or taken out by hand
                 notes.clear()
                 notes.extend([None] * len(self.queue))
@@ -180,7 +203,7 @@ def install_answers(patches: Patches) -> None:
     def taken(original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def _get(self: Any) -> Any:
-            notes = self.__dict__.get(_NOTES)
+            notes = _notes.get(self) if current.monitor is not None else None
             if notes is not None and len(notes) == len(self.queue):
                 _getting.until = notes.popleft()
             return original(self)
@@ -190,6 +213,8 @@ def install_answers(patches: Patches) -> None:
     def get(original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def get(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if current.monitor is None:
+                return original(self, *args, **kwargs)
             _getting.now, _getting.until = True, None
             try:
                 item = original(self, *args, **kwargs)
@@ -212,11 +237,10 @@ def install_answers(patches: Patches) -> None:
         (time, "sleep", True),  # between two looks at what a host function sets
     ):
         patches.wrap(owner, name, partial(answer, always=always))
-    patches.attribute(queue, "SimpleQueue", HeardQueue)
     patches.wrap(asyncio.BaseEventLoop, "call_soon_threadsafe", call_soon)
 
 
-def install(patches: Patches, monitor: Monitor) -> None:
+def install(patches: Patches) -> None:
     """Makes thread starts and joins, locks made from now on, and executors' work edges between host threads."""
 
     def start(original: Callable[[Any], None]) -> Callable[[Any], None]:

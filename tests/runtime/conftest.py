@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from streamsafe.runtime import lifetime
 from tests.runtime.helpers import Program, settle
 
 
@@ -25,14 +24,6 @@ def backend(request: pytest.FixtureRequest) -> Any:
     return cupy
 
 
-@pytest.fixture(scope="session")
-def hooks(backend: Any) -> Iterator[None]:
-    """Keeps CuPy's hooks in place between sessions, which saves most of what opening one costs."""
-    assert lifetime.hold()
-    yield
-    lifetime.release()
-
-
 @pytest.fixture
 def cp(backend: Any) -> Iterator[Any]:
     """CuPy with nothing pending, on device 0 and the null stream, with empty pools."""
@@ -42,7 +33,7 @@ def cp(backend: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def program(cp: Any, hooks: None) -> Iterator[Program]:
+def program(cp: Any) -> Iterator[Program]:
     made = Program(cp)
     yield made
     made.settle()

@@ -26,13 +26,6 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(front, "available", lambda: False)
-    with streamsafe.sanitize() as session:
-        pass
-    assert session.notes == ["CuPy is not installed: nothing was watched"]
-
-
 @pytest.mark.parametrize("version", ["12.3.0", "13.5.1", "15.0.0", "garbage"])
 def test_an_unsupported_cupy(backend: Any, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(backend, "__version__", version)

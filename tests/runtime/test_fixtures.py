@@ -14,9 +14,10 @@ import pytest
 
 import streamsafe
 from streamsafe.order.hazard import Access
+from streamsafe.runtime.session import Host
 
 ROOT = Path(__file__).resolve().parents[2] / "fixtures" / "runtime"
-HEADER = re.compile(r"^# (expect|needs): (.*)$", re.M)
+HEADER = re.compile(r"^# (expect|needs|host): (.*)$", re.M)
 HAZARD = re.compile(r"^# hazard: (SS\d+) (\d+|none) -> (\d+|exit)$", re.M)
 PROGRAMS = sorted(
     (path for folder in ("rows", "programs") for path in (ROOT / folder).glob("*.py")),
@@ -62,13 +63,14 @@ def missing(needs: list[str], cp: Any, gpu: bool) -> str:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_program(path: Path, cp: Any, hooks: None, request: pytest.FixtureRequest) -> None:
+def test_program(path: Path, cp: Any, request: pytest.FixtureRequest) -> None:
     facts = header(path)
     reason = missing(facts.get("needs", []), cp, request.config.getoption("--gpu"))
     if reason:
         pytest.skip(reason)
+    host: Host = "deep" if facts.get("host") == ["deep"] else True
     expected = {word for word in facts["expect"] if word not in ("none", "latent")}
-    with contextlib.redirect_stdout(io.StringIO()), streamsafe.sanitize(mode="collect") as session:
+    with contextlib.redirect_stdout(io.StringIO()), streamsafe.sanitize(mode="collect", host=host) as session:
         load(path).main()
     found = {hazard.code for hazard in session.hazards}
     assert found == expected, "\n".join(hazard.message for hazard in session.hazards)

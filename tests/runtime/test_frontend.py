@@ -200,6 +200,6 @@ def test_pinned_blocks_by_address() -> None:
 def test_a_front_end_is_a_module_of_that_shape() -> None:
     for module in frontend.known():
         assert isinstance(module.NAME, str) and all(isinstance(name, str) for name in module.PACKAGES)
-        for name in ("available", "install", "refuse", "begin", "stream_handle"):
+        for name in ("install", "refuse", "begin", "stream_handle"):
             assert callable(getattr(module, name))
         assert module.stream_handle(object()) is None

@@ -8,13 +8,13 @@ import pickle
 import sys
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import streamsafe
-from streamsafe.runtime import adopt, lifetime
+from streamsafe.runtime import adopt
 from streamsafe.runtime import host as host_module
 from tests.runtime.helpers import Program, codes
 
@@ -217,30 +217,22 @@ def _made(kind: str, cp: Any) -> tuple[Any, Any]:
     return memory, host
 
 
-@pytest.fixture
-def unhooked(program: Program) -> Iterator[Program]:
-    """A program that runs with no hook in place until a session begins."""
-    lifetime.release()
-    yield program
-    lifetime.hold()
-
-
 KINDS = ("empty_pinned", "attribute", "frombuffer", "ndarray")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_arrays_of_before_the_session(unhooked: Program, kind: str) -> None:
-    held, host = _made(kind, unhooked.cp)
-    with streamsafe.sanitize("collect") as racy:
-        with unhooked.writer:
-            unhooked.x[:64].get(out=host, blocking=False)
+def test_arrays_of_before_the_session(program: Program, kind: str) -> None:
+    held, host = _made(kind, program.cp)
+    with streamsafe.sanitize("collect", host="deep") as racy:
+        with program.writer:
+            program.x[:64].get(out=host, blocking=False)
         host.sum()
-        unhooked.settle()
+        program.settle()
     assert codes(racy) == ["SS301"]
-    with streamsafe.sanitize("collect") as ordered:
-        with unhooked.writer:
-            unhooked.x[:64].get(out=host, blocking=False)
-        unhooked.writer.synchronize()
+    with streamsafe.sanitize("collect", host="deep") as ordered:
+        with program.writer:
+            program.x[:64].get(out=host, blocking=False)
+        program.writer.synchronize()
         host.sum()
     assert codes(ordered) == []
     assert type(host) is np.ndarray
@@ -248,31 +240,31 @@ def test_arrays_of_before_the_session(unhooked: Program, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sources_of_before_the_session(unhooked: Program, kind: str) -> None:
-    held, host = _made(kind, unhooked.cp)
+def test_sources_of_before_the_session(program: Program, kind: str) -> None:
+    held, host = _made(kind, program.cp)
     address = host.ctypes.data
-    with streamsafe.sanitize("collect") as racy:
-        unhooked.x.data.copy_from_host_async(address, 256, unhooked.writer)
+    with streamsafe.sanitize("collect", host="deep") as racy:
+        program.x.data.copy_from_host_async(address, 256, program.writer)
         host[:] = 2
-        unhooked.settle()
+        program.settle()
     assert codes(racy) == ["SS302"]
     del held
 
 
-def test_looking_for_arrays_leaves_what_locals_gave(unhooked: Program) -> None:
+def test_looking_for_arrays_leaves_what_locals_gave(program: Program) -> None:
     """Until Python 3.12 a frame's variables, looked at from outside, are the dict that ``locals()`` gave out."""
-    held, host = _made("ndarray", unhooked.cp)
+    held, host = _made("ndarray", program.cp)
     names = locals()
     assert names["host"] is host
-    with streamsafe.sanitize("collect"), unhooked.writer:
-        unhooked.x[:64].get(out=host, blocking=False)
+    with streamsafe.sanitize("collect", host="deep"), program.writer:
+        program.x[:64].get(out=host, blocking=False)
     assert names["host"] is host and names["held"] is held
 
 
 def test_an_array_of_a_session_is_known_in_the_next(program: Program) -> None:
-    with streamsafe.sanitize("collect"):
+    with streamsafe.sanitize("collect", host="deep"):
         host = pinned(64)
-    with streamsafe.sanitize("collect") as session:
+    with streamsafe.sanitize("collect", host="deep") as session:
         with program.writer:
             program.x[:64].get(out=host, blocking=False)
         host.sum()
@@ -383,11 +375,11 @@ ASSIGNMENTS = {
 def test_assignments_of_pinned_memory_to_plain_arrays(
     program: Program, assign: Any, expected: list[str]
 ) -> None:
-    with streamsafe.sanitize("collect") as session:
+    with streamsafe.sanitize("collect", host="deep") as session:
         assign(Shelf(program), np.zeros(64, np.float32))
         program.settle()
     assert codes(session) == expected
-    with streamsafe.sanitize("collect") as session:
+    with streamsafe.sanitize("collect", host="deep") as session:
         shelf = Shelf(program)
         program.settle()
         assign(shelf, np.zeros(64, np.float32))
@@ -397,7 +389,7 @@ def test_assignments_of_pinned_memory_to_plain_arrays(
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="the interpreter does not tell of its lines")
 def test_an_assignment_is_refused_before_it_happens(program: Program) -> None:
     out = np.full(64, -1, np.float32)
-    with streamsafe.sanitize("raise"):
+    with streamsafe.sanitize("raise", host="deep"):
         with pytest.raises(streamsafe.StreamHazardError):
             into_a_plain_array(Shelf(program), out)
         program.settle()
@@ -420,7 +412,7 @@ def test_looking_at_an_assignment_keeps_nothing_and_changes_nothing(program: Pro
         del host
         return alive()
 
-    with streamsafe.sanitize("collect") as session:
+    with streamsafe.sanitize("collect", host="deep") as session:
         assert asked(np.zeros(64, np.float32))["mark"] == 1
         assert unasked(np.zeros(64, np.float32)) is None
     assert codes(session) == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import queue
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,9 +15,9 @@ from typing import Any
 import pytest
 
 import streamsafe
-from streamsafe.runtime import lifetime
 from streamsafe.runtime.monitor import current
-from tests.runtime.helpers import Program, codes, settle
+from streamsafe.runtime.patches import Patches
+from tests.runtime.helpers import Program, codes
 
 np = pytest.importorskip("numpy")
 
@@ -147,61 +146,6 @@ def test_kernels_and_arrays_made_before_are_seen(cp: Any) -> None:
         program.x.get()
         synchronize()
     assert (codes(racy), codes(ordered)) == (["SS101"], [])
-
-
-def attributes() -> dict[str, Any]:
-    import cupy
-    import cupy.cuda.compiler
-    import cupy.cuda.memory
-    import cupy.cuda.pinned_memory
-    import cupy.cuda.stream
-    import cupyx
-
-    owners = [
-        cupy.cuda.compiler,
-        cupy.cuda.memory,
-        cupy.cuda.pinned_memory,
-        cupy.cuda.stream,
-        cupy.cuda,
-        cupy,
-        cupyx,
-    ]
-    owners += [cupy.cuda.runtime, cupy._core, np, threading]
-    types = [
-        cupy.cuda.Stream,
-        cupy.cuda.stream._BaseStream,
-        cupy.cuda.Event,
-        cupy.cuda.Device,
-        cupy.cuda.MemoryPointer,
-    ]
-    types += [cupy.cuda.Graph, cupy.ndarray.__mro__[1]]
-    return {
-        f"{getattr(owner, '__name__', owner)}.{name}": id(value)
-        for owner in owners + types
-        for name, value in vars(owner).items()
-        if callable(value) or isinstance(value, property)
-    }
-
-
-def test_everything_is_put_back(cp: Any) -> None:
-    if lifetime._holders:
-        pytest.skip("the hooks are held by this test run")
-    program = Program(cp)
-    allocator = cp.cuda.get_allocator()
-    pointer, shape, strides = program.x.data.ptr, program.x.shape, program.x.strides
-    before = attributes()
-    with streamsafe.sanitize("collect", threads=True):
-        assert attributes() != before
-        assert cp.cuda.get_allocator() == allocator
-        program.ordered()
-        made_inside = cp.zeros(3)
-    assert attributes() == before
-    assert cp.cuda.get_allocator() == allocator
-    for array in (program.x, made_inside):
-        assert type(array.data) is cp.cuda.MemoryPointer
-    assert (program.x.data.ptr, program.x.shape, program.x.strides) == (pointer, shape, strides)
-    program.race()
-    settle(cp)
 
 
 def test_no_module_is_replaced(cp: Any) -> None:
@@ -338,17 +282,6 @@ def test_a_pools_method_stays_equal_as_an_allocator(program: Program) -> None:
         cp.cuda.set_allocator(pool.malloc)
         assert cp.cuda.get_allocator() == pool.malloc
     assert cp.cuda.get_allocator() == pool.malloc
-    cp.cuda.set_allocator(allocator)
-
-
-def test_a_pools_method_is_its_own_again(cp: Any) -> None:
-    if lifetime._holders:
-        pytest.skip("the hooks are held by this test run")
-    pool = cp.cuda.MemoryPool()
-    allocator = cp.cuda.get_allocator()
-    with streamsafe.sanitize("collect"):
-        cp.cuda.set_allocator(pool.malloc)
-    assert type(cp.cuda.get_allocator()) is type(allocator)
     cp.cuda.set_allocator(allocator)
 
 
@@ -506,18 +439,17 @@ TENSORS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 
 @pytest.fixture
-def cutensor(program: Program, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def cutensor(program: Program) -> Iterator[Any]:
     """A stand-in for CuPy's module, which needs a library that is rarely installed, with the hooks around it."""
+    from streamsafe.runtime.cupy import libraries
+
     module = ModuleType("cupyx.cutensor")
     for name in TENSORS:
         setattr(module, name, lambda *args, **kwargs: None)
-    lifetime.release()
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, module.__name__, module)
-        lifetime.hold()
-        yield module
-        lifetime.release()
-    lifetime.hold()
+    patches = Patches()
+    libraries.watch_tensors(patches, module)
+    yield module
+    patches.restore()
 
 
 @pytest.mark.parametrize("name", TENSORS)

@@ -38,9 +38,7 @@ SAMPLE = [path for path in PROGRAMS if path.parent.name == "rows"] + PROGRAMS[::
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("path", SAMPLE, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_verify_agrees(
-    path: Path, cp: Any, hooks: None, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_verify_agrees(path: Path, cp: Any, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     reason = missing(header(path).get("needs", []), cp, request.config.getoption("--gpu"))
     if reason:
         pytest.skip(reason)
@@ -222,9 +220,7 @@ def test_the_page(recorded: Path) -> None:
     ],
     ids=["reuse", "latent", "host", "captured", "violation", "ineffective wait"],
 )
-def test_a_page_of_each_kind(
-    cp: Any, hooks: None, tmp_path: Path, program: str, expected: tuple[str, ...]
-) -> None:
+def test_a_page_of_each_kind(cp: Any, tmp_path: Path, program: str, expected: tuple[str, ...]) -> None:
     trace = tmp_path / "trace.jsonl"
     with (
         trace.open("w", encoding="utf-8") as file,

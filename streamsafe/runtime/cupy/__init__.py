@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import re
 import sys
 from typing import TYPE_CHECKING, Any
@@ -23,19 +22,13 @@ SUPPORTED = ((13, 6), (14, 99))
 _LAYERS = ("streams", "memory", "pinned", "graphs", "kernels", "runtime_calls", "libraries", "interop")
 
 
-def available() -> bool:
-    """Whether CuPy is imported or can be."""
-    return "cupy" in sys.modules or importlib.util.find_spec("cupy") is not None
-
-
 def install(patches: Patches) -> None:
     """Puts all hooks in place.
 
     Raises:
         UnsupportedError: this version of CuPy is not supported.
     """
-    cupy = importlib.import_module("cupy")
-    check_version(cupy)
+    check_version(sys.modules["cupy"])
     layers = [importlib.import_module(f"{__name__}.{layer}") for layer in _LAYERS]
     for layer in layers:
         layer.install(patches)
@@ -47,12 +40,17 @@ def refuse() -> None:
     Raises:
         RuntimeError: the calling thread's current stream is being captured.
     """
-    importlib.import_module(f"{__name__}.state").refuse_capture()
+    _state().refuse_capture()
 
 
-def begin(monitor: Monitor) -> None:
+def begin(monitor: Monitor, patches: Patches) -> None:
     """A new stream program begins."""
-    importlib.import_module(f"{__name__}.state").begin(monitor)
+    _state().begin(monitor, patches)
+
+
+def _state() -> Any:
+    """The module that the hooks share: it needs CuPy."""
+    return sys.modules[f"{__name__}.state"]
 
 
 def stream_handle(value: object) -> int | None:
@@ -77,4 +75,4 @@ def check_version(cupy: Any) -> None:
         raise UnsupportedError("CuPy for ROCm cannot be watched: streamsafe supports CUDA")
 
 
-__all__ = ["NAME", "PACKAGES", "UnsupportedError", "available", "begin", "install", "refuse", "stream_handle"]
+__all__ = ["NAME", "PACKAGES", "UnsupportedError", "begin", "install", "refuse", "stream_handle"]

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import gc
 import re
+import sys
 from collections.abc import Callable, Sequence
 from threading import get_ident
+from types import ModuleType
 from typing import Any
 
-import cupy
 import cupy._core._cub_reduction as cub_reduction
 import cupy._core.raw as raw
 import cupy.cuda.compiler as compiler
 import numpy
+from cupy import _util
 from cupy.cuda.device import get_device_id
 from cupy.cuda.function import Function, Module
 from cupy.cuda.memory import MemoryPointer
@@ -31,8 +33,9 @@ from streamsafe.runtime.blocks import pinned_blocks
 from streamsafe.runtime.cupy import uses
 from streamsafe.runtime.cupy.interop import operand
 from streamsafe.runtime.cupy.perturb import delayed
-from streamsafe.runtime.cupy.state import MAJOR, plain_pointer, state, timeline
+from streamsafe.runtime.cupy.state import MAJOR, OrderLock, order_lock, plain_pointer, state, timeline
 from streamsafe.runtime.cupy.uses import array_type, latest
+from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
 
 _plain_call = Function.__call__
@@ -65,6 +68,10 @@ class TracedFunction(Function):
 
     def __init__(self, module: TracedModule, name: str) -> None:
         super().__init__(module.plain, name)
+        self._describe(module, name)
+
+    def _describe(self, module: TracedModule, name: str) -> None:
+        """Reads in the module's source what the kernel does."""
         self.name = base_name(module.expression(name))
         self.operation = self.name
         self.parameters = module.signature(name)
@@ -75,7 +82,7 @@ class TracedFunction(Function):
             self.operation = _label(self.name)
         self.generated = generated
         self.stamp = revision[0]
-        self._describe()
+        self._set_directions()
         described = self.parameters.parameters if self.parameters is not None else ()
         self.structs = {place: each.fields for place, each in enumerate(described) if each.fields}
         self.indexed = tuple(each.name for each in described if each.itemsize)
@@ -90,7 +97,7 @@ class TracedFunction(Function):
             and any(p.name == "_in_ind" for p in self.parameters.parameters)
         )
 
-    def _describe(self) -> None:
+    def _set_directions(self) -> None:
         """What the kernel does with each argument. Of a generated kernel's, the plain values are left out."""
         directions = _directions(self.parameters, self.name, self.generated)
         self.directions = directions
@@ -139,17 +146,19 @@ class TracedFunction(Function):
             self.seen[key] = found
         return found
 
-    def _tell(self, args: Any, stream: Any, grid: Any, block: Any) -> None:
-        monitor = state.monitor
-        if monitor is None:
-            return
+    def _tell(self, monitor: Monitor, args: Any, stream: Any, grid: Any, block: Any) -> OrderLock:
+        """Tells the monitor of a launch.
+
+        Returns:
+            the lock of its stream, taken: it is to be released when the launch is enqueued.
+        """
         if plain_pointer:
             plain_pointer.discard(get_ident())
         reads: list[uses.Touch] = []
         writes: list[uses.Touch] = []
         if self.stamp != revision[0]:
             self.stamp = revision[0]
-            self._describe()
+            self._set_directions()
         directions = self.directions
         known = len(directions)
         spanned = self._spans(args, (grid, block)) if self.indexed else None
@@ -202,7 +211,14 @@ class TracedFunction(Function):
         if monitor.delay is not None:
             delayed(monitor, stream)
         queue = timeline(monitor, stream)
-        monitor.access(queue, reads, writes, self.operation, not self.silent, False, 4)
+        ordered = order_lock(queue)
+        ordered.acquire()
+        try:
+            monitor.access(queue, reads, writes, self.operation, not self.silent, False, 4)
+        except BaseException:
+            ordered.release()
+            raise
+        return ordered
 
     def _narrowed(
         self, touch: uses.Touch, argument: Any, position: int, spanned: dict[str, Spans]
@@ -225,8 +241,17 @@ class TracedFunction(Function):
         stream: Any = None,
         enable_cooperative_groups: bool = False,
     ) -> None:
-        self._tell(args, stream, grid, block)
-        _plain_call(self, grid, block, args, shared_mem, stream, enable_cooperative_groups)
+        monitor = state.monitor
+        if monitor is None:
+            if plain_pointer:
+                plain_pointer.discard(get_ident())
+            _plain_call(self, grid, block, args, shared_mem, stream, enable_cooperative_groups)
+            return
+        ordered = self._tell(monitor, args, stream, grid, block)
+        try:
+            _plain_call(self, grid, block, args, shared_mem, stream, enable_cooperative_groups)
+        finally:
+            ordered.release()
 
     def linear_launch(
         self,
@@ -237,8 +262,17 @@ class TracedFunction(Function):
         stream: Any = None,
         enable_cooperative_groups: bool = False,
     ) -> None:
-        self._tell(args, stream, size, block_max_size)
-        _plain_linear(self, size, args, shared_mem, block_max_size, stream, enable_cooperative_groups)
+        monitor = state.monitor
+        if monitor is None:
+            if plain_pointer:
+                plain_pointer.discard(get_ident())
+            _plain_linear(self, size, args, shared_mem, block_max_size, stream, enable_cooperative_groups)
+            return
+        ordered = self._tell(monitor, args, stream, size, block_max_size)
+        try:
+            _plain_linear(self, size, args, shared_mem, block_max_size, stream, enable_cooperative_groups)
+        finally:
+            ordered.release()
 
 
 class TracedModule(Module):
@@ -411,25 +445,113 @@ def install(patches: Patches) -> None:
     patches.wrap(compiler, "_compile_module_with_cache", compile_)
     patches.wrap(raw, "_get_raw_module", load)
     patches.wrap(cub_reduction, "_get_param_info", parameters)
-    flush(lambda function: not isinstance(function, TracedFunction))
-    patches.call(lambda: flush(lambda function: isinstance(function, TracedFunction)))
+    patches.calling(Function, _call_compiled_before)
+    patches.attribute(Function, "linear_launch", _launch_compiled_before)
+    _forget_generated()
 
 
-def flush(stale: Callable[[Function], bool]) -> None:
-    """Forgets compiled kernels, so that they are fetched again (from CuPy's disk cache) at their next launch."""
-    functions = [found for found in gc.get_objects() if isinstance(found, Function) and stale(found)]
-    if not functions:
+# -- kernels compiled before the hooks were in place -----------------------------------------------------------------
+
+_described: dict[int, tuple[Function, TracedFunction]] = {}
+"""By the identity of a plain function, which is kept: what is known of it."""
+
+
+def _description(function: Function) -> TracedFunction:
+    """What is known of a plain function: of a raw kernel's, what its source says."""
+    found = _described.get(id(function))
+    if found is None:
+        source, name = _source_of(function)
+        known = TracedFunction.__new__(TracedFunction)
+        known._describe(TracedModule(function.module, source), name)
+        found = _described[id(function)] = function, known
+    return found[1]
+
+
+def _source_of(function: Function) -> tuple[str, str]:
+    """The source and the name of a function that some raw kernel of the program holds, else nothing."""
+    for held in gc.get_referrers(function):
+        if type(held) is list:
+            for kernel in gc.get_referrers(held):
+                if isinstance(kernel, raw.RawKernel):
+                    return kernel.code or "", kernel.name
+    return "", "a kernel compiled before"
+
+
+def _call_compiled_before(
+    self: Function,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    args: Any,
+    shared_mem: int = 0,
+    stream: Any = None,
+    enable_cooperative_groups: bool = False,
+) -> None:
+    """What ``Function.__call__`` becomes."""
+    monitor = state.monitor
+    if monitor is None or isinstance(self, TracedFunction):
+        _plain_call(self, grid, block, args, shared_mem, stream, enable_cooperative_groups)
         return
-    doomed = {id(function) for function in functions}
+    ordered = _description(self)._tell(monitor, args, stream, grid, block)
+    try:
+        _plain_call(self, grid, block, args, shared_mem, stream, enable_cooperative_groups)
+    finally:
+        ordered.release()
 
-    def holds(value: Any) -> bool:
-        return id(value) in doomed or (type(value) is tuple and any(id(part) in doomed for part in value))
 
-    pairs = [held for held in gc.get_referrers(*functions) if type(held) is tuple]
-    for holder in gc.get_referrers(*functions, *pairs):
-        if type(holder) is dict:
-            for key in [key for key, value in holder.items() if type(key) is tuple and holds(value)]:
-                del holder[key]
-        elif type(holder) is list and holder is not functions and holder is not pairs:
-            holder[:] = [None if id(value) in doomed else value for value in holder]
-    cupy.clear_memo()
+def _launch_compiled_before(
+    self: Function,
+    size: int,
+    args: Any,
+    shared_mem: int = 0,
+    block_max_size: int = 128,
+    stream: Any = None,
+    enable_cooperative_groups: bool = False,
+) -> None:
+    """What ``Function.linear_launch`` becomes for callers in Python."""
+    monitor = state.monitor
+    if monitor is None or isinstance(self, TracedFunction):
+        _plain_linear(self, size, args, shared_mem, block_max_size, stream, enable_cooperative_groups)
+        return
+    ordered = _description(self)._tell(monitor, args, stream, size, block_max_size)
+    try:
+        _plain_linear(self, size, args, shared_mem, block_max_size, stream, enable_cooperative_groups)
+    finally:
+        ordered.release()
+
+
+def _forget_generated() -> None:
+    """Empties CuPy's own caches of the kernels that it generated: C code calls these past the type's dictionary.
+
+    They are fetched again at their next launch, from CuPy's cache on disk. Only caches that are CuPy's are touched:
+    those inside its kernel objects, and those of the functions that it memoizes itself.
+    """
+    modules = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] in ("cupy", "cupyx") and isinstance(module, ModuleType)
+    ]
+    memoized, kinds = type(_util.memoize), set()
+    for module in modules:
+        for value in list(vars(module).values()):
+            if isinstance(value, type):
+                if value.__module__.startswith(_GENERATORS):
+                    kinds.add(value)
+            elif type(value) is memoized and hasattr(value, "__wrapped__"):
+                for scope in gc.get_referents(value):
+                    _drop_functions(gc.get_referents(scope))
+    for kernel in gc.get_objects():
+        if type(kernel) in kinds:
+            _drop_functions([*gc.get_referents(kernel), *getattr(kernel, "__dict__", {}).values()])
+
+
+_GENERATORS = ("cupy._core", "cupyx.jit")
+
+
+def _drop_functions(caches: Sequence[Any]) -> None:
+    """Of those that are dictionaries, the entries that hold a compiled function go."""
+    for cache in caches:
+        if type(cache) is dict:
+            for key, value in list(cache.items()):
+                parts = value if type(value) is tuple else (value,)
+                if type(key) is tuple and any(type(part) is Function for part in parts):
+                    cache.pop(key, None)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import re
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +13,7 @@ import numpy
 from streamsafe.runtime.cupy import library_table as table
 from streamsafe.runtime.cupy import memory, uses
 from streamsafe.runtime.cupy.state import state, timeline, timeline_of_handle
+from streamsafe.runtime.imports import after_import
 from streamsafe.runtime.patches import Patches
 
 Wrapped = Callable[..., Any]
@@ -307,7 +304,7 @@ def _array_function(
     return make
 
 
-def _patch_tensors(patches: Patches, module: ModuleType) -> None:
+def watch_tensors(patches: Patches, module: ModuleType) -> None:
     for name, (parameters, written, factor) in table.CUTENSOR.items():
         patches.wrap(module, name, _tensor_function(name, parameters.split(), written, factor))
 
@@ -476,49 +473,12 @@ _MODULES: dict[str, Patch] = {
     "cupy.cuda.texture": _patch_textures,
     "cupy.cuda.thrust": _patch_sorts,
     **{name: _functions(pattern) for name, pattern in table.ARRAY_FUNCTIONS.items()},
-    "cupyx.cutensor": _patch_tensors,
+    "cupyx.cutensor": watch_tensors,
     "cupy.random._generator_api": _patch_generators,
 }
 
 
-class _OnImport(importlib.abc.MetaPathFinder):
-    """Patches a library's module when it is first imported: loading all of them up front would take seconds."""
-
-    def __init__(self, patches: Patches, wanted: dict[str, Patch]) -> None:
-        self.patches = patches
-        self.wanted = dict(wanted)
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        patch = self.wanted.pop(fullname, None)
-        if patch is None:
-            return None
-        spec = importlib.util.find_spec(fullname)
-        if spec is None or spec.loader is None:
-            return None
-        loader = spec.loader
-        execute = loader.exec_module
-        patches = self.patches
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            if self in sys.meta_path:
-                patch(patches, module)
-
-        loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
 def install(patches: Patches) -> None:
-    """Patches the library modules that are loaded, and the others when they are."""
-    later = {}
+    """Patches the library modules that are loaded, and the others when they are: to load all of them takes seconds."""
     for name, patch in _MODULES.items():
-        module = sys.modules.get(name)
-        if module is not None:
-            patch(patches, module)
-        else:
-            later[name] = patch
-    finder = _OnImport(patches, later)
-    sys.meta_path.insert(0, finder)
-    patches.call(lambda: sys.meta_path.remove(finder))
+        after_import(name, partial(patch, patches))

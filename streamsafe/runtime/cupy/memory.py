@@ -34,7 +34,7 @@ from streamsafe.runtime.cupy.state import (
 )
 from streamsafe.runtime.host import fingerprints
 from streamsafe.runtime.monitor import NULL, Monitor
-from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.patches import Patches, StandIn
 
 _plain_add = MemoryPointer.__add__
 _plain = {
@@ -197,7 +197,7 @@ def device_to_host(
     return None if is_memory_pinned(target) else queue
 
 
-class TracedMemoryPointer(MemoryPointer):
+class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
     """A pointer whose copies and fills are told to the monitor.
 
     Attributes:
@@ -411,7 +411,7 @@ def _emptied(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def install(patches: Patches) -> None:
-    """Wraps the allocators, current and future ones, and the pointers of arrays made before."""
+    """Wraps the allocators, current and future ones, and the pointers of arrays that exist."""
     for pool in (memory_module.MemoryPool, PinnedMemoryPool):
         for name in ("free_all_blocks", "free_all_free"):
             patches.wrap(pool, name, _emptied)
@@ -451,8 +451,9 @@ def install(patches: Patches) -> None:
         patches.attribute(MemoryPointer, name, _for_plain_pointers(original, name))
     # Not in cupy.cuda.memory: extension modules that are imported later take the type from there.
     patches.attribute(cupy.cuda, "MemoryPointer", TracedMemoryPointer)
-    convert_arrays(traced=True)
-    patches.call(lambda: convert_arrays(traced=False))
+    for array in gc.get_objects():
+        if isinstance(array, uses.array_type):
+            convert(array)
 
 
 _get_allocator = memory_module.get_allocator
@@ -476,7 +477,7 @@ def _for_plain_pointers(original: Any, name: str) -> Any:
     traced = TracedMemoryPointer.__dict__[name]
 
     def method(self: MemoryPointer, *args: Any, **kwargs: Any) -> None:
-        if state.monitor is None or isinstance(self, TracedMemoryPointer):
+        if state.monitor is None or type(self) is not MemoryPointer:
             original(self, *args, **kwargs)
         else:
             stand_in = TracedMemoryPointer(self.mem, self.ptr - self.mem.ptr)
@@ -486,25 +487,10 @@ def _for_plain_pointers(original: Any, name: str) -> Any:
     return method
 
 
-def convert(array: Any, wanted: type = TracedMemoryPointer) -> None:
-    """Gives an array a pointer of another type; nothing else about it changes."""
+def convert(array: Any) -> None:
+    """Gives an array a pointer that is traced; nothing else about it changes."""
     pointer = array.data
-    if (
-        pointer is None
-        or type(pointer) is wanted
-        or pointer.ptr == 0
-        or not isinstance(pointer, MemoryPointer)
-    ):
-        return
-    replacement = wanted(pointer.mem, pointer.ptr - pointer.mem.ptr)
-    if wanted is TracedMemoryPointer:
-        replacement.notifier = None
-    array._init((), array.dtype, replacement, array.strides)
-
-
-def convert_arrays(*, traced: bool) -> None:
-    """Gives the arrays that exist a traced pointer, or a plain one again; nothing else about them changes."""
-    wanted = TracedMemoryPointer if traced else MemoryPointer
-    for array in gc.get_objects():
-        if isinstance(array, uses.array_type):
-            convert(array, wanted)
+    if type(pointer) is MemoryPointer and pointer.ptr:
+        traced = TracedMemoryPointer(pointer.mem, pointer.ptr - pointer.mem.ptr)
+        traced.notifier = None
+        array._init((), array.dtype, traced, array.strides)

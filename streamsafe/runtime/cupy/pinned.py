@@ -21,6 +21,7 @@ from streamsafe.runtime import adopt, assignments, host
 from streamsafe.runtime.blocks import pinned_blocks
 from streamsafe.runtime.cupy import uses
 from streamsafe.runtime.cupy.state import call_user_allocator, called_here, state, user_allocator
+from streamsafe.runtime.imports import after_import
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
 
@@ -78,7 +79,7 @@ def register(monitor: Monitor, start: int, size: int, *, used: bool = False) -> 
     """
     _pinned[start] = monitor.allocate(HOST, start, size, stream=None, owner="pinned")
     pinned_blocks.add(start, size)
-    if used:
+    if used and monitor.host == "deep":
         for array in adopt.nearby(lambda value: start <= value.ctypes.data < start + size):
             adopt.adopt(array)
 
@@ -139,8 +140,18 @@ def hand_out(monitor: Monitor | None, pointer: PinnedMemoryPointer) -> PinnedMem
     return traced
 
 
-def begin() -> None:
-    """Of memory that the program pinned itself nothing is known any more."""
+def begin(monitor: Monitor, patches: Patches) -> None:
+    """A session begins. Of memory that the program pinned itself nothing is known any more.
+
+    Args:
+        patches: what lasts as long as the session.
+    """
+    if monitor.host:
+        host.begin(patches)
+    if monitor.host == "deep":
+        assignments.install(patches)
+        _earlier()
+        patches.call(adopt.release)
     for start in list(_pinned):
         pinned_blocks.discard(start)
     _pinned.clear()
@@ -183,9 +194,10 @@ def watch_array(array: Any) -> None:
             return
         held = adopt.root(array)
         _known(array, held.ctypes.data, held.nbytes)
-    adopt.adopt(array)
-    if array.base is not None:
-        adopt.adopt(adopt.root(array))
+    if monitor.host == "deep":
+        adopt.adopt(array)
+        if array.base is not None:
+            adopt.adopt(adopt.root(array))
 
 
 def _earlier() -> None:
@@ -199,9 +211,14 @@ def _earlier() -> None:
         adopt.adopt(array)
 
 
+def _watching() -> bool:
+    """Whether pinned arrays that are made now are watched."""
+    monitor = state.monitor
+    return state.holders > 0 if monitor is None else bool(monitor.host)
+
+
 def install(patches: Patches) -> None:
-    """Pinned arrays made from now on are watched."""
-    plain_frombuffer = numpy.frombuffer
+    """Has pinned memory that is handed out from now on known, and arrays in it watched while a session is open."""
     methods: dict[Any, Any] = {}
 
     def allocate(original: Callable[[int], PinnedMemoryPointer]) -> Callable[[int], PinnedMemoryPointer]:
@@ -238,32 +255,19 @@ def install(patches: Patches) -> None:
     def watched(original: Callable[..., Any]) -> Callable[..., Any]:
         def make_pinned(*args: Any, **kwargs: Any) -> Any:
             array = original(*args, **kwargs)
-            monitor = state.monitor
-            if monitor is not None and not monitor.host:
-                return array
-            return host.watched(array)
+            return host.watched(array) if _watching() else array
 
         make_pinned.__name__ = original.__name__
         make_pinned.__doc__ = original.__doc__
         return make_pinned
 
-    def frombuffer(buffer: Any, *args: Any, **kwargs: Any) -> Any:
-        array = plain_frombuffer(host.plain(buffer), *args, **kwargs)
-        return host.watched(array) if watches(array) else array
+    def laid_over(array: Any, args: Any, kwargs: Any) -> Any:
+        if pinned_blocks and _watching() and holds(array.ctypes.data):
+            return host.watched(array)
+        return array
 
-    def watches(array: Any) -> bool:
-        """Whether a new array lies over the user's pinned memory."""
-        monitor = state.monitor
-        if not pinned_blocks or (monitor is not None and not monitor.host):
-            return False
-        return pinned_blocks.holding(array.ctypes.data) is not None
-
-    def as_array(original: Callable[..., Any]) -> Callable[..., Any]:
-        def as_array(*args: Any, **kwargs: Any) -> Any:
-            array = original(*args, **kwargs)
-            return host.watched(array) if watches(array) else array
-
-        return as_array
+    def stand_in(original: Callable[..., Any]) -> Callable[..., Any]:
+        return host.Standin(original, laid_over)
 
     def set_(original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
@@ -292,11 +296,8 @@ def install(patches: Patches) -> None:
     for name in ("empty_pinned", "empty_like_pinned", "zeros_pinned", "zeros_like_pinned"):
         for module in (cupyx, cupyx._pinned_array):
             patches.wrap(module, name, watched)
-    patches.attribute(numpy, "frombuffer", frombuffer)
-    patches.wrap(numpy.ctypeslib, "as_array", as_array)
+    patches.wrap(numpy, "frombuffer", stand_in)
+    patches.wrap(numpy.ctypeslib, "as_array", stand_in)
     patches.wrap(cupy.ndarray, "set", set_)
     patches.wrap(cupy.ndarray, "get", get_)
-    host.install(patches)
-    assignments.install(patches)
-    _earlier()
-    patches.call(adopt.release)
+    after_import("numpy.random", partial(host.watch_generators, patches))

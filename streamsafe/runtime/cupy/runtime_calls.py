@@ -99,6 +99,10 @@ def copy(
     for (space, start, stop, *_), *_rest in writes:
         if space == HOST:
             fingerprints.forget(start, stop)
+    if not waits:
+        for (space, start, stop, *_), *_rest in reads:
+            if space == HOST:
+                pinned.source(monitor, queue, start, stop - start)
     result = call()
     if waits and (reads or writes) and not (synchronous and _device_only(reads, writes)):
         monitor.order(monitor.checker.synchronize_stream, queue)

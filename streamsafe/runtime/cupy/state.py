@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import _thread
 import sys
 import threading
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, TypeAlias
 
 import cupy
 from cupy.cuda.device import get_device_id
 from cupy.cuda.stream import get_current_stream
-from cupy_backends.cuda.api import runtime
+from cupy_backends.cuda.api import driver, runtime
 
 from streamsafe.order.checker import Kind
 from streamsafe.runtime.monitor import PER_THREAD, Monitor, current
+from streamsafe.runtime.patches import Patches
 
 MAJOR = int(cupy.__version__.split(".")[0])
 
@@ -47,6 +49,22 @@ def call_user_allocator(allocator: Callable[[int], Any], size: int) -> Any:
         user_allocator.running = before
 
 
+OrderLock: TypeAlias = _thread.RLock
+
+_order_locks: dict[Hashable, OrderLock] = {}
+
+
+def order_lock(queue: Hashable) -> OrderLock:
+    """The lock of a timeline under which an operation is told and enqueued: other threads' come before or after both.
+
+    It is another one than the monitor's, and one for each timeline: CUDA may keep a caller waiting until the stream has
+    room, for which a host function may have to end that accesses memory or that waits for another thread. Not to be
+    held over a call that waits for the stream's work.
+    """
+    found = _order_locks.get(queue)
+    return found if found is not None else _order_locks.setdefault(queue, _thread.RLock())
+
+
 def timeline(monitor: Monitor, stream: Any = None) -> Hashable:
     """The timeline of a stream object; of the calling thread's current stream when there is none."""
     if stream is None:
@@ -55,6 +73,7 @@ def timeline(monitor: Monitor, stream: Any = None) -> Hashable:
     found = monitor.by_handle.get(handle)
     if found is not None:
         return found
+    count_devices(monitor)
     device = stream.device_id
     if device < 0 or handle <= PER_THREAD:
         device = get_device_id()
@@ -63,6 +82,7 @@ def timeline(monitor: Monitor, stream: Any = None) -> Hashable:
 
 def timeline_of_handle(monitor: Monitor, handle: int) -> Hashable:
     """The timeline of a raw handle on the current device."""
+    count_devices(monitor)
     return timeline_on(monitor, get_device_id(), handle)
 
 
@@ -76,6 +96,25 @@ def timeline_on(monitor: Monitor, device: int, handle: int) -> Hashable:
             return device, handle
         return monitor.stream(device, handle, kind_of(handle))
     return monitor.thread_stream(device) if handle == PER_THREAD else monitor.null_stream(device)
+
+
+_devices = 0
+
+
+def count_devices(monitor: Monitor) -> None:
+    """Lets the monitor know whether there is but one device.
+
+    Not when a session begins: to ask would start CUDA, after which a program can neither choose its devices nor fork.
+    """
+    global _devices
+    if not _devices:
+        try:
+            _devices = int(runtime.getDeviceCount())
+        except runtime.CUDARuntimeError:  # no driver: nothing will be enqueued
+            return
+    if _devices == 1 and not monitor.one_device:
+        monitor.one_device = True
+        monitor.only_device = 0
 
 
 def kind_of(handle: int) -> Kind:
@@ -96,8 +135,8 @@ def refuse_capture() -> None:
         RuntimeError: the calling thread's current stream is being captured.
     """
     try:
-        captures = get_current_stream().is_capturing()
-    except Exception:
+        captures = bool(driver.ctxGetCurrent()) and get_current_stream().is_capturing()
+    except Exception:  # CUDA has not been started
         return
     if captures:
         raise RuntimeError(
@@ -105,19 +144,19 @@ def refuse_capture() -> None:
         )
 
 
-def begin(monitor: Monitor) -> None:
-    """A new stream program begins: what is kept beside the engine starts anew."""
+def begin(monitor: Monitor, patches: Patches) -> None:
+    """A new stream program begins: what is kept beside the engine starts anew.
+
+    Args:
+        patches: what lasts as long as the session.
+    """
     from streamsafe.runtime.cupy import graphs, memory, pinned, streams
 
-    try:
-        monitor.one_device = runtime.getDeviceCount() == 1
-    except Exception:  # no driver: nothing will be enqueued
-        monitor.one_device = True
-    monitor.only_device = 0 if monitor.one_device else -1
+    _order_locks.clear()
     streams.begin()
     graphs.executables.clear()
     memory.begin()
-    pinned.begin()
+    pinned.begin(monitor, patches)
 
 
 def called_here(depth: int = 2) -> tuple[int, int]:
