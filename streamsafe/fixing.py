@@ -34,9 +34,9 @@ def fix_of(finding: Finding, texts: Texts) -> Fix | None:
     if finding.rule.code == "SS901":
         return _without_suppression(finding, text)
     other, line = finding.other, finding.hazard.help
-    if other is None or other.span is None or not line:
+    if not line or (other is not None and other.span is None):
         return None
-    found = insertion(text.text, line, finding.span, other.span)
+    found = insertion(text.text, line, finding.span, other.span if other is not None else None)
     if found is None:
         return None
     message = line.partition(BEFORE)[0].strip()

@@ -24,7 +24,7 @@ class Insertion:
     content: str
 
 
-def insertion(source: str, line: str, place: Span, other: Span) -> Insertion | None:
+def insertion(source: str, line: str, place: Span, other: Span | None) -> Insertion | None:
     """Where a line of code goes that orders two accesses, or None where no place is certain.
 
     It goes before the statement of ``place``; a line that has to run before a stream becomes current goes before the
@@ -35,15 +35,16 @@ def insertion(source: str, line: str, place: Span, other: Span) -> Insertion | N
         source: the file.
         line: the line of code, as in a finding's help.
         place: where the finding stands.
-        other: its other access.
+        other: its other access; None for an operation that is wrong by itself.
     """
     code, _, before = line.partition(BEFORE)
     names = _names(code)
     tree = _parse(source)
-    if names is None or tree is None or place.filename != other.filename:
+    if names is None or tree is None or (scope := _scope(tree, place)) is None:
         return None
-    scope = _scope(tree, place)
-    if scope is None or _scope(tree, other) is not scope:
+    if other is None:
+        other = Span(place.filename, 0, 0, 0, 0)  # a place that no node holds
+    elif place.filename != other.filename or _scope(tree, other) is not scope:
         return None
     statements = [node for node in _statements(scope) if _holds(node, place)]
     if not statements or (_holds(statements[-1], other) and not hasattr(statements[-1], "body")):

@@ -1,0 +1,120 @@
+"""Repairs of the rules' bad examples: they parse, end their finding, and change nothing the second time."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from streamsafe.checking import Report, Request, check
+from streamsafe.config import Configs
+from streamsafe.edits import Edit, EditError, apart, apply
+from streamsafe.fixing import Repaired, fix_of, repair
+from streamsafe.registry import all_rules
+from streamsafe.static.discovery import File, discover
+
+FIXED = {"SS101", "SS102", "SS103", "SS111", "SS112", "SS113", "SS201", "SS301", "SS302", "SS901"}
+"""The rules whose bad example is repaired: 10 of the 27 that `check` finds."""
+
+
+def codes(report: Report) -> Counter[str]:
+    return Counter(finding.hazard.code for finding in report.findings)
+
+
+def run(files: list[File], *, unsafe: bool = True) -> tuple[Report, Repaired]:
+    request = Request(Configs(isolated=True), jobs=1)
+    report = check(request, files)
+    done = repair(report, files, lambda which, given: check(request, which, given), {}, unsafe=unsafe)
+    return report, done
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> list[File]:
+    for rule in all_rules().values():
+        (tmp_path / f"{rule.code}.py").write_text(rule.bad, encoding="utf-8")
+    return discover([str(tmp_path)], Configs(isolated=True)).files
+
+
+def test_examples(examples: list[File]) -> None:
+    before, done = run(examples)
+    assert done.problems == []
+    assert {code for code in codes(before) if codes(done.report)[code] < codes(before)[code]} == FIXED
+    assert not codes(done.report) - codes(before), "a repair causes no other finding"
+    for path, data in done.changed.items():
+        ast.parse(data)
+        old = Path(path).read_text(encoding="utf-8").splitlines()
+        new = data.decode().splitlines()
+        if not path.endswith("SS901.py"):
+            assert [line for line in new if line in old] == old, "lines are added, and none is changed"
+        Path(path).write_bytes(data)
+    _, again = run(examples)
+    assert (again.changed, again.fixed) == ({}, 0)
+
+
+def test_without_unsafe_ones(examples: list[File]) -> None:
+    """Only what changes nothing that the program does."""
+    _, done = run(examples, unsafe=False)
+    assert [Path(path).name for path in done.changed] == ["SS901.py"]
+
+
+def test_a_repair_that_does_nothing_is_taken_back(
+    examples: list[File], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from streamsafe import fixing
+    from streamsafe.static.fixes import Insertion
+
+    def useless(source: str, line: str, place: object, other: object) -> Insertion:
+        return Insertion(1, "pass\n")
+
+    monkeypatch.setattr(fixing, "insertion", useless)
+    _, done = run([file for file in examples if "SS101" in file.path])
+    assert (done.changed, done.fixed) == ({}, 0)
+
+
+def test_every_fix_is_an_edit_of_the_shown_file(examples: list[File]) -> None:
+    report = check(Request(Configs(isolated=True), jobs=1), examples)
+    assert report.texts is not None
+    for finding in report.findings:
+        fix = fix_of(finding, report.texts)
+        if fix is not None:
+            assert fix.applicability == ("safe" if finding.hazard.code == "SS901" else "unsafe")
+            for edit in fix.edits:
+                assert 1 <= edit.row <= edit.end_row <= len(report.texts[finding.span.filename].lines)
+
+
+@pytest.mark.parametrize(
+    ("data", "edits", "after"),
+    [
+        (b"a\nb\n", [Edit(2, 1, 2, 1, "x\n")], b"a\nx\nb\n"),
+        (b"a\r\nb\r\n", [Edit(2, 1, 2, 1, "x\n")], b"a\r\nx\r\nb\r\n"),
+        (b"abc", [Edit(1, 2, 1, 3, "")], b"ac"),
+        (b"abc", [Edit(1, 4, 1, 4, "d")], b"abcd"),
+        (b"a\nb\nc\n", [Edit(1, 1, 3, 1, "")], b"c\n"),
+        (b"a\nb\n", [Edit(2, 1, 3, 1, "")], b"a\n"),
+        (b"a\nb", [Edit(1, 1, 1, 1, "x\n"), Edit(2, 2, 2, 2, "y")], b"x\na\nby"),
+        ("é\nb\n".encode(), [Edit(1, 2, 1, 2, "x")], "éx\nb\n".encode()),
+        (b"", [Edit(1, 1, 1, 1, "x\n")], b"x\n"),
+    ],
+)
+def test_apply(data: bytes, edits: list[Edit], after: bytes) -> None:
+    assert apply(data, edits) == after
+
+
+@pytest.mark.parametrize(
+    ("data", "content"), [(b"\xff\n", "x"), (b"# coding: latin-1\n", "\N{GREEK SMALL LETTER PI}")]
+)
+def test_apply_refuses(data: bytes, content: str) -> None:
+    with pytest.raises(EditError):
+        apply(data, [Edit(1, 1, 1, 1, content)])
+
+
+def test_apart() -> None:
+    one, same, other, below = (
+        Edit(1, 1, 1, 1, "a"),
+        Edit(1, 1, 1, 1, "a"),
+        Edit(1, 5, 1, 5, "b"),
+        Edit(2, 1, 2, 1, "c"),
+    )
+    assert apart([one, same, other, below]) == [one, below]
