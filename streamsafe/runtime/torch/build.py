@@ -79,7 +79,7 @@ COLLECTOR = Library(
 
 SIMULATED_DEVICE = Library(
     "simulated_device",
-    units=tuple(HERE / "simulate" / f"{name}.cpp" for name in ("streams", "memory", "kernels")),
+    units=tuple(HERE / "simulate" / f"{name}.cpp" for name in ("streams", "memory", "kernels", "special")),
     headers=(HERE / "simulate",),
 )
 """The simulated CUDA device of a CPU build of torch."""

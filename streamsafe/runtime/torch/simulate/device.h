@@ -73,4 +73,9 @@ void host_waits(Queue queue);
 void* allocate_bytes(size_t size, DeviceIndex device);
 bool is_pinned(const void* address);
 
+// -- errors ----------------------------------------------------------------------------------------------------------
+
+// Runs something for Python: returns what went wrong, or null.
+const char* attempt(const std::function<void()>& work);
+
 }  // namespace simulated

@@ -34,6 +34,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "hold_pool": (None, [_INT, _U64, _U64, _INT]),
     "route_to_pool": (None, [_INT, _U64, _U64, _INT]),
     "end_route": (None, [_INT, _U64, _U64]),
+    "elapsed_time": (ctypes.c_double, [_U64, _U64]),
+    "resize_storage": (_TEXT, [_POINTER, ctypes.c_size_t]),
     "pin": (None, [_U64, ctypes.c_size_t]),
     "unpin": (None, [_U64]),
 }

@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/SparseCsrTensorImpl.h>
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/core/Generator.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -15,6 +17,7 @@
 #include <torch/library.h>
 
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <unordered_set>
@@ -53,6 +56,52 @@ at::Tensor on_cpu(const at::Tensor& tensor) {
   return made;
 }
 
+// -- sparse tensors: their parts are device tensors ----------------------------------------------------------------------
+
+const c10::DispatchKeySet SPARSE_KEYS(c10::DispatchKey::SparseCUDA), COMPRESSED_KEYS(c10::DispatchKey::SparseCsrCUDA);
+
+bool compressed(const at::Tensor& tensor) { return tensor.layout() != c10::kStrided && tensor.layout() != c10::kSparse; }
+at::SparseCsrTensorImpl* parts_of(const at::Tensor& tensor) {
+  return static_cast<at::SparseCsrTensorImpl*>(tensor.unsafeGetTensorImpl());
+}
+at::Tensor compressed_indices(const at::Tensor& tensor) { return parts_of(tensor)->compressed_indices().alias(); }
+at::Tensor plain_indices(const at::Tensor& tensor) { return parts_of(tensor)->plain_indices().alias(); }
+at::Tensor compressed_values(const at::Tensor& tensor) { return parts_of(tensor)->values().alias(); }
+
+using Change = std::function<at::Tensor(const at::Tensor&)>;
+
+at::Tensor sparse_on_cpu(const at::Tensor& tensor, const Change& part) {
+  Below below;
+  auto options = tensor.options().device(c10::kCPU);
+  if (!compressed(tensor)) {
+    auto* impl = static_cast<at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+    return at::_sparse_coo_tensor_unsafe(part(impl->indices()), part(impl->values()), tensor.sizes(), options, impl->coalesced());
+  }
+  auto* impl = parts_of(tensor);
+  return at::_sparse_compressed_tensor_unsafe(part(impl->compressed_indices()), part(impl->plain_indices()),
+                                              part(impl->values()), tensor.sizes(), options);
+}
+
+// Fills a sparse device tensor with the parts of a CPU one.
+void take_parts(const at::Tensor& into, const at::Tensor& from, const Change& part) {
+  if (!compressed(from)) {
+    auto* impl = static_cast<at::SparseTensorImpl*>(into.unsafeGetTensorImpl());
+    impl->raw_resize_(from.sparse_dim(), from.dense_dim(), from.sizes());
+    impl->set_indices_and_values_unsafe(part(from._indices()), part(from._values()));
+    impl->set_coalesced(from.is_coalesced());
+    return;
+  }
+  auto* source = parts_of(from);
+  parts_of(into)->set_member_tensors(part(source->compressed_indices()), part(source->plain_indices()), part(source->values()),
+                                     from.sizes());
+}
+
+at::Tensor empty_sparse_like(const at::Tensor& result, DeviceIndex device) {
+  c10::DeviceGuard guard(c10::Device(c10::kCUDA, device));
+  if (!compressed(result)) return at::detail::make_tensor<at::SparseTensorImpl>(SPARSE_KEYS, result.dtype());
+  return at::detail::make_tensor<at::SparseCsrTensorImpl>(COMPRESSED_KEYS, c10::Device(c10::kCUDA, device), result.layout(), result.dtype());
+}
+
 // One call: the device tensors that it was given, each with its CPU tensor.
 struct Call {
   struct Pair {
@@ -60,13 +109,18 @@ struct Call {
     const void* data;  // where the CPU tensor's bytes were
     bool written;
   };
-  std::vector<Pair> pairs;
+  std::vector<Pair> pairs, sparse;
   DeviceIndex device = current_device();
   bool writing = false;  // of the argument at hand
 
   at::Tensor down(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.is_cuda()) return tensor;
     if (pairs.empty()) device = DeviceIndex(tensor.get_device());
+    if (tensor.layout() != c10::kStrided) {
+      auto cpu = sparse_on_cpu(tensor, [this](const at::Tensor& part) { return down(part); });
+      sparse.push_back({tensor, cpu, nullptr, writing});
+      return cpu;
+    }
     auto cpu = on_cpu(tensor);
     pairs.push_back({tensor, cpu, cpu.storage().data(), writing});
     return cpu;
@@ -91,6 +145,14 @@ struct Call {
   // A CPU result as a device tensor: an argument, a view of one, or new memory.
   at::Tensor up(const at::Tensor& result, std::vector<std::pair<at::Tensor, at::Tensor>>* made) {
     if (!result.defined() || !result.is_cpu()) return result;
+    if (result.layout() != c10::kStrided) {
+      for (Pair& pair : sparse)
+        if (result.is_same(pair.cpu)) return pair.device;
+      auto fresh = empty_sparse_like(result, device);
+      Below below;
+      take_parts(fresh, result, [&](const at::Tensor& part) { return up(part, nullptr); });
+      return fresh;
+    }
     const void* data = result.storage().data();
     for (Pair& pair : pairs) {
       if (result.is_same(pair.cpu)) return pair.device;
@@ -111,6 +173,11 @@ struct Call {
 
   // What an operator resized (`out=`): the device tensor takes the new layout, and memory where it needs more.
   void take_over_resized() {
+    for (Pair& pair : sparse) {
+      if (!pair.written) continue;
+      Below below;
+      take_parts(pair.device, pair.cpu, [&](const at::Tensor& part) { return up(part, nullptr); });
+    }
     for (Pair& pair : pairs) {
       bool moved = pair.cpu.storage().data() != pair.data;
       bool reshaped = pair.cpu.sizes() != pair.device.sizes() || pair.cpu.strides() != pair.device.strides();
@@ -159,8 +226,8 @@ bool blocks_the_host(const c10::OperatorName& name, c10::ArrayRef<c10::IValue> a
       "aten::unique_dim_consecutive", "aten::equal", "aten::bincount", "aten::nonzero_static"};
   if (always.count(name.name)) return true;
   if (name.name == "aten::repeat_interleave") return arguments.size() == 2 && arguments[1].isNone();
-  if (name.name != "aten::index" && name.name != "aten::index_put_" && name.name != "aten::_index_put_impl_") return false;
-  for (const auto& index : arguments[1].toOptionalTensorVector())  // a mask is turned into indices by nonzero()
+  if (name.name != "aten::index_put_" && name.name != "aten::_index_put_impl_") return false;
+  for (const auto& index : arguments[1].toOptionalTensorVector())  // index() itself calls nonzero() for a mask
     if (index && index->defined() && (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte)) return true;
   return false;
 }
@@ -172,6 +239,15 @@ void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 void kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
+  if (schema.name().rfind("aten::_use_", 0) == 0) {  // whether to use cuDNN or MIOpen
+    stack->resize(stack->size() - schema.arguments().size());
+    stack->emplace_back(false);
+    return;
+  }
+  bool on_host = false;
+  for (auto key : {c10::DispatchKey::CPU, c10::DispatchKey::SparseCPU, c10::DispatchKey::SparseCsrCPU})
+    on_host |= op.hasComputedKernelForDispatchKey(key);
+  TORCH_CHECK_NOT_IMPLEMENTED(on_host, schema.name(), " has a kernel for CUDA only: it is not simulated");
   size_t count = schema.arguments().size(), first = stack->size() - count;
   Call call;
   bool to_cpu = false, waits = blocks_the_host(op.operator_name(), c10::ArrayRef<c10::IValue>(stack->data() + first, count));
@@ -290,6 +366,21 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, c10::SymInt offset
   return self;
 }
 
+at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
+  int64_t count = int64_t(source.nbytes() / self.itemsize());
+  c10::SymInt size(count);
+  return set_storage(self, std::move(source), 0, size, {});
+}
+
+at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
+  return set_storage(self, source.storage(), source.storage_offset(), source.sym_sizes(), source.sym_strides());
+}
+
+at::Tensor& set_empty(at::Tensor& self) {
+  c10::Storage none(c10::Storage::use_byte_size_t(), 0, device_memory()->allocate(0), device_memory(), true);
+  return set_whole_storage(self, none);
+}
+
 void record_stream(at::Tensor& self, c10::Stream stream) {
   c10::impl::VirtualGuardImpl(c10::kCUDA).recordDataPtrOnStream(self.storage().data_ptr(), stream);
 }
@@ -392,54 +483,26 @@ at::Tensor nonzero(const at::Tensor& self) {
   return call.up(found, nullptr);
 }
 
-// -- what torch calls for CUDA tensors only: the gates of recurrent cells --------------------------------------------------------
-
-at::Tensor biased(const at::Tensor& gates, const std::optional<at::Tensor>& bias) {
-  return bias && bias->defined() ? gates + *bias : gates;
-}
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input, const at::Tensor& hidden, const at::Tensor& cell,
-                                                         const std::optional<at::Tensor>& b1, const std::optional<at::Tensor>& b2) {
-  auto gates = biased(input, b1) + biased(hidden, b2);
-  auto part = gates.chunk(4, 1);
-  auto in = part[0].sigmoid(), forget = part[1].sigmoid(), update = part[2].tanh(), out = part[3].sigmoid();
-  auto next = forget * cell + in * update;
-  return {out * next.tanh(), next, at::cat(std::vector<at::Tensor>{in, forget, update, out}, 1)};
-}
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell_backward(const std::optional<at::Tensor>& grad_h,
-                                                                  const std::optional<at::Tensor>& grad_c, const at::Tensor& cell,
-                                                                  const at::Tensor& next, const at::Tensor& workspace, bool has_bias) {
-  auto part = workspace.chunk(4, 1);
-  auto &in = part[0], &forget = part[1], &update = part[2], &out = part[3];
-  auto t = next.tanh();
-  auto gh = grad_h && grad_h->defined() ? *grad_h : at::zeros_like(next);
-  auto gc = (grad_c && grad_c->defined() ? *grad_c : at::zeros_like(next)) + gh * out * (1 - t * t);
-  auto gates = at::cat(std::vector<at::Tensor>{gc * update * in * (1 - in), gc * cell * forget * (1 - forget), gc * in * (1 - update * update),
-                        gh * t * out * (1 - out)}, 1);
-  return {gates, gc * forget, has_bias ? gates.sum(0) : at::Tensor()};
-}
-
-std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input, const at::Tensor& hidden, const at::Tensor& state,
-                                            const std::optional<at::Tensor>& b1, const std::optional<at::Tensor>& b2) {
-  auto x = biased(input, b1).chunk(3, 1), h = biased(hidden, b2).chunk(3, 1);
-  auto reset = (x[0] + h[0]).sigmoid(), update = (x[1] + h[1]).sigmoid(), next = (x[2] + reset * h[2]).tanh();
-  return {next + update * (state - next), at::cat(std::vector<at::Tensor>{reset, update, next, state, h[2]}, 1)};
-}
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> gru_cell_backward(const at::Tensor& grad, const at::Tensor& workspace,
-                                                                                         bool has_bias) {
-  auto part = workspace.chunk(5, 1);
-  auto &reset = part[0], &update = part[1], &next = part[2], &state = part[3], &h = part[4];
-  auto g_next = grad * (1 - update) * (1 - next * next), g_update = grad * (state - next) * update * (1 - update);
-  auto g_reset = g_next * h * reset * (1 - reset);
-  auto gx = at::cat(std::vector<at::Tensor>{g_reset, g_update, g_next}, 1), gh = at::cat(std::vector<at::Tensor>{g_reset, g_update, g_next * reset}, 1);
-  return {gx, gh, grad * update, has_bias ? gx.sum(0) : at::Tensor(), has_bias ? gh.sum(0) : at::Tensor()};
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(_, CUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&kernel>()); }
+
+TORCH_LIBRARY_IMPL(_, SparseCUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&kernel>()); }
+TORCH_LIBRARY_IMPL(_, SparseCsrCUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&kernel>()); }
+
+// What has a default for dense tensors, which would be taken instead of the fallback.
+TORCH_LIBRARY_IMPL(aten, SparseCUDA, library) {
+  for (const char* name : {"is_coalesced", "indices", "values", "sparse_dim", "dense_dim"})
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&kernel>());
+}
+
+TORCH_LIBRARY_IMPL(aten, SparseCsrCUDA, library) {
+  library.impl("crow_indices", compressed_indices);
+  library.impl("ccol_indices", compressed_indices);
+  library.impl("col_indices", plain_indices);
+  library.impl("row_indices", plain_indices);
+  library.impl("values", compressed_values);
+}
 
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("empty.memory_format", empty);
@@ -449,14 +512,13 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("_reshape_alias", at::native::_reshape_alias);
   library.impl("resize_", resize);
   library.impl("set_.source_Storage_storage_offset", set_storage);
+  library.impl("set_.source_Storage", set_whole_storage);
+  library.impl("set_.source_Tensor", set_tensor);
+  library.impl("set_", set_empty);
   library.impl("record_stream", record_stream);
   library.impl("copy_", copy_);
   library.impl("_local_scalar_dense", local_scalar);
   library.impl("nonzero", nonzero);
-  library.impl("_thnn_fused_lstm_cell", lstm_cell);
-  library.impl("_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward);
-  library.impl("_thnn_fused_gru_cell", gru_cell);
-  library.impl("_thnn_fused_gru_cell_backward", gru_cell_backward);
 }
 
 }  // namespace simulated

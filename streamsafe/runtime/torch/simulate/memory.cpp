@@ -6,6 +6,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/StorageImpl.h>
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
 
@@ -417,6 +418,18 @@ EXPORTED void streamsafe_simulated_end_route(int device, uint64_t first, uint64_
       entries.erase(entry);
       return;
     }
+}
+
+EXPORTED const char* streamsafe_simulated_resize_storage(void* storage, size_t size) {
+  return attempt([&] {
+    auto* impl = static_cast<c10::StorageImpl*>(storage);
+    TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
+    c10::Device device = impl->device();
+    void* address = allocate_bytes(size, device.index());
+    if (address != nullptr && impl->nbytes() != 0) std::memcpy(address, impl->data(), std::min(size, impl->nbytes()));
+    impl->set_data_ptr_noswap({address, address, &give_back, device});
+    impl->set_nbytes(size);
+  });
 }
 
 EXPORTED void streamsafe_simulated_pin(uintptr_t address, size_t size) {

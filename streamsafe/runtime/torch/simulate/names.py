@@ -87,6 +87,7 @@ def streams(core: Any, device: Device) -> None:
         ) -> Any:
             made = super().__new__(cls, "cuda", enable_timing=enable_timing, blocking=blocking)
             made._external = external
+            made._timed = enable_timing
             return made
 
         @property
@@ -102,6 +103,13 @@ def streams(core: Any, device: Device) -> None:
                 super().record(stream)
             finally:
                 device.external_event(0)
+
+        def elapsed_time(self, end: Any) -> float:
+            if not (self._timed and end._timed):
+                raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+            if not (self.event_id and end.event_id):
+                raise ValueError("Both events must be recorded before calculating elapsed time.")
+            return float(device.elapsed_time(self.event_id, end.event_id))
 
         from_ipc_handle = classmethod(refuse("Event.from_ipc_handle"))
         ipc_handle = refuse("Event.ipc_handle")
@@ -210,6 +218,7 @@ def devices(core: Any, device: Device) -> None:
         cuda._get_device_properties = lambda index: Properties()
         cuda.has_magma = False
         cuda.has_half = True
+        storages(torch, device)
 
     def synchronize() -> None:
         core._accelerator_synchronizeDevice(core._accelerator_getDeviceIndex())
@@ -247,6 +256,29 @@ def devices(core: Any, device: Device) -> None:
     }
     for name, value in values.items():
         setattr(core, name, value)
+
+
+def storages(torch: Any, device: Device) -> None:
+    """What a CPU build refuses of CUDA storages: making one, and ``untyped_storage().resize_()``."""
+    plain, plain_new = torch.UntypedStorage.resize_, torch.UntypedStorage.__new__
+
+    def new(cls: Any, *arguments: Any, device: Any = None, **named: Any) -> Any:
+        if device is None or torch.device(device).type != "cuda":
+            return plain_new(cls, *arguments, **named, **({} if device is None else {"device": device}))
+        if arguments and not isinstance(arguments[0], int):
+            source = torch.tensor(arguments[0], dtype=torch.uint8, device=device)
+            return source.untyped_storage()
+        size = arguments[0] if arguments else 0
+        return torch.empty(size, dtype=torch.uint8, device=device).untyped_storage()
+
+    def resize_(self: Any, size: int) -> Any:
+        if self.device.type != "cuda":
+            return plain(self, size)
+        device.attempt("resize_storage", self._cdata, size)
+        return self
+
+    torch.UntypedStorage.__new__ = new
+    torch.UntypedStorage.resize_ = resize_
 
 
 # -- graphs ----------------------------------------------------------------------------------------------------------
@@ -334,6 +366,9 @@ def graphs(core: Any, device: Device) -> None:
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 
+OVERSIZE = ("oversize_allocations", "oversize_segments")
+
+
 def _numbers(device: Device, index: int) -> list[int]:
     six = (ctypes.c_int64 * 6)()
     device.memory(index, six)
@@ -346,46 +381,58 @@ def memory(core: Any, device: Device) -> None:
 
         def of(current: int, peak: int) -> dict[str, dict[str, int]]:
             entry = {"current": current, "peak": peak, "allocated": peak, "freed": peak - current}
-            nothing = dict.fromkeys(entry, 0)
-            return {"all": entry, "small_pool": nothing, "large_pool": dict(nothing)}
+            return {"all": entry} | {pool: dict.fromkeys(entry, 0) for pool in ("small_pool", "large_pool")}
 
         return {
-            "allocated_bytes": of(allocated, most),
-            "active_bytes": of(allocated, most),
-            "requested_bytes": of(allocated, most),
+            **{f"{name}_bytes": of(allocated, most) for name in ("allocated", "active", "requested")},
             "reserved_bytes": of(reserved, most_reserved),
-            "allocation": of(allocations - frees, allocations),
-            "num_alloc_retries": 0,
-            "num_ooms": 0,
+            "inactive_split_bytes": of(0, 0),
+            **{name: of(allocations - frees, allocations) for name in ("allocation", "active")},
+            **{name: of(0, 0) for name in ("segment", "inactive_split")},
+            **{name: dict.fromkeys(("current", "peak", "allocated", "freed"), 0) for name in OVERSIZE},
+            **dict.fromkeys(("num_alloc_retries", "num_ooms", "num_sync_all_streams"), 0),
+            **dict.fromkeys(("num_device_alloc", "num_device_free"), 0),
+            "max_split_size": -1,
         }
 
     def allocate(size: int, stream: int) -> int:
         return int(device.allocate(size, core._accelerator_getDeviceIndex()) or 0)
 
     class _MemPool:
-        def __init__(
-            self, allocator: Any = None, is_user_created: bool = True, use_on_oom: bool = False, **_: Any
-        ) -> None:
+        def __init__(self, allocator: Any = None, *_: Any, **__: Any) -> None:
+            self._id = (0, device.new_pool())
+            self._device = core._accelerator_getDeviceIndex()
             if allocator is not None:
                 raise NotSimulated("a MemPool with an allocator of its own is not simulated")
-            self.id = (0, device.new_pool())
-            self.device = core._accelerator_getDeviceIndex()
-            self.allocator = None
-            device.hold_pool(self.device, *self.id, 1)
+            device.hold_pool(self._device, *self._id, 1)
+
+        @property
+        def id(self) -> tuple[int, int]:
+            return self._id
+
+        @property
+        def device(self) -> Any:
+            return self._device
+
+        @property
+        def allocator(self) -> None:
+            return None
 
         def use_count(self) -> int:
             return 1
 
         def __del__(self) -> None:
-            device.hold_pool(self.device, *self.id, -1)
+            device.hold_pool(self._device, *self._id, -1)
 
     values = {
-        "_cuda_emptyCache": device.empty_cache,
-        "_accelerator_emptyCache": device.empty_cache,
+        "_cuda_emptyCache": lambda: device.empty_cache(),  # torch.compile hashes these: no ctypes functions
+        "_accelerator_emptyCache": lambda: device.empty_cache(),
+        "_accelerator_emptyHostCache": lambda: None,
+        "_accelerator_isAllocatorInitialized": lambda: True,
         "_cuda_memoryStats": stats,
         "_accelerator_getDeviceStats": stats,
-        "_cuda_resetPeakMemoryStats": device.reset_peak,
-        "_accelerator_resetPeakStats": device.reset_peak,
+        "_cuda_resetPeakMemoryStats": lambda index: device.reset_peak(index),
+        "_accelerator_resetPeakStats": lambda index: device.reset_peak(index),
         "_cuda_resetAccumulatedMemoryStats": lambda index: None,
         "_accelerator_getMemoryInfo": lambda index: (MEMORY - _numbers(device, index)[2], MEMORY),
         "_cuda_hostMemoryStats": dict,
@@ -396,7 +443,7 @@ def memory(core: Any, device: Device) -> None:
         "_cuda_getMemoryFraction": lambda index: 1.0,
         "_cuda_getAllocatorBackend": lambda: "native",
         "_cuda_cudaCachingAllocator_raw_alloc": allocate,
-        "_cuda_cudaCachingAllocator_raw_delete": device.free,
+        "_cuda_cudaCachingAllocator_raw_delete": lambda address: device.free(address),
         "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
         "_cuda_cudaCachingAllocator_enable": lambda on: None,
         "_cuda_memorySnapshot": refuse("torch.cuda.memory_snapshot"),

@@ -265,7 +265,7 @@ void zero_and_restore(Capture& capture);  // memory.cpp
 
 using namespace simulated;
 
-static const char* attempt(const std::function<void()>& work) {
+const char* simulated::attempt(const std::function<void()>& work) {
   thread_local std::string text;
   try {
     work();
@@ -282,6 +282,10 @@ EXPORTED void streamsafe_simulated_set_device_count(int count) { devices = count
 EXPORTED int streamsafe_simulated_device_count() { return devices; }
 EXPORTED uintptr_t streamsafe_simulated_handle(int device, int64_t stream) { return handle_of(DeviceIndex(device), stream); }
 EXPORTED void streamsafe_simulated_external_event(int on) { external_event = on != 0; }
+
+EXPORTED double streamsafe_simulated_elapsed_time(uintptr_t start, uintptr_t end) {
+  return Guard().elapsedTime(reinterpret_cast<void*>(start), reinterpret_cast<void*>(end), 0);
+}
 
 // cudaStreamCreateWithFlags: flags 0 make a blocking stream, 1 a non-blocking one.
 EXPORTED uintptr_t streamsafe_simulated_create_stream(unsigned flags) {
