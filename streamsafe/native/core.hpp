@@ -103,6 +103,30 @@ class Core {
     if (!threads_) hosts_[0] = host_;
   }
 
+  // A program of its own begins: nothing is known of what came before.
+  void reset(bool threads) {
+    reports.clear();
+    captures_.clear();
+    graphs_.clear();
+    for (auto& shadow : shadows_) shadow = Shadow();
+    blocks_ = std::make_shared<std::map<int, Blocks>>();
+    block_index_.clear();
+    events_ = Flat<Ref<Event>>(256);
+    hosts_.clear();
+    objects_.clear();
+    devices_.clear();
+    gone_.clear();
+    lines_.clear();
+    free_ids_.clear();
+    suspected_.clear();
+    hit_.clear();
+    debt_ = 0;
+    sweep_at_ = SWEEP_EVERY;
+    threads_ = threads;
+    host_ = make(-1, Kind::host);
+    if (!threads_) hosts_[0] = host_;
+  }
+
   // -- streams and events --------------------------------------------------------------------------------------------
 
   Timeline& stream(int device, Kind kind) {
@@ -364,6 +388,23 @@ class Core {
         inner.hand_out(inner.shadow_of(space), block, its, its ? inner.host_ : nullptr, nullptr);
       }
     }
+    return block.get();
+  }
+
+  // A block that was handed out before the program began, or by who did not say so: what was seen of it stays.
+  Block* adopt(int space, Addr start, Addr size, Timeline& line, Owner owner) {
+    Blocks& blocks = blocks_of(space);
+    if (Block* known = blocks.at(start)) return known;
+    const Ref<Block> block(new Block());
+    block->space = space;
+    block->start = start;
+    block->stop = start + size;
+    block->owner = owner;
+    block->timeline = Ref<Timeline>(&line);
+    blocks.add(block);
+    std::vector<Cell*> cells;
+    shadow_of(space).inside(start, start + size, cells);
+    for (Cell* cell : cells) cell->block = block;
     return block.get();
   }
 

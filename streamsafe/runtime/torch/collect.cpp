@@ -1,0 +1,584 @@
+// torch's operators, streams and memory, brought to the core. extension.py says how this is built and what it offers.
+//
+// A boxed fallback on one dispatch key sees every operator before its kernel. Composite operators pass through, so that
+// what they call is seen; of any other operator only the operator itself is. What it reads and writes is given to the core
+// before it runs (a blocking copy synchronizes inside), its new results after it.
+#include <torch/csrc/utils/pybind.h>
+#include <ATen/SequenceNumber.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/library.h>
+#include "abi.hpp"
+#include "allocator.hpp"
+#include "state.hpp"
+#include "trace.hpp"
+
+namespace streamsafe {
+
+using c10::DispatchKey;
+
+// Above autograd and everything that wraps tensors, and nobody else's in a program.
+constexpr DispatchKey KEY = DispatchKey::TESTING_ONLY_GenericMode;
+
+// ------------------------------------------------------------------------------------------------ tensors to bytes
+
+struct Seen {
+  Touched device, cpu;
+  bool wrapped = false;  // a tensor stands for others: the inner call has them
+  bool several = false;  // tensors of several devices
+  int index = -1;
+
+  void clear() {
+    device.clear();
+    cpu.clear();
+    wrapped = several = false;
+    index = -1;
+  }
+};
+
+bool is_dense(const c10::TensorImpl& tensor) {
+  return tensor.is_contiguous() || tensor.is_non_overlapping_and_dense();
+}
+
+void see(Seen& seen, const at::Tensor& tensor, Role role) {
+  if (!tensor.defined()) return;
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  constexpr c10::DispatchKeySet WRAPPERS({DispatchKey::Python, DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper,
+                                          DispatchKey::Functionalize});
+  if (impl->key_set().has_any(WRAPPERS)) {
+    seen.wrapped = true;
+    return;
+  }
+  if (role != Role::read && role != Role::write) return;
+  const c10::DeviceType type = impl->device_type();
+  const bool device = type == c10::DeviceType::CUDA;
+  if (!device && (type != c10::DeviceType::CPU || !state().host_blocks.load(std::memory_order_relaxed))) return;
+  if (!impl->has_storage()) {
+    if (tensor.layout() == c10::kSparse) {
+      see(seen, tensor._indices(), role);
+      see(seen, tensor._values(), role);
+    } else if (tensor.layout() == c10::kSparseCsr) {
+      see(seen, tensor.crow_indices(), role);
+      see(seen, tensor.col_indices(), role);
+      see(seen, tensor.values(), role);
+    }
+    return;
+  }
+  const int64_t numel = impl->numel();
+  if (!numel) return;
+  const Addr base = reinterpret_cast<Addr>(impl->unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
+  if (!base) return;
+  const size_t item = impl->itemsize();
+  Use use;
+  use.mode = role == Role::write ? Mode::writes : Mode::reads;
+  use.start = base + Addr(impl->storage_offset()) * item;
+  if (is_dense(*impl)) {
+    use.stop = use.start + Addr(numel) * item;
+  } else {
+    const auto sizes = impl->sizes(), strides = impl->strides();
+    int64_t last = 0;
+    for (size_t i = 0; i < sizes.size(); ++i) last += (sizes[i] - 1) * strides[i];
+    use.stop = use.start + Addr(last + 1) * item;
+    use.dims = int(sizes.size());
+    use.shape = sizes.data();
+    use.strides = strides.data();
+    use.itemsize = item;
+    use.unit = int64_t(item);
+  }
+  if (!device) {
+    use.space = HOST_SPACE;
+    seen.cpu.add(use, impl);
+    return;
+  }
+  use.space = impl->device().index();
+  if (seen.index < 0) seen.index = use.space;
+  else if (seen.index != use.space) seen.several = true;
+  seen.device.add(use, impl);
+}
+
+void see(Seen& seen, const c10::IValue& value, Role role) {
+  if (value.isTensor()) {
+    see(seen, value.toTensor(), role);
+  } else if (value.isList()) {
+    for (const auto& each : value.toListRef()) see(seen, each, role);
+  } else if (value.isTuple()) {
+    for (const auto& each : value.toTupleRef().elements()) see(seen, each, role);
+  } else if (value.isGenericDict()) {
+    for (const auto& each : value.toGenericDict()) see(seen, each.value(), role);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ host memory
+
+// Of the CPU tensors an operator touches, those whose memory copies use; the others go.
+void keep_known(Touched& cpu) {
+  State& the = state();
+  Lock guard(the.core.mutex);
+  size_t kept = 0;
+  for (size_t i = 0; i < cpu.uses.size(); ++i) {
+    if (!the.core.block_at(HOST_SPACE, cpu.uses[i].start)) continue;
+    cpu.uses[kept] = cpu.uses[i];
+    cpu.tensors[kept++] = cpu.tensors[i];
+  }
+  cpu.uses.resize(kept);
+  cpu.tensors.resize(kept);
+}
+
+// Pinned memory takes part from its first asynchronous copy on. `again`: it is new memory, whatever was there before.
+void know(const at::Tensor& tensor, bool again, uint32_t site) {
+  State& the = state();
+  const auto& storage = tensor.storage();
+  const Addr base = reinterpret_cast<Addr>(storage.data());
+  const Addr size = storage.nbytes();
+  if (!base || !size) return;
+  Lock guard(the.core.mutex);
+  const Block* block = the.core.block_at(HOST_SPACE, base);
+  if (block && !again) return;
+  if (again) the.core.release_block(HOST_SPACE, base, size);
+  the.core.allocate(HOST_SPACE, base, size, nullptr, Owner::pinned, site, 0, false, 0);
+  ++the.host_blocks;
+}
+
+bool is_known(const at::Tensor& tensor) {
+  State& the = state();
+  if (!the.host_blocks) return false;
+  Lock guard(the.core.mutex);
+  return the.core.block_at(HOST_SPACE, reinterpret_cast<Addr>(tensor.storage().data()));
+}
+
+// One tensor of a copy between host and device, and how the copy treats it.
+enum class HostSide { unseen, by_stream, by_host };
+
+HostSide side_of(const at::Tensor& tensor, bool non_blocking, uint32_t site) {
+  if (!tensor.defined() || !tensor.has_storage() || !tensor.numel() || !tensor.storage().data()) return HostSide::unseen;
+  const bool known = is_known(tensor);
+  if (!known && !(non_blocking && tensor.is_pinned())) return HostSide::unseen;  // pageable memory is staged (TM-03)
+  if (!known) know(tensor, false, site);
+  // what is not contiguous goes through a temporary of the host's (TM-16, TM-17)
+  return tensor.is_contiguous() ? HostSide::by_stream : HostSide::by_host;
+}
+
+// The CPU tensors of a copy operator; whatever else an operator does with them the host does.
+void see_copy(const Operator& op, const torch::jit::Stack& stack, size_t base, Seen& seen, Touched& by_stream, uint32_t site) {
+  const bool non_blocking = op.non_blocking >= 0 && stack[base + size_t(op.non_blocking)].isBool() && stack[base + size_t(op.non_blocking)].toBool();
+  const bool elsewhere = op.device >= 0 && stack[base + size_t(op.device)].isDevice() && stack[base + size_t(op.device)].toDevice().is_cuda();
+  if (seen.device.uses.empty() && !elsewhere) return;  // between tensors of the host
+  auto one = [&](const at::Tensor& tensor, Role role) {
+    if (!tensor.defined() || !tensor.is_cpu()) return;
+    const HostSide side = side_of(tensor, non_blocking, site);
+    if (side == HostSide::unseen) return;
+    Seen its;
+    see(its, tensor, role);
+    for (size_t i = 0; i < its.cpu.uses.size(); ++i) {
+      if (side == HostSide::by_stream) by_stream.add(its.cpu.uses[i], its.cpu.tensors[i]);
+      else seen.cpu.add(its.cpu.uses[i], its.cpu.tensors[i]);
+    }
+  };
+  seen.cpu.clear();
+  for (const auto& argument : op.arguments) {
+    const auto& value = stack[base + argument.index];
+    if (value.isTensor()) one(value.toTensor(), argument.role);
+    else if (value.isTensorList())
+      for (const auto& each : value.toListRef()) one(each.toTensor(), argument.role);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ autograd
+
+// Where the forward of a backward node was: by its sequence number, for the last ones.
+constexpr size_t REMEMBERED = 1 << 16;
+std::atomic<uint64_t> forward_sites[REMEMBERED];
+
+void remember_forward(uint32_t site) {
+  const uint64_t number = at::sequence_number::peek();
+  forward_sites[number % REMEMBERED].store(number << 32 | site, std::memory_order_relaxed);
+}
+
+uint32_t forward_site(uint64_t number) {
+  const uint64_t entry = forward_sites[number % REMEMBERED].load(std::memory_order_relaxed);
+  return (entry >> 32) == (number & 0xffffffff) ? uint32_t(entry) : 0;
+}
+
+// The id and the place of an operation: the engine's work is done by backward(), at the line that calls it.
+void name_operation(const Operator& op, uint32_t& operation, uint32_t& site) {
+  State& the = state();
+  operation = op.id;
+  site = the.sites.capture();
+  const Backward* backward = backward_now();
+  if (!backward || (site && site != backward->site)) return;  // a hook's line is the hook's
+  site = backward->site;
+  std::string name;
+  uint32_t forward = 0;
+  static thread_local std::unordered_map<uint64_t, uint32_t> known;
+  uint64_t key = op.id;
+  if (const auto node = torch::autograd::get_current_node()) {
+    forward = forward_site(node->sequence_nr());
+    key ^= typeid(*node).hash_code() * 31 + (uint64_t(forward) << 32);
+    auto found = known.find(key);
+    if (found != known.end()) {
+      operation = found->second;
+      return;
+    }
+    name = node->name();
+  } else {
+    key ^= 0x5bd1e995;
+    auto found = known.find(key);
+    if (found != known.end()) {
+      operation = found->second;
+      return;
+    }
+  }
+  operation = known[key] = the.intern_backward(op.id, name, forward);
+}
+
+// ------------------------------------------------------------------------------------------------ operators
+
+c10::DispatchKeySet below(c10::DispatchKeySet keys) { return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, KEY); }
+
+// On the device's current stream, for each device that takes part.
+void enqueue_all(Seen& seen, uint32_t operation, uint32_t site, bool may_raise) {
+  if (!seen.several) {
+    const Queue queue = queue_now(seen.index);
+    enqueue(&queue, seen.device, operation, site, may_raise);
+    return;
+  }
+  std::map<int, Touched> parts;
+  for (size_t i = 0; i < seen.device.uses.size(); ++i) parts[seen.device.uses[i].space].add(seen.device.uses[i], seen.device.tensors[i]);
+  for (auto& [device, touched] : parts) {
+    const Queue queue = queue_now(device);
+    enqueue(&queue, touched, operation, site, may_raise);
+  }
+}
+
+// A collective's work is on the stream that waited and recorded inside it; it comes before the event that was recorded.
+void collective_done(const Touched& touched, uint32_t operation, uint32_t site, int device) {
+  State& the = state();
+  const Queue now = queue_now(device);
+  const Addr handle = here.recorded && here.recorded == here.waited ? here.recorded : now.handle;
+  const Key thread = the.thread();
+  std::vector<Report> reports;
+  {
+    Lock guard(the.core.mutex);
+    Timeline& line = the.line(now.device, handle);
+    const bool shown = line.shown;
+    line.shown = false;
+    if (!the.core.access(line, touched.uses.data(), touched.uses.size(), operation, site, thread)) {
+      reports = take_reports(the.core);
+      the.core.access(line, touched.uses.data(), touched.uses.size(), operation, site, thread, true);
+    }
+    line.shown = shown;
+  }
+  if (!reports.empty()) judge(reports, operation, &touched, true);
+}
+
+struct Inside {
+  Here before = here;
+  Inside(const Operator& op, uint32_t operation, uint32_t site, int device) {
+    here.inside = &op;
+    here.operation = operation;
+    here.site = site;
+    here.device = device;
+    if (op.collective) here.waited = here.recorded = 0;
+  }
+  ~Inside() { here = before; }
+};
+
+// Vectors that are used again and again; an operator may run inside another.
+struct Scratch {
+  static constexpr size_t DEEP = 8;
+  Seen seen[DEEP];
+  size_t depth = 0;
+};
+thread_local Scratch scratch;
+
+struct Borrowed {
+  Seen own, *seen;
+  Borrowed() : seen(scratch.depth < Scratch::DEEP ? &scratch.seen[scratch.depth] : &own) {
+    ++scratch.depth;
+    seen->clear();
+  }
+  ~Borrowed() { --scratch.depth; }
+};
+
+void raise_pending() {
+  State& the = state();
+  if (the.pending.exchange(false)) judge({}, 0, nullptr, true);
+}
+
+void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  State& the = state();
+  if (!the.on.load(std::memory_order_relaxed)) {
+    handle.redispatchBoxed(below(keys), stack);
+    return;
+  }
+  const Operator& op = the.table.of(handle, [&](const std::string& name) { return the.intern(name); });
+  if (op.skip || op.pass) {
+    handle.redispatchBoxed(below(keys), stack);
+    return;
+  }
+  Borrowed borrowed;
+  Seen& seen = *borrowed.seen;
+  const size_t base = stack->size() - op.argument_count;
+  for (const auto& argument : op.arguments) see(seen, (*stack)[base + argument.index], argument.role);
+  if (seen.wrapped) {  // the call comes back with what the wrappers hold
+    handle.redispatchBoxed(below(keys), stack);
+    return;
+  }
+  if (the.pending.load(std::memory_order_relaxed)) raise_pending();
+  the.counters.operators.fetch_add(1, std::memory_order_relaxed);
+  uint32_t operation = op.id, site = 0;
+  Touched by_stream;
+  at::Tensor source;
+  if (!seen.device.uses.empty() || !seen.cpu.uses.empty() || op.copy || !op.results.empty()) name_operation(op, operation, site);
+  if (op.copy && the.host) {
+    see_copy(op, *stack, base, seen, by_stream, site);
+  }
+  if (!seen.cpu.uses.empty()) {
+    keep_known(seen.cpu);
+    if (!seen.cpu.uses.empty() && the.host) enqueue(nullptr, seen.cpu, operation, site);
+  }
+  for (size_t i = 0; i < by_stream.uses.size(); ++i) seen.device.add(by_stream.uses[i], by_stream.tensors[i]);
+  const bool device = !seen.device.uses.empty();
+  if (device) {
+    the.counters.uses.fetch_add(seen.device.uses.size(), std::memory_order_relaxed);
+    if (op.collective) {
+      // before it is enqueued: what the current stream does not come after, the collective's does not either
+      const Queue queue = queue_now(seen.index);
+      const Key thread = the.thread();
+      std::vector<Report> reports;
+      {
+        Lock guard(the.core.mutex);
+        if (!the.core.check(the.line(queue.device, queue.handle), seen.device.uses.data(), seen.device.uses.size(), operation, site, thread))
+          reports = take_reports(the.core);
+      }
+      if (!reports.empty()) judge(reports, operation, &seen.device, true);
+    } else if (seen.several && !by_stream.uses.empty()) {
+      enqueue_all(seen, operation, site, true);
+    } else {
+      enqueue_all(seen, operation, site, true);
+    }
+  }
+  if (at::GradMode::is_enabled()) remember_forward(site);
+  const bool from_host = op.copy && op.name == "_to_copy" && (*stack)[base].isTensor() && (*stack)[base].toTensor().is_cpu();
+  const bool non_blocking = op.copy && op.non_blocking >= 0 && (*stack)[base + size_t(op.non_blocking)].isBool() &&
+                            (*stack)[base + size_t(op.non_blocking)].toBool();
+  if (op.collective && device) {
+    Inside inside(op, operation, site, seen.index);
+    {
+      c10::impl::ExcludeDispatchKeyGuard exclude(KEY);
+      handle.redispatchBoxed(below(keys), stack);
+    }
+    collective_done(seen.device, operation, site, seen.index);
+    return;
+  }
+  {
+    Inside inside(op, operation, site, seen.index);
+    c10::impl::ExcludeDispatchKeyGuard exclude(KEY);
+    handle.redispatchBoxed(below(keys), stack);
+  }
+  if (op.results.empty()) return;
+  seen.clear();
+  const size_t first = stack->size() - op.result_count;
+  for (const auto& result : op.results) see(seen, (*stack)[first + result.index], Role::write);
+  if (seen.wrapped) return;
+  if (!seen.device.uses.empty()) {
+    if (!site) name_operation(op, operation, site);
+    the.counters.uses.fetch_add(seen.device.uses.size(), std::memory_order_relaxed);
+    enqueue_all(seen, operation, site, true);
+  }
+  if (!the.host) return;
+  if (op.copy && op.name == "_to_copy" && !from_host && (*stack)[first].isTensor()) {
+    const at::Tensor& made = (*stack)[first].toTensor();
+    if (non_blocking && made.is_cpu() && made.numel() && made.is_pinned()) {  // the copy of a device tensor (TM-05)
+      know(made, true, site);
+      Seen its;
+      see(its, made, Role::write);
+      const Queue queue = queue_now(here.device);
+      if (!its.cpu.uses.empty()) enqueue(&queue, its.cpu, operation, site);
+    }
+    return;
+  }
+  // new host memory where copies once used some: torch's pinned pool waits for them before it gives it out again (TM-13)
+  for (size_t i = 0; i < seen.cpu.uses.size(); ++i) {
+    const Use& use = seen.cpu.uses[i];
+    Lock guard(the.core.mutex);
+    if (const Block* block = the.core.block_at(HOST_SPACE, use.start)) the.core.release_block(HOST_SPACE, block->start, block->stop - block->start);
+  }
+}
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&operate>());
+}
+
+// ------------------------------------------------------------------------------------------------ for Python
+
+Touched touched_of(const std::vector<std::tuple<Addr, Addr, bool, bool>>& uses, int space) {
+  Touched touched;
+  for (auto& [address, size, write, certain] : uses) {
+    Use use;
+    use.space = space;
+    use.start = address;
+    use.stop = address + size;
+    use.mode = write ? Mode::writes : Mode::reads;
+    use.certain = certain;
+    touched.add(use, nullptr);
+  }
+  return touched;
+}
+
+void launch(const std::string& operation, const std::vector<std::tuple<Addr, Addr, bool, bool>>& uses, int device, Addr stream) {
+  State& the = state();
+  if (!the.on) return;
+  const uint32_t id = the.intern(operation), site = the.sites.capture();
+  const Touched touched = touched_of(uses, device);
+  const Queue queue{device, stream};
+  py::gil_scoped_release release;
+  enqueue(&queue, touched, id, site);
+}
+
+void host_access(const std::string& operation, const std::vector<std::tuple<Addr, Addr, bool, bool>>& uses) {
+  State& the = state();
+  if (!the.on || !the.host || !the.host_blocks) return;
+  const uint32_t id = the.intern(operation), site = the.sites.capture();
+  Touched touched = touched_of(uses, HOST_SPACE);
+  keep_known(touched);
+  if (touched.uses.empty()) return;
+  py::gil_scoped_release release;
+  enqueue(nullptr, touched, id, site);
+}
+
+// A backward pass begins in this thread; its other threads hear of it too. `gradients`: addresses of what it was given.
+void backward_begins(const std::vector<std::tuple<int, Addr>>& gradients) {
+  State& the = state();
+  auto info = std::make_shared<Backward>();
+  info->site = the.sites.capture();
+  info->thread = the.thread();
+  c10::ThreadLocalDebugInfo::_push(backward_info(), info);
+  Lock guard(the.core.mutex);
+  for (auto& [device, address] : gradients)
+    if (Block* block = the.core.block_at(device, address)) block->flags |= INITIAL_GRADIENT;
+}
+
+void backward_ends() { c10::ThreadLocalDebugInfo::_pop(backward_info()); }
+
+void start(py::object judge, bool fresh, bool threads, bool host) {
+  State& the = state();
+  {
+    Lock guard(the.core.mutex);
+    if (fresh) {
+      the.core.reset(threads);
+      the.lines = Flat<Timeline*>(256);
+      the.handles.clear();
+      the.recorded_before.clear();
+      the.host_blocks = 0;
+    }
+    the.threads = threads;
+    the.host = host;
+  }
+  PyObject* before = the.judge;
+  the.judge = judge.release().ptr();
+  Py_XDECREF(before);
+  listen();
+  the.on = true;
+}
+
+void stop() {
+  state().on = false;
+  state().pending = false;
+}
+
+// A little program on numbers of its own: an access, a wait and a conflict.
+std::string self_test() {
+  State& the = state();
+  if (!c10::impl::tls_is_dispatch_key_included(KEY)) return "operators of this thread are not seen";
+  const uint64_t operators = the.counters.operators, records = the.counters.records, waits = the.counters.waits;
+  (void)operators;
+  (void)records;
+  (void)waits;
+  Core core;
+  Timeline &a = core.stream(0, Kind::non_blocking), &b = core.stream(0, Kind::non_blocking);
+  Use use;
+  use.start = 4096;
+  use.stop = 8192;
+  use.mode = Mode::writes;
+  if (!core.access(a, &use, 1, 0, 0)) return "the core finds a conflict where there is none";
+  core.record(64, a);
+  core.wait(b, 64);
+  if (!core.access(b, &use, 1, 0, 0)) return "the core does not know a wait";
+  if (core.access(a, &use, 1, 0, 0)) return "the core does not find a conflict";
+  return "";
+}
+
+py::dict counters() {
+  const Counters& counted = state().counters;
+  py::dict found;
+  found["operators"] = counted.operators.load();
+  found["uses"] = counted.uses.load();
+  found["records"] = counted.records.load();
+  found["waits"] = counted.waits.load();
+  found["synchronizations"] = counted.synchronizations.load();
+  found["allocations"] = counted.allocations.load();
+  found["frees"] = counted.frees.load();
+  found["recorded_streams"] = counted.recorded_streams.load();
+  found["conflicts"] = counted.conflicts.load();
+  found["sites"] = state().sites.size();
+  Lock guard(state().core.mutex);
+  found["cells"] = state().core.cells();
+  found["blocks"] = state().core.blocks();
+  return found;
+}
+
+py::object operation_of(uint32_t id) {
+  Lock guard(state().core.mutex);
+  if (id >= state().operations.size()) return py::none();
+  const Operation& found = state().operations[id];
+  return py::make_tuple(found.name, found.backward, found.node, found.forward);
+}
+
+py::object line_of(uint32_t id) {
+  Lock guard(state().core.mutex);
+  auto found = state().handles.find(id);
+  if (found == state().handles.end()) return py::none();
+  return py::make_tuple(found->second.first, found->second.second);
+}
+
+}  // namespace streamsafe
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  using namespace streamsafe;
+  module.def("attach", [](py::object internal) {
+    state().sites.ask(internal.ptr());
+    listen();
+    return memory::attach();
+  });
+  module.def("start", &start);
+  module.def("stop", &stop);
+  module.def("core", []() { return reinterpret_cast<uintptr_t>(&state().core); });
+  module.def("include_thread", [](bool on) { c10::impl::tls_set_dispatch_key_included(KEY, on); });
+  module.def("set_thread", [](Key key, bool main) {
+    State::thread_key = key;
+    if (main) state().main_thread = key;
+  });
+  module.def("set_pending", [](bool pending) { state().pending = pending; });
+  module.def("launch", &launch);
+  module.def("host_access", &host_access);
+  module.def("backward_begins", &backward_begins);
+  module.def("backward_ends", &backward_ends);
+  module.def("line", [](int device, Addr handle) {
+    Lock guard(state().core.mutex);
+    return state().line(device, handle).id;
+  });
+  module.def("forget_line", [](int device, Addr handle) {
+    Lock guard(state().core.mutex);
+    state().forget_line(device, handle);
+  });
+  module.def("line_of", &line_of);
+  module.def("operation_of", &operation_of);
+  module.def("site", [](uint32_t id) { return py::reinterpret_steal<py::object>(state().sites.pairs(id)); });
+  module.def("site_now", []() { return state().sites.capture(); });
+  module.def("block_callback", []() { return reinterpret_cast<uintptr_t>(&memory::block_callback); });
+  module.def("self_test", &self_test);
+  module.def("counters", &counters);
+}

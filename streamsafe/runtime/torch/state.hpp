@@ -1,0 +1,250 @@
+// What the hooks share: the core, the switch, names and sites, streams by handle, and the way to Python's verdict.
+#pragma once
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <atomic>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+#include "core.hpp"
+#include "frames.hpp"
+#include "roles.hpp"
+#ifdef WITH_CUDA
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+#endif
+
+namespace streamsafe {
+namespace py = pybind11;
+using Lock = std::unique_lock<std::mutex>;
+
+// A slot of the thread-local state that torch hands on to the threads of a backward pass; it is for tests, and free.
+inline auto backward_info() { return c10::DebugInfoKind::TEST_INFO_2; }
+
+// A call of backward(), for the threads that do its work.
+struct Backward final : c10::DebugInfoBase {
+  uint32_t site = 0;
+  Key thread = 0;
+};
+
+inline const Backward* backward_now() { return dynamic_cast<const Backward*>(c10::ThreadLocalDebugInfo::get(backward_info())); }
+
+// What an operation id stands for.
+struct Operation {
+  std::string name;
+  bool backward = false;   // done by the autograd engine
+  std::string node;        // the backward node, and where its forward was
+  uint32_t forward = 0;
+};
+
+constexpr uint8_t INITIAL_GRADIENT = 1;  // a block's flag: a gradient that was given to a backward pass
+
+struct Counters {
+  std::atomic<uint64_t> operators{0}, uses{0}, records{0}, waits{0}, synchronizations{0}, allocations{0}, frees{0}, recorded_streams{0},
+      conflicts{0}, late{0}, skipped_frames{0};
+};
+
+// One process has one, and it is never destroyed: torch calls the hooks until the very end.
+struct State {
+  Core core;
+  Sites sites;
+  roles::Table table;
+  std::atomic<bool> on{false}, host{true}, threads{false}, pending{false};
+  std::atomic<size_t> host_blocks{0};
+  std::atomic<Key> main_thread{0};
+  Counters counters;
+  PyObject* judge = nullptr;
+
+  // under `core.mutex`
+  std::vector<Operation> operations{1};
+  std::unordered_map<std::string, uint32_t> operation_ids;
+  Flat<Timeline*> lines{256};
+  std::map<Id, std::pair<int, Addr>> handles;
+  std::map<Addr, std::vector<Timeline*>> recorded_before;  // record_stream on memory from before the program
+
+  uint32_t intern(const std::string& name) {
+    Lock guard(core.mutex);
+    return intern_locked(name);
+  }
+  uint32_t intern_locked(const std::string& name) {
+    auto [it, added] = operation_ids.try_emplace(name, uint32_t(operations.size()));
+    if (added) operations.push_back(Operation{name, false, "", 0});
+    return it->second;
+  }
+  uint32_t intern_backward(uint32_t operation, const std::string& node, uint32_t forward) {
+    Lock guard(core.mutex);
+    const std::string key = "\n" + std::to_string(operation) + " " + node + " " + std::to_string(forward);
+    auto [it, added] = operation_ids.try_emplace(key, uint32_t(operations.size()));
+    if (added) operations.push_back(Operation{"backward()", true, node, forward});
+    return it->second;
+  }
+
+  // The timeline of a raw handle, registered on first sight; under the lock.
+  Timeline& line(int device, Addr handle) {
+    if (handle == 1) handle = 0;
+    Timeline*& known = lines[(handle << 6 | Addr(device) << 1) + 3 + (handle == 2 ? thread_number() << 20 : 0)];
+    if (!known) {
+      known = &core.stream(device, kind_of(handle));
+      handles[known->id] = {device, handle};
+    }
+    return *known;
+  }
+  void forget_line(int device, Addr handle) {
+    const Addr key = (handle << 6 | Addr(device) << 1) + 3;
+    if (Timeline** known = lines.find(key)) {
+      handles.erase((*known)->id);
+      core.destroy_stream(**known);
+      lines.erase(key);
+    }
+  }
+
+  static Kind kind_of(Addr handle) {
+    if (!handle) return Kind::legacy;
+    if (handle == 2) return Kind::per_thread;
+#ifdef WITH_CUDA
+    unsigned int flags = cudaStreamNonBlocking;
+    if (cudaStreamGetFlags(reinterpret_cast<cudaStream_t>(handle), &flags) != cudaSuccess) (void)cudaGetLastError();
+    return flags & cudaStreamNonBlocking ? Kind::non_blocking : Kind::blocking;
+#else
+    return Kind::non_blocking;
+#endif
+  }
+
+  static Addr thread_number() {
+    static std::atomic<Addr> last{0};
+    static thread_local const Addr mine = ++last;
+    return mine;
+  }
+
+  // The calling thread as the core names it.
+  Key thread() const {
+    if (!threads.load(std::memory_order_relaxed)) return 0;
+    if (thread_key) return thread_key;
+    if (const Backward* backward = backward_now()) return backward->thread;
+    return main_thread;
+  }
+  static thread_local Key thread_key;
+};
+
+inline thread_local Key State::thread_key = 0;
+
+inline State& state() {
+  static State* the = new State();
+  return *the;
+}
+
+// What the calling thread is doing.
+struct Here {
+  const Operator* inside = nullptr;  // the operator whose kernel runs
+  uint32_t site = 0, operation = 0;
+  int device = -1;
+  bool leftover = false;  // the block that was handed out last has an unordered use of its former owner
+  Addr waited = 0, recorded = 0;  // the streams of the last event wait and record in it
+};
+inline thread_local Here here;
+
+inline int device_now() {
+#ifdef WITH_CUDA
+  return c10::cuda::current_device();
+#else
+  return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice().index();
+#endif
+}
+
+struct Queue {
+  int device;
+  Addr handle;
+};
+
+// The calling thread's current stream on a device (negative: the current one).
+inline Queue queue_now(int device) {
+#ifdef WITH_CUDA
+  const auto stream = c10::cuda::getCurrentCUDAStream(c10::DeviceIndex(device));
+  return {stream.device_index(), reinterpret_cast<Addr>(stream.stream())};
+#else
+  const int index = device < 0 ? device_now() : device;
+  const auto stream = c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStream(c10::Device(c10::DeviceType::CUDA, c10::DeviceIndex(index)));
+  return {index, Addr(stream.id())};
+#endif
+}
+
+// A use, and the tensor it is of, for reports.
+struct Touched {
+  std::vector<Use> uses;
+  std::vector<const c10::TensorImpl*> tensors;
+  void clear() {
+    uses.clear();
+    tensors.clear();
+  }
+  void add(const Use& use, const c10::TensorImpl* tensor) {
+    uses.push_back(use);
+    tensors.push_back(tensor);
+  }
+};
+
+// Take the core's reports; under the lock.
+inline std::vector<Report> take_reports(Core& core) {
+  std::vector<Report> taken;
+  taken.swap(core.reports);
+  return taken;
+}
+
+// Ask Python what is to be done about conflicts; no lock may be held. Throws what is to be raised now.
+inline void judge(const std::vector<Report>& reports, uint32_t operation, const Touched* touched, bool may_raise) {
+  State& the = state();
+  the.counters.conflicts += reports.size();
+  if (!Py_IsInitialized()) return;
+  py::gil_scoped_acquire gil;
+  if (!the.judge) return;
+  PyObject *type, *value, *trace;  // an exception may be on its way
+  PyErr_Fetch(&type, &value, &trace);
+  py::list found, uses;
+  for (auto& report : reports) found.append(py::cast(report));
+  if (touched)
+    for (size_t i = 0; i < touched->uses.size(); ++i) {
+      const Use& use = touched->uses[i];
+      py::object shape = py::none(), dtype = py::none();
+      if (const c10::TensorImpl* tensor = touched->tensors[i]) {
+        shape = py::tuple(py::cast(std::vector<int64_t>(tensor->sizes().begin(), tensor->sizes().end())));
+        dtype = py::str(std::string(tensor->dtype().name()));
+      }
+      uses.append(py::make_tuple(use.space, use.start, use.stop, use.mode == Mode::writes, use.certain, shape, dtype));
+    }
+  PyObject* answer = PyObject_CallFunction(the.judge, "OIOO", found.ptr(), operation, uses.ptr(), may_raise ? Py_True : Py_False);
+  if (!answer) PyErr_WriteUnraisable(the.judge);
+  PyErr_Restore(type, value, trace);
+  if (!answer) return;
+  py::object error = py::reinterpret_steal<py::object>(answer);
+  if (error.is_none() || !may_raise) return;
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  throw py::error_already_set();
+}
+
+// An operation is about to be enqueued on a stream, or (nullptr) done by the host. Throws what is to be raised.
+inline void enqueue(const Queue* queue, const Touched& touched, uint32_t operation, uint32_t site, bool may_raise = true) {
+  State& the = state();
+  Core& core = the.core;
+  const Key thread = the.thread();
+  std::vector<Report> reports;
+  {
+    Lock guard(core.mutex);
+    const Use* uses = touched.uses.data();
+    const size_t n = touched.uses.size();
+    const bool done = queue ? core.access(the.line(queue->device, queue->handle), uses, n, operation, site, thread)
+                            : core.host_access(uses, n, operation, site, thread);
+    if (done) return;
+    reports = take_reports(core);
+  }
+  judge(reports, operation, &touched, may_raise);
+  Lock guard(core.mutex);
+  if (queue) core.access(the.line(queue->device, queue->handle), touched.uses.data(), touched.uses.size(), operation, site, thread, true);
+  else core.host_access(touched.uses.data(), touched.uses.size(), operation, site, thread, true);
+  core.reports.clear();
+}
+
+}  // namespace streamsafe
