@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamsafe.runtime.monitor import Monitor
     from streamsafe.runtime.patches import Patches
 
-MODULES = ("streamsafe.runtime.cupy",)
+MODULES = ("streamsafe.runtime.cupy", "streamsafe.runtime.torch")
 """The front ends, by the name of their package. Importing one imports no library."""
 
 

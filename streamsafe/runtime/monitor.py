@@ -118,6 +118,15 @@ class Monitor:
         self._calls: dict[Hashable, tuple[int, bool]] = {}
         self._open: list[tuple[Conflict, Hazard]] = []
         self._verdict = _Verdict(self)
+        self.use(self.checker)
+
+    def use(self, checker: Checker) -> None:
+        """Check with another engine from here on. The streams are the same; what was enqueued counts as finished."""
+        for key in self._streams.values():
+            line = self.checker.timeline(key)
+            if line.kind != "host" and line.kind != "function":
+                checker.stream(key, device=line.device, kind=line.kind, name=line.name)
+        self.checker = checker
         self._access = self.checker.access
         self._allocate = self.checker.allocate
         self._allocate_again = self.checker.allocate_again

@@ -566,9 +566,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("host_access", &host_access);
   module.def("backward_begins", &backward_begins);
   module.def("backward_ends", &backward_ends);
-  module.def("line", [](int device, Addr handle) {
+  module.def("line", [](int device, Addr handle, int kind) {
     Lock guard(state().core.mutex);
-    return state().line(device, handle).id;
+    return state().line(device, handle, kind).id;
   });
   module.def("forget_line", [](int device, Addr handle) {
     Lock guard(state().core.mutex);

@@ -85,11 +85,11 @@ struct State {
   }
 
   // The timeline of a raw handle, registered on first sight; under the lock.
-  Timeline& line(int device, Addr handle) {
+  Timeline& line(int device, Addr handle, int kind = -1) {
     if (handle == 1) handle = 0;
     Timeline*& known = lines[(handle << 6 | Addr(device) << 1) + 3 + (handle == 2 ? thread_number() << 20 : 0)];
     if (!known) {
-      known = &core.stream(device, kind_of(handle));
+      known = &core.stream(device, handle > 2 && kind >= 0 ? Kind(kind) : kind_of(handle));
       handles[known->id] = {device, handle};
     }
     return *known;
@@ -169,7 +169,7 @@ inline Queue queue_now(int device) {
 #else
   const int index = device < 0 ? device_now() : device;
   const auto stream = c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStream(c10::Device(c10::DeviceType::CUDA, c10::DeviceIndex(index)));
-  return {index, Addr(stream.id())};
+  return {index, reinterpret_cast<Addr>(c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStreamNativeHandle(stream))};
 #endif
 }
 

@@ -1,0 +1,68 @@
+"""The engine of a program that uses torch: the core inside the extension, which sees torch's own work directly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from streamsafe.native.checker import NativeChecker
+from streamsafe.native.library import Library
+from streamsafe.native.reports import KINDS
+from streamsafe.order.checker import Kind
+from streamsafe.order.memory import Space
+from streamsafe.runtime import names
+from streamsafe.runtime.monitor import named, rendered
+
+
+class TorchChecker(NativeChecker):
+    """The core of the extension, for the other front ends and for reports.
+
+    Args:
+        extension: the module.
+        library: its C functions.
+        threads: as for :class:`streamsafe.order.checker.Checker`.
+        name_of: what the program calls a stream, by device and handle; empty where that is not known.
+    """
+
+    def __init__(
+        self, extension: Any, library: Library, *, threads: bool, name_of: Callable[[int, int], str]
+    ) -> None:
+        super().__init__(library, extension.core(), threads=threads, render=rendered, naming=named)
+        self._extension = extension
+        self._name_of = name_of
+        self.foreign_line = self._foreign_line
+        self.foreign_operation = lambda operation: self.operation(operation)[0]
+        self.foreign_site = lambda site: extension.site(site) or None
+
+    def operation(self, operation: int) -> tuple[str, bool, str, int]:
+        """An operation's name, whether the autograd engine does it, its node, and the site of that node's forward."""
+        found = self._extension.operation_of(operation)
+        return ("", False, "", 0) if found is None else found
+
+    def stream(
+        self, key: Hashable, *, device: Space = 0, kind: Kind = "non-blocking", name: str = ""
+    ) -> None:
+        if isinstance(key, tuple) and len(key) == 2:
+            line = self._extension.line(key[0], key[1], KINDS.index(kind))
+            self._line_ids[key] = line
+            self._spaces[key] = device
+            if name and not name.startswith("stream 0x"):
+                self.name_line(line, name)
+        else:
+            super().stream(key, device=device, kind=kind, name=name)
+
+    def destroy_stream(self, key: Hashable) -> None:
+        if isinstance(key, tuple) and len(key) == 2:
+            if self._line_ids.pop(key, None) is not None:
+                self._extension.forget_line(*key)
+        else:
+            super().destroy_stream(key)
+
+    def _foreign_line(self, label: int) -> str:
+        found = self._extension.line_of(label)
+        if found is None:
+            return "a stream that is gone"
+        device, handle = found
+        if handle == 0:
+            return "the default stream"
+        return self._name_of(device, handle) or names.of_stream(handle)
