@@ -244,6 +244,12 @@ def _used(variables: dict[str, tuple[bool, int]], body: str, helpers: dict[str, 
     return tuple(found)
 
 
+_WIDE = re.compile(r"\blong\b|\b(?:size|ssize|u?intptr|u?int64|ptrdiff)_t\b|\bCUdeviceptr\b")
+"""Integer types that hold an address."""
+_CAST = r"\(\s*[A-Za-z_][\w\s:<>,]*\*+\s*(?:const\s*)?\)\s*\(?\s*{0}\b|_cast\s*<[^<>;]*\*\s*>\s*\(\s*{0}\b"
+"""A number that a kernel takes as an address."""
+
+
 def _parameter(
     text: str, body: str, structs: Mapping[str, tuple[tuple[str, str], ...]], hides: bool
 ) -> Parameter:
@@ -258,6 +264,8 @@ def _parameter(
     if "cudaSurfaceObject_t" in kind:
         return Parameter(name, "updates", const=False)
     if not pointer and not array:
+        if _WIDE.search(kind) and re.search(_CAST.format(re.escape(name)), body):
+            return Parameter(name, "unknown", const=False)
         members = structs.get(kind.split()[-1], ()) if kind else ()
         return Parameter(name, "value", fields=tuple(_field(name, *member, body) for member in members))
     itemsize = _itemsize(kind, match.group(2) if match else None)

@@ -152,6 +152,7 @@ def leave(session: Session) -> None:
         monitor = current.monitor
         if monitor is None or session not in monitor.sessions:
             return
+        session.notes.extend(text.format(count) for text, count in sorted(monitor.unseen.items()))
         if len(monitor.sessions) > 1:
             monitor.sessions.remove(session)
             return

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from streamsafe.order.checker import Checker, Graph, Kind, Owner
@@ -78,6 +79,8 @@ class Monitor:
         imported: memory that came in with no handshake while something was pending on it.
         freed: takes a block whose last reference is gone. Safe in a finalizer: the engine hears of it at
             the next operation.
+        unseen: what was noticed and could not be watched, as a sentence with a place for the number of times.
+        later: takes a call that is made, under the lock, before the next operation. Safe in a finalizer.
         one_device: whether a raw handle alone names a timeline; ``by_handle`` has them then.
         site: where the last operation was enqueued.
         only_device: the number of the one device; -1 where there are more.
@@ -111,9 +114,11 @@ class Monitor:
         self.only_device = -1
         self.by_handle: dict[int, Hashable] = {}
         self._streams: dict[tuple[int, int], Hashable] = {}
-        self._released: deque[Block] = deque()
-        self.freed = self._released.append
+        self._released: deque[Block | Callable[[], None]] = deque()
+        self.freed: Callable[[Block], None] = self._released.append
+        self.later: Callable[[Callable[[], None]], None] = self._released.append
         self.begun = 0
+        self.unseen: Counter[str] = Counter()
         self.site: sites.Site = ()
         self._calls: dict[Hashable, tuple[int, bool]] = {}
         self._open: list[tuple[Conflict, Hazard]] = []
@@ -166,6 +171,7 @@ class Monitor:
     def _register(self, key: tuple[int, ...], handle: int, kind: Kind, name: str) -> Hashable:
         self._streams[key[0], handle] = key
         with self.lock:
+            self.drain()
             self.checker.stream(key, device=key[0], kind=kind, name=name)
         if self.one_device and handle >= 0:
             self.by_handle[handle] = key
@@ -176,12 +182,15 @@ class Monitor:
         return (device, handle) in self._streams
 
     def destroy_stream(self, device: int, handle: int) -> None:
-        """The handle is given back: the next stream that has it is another timeline."""
+        """The handle is about to be given back; a next stream that has it is another timeline. Safe in a finalizer."""
         self.by_handle.pop(handle, None)
         key = self._streams.pop((device, handle), None)
         if key is not None:
-            with self.lock:
-                self.checker.destroy_stream(key)
+            self.later(partial(self.checker.destroy_stream, key))
+
+    def destroy_event(self, event: int) -> None:
+        """The handle of an event is about to be given back. Safe in a finalizer."""
+        self.later(partial(self.checker.destroy_event, event))
 
     @property
     def thread(self) -> Hashable:
@@ -458,12 +467,14 @@ class Monitor:
             self.checker.record_stream(block.start, stream, space=block.space)
 
     def drain(self) -> None:
-        """Tells the engine of the blocks that were freed."""
+        """Tells the engine what finalizers left: the blocks that were freed, the handles that were given back."""
         released = self._released
         while released:
-            block = released.popleft()
-            if not block.freed:
-                self.checker.free(block.space, block.start)
+            item = released.popleft()
+            if not isinstance(item, Block):
+                item()
+            elif not item.freed:
+                self.checker.free(item.space, item.start)
 
     def returned(self, gone: Callable[[int], bool]) -> None:
         """A pool gave free memory back to the driver; ``gone`` tells whether an address is no more."""

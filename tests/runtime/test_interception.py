@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ import streamsafe
 from streamsafe.runtime.monitor import current
 from streamsafe.runtime.patches import Patches
 from tests.runtime.helpers import Program, codes
+from tests.runtime.test_bad_input import SIMULATED, python
 
 np = pytest.importorskip("numpy")
 
@@ -447,7 +448,7 @@ def cutensor(program: Program) -> Iterator[Any]:
     for name in TENSORS:
         setattr(module, name, lambda *args, **kwargs: None)
     patches = Patches()
-    libraries.watch_tensors(patches, module)
+    libraries.watch(patches, module)
     yield module
     patches.restore()
 
@@ -473,3 +474,207 @@ def test_cutensor(program: Program, cutensor: Any, name: str) -> None:
             call(cutensor, program.x, program.y)
         program.settle()
     assert (codes(raw), codes(waw), codes(ordered)) == (["SS101"], ["SS102"], [])
+
+
+ADDRESS = 'extern "C" __global__ void k(long long p, int n) { if (n) ((float*)p)[threadIdx.x] = 1; }'
+
+
+def test_an_address_passed_as_a_number_is_possible(program: Program) -> None:
+    kernel = program.cp.RawKernel(ADDRESS, "k")
+
+    def use(address: int) -> list[tuple[str, str]]:
+        with streamsafe.sanitize("collect") as session:
+            program.write()
+            with program.reader:
+                kernel((1,), (1,), (np.int64(address), np.int32(1)))
+            program.settle()
+        return [(hazard.code, hazard.confidence) for hazard in session.hazards]
+
+    assert use(program.x.data.ptr) == []  # made before the session: of such an address nothing is known
+    with streamsafe.sanitize("collect") as session:
+        x = program.cp.zeros(64, "f4")
+        program.settle()
+        with program.writer:
+            x.fill(1)
+        with program.reader:
+            kernel((1,), (1,), (np.int64(x.data.ptr), np.int32(1)))
+            kernel((1,), (1,), (12345, np.int32(1)))
+        program.settle()
+    assert [(hazard.code, hazard.confidence) for hazard in session.hazards] == [("SS102", "possible")]
+
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+LIBRARY_CALLS: dict[str, tuple[str, str, Callable[[int, int], Arguments], str]] = {
+    "by position": ("cublas", "saxpy", lambda x, y: ((0, 64, 0, x, 1, y, 1), {}), "certain"),
+    "by keyword": (
+        "cublas",
+        "saxpy",
+        lambda x, y: ((0, 64), {"alpha": 0, "x": x, "incx": 1, "y": y, "incy": 1}),
+        "certain",
+    ),
+    "all by keyword": (
+        "cublas",
+        "sgemm",
+        lambda x, y: (
+            (),
+            {
+                "handle": 0,
+                "transa": 0,
+                "transb": 0,
+                "m": 4,
+                "n": 4,
+                "k": 4,
+                "alpha": 0,
+                "A": x,
+                "lda": 4,
+                "B": x,
+                "ldb": 4,
+                "beta": 0,
+                "C": y,
+                "ldc": 4,
+            },
+        ),
+        "certain",
+    ),
+    "a keyword of another name": (
+        "cublas",
+        "saxpy",
+        lambda x, y: ((0, 64, 0), {"first": x, "one": 1, "y": y, "incy": 1}),
+        "possible",
+    ),
+    "generator": ("curand", "generateUniform", lambda x, y: ((1,), {"outputPtr": y, "n": 64}), "certain"),
+    "solver": (
+        "cusolver",
+        "spotrs",
+        lambda x, y: ((0, 0, 4, 1), {"A": x, "lda": 4, "B": y, "ldb": 4, "devInfo": 0}),
+        "certain",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARY_CALLS)
+def test_library_calls_by_any_name(program: Program, name: str) -> None:
+    """Of a stand-in for the library's module, with the hooks around it."""
+    from streamsafe.runtime.cupy import libraries
+
+    library, function, arguments, confidence = LIBRARY_CALLS[name]
+    module = ModuleType(f"cupy_backends.cuda.libs.{library}")
+    setattr(module, function, lambda *args, **kwargs: (args, kwargs))
+    patches = Patches()
+    libraries.watch(patches, module)
+    call = getattr(module, function)
+    with streamsafe.sanitize("collect") as session:
+        x, y = program.cp.zeros(64, "f4"), program.cp.zeros(64, "f4")
+        program.settle()
+        args, kwargs = arguments(x.data.ptr, y.data.ptr)
+        with program.writer:
+            y.fill(1)
+        with program.reader:
+            assert call(*args, **kwargs) == (args, kwargs)
+        program.settle()
+        with program.reader:
+            call(*args, **kwargs)
+        program.settle()
+    assert [hazard.confidence for hazard in session.hazards] == [confidence]
+
+
+def test_what_cannot_be_seen_is_counted(program: Program) -> None:
+    with streamsafe.sanitize("collect") as session:
+        interface = program.x.__cuda_array_interface__
+        program.cp.from_dlpack(program.x)
+        program.settle()
+    assert interface["data"][0] == program.x.data.ptr
+    assert [note for note in session.notes if "handed to other libraries" in note and "(1 times)" in note]
+    with streamsafe.sanitize("collect") as session:
+        program.ordered()
+    assert session.notes == []
+
+
+def test_a_kernel_kept_from_before_is_seen(program: Program) -> None:
+    """Its function, on an attribute and in a list, is the same object, and not one of ours."""
+    code = (
+        "kernel = cp.RawKernel(RAW, 'k')\n"
+        "x, y = cp.zeros(64, 'f4'), cp.zeros(64, 'f4')\n"
+        "kernel((1,), (64,), (x, y))\n"
+        "class Holder:\n    pass\n"
+        "Holder.kernel, functions = kernel.kernel, [kernel.kernel]\n"
+        "plus = x + 1\n"
+        "first, second = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)\n"
+        "def race(use):\n"
+        "    cp.cuda.Device().synchronize()\n"
+        "    with streamsafe.sanitize('collect') as session:\n"
+        "        with first:\n            use()\n"
+        "        with second:\n            y.fill(1)\n"
+        "        cp.cuda.Device().synchronize()\n"
+        "    print([(hazard.code, hazard.confidence) for hazard in session.hazards])\n"
+        "race(lambda: functions[0]((1,), (64,), (x, y)))\n"
+        "race(lambda: Holder.kernel((1,), (64,), args=(x, y), shared_mem=0))\n"
+        "race(lambda: kernel((1,), (64,), (x, y)))\n"
+        "race(lambda: functions[0].linear_launch(64, (x, y)))\n"
+        "race(lambda: cp.add(x, y, out=x))\n"
+        "print(functions[0] is Holder.kernel is kernel.kernel, type(functions[0]) is cp.cuda.Function)\n"
+    )
+    result = python(f"{SIMULATED}RAW = {RAW!r}\n{code}")
+    assert result.stderr == ""
+    assert result.stdout == "[('SS102', 'certain')]\n" * 5 + "True True\n"
+
+
+def test_what_is_told_and_what_is_enqueued_is_one_step(program: Program) -> None:
+    """Two threads launch on one stream: the engine has heard of them in the order in which CUDA has."""
+    from streamsafe.runtime.cupy import kernels
+    from streamsafe.runtime.cupy.state import order_lock, timeline
+
+    told: list[int] = []
+    enqueued: list[int] = []
+    plain = kernels._plain_linear
+
+    def launch(*args: Any) -> None:
+        time.sleep(0.001)  # where another thread goes on
+        enqueued.append(threading.get_ident())
+        plain(*args)
+
+    with pytest.MonkeyPatch.context() as patch, streamsafe.sanitize("collect") as session:
+        monitor = current.monitor
+        assert monitor is not None
+        access = monitor.access
+
+        def heard(*args: Any) -> None:
+            told.append(threading.get_ident())
+            access(*args)
+
+        patch.setattr(kernels, "_plain_linear", launch)
+        patch.setattr(monitor, "access", heard)
+
+        def work() -> None:
+            with program.writer:
+                for _ in range(20):
+                    program.cp.add(program.x, 1, out=program.x)
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        program.settle()
+        free = order_lock(timeline(monitor, program.writer))
+        assert free.acquire(blocking=False)
+        free.release()
+    assert told == enqueued and len(told) == 60
+    assert codes(session) == []
+
+
+@pytest.mark.parametrize("kind", ["Event", "Stream"])
+def test_a_handle_ends_before_another_thread_can_get_it(program: Program, kind: str) -> None:
+    """What the monitor hears of the end comes first: the object still has its handle then."""
+    from streamsafe.runtime.cupy import streams
+
+    wrapper = streams._event_del if kind == "Event" else streams._stream_del
+    order: list[str] = []
+    with pytest.MonkeyPatch.context() as patch, streamsafe.sanitize("collect"):
+        monitor = current.monitor
+        assert monitor is not None
+        for name in ("destroy_event", "destroy_stream"):
+            patch.setattr(monitor, name, lambda *_: order.append("monitor"))
+        fake = SimpleNamespace(ptr=0x1234, device_id=0)
+        wrapper(lambda _: order.append("CUDA"))(fake)
+    assert order == ["monitor", "CUDA"]

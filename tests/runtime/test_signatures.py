@@ -28,6 +28,13 @@ CASES = {
     "jit": ("CArray<float, 1, true, true> x, CArray<float, 1, true, true> y", "y[i] = x[i];", "reads writes"),
     "stepped": ("float* a, float* b", "float* p = a; for (;;) *p++ = 1; *b++ += 1;", "writes updates"),
     "in place through an address": ("float* a, float* b", "*(a + i) += 1; *(b + i) = 1;", "updates writes"),
+    "an address in a number": (
+        "long long p, int n",
+        "((float*)p)[i] = 1; float q = (float)n;",
+        "unknown value",
+    ),
+    "an address, cast anew": ("size_t p, size_t n", "reinterpret_cast<float *>(p)[n] = 1;", "unknown value"),
+    "a wide number": ("long long p, float* a", "a[i] = (a[0]) * p; a[p * (i)] = 2;", "value updates"),
     "nested template": ("const thrust::complex<float>* a, T<int, 3>* b", "b[i] = a[i];", "reads writes"),
 }
 

@@ -12,7 +12,7 @@ from cupy_backends.cuda.api import runtime
 from streamsafe.order.checker import CaptureMode
 from streamsafe.order.checker import Graph as CapturedGraph
 from streamsafe.runtime import sites
-from streamsafe.runtime.cupy.state import state, timeline
+from streamsafe.runtime.cupy.state import order_lock, state, timeline
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.session import StreamHazardError
@@ -108,9 +108,13 @@ def _end_capture(original: Callable[..., Any]) -> Callable[..., Any]:
 def _launch(original: Callable[..., Any]) -> Callable[..., Any]:
     def launch_graph(self: Any, stream: Any = None) -> None:
         monitor = state.monitor
-        if monitor is not None:
-            launch(monitor, self.graphExec, timeline(monitor, stream))
-        original(self, stream)
+        if monitor is None:
+            original(self, stream)
+            return
+        queue = timeline(monitor, stream)
+        with order_lock(queue):
+            launch(monitor, self.graphExec, queue)
+            original(self, stream)
 
     launch_graph.__name__ = "launch"
     return launch_graph

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -15,6 +16,7 @@ from cupy.cuda.device import get_device_id
 
 from streamsafe.runtime.cupy import memory, pinned, uses
 from streamsafe.runtime.cupy.state import state, timeline, timeline_of_handle
+from streamsafe.runtime.frontend import loaded
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
 
@@ -99,7 +101,11 @@ def _from_interface(original: Wrapped) -> Wrapped:
 def _from_dlpack(original: Wrapped) -> Wrapped:
     @wraps(original)
     def from_dlpack(array: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(array, *args, **kwargs)
+        within.cupy = True
+        try:
+            result = original(array, *args, **kwargs)
+        finally:
+            within.cupy = False
         monitor = state.monitor
         if monitor is not None and isinstance(result, uses.array_type):
             memory.convert(result)
@@ -113,8 +119,10 @@ def _from_dlpack(original: Wrapped) -> Wrapped:
 def _to_dlpack(original: Wrapped) -> Wrapped:
     def __dlpack__(self: Any, **kwargs: Any) -> Any:
         monitor = state.monitor
-        if monitor is not None and kwargs.get("stream") == -1:
-            without_handshake(monitor, uses.of_array(self))
+        if monitor is not None:
+            if kwargs.get("stream") == -1:
+                without_handshake(monitor, uses.of_array(self))
+            _handed_on(monitor)
         return original(self, **kwargs)
 
     return __dlpack__
@@ -125,9 +133,42 @@ def _capsule(original: Wrapped) -> Wrapped:
         monitor = state.monitor
         if monitor is not None:
             without_handshake(monitor, uses.of_array(self))
+            _handed_on(monitor)
         return original(self)
 
     return toDlpack
+
+
+class _Within(threading.local):
+    """Whether CuPy is taking an array itself."""
+
+    cupy = False
+
+
+within = _Within()
+HANDED_ON = (
+    "CuPy arrays were handed to other libraries, by __cuda_array_interface__ or DLPack ({} times): what these "
+    "enqueue is not seen"
+)
+
+
+def _handed_on(monitor: Monitor) -> None:
+    """An array goes to a library that is not watched."""
+    if not within.cupy and not any(library.NAME != "CuPy" for library in loaded()):
+        monitor.unseen[HANDED_ON] += 1
+
+
+def _interface(original: Any) -> property:
+    """The property that other libraries ask an array for."""
+
+    def __cuda_array_interface__(self: Any) -> Any:
+        """The array as the CUDA Array Interface describes it."""
+        monitor = state.monitor
+        if monitor is not None:
+            _handed_on(monitor)
+        return original.__get__(self)
+
+    return property(__cuda_array_interface__)
 
 
 def install(patches: Patches) -> None:
@@ -139,3 +180,4 @@ def install(patches: Patches) -> None:
             patches.wrap(module, name, _from_dlpack)
     patches.wrap(uses.array_type, "__dlpack__", _to_dlpack)
     patches.wrap(uses.array_type, "toDlpack", _capsule)
+    patches.wrap(uses.array_type, "__cuda_array_interface__", _interface)

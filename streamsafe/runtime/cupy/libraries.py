@@ -12,7 +12,7 @@ import numpy
 
 from streamsafe.runtime.cupy import library_table as table
 from streamsafe.runtime.cupy import memory, uses
-from streamsafe.runtime.cupy.state import state, timeline, timeline_of_handle
+from streamsafe.runtime.cupy.state import order_lock, state, timeline, timeline_of_handle
 from streamsafe.runtime.imports import after_import
 from streamsafe.runtime.patches import Patches
 
@@ -95,6 +95,29 @@ def _device() -> int:
     return int(get_device_id())
 
 
+def _bound(names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by the names that the table has for the parameters."""
+    values = dict(zip(names, args, strict=False))
+    values.update((table.NAMES.get(name, name), value) for name, value in kwargs.items())
+    return values
+
+
+def _pointers(values: Iterable[Any]) -> list[uses.Touch]:
+    """What the numbers that are addresses in blocks may lead to: possible accesses."""
+    found = []
+    for value in values:
+        if isinstance(value, int) and value > _SMALL:
+            block = memory.block_at(value)
+            if block is not None:
+                device, start, size = block
+                found.append(uses.of_bytes(device, value, start + size - value, certain=False))
+    return found
+
+
+_SMALL = 1 << 16
+"""No address of memory is that small a number."""
+
+
 def _raw(call: table.Call, letter: str, name: str) -> Callable[[Wrapped], Wrapped]:
     names = call.parameters.split()
     reads, writes = call.reads.split(), call.writes.split()
@@ -104,14 +127,20 @@ def _raw(call: table.Call, letter: str, name: str) -> Callable[[Wrapped], Wrappe
         @wraps(original)
         def called(*args: Any, **kwargs: Any) -> Any:
             monitor = state.monitor
-            if monitor is not None and not kwargs:
-                values = dict(zip(names, args, strict=False))
-                found = [
+            if monitor is None:
+                return original(*args, **kwargs)
+            values = _bound(names, args, kwargs)
+            try:
+                read, written = (
                     [touch[1] for text in operands if (touch := _operand(text, values, itemsize)) is not None]
                     for operands in (reads, writes)
-                ]
-                monitor.access(timeline(monitor), found[0], found[1], name)
-            return original(*args, **kwargs)
+                )
+            except (KeyError, TypeError):  # a keyword that the table does not have
+                read, written = [], _pointers(values.values())
+            queue = timeline(monitor)
+            with order_lock(queue):
+                monitor.access(queue, read, written, name)
+                return original(*args, **kwargs)
 
         return called
 
@@ -141,32 +170,32 @@ def _patch_solver(patches: Patches, module: ModuleType) -> None:
         if re.match(table.CUSOLVER_COMPUTES, name) and callable(getattr(module, name))
     }
     for family, (parameters, read) in table.CUSOLVER.items():
-        positions = frozenset(parameters.split().index(name) for name in read.split())
         for name, _ in _typed("{t}" + family):
             others.discard(name)
-            patches.wrap(module, name, _solver(name, positions))
+            patches.wrap(module, name, _solver(name, parameters.split(), frozenset(read.split())))
     for name in others:
-        patches.wrap(module, name, _solver(name, frozenset()))
+        patches.wrap(module, name, _solver(name, [], frozenset()))
 
 
-def _solver(name: str, read: frozenset[int]) -> Callable[[Wrapped], Wrapped]:
+def _solver(name: str, parameters: list[str], read: frozenset[str]) -> Callable[[Wrapped], Wrapped]:
     def make(original: Wrapped) -> Wrapped:
         @wraps(original)
         def called(*args: Any, **kwargs: Any) -> Any:
             monitor = state.monitor
-            if monitor is not None:
-                reads: list[uses.Touch] = []
-                writes: list[uses.Touch] = []
-                for position, argument in enumerate(args[1:], 1):
-                    if isinstance(argument, int) and argument > 1 << 16:
-                        block = memory.block_at(argument)
-                        if block is not None:
-                            device, start, size = block
-                            touch = uses.of_bytes(device, argument, start + size - argument)
-                            (reads if position in read else writes).append(touch)
-                if reads or writes:
-                    monitor.access(timeline(monitor), reads, writes, f"cuSOLVER {name}")
-            return original(*args, **kwargs)
+            if monitor is None:
+                return original(*args, **kwargs)
+            reads: list[uses.Touch] = []
+            writes: list[uses.Touch] = []
+            names = [*parameters, *(f"argument {place}" for place in range(len(parameters), len(args)))]
+            for parameter, argument in _bound(names, args, kwargs).items():
+                if parameter != "h" and isinstance(argument, int) and argument > _SMALL:
+                    (reads if parameter in read else writes).extend(_block_from(argument))
+            if not (reads or writes):
+                return original(*args, **kwargs)
+            queue = timeline(monitor)
+            with order_lock(queue):
+                monitor.access(queue, reads, writes, f"cuSOLVER {name}")
+                return original(*args, **kwargs)
 
         return called
 
@@ -184,33 +213,33 @@ def _patch_sorts(patches: Patches, thrust: ModuleType) -> None:
         if monitor is not None:
             monitor.access(timeline(monitor), [r for r in reads if r], [w for w in writes if w], name)
 
-    def sort(original: Wrapped) -> Wrapped:
-        def sort(dtype: Any, data: int, keys: int, shape: Any) -> Any:
-            count = int(numpy.prod(shape, dtype=numpy.int64))
-            data_, keys_ = sized(data, dtype, count), sized(keys, "q", count)
-            tell("sort", [data_], [data_, keys_])
-            return original(dtype, data, keys, shape)
+    def sort(dtype: Any, data: int, keys: int, shape: Any) -> None:
+        count = int(numpy.prod(shape, dtype=numpy.int64))
+        data_, keys_ = sized(data, dtype, count), sized(keys, "q", count)
+        tell("sort", [data_], [data_, keys_])
 
-        return sort
+    def argsort(dtype: Any, index: int, data: int, keys: int, shape: Any) -> None:
+        count = int(numpy.prod(shape, dtype=numpy.int64))
+        data_ = sized(data, dtype, count)
+        tell("argsort", [data_], [sized(index, "q", count), data_, sized(keys, "q", count)])
 
-    def argsort(original: Wrapped) -> Wrapped:
-        def argsort(dtype: Any, index: int, data: int, keys: int, shape: Any) -> Any:
-            count = int(numpy.prod(shape, dtype=numpy.int64))
-            data_ = sized(data, dtype, count)
-            tell("argsort", [data_], [sized(index, "q", count), data_, sized(keys, "q", count)])
-            return original(dtype, index, data, keys, shape)
+    def lexsort(dtype: Any, index: int, keys: int, k: int, n: int) -> None:
+        tell("lexsort", [sized(keys, dtype, k * n)], [sized(index, "q", n)])
 
-        return argsort
+    def made(operands: Callable[..., None]) -> Callable[[Wrapped], Wrapped]:
+        def make(original: Wrapped) -> Wrapped:
+            @wraps(original)
+            def called(*args: Any, **kwargs: Any) -> Any:
+                if state.monitor is not None:
+                    operands(*args, *kwargs.values())  # in order: nobody but CuPy calls these
+                return original(*args, **kwargs)
 
-    def lexsort(original: Wrapped) -> Wrapped:
-        def lexsort(dtype: Any, index: int, keys: int, k: int, n: int) -> Any:
-            tell("lexsort", [sized(keys, dtype, k * n)], [sized(index, "q", n)])
-            return original(dtype, index, keys, k, n)
+            return called
 
-        return lexsort
+        return make
 
     for name, make in (("sort", sort), ("argsort", argsort), ("lexsort", lexsort)):
-        patches.wrap(thrust, name, make)
+        patches.wrap(thrust, name, made(make))
 
 
 def _patch_nccl(patches: Patches, module: ModuleType) -> None:
@@ -226,8 +255,8 @@ def _collective(name: str, parameters: list[str], reads: str, writes: str) -> Ca
         @wraps(original)
         def called(self: Any, *args: Any, **kwargs: Any) -> Any:
             monitor = state.monitor
-            if monitor is not None and not kwargs:
-                values = dict(zip(parameters, args, strict=False))
+            if monitor is not None:
+                values = _bound(parameters, args, kwargs)
                 size = values["count"] * _NCCL_TYPES.get(values["type"], 1)
 
                 def touch(text: str) -> list[uses.Touch]:
@@ -304,7 +333,7 @@ def _array_function(
     return make
 
 
-def watch_tensors(patches: Patches, module: ModuleType) -> None:
+def _patch_tensors(patches: Patches, module: ModuleType) -> None:
     for name, (parameters, written, factor) in table.CUTENSOR.items():
         patches.wrap(module, name, _tensor_function(name, parameters.split(), written, factor))
 
@@ -371,10 +400,13 @@ def _patch_fft(patches: Patches, cufft: ModuleType) -> None:
     def make(original: Wrapped) -> Wrapped:
         def fft(self: Any, a: Any, out: Any, direction: Any) -> Any:
             monitor = state.monitor
-            if monitor is not None:
-                reads = [uses.of_array(x) for x in _arrays(a)]
-                monitor.access(timeline(monitor), reads, [uses.of_array(x) for x in _arrays(out)], "fft")
-            return original(self, a, out, direction)
+            if monitor is None:
+                return original(self, a, out, direction)
+            reads, writes = ([uses.of_array(x) for x in _arrays(each)] for each in (a, out))
+            queue = timeline(monitor)
+            with order_lock(queue):
+                monitor.access(queue, reads, writes, "fft")
+                return original(self, a, out, direction)
 
         return fft
 
@@ -473,9 +505,14 @@ _MODULES: dict[str, Patch] = {
     "cupy.cuda.texture": _patch_textures,
     "cupy.cuda.thrust": _patch_sorts,
     **{name: _functions(pattern) for name, pattern in table.ARRAY_FUNCTIONS.items()},
-    "cupyx.cutensor": watch_tensors,
+    "cupyx.cutensor": _patch_tensors,
     "cupy.random._generator_api": _patch_generators,
 }
+
+
+def watch(patches: Patches, module: ModuleType) -> None:
+    """Patches one library's module."""
+    _MODULES[module.__name__](patches, module)
 
 
 def install(patches: Patches) -> None:

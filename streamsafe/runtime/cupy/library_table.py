@@ -10,6 +10,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+NAMES: dict[str, str] = {
+    "handle": "h",
+    "generator": "g",
+    "batchCount": "batch",
+    "outputPtr": "output",
+    "stddev": "deviation",
+    "sendbuf": "send",
+    "sendbuff": "send",
+    "recvbuf": "recv",
+    "recvbuff": "recv",
+    "buff": "buffer",
+    "recvcount": "count",
+    "sendcount": "count",
+    "datatype": "type",
+}
+"""What CuPy calls a parameter that has a shorter name here."""
+
 
 class Call(NamedTuple):
     """One family of functions.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial, wraps
 from threading import get_ident
 from types import BuiltinFunctionType
@@ -26,6 +27,7 @@ from streamsafe.runtime.cupy import pinned, uses
 from streamsafe.runtime.cupy.perturb import delayed
 from streamsafe.runtime.cupy.state import (
     call_user_allocator,
+    order_lock,
     plain_pointer,
     state,
     timeline,
@@ -197,6 +199,16 @@ def device_to_host(
     return None if is_memory_pinned(target) else queue
 
 
+_unordered: AbstractContextManager[Any] = nullcontext()
+
+
+def _ordered(monitor: Monitor, stream: Any, address: int, size: int) -> AbstractContextManager[Any]:
+    """What a copy from or to the host is told and enqueued under: pageable memory may keep the caller waiting."""
+    if pinned.region(monitor, address, size) is None:
+        return _unordered
+    return order_lock(timeline(monitor, stream))
+
+
 class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
     """A pointer whose copies and fills are told to the monitor.
 
@@ -223,8 +235,13 @@ class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
         _plain["copy_from_device"](self, src, size)
 
     def copy_from_device_async(self, src: MemoryPointer, size: int, stream: Any = None) -> None:
-        _tell_device_copy(self, src, size, stream)
-        _plain["copy_from_device_async"](self, src, size, stream)
+        monitor = state.monitor
+        if monitor is None:
+            _plain["copy_from_device_async"](self, src, size, stream)
+            return
+        with order_lock(timeline(monitor, stream)):
+            _tell_device_copy(self, src, size, stream)
+            _plain["copy_from_device_async"](self, src, size, stream)
 
     def copy_from_host(self, mem: Any, size: int) -> None:
         _tell_from_host_sync(self, mem, size)
@@ -233,10 +250,14 @@ class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
 
     def copy_from_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
         monitor = state.monitor
-        if monitor is not None and size > 0:
-            host_to_device(monitor, _address(mem), uses.of_copied(self, size), size, stream, "copy from host")
+        if monitor is None or size <= 0:
+            _plain["copy_from_host_async"](self, mem, size, stream)
+            return
+        address = _address(mem)
+        with _ordered(monitor, stream, address, size):
+            host_to_device(monitor, address, uses.of_copied(self, size), size, stream, "copy from host")
             pinned.copied_here()
-        _plain["copy_from_host_async"](self, mem, size, stream)
+            _plain["copy_from_host_async"](self, mem, size, stream)
 
     def copy_to_host(self, mem: Any, size: int) -> None:
         _tell_to_host_sync(self, mem, size)
@@ -245,13 +266,14 @@ class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
 
     def copy_to_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
         monitor = state.monitor
-        waits = None
-        if monitor is not None and size > 0:
-            waits = device_to_host(
-                monitor, uses.of_copied(self, size), _address(mem), size, stream, "copy to host"
-            )
-        _plain["copy_to_host_async"](self, mem, size, stream)
-        if monitor is not None and waits is not None:
+        if monitor is None or size <= 0:
+            _plain["copy_to_host_async"](self, mem, size, stream)
+            return
+        address = _address(mem)
+        with _ordered(monitor, stream, address, size):
+            waits = device_to_host(monitor, uses.of_copied(self, size), address, size, stream, "copy to host")
+            _plain["copy_to_host_async"](self, mem, size, stream)
+        if waits is not None:
             monitor.order(monitor.checker.synchronize_stream, waits)
 
     def memset(self, value: int, size: int) -> None:
@@ -259,8 +281,13 @@ class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
         _plain["memset"](self, value, size)
 
     def memset_async(self, value: int, size: int, stream: Any = None) -> None:
-        _tell_fill(self, size, stream)
-        _plain["memset_async"](self, value, size, stream)
+        monitor = state.monitor
+        if monitor is None:
+            _plain["memset_async"](self, value, size, stream)
+            return
+        with order_lock(timeline(monitor, stream)):
+            _tell_fill(self, size, stream)
+            _plain["memset_async"](self, value, size, stream)
 
 
 def _tell_device_copy(target: MemoryPointer, source: MemoryPointer, size: int, stream: Any) -> None:

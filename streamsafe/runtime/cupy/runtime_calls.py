@@ -5,16 +5,18 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any
 
 from cupy.cuda.device import get_device_id
 from cupy.cuda.pinned_memory import is_memory_pinned
+from cupy_backends.cuda.api import driver
 from cupy_backends.cuda.api import runtime as private
 
 from streamsafe.order.memory import HOST
 from streamsafe.runtime.cupy import graphs, memory, pinned, streams, uses
-from streamsafe.runtime.cupy.state import state, timeline_of_handle
+from streamsafe.runtime.cupy.state import order_lock, state, timeline_of_handle
 from streamsafe.runtime.host import fingerprints
 from streamsafe.runtime.monitor import NULL, PER_THREAD, Monitor
 from streamsafe.runtime.patches import Patches
@@ -93,7 +95,10 @@ def copy(
     between = memory.between_devices(queue, reads, writes)
     for other in between:
         memory.wait_for_null(monitor, queue, (other, NULL))
-    monitor.access(queue, reads, writes, "memcpy" if synchronous else "memcpyAsync")
+    held = not waits and len(reads) + len(writes) == 2  # pageable memory may keep the caller waiting
+    with order_lock(queue) if held else nullcontext():
+        monitor.access(queue, reads, writes, "memcpy" if synchronous else "memcpyAsync")
+        result = None if waits else call()
     for other in between:
         memory.wait_for_null(monitor, (other, NULL), queue)
     for (space, start, stop, *_), *_rest in writes:
@@ -103,8 +108,9 @@ def copy(
         for (space, start, stop, *_), *_rest in reads:
             if space == HOST:
                 pinned.source(monitor, queue, start, stop - start)
+        return result
     result = call()
-    if waits and (reads or writes) and not (synchronous and _device_only(reads, writes)):
+    if (reads or writes) and not (synchronous and _device_only(reads, writes)):
         monitor.order(monitor.checker.synchronize_stream, queue)
     return result
 
@@ -116,8 +122,10 @@ def _device_only(reads: list[uses.Touch], writes: list[uses.Touch]) -> bool:
 
 def _fill(monitor: Monitor, call: Call, pointer: int, size: int, handle: int, operation: str) -> Any:
     touch = pinned.region(monitor, pointer, size) or device_bytes(pointer, size)
-    monitor.access(timeline_of_handle(monitor, handle), (), [touch], operation)
-    return call()
+    queue = timeline_of_handle(monitor, handle)
+    with order_lock(queue):
+        monitor.access(queue, (), [touch], operation)
+        return call()
 
 
 # -- one hook for each function; parameters are named as CuPy names them ----------------------------------------------
@@ -226,10 +234,9 @@ def _new_stream(m: Monitor, handle: int, flags: int) -> int:
 
 
 def _stream_destroy(m: Monitor, call: Call, stream: int) -> Any:
-    result = call()
     if stream > PER_THREAD:
         m.destroy_stream(get_device_id(), stream)
-    return result
+    return call()
 
 
 def _stream_synchronize(m: Monitor, call: Call, stream: int) -> Any:
@@ -254,8 +261,10 @@ def _query(m: Monitor, verb: Hook, carrier: Any, call: Call, captured: bool) -> 
 
 
 def _stream_wait_event(m: Monitor, call: Call, stream: int, event: int, flags: int = 0) -> Any:
-    m.order(m.checker.wait, timeline_of_handle(m, stream), event)
-    return call()
+    queue = timeline_of_handle(m, stream)
+    with order_lock(queue):
+        m.order(m.checker.wait, queue, event)
+        return call()
 
 
 def _event_create(m: Monitor, call: Call) -> Any:
@@ -271,14 +280,15 @@ def _event_create_with(m: Monitor, call: Call, flags: int) -> Any:
 
 
 def _event_destroy(m: Monitor, call: Call, event: int) -> Any:
-    result = call()
     streams.destroyed(m, event)
-    return result
+    return call()
 
 
 def _event_record(m: Monitor, call: Call, event: int, stream: int) -> Any:
-    result = call()
-    streams.recorded(m, event, timeline_of_handle(m, stream))
+    queue = timeline_of_handle(m, stream)
+    with order_lock(queue):
+        result = call()
+        streams.recorded(m, event, queue)
     return result
 
 
@@ -318,8 +328,10 @@ def _instantiate(m: Monitor, call: Call, graph: int) -> Any:
 
 
 def _graph_launch(m: Monitor, call: Call, graphExec: int, stream: int) -> Any:
-    graphs.launch(m, graphExec, timeline_of_handle(m, stream))
-    return call()
+    queue = timeline_of_handle(m, stream)
+    with order_lock(queue):
+        graphs.launch(m, graphExec, queue)
+        return call()
 
 
 HOOKS: dict[str, Hook] = {
@@ -413,6 +425,20 @@ def _hooked(hook: Hook) -> Callable[[Any], Any]:
     return make
 
 
+BY_DRIVER = "kernels were launched through cupy.cuda.driver ({} times): what they read and write is not seen"
+
+
+def _launched(original: Any) -> Any:
+    @wraps(original)
+    def launch(*args: Any, **kwargs: Any) -> Any:
+        monitor = state.monitor
+        if monitor is not None:
+            monitor.unseen[BY_DRIVER] += 1
+        return original(*args, **kwargs)
+
+    return launch
+
+
 def install(patches: Patches) -> None:
     """Wraps the functions in the module that ``cupy.cuda.runtime`` is, and in the one that importing it by name makes.
 
@@ -426,3 +452,5 @@ def install(patches: Patches) -> None:
             patches.wrap(module, name, _hooked(hook))
         for name in ("launchHostFunc", "streamAddCallback"):
             patches.wrap(module, name, _callback_hook)
+    for name in ("launchKernel", "launchCooperativeKernel"):
+        patches.wrap(driver, name, _launched)

@@ -12,7 +12,7 @@ from cupy.cuda.stream import Event, Stream, _BaseStream
 from streamsafe.order.checker import Kind
 from streamsafe.runtime import sites
 from streamsafe.runtime.cupy import pinned
-from streamsafe.runtime.cupy.state import state, timeline
+from streamsafe.runtime.cupy.state import order_lock, state, timeline
 from streamsafe.runtime.host import fingerprints
 from streamsafe.runtime.monitor import PER_THREAD, Monitor
 from streamsafe.runtime.patches import Patches
@@ -136,9 +136,9 @@ def _stream_del(original: Wrapped) -> Wrapped:
             return
         foreign = getattr(self, "_foreign_stream_ref", None) is not None
         device = getattr(self, "device_id", -1)
-        original(self, *args, **kwargs)
         if monitor is not None and handle > PER_THREAD and not foreign:
             monitor.destroy_stream(device, handle)
+        original(self, *args, **kwargs)
 
     return __del__
 
@@ -172,10 +172,13 @@ def _stream_done(original: property) -> property:
 
 def _stream_record(original: Wrapped) -> Wrapped:
     def record(self: Any, event: Any = None) -> Any:
-        result = original(self, event)
         monitor = state.monitor
-        if monitor is not None:
-            recorded(monitor, result.ptr, timeline(monitor, self), by_cupy=event is None)
+        if monitor is None:
+            return original(self, event)
+        queue = timeline(monitor, self)
+        with order_lock(queue):
+            result = original(self, event)
+            recorded(monitor, result.ptr, queue, by_cupy=event is None)
         return result
 
     return record
@@ -188,8 +191,10 @@ def _wait_event(original: Wrapped) -> Wrapped:
             original(self, event)
             return
         # Told first: a wait on uncaptured work is explained before CUDA loses the capture.
-        monitor.order(monitor.checker.wait, timeline(monitor, self), event.ptr)
-        original(self, event)
+        queue = timeline(monitor, self)
+        with order_lock(queue):
+            monitor.order(monitor.checker.wait, queue, event.ptr)
+            original(self, event)
 
     return wait_event
 
@@ -200,13 +205,15 @@ def _launch_host_func(original: Wrapped) -> Wrapped:
         if monitor is None:
             original(self, callback, arg)
             return
-        function = monitor.host_function(timeline(monitor, self), "launch_host_func")
+        queue = timeline(monitor, self)
 
         def run(value: Any) -> None:
             with monitor.calling(function):
                 callback(value)
 
-        original(self, run, arg)
+        with order_lock(queue):
+            function = monitor.host_function(queue, "launch_host_func")
+            original(self, run, arg)
 
     return launch_host_func
 
@@ -217,13 +224,15 @@ def _add_callback(original: Wrapped) -> Wrapped:
         if monitor is None:
             original(self, callback, arg)
             return
-        function = monitor.host_function(timeline(monitor, self), "add_callback")
+        queue = timeline(monitor, self)
 
         def run(stream: Any, status: int, value: Any) -> None:
             with monitor.calling(function):
                 callback(stream, status, value)
 
-        original(self, run, arg)
+        with order_lock(queue):
+            function = monitor.host_function(queue, "add_callback")
+            original(self, run, arg)
 
     return add_callback
 
@@ -246,6 +255,7 @@ def _event_init(original: Wrapped) -> Wrapped:
 def created(monitor: Monitor, event: int, *, timed: bool) -> None:
     """An event exists, and nothing was recorded in it."""
     with monitor.lock:
+        monitor.drain()
         monitor.checker.event(event)
     gone(event)
     _new.add(event)
@@ -264,26 +274,29 @@ def _event_del(original: Wrapped) -> Wrapped:
     def __del__(self: Any, *args: Any, **kwargs: Any) -> None:
         monitor = state.monitor
         handle = getattr(self, "ptr", 0)
-        original(self, *args, **kwargs)
         if monitor is not None and handle:
             destroyed(monitor, handle)
+        original(self, *args, **kwargs)
 
     return __del__
 
 
 def destroyed(monitor: Monitor, event: int) -> None:
-    """An event was destroyed."""
-    with monitor.lock:
-        monitor.checker.destroy_event(event)
+    """An event is about to be destroyed: another thread's may have its handle at once."""
+    monitor.destroy_event(event)
     gone(event)
 
 
 def _event_record(original: Wrapped) -> Wrapped:
     def record(self: Any, stream: Any = None) -> None:
-        original(self, stream)
         monitor = state.monitor
-        if monitor is not None:
-            recorded(monitor, self.ptr, timeline(monitor, stream))
+        if monitor is None:
+            original(self, stream)
+            return
+        queue = timeline(monitor, stream)
+        with order_lock(queue):
+            original(self, stream)
+            recorded(monitor, self.ptr, queue)
 
     return record
 
