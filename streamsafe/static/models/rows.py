@@ -88,6 +88,7 @@ ResultKind: TypeAlias = Literal[
     "view",  # the memory of `arg`, other bytes of it perhaps
     "same",  # `arg` itself
     "object",  # a new object of the type `type`
+    "pair",  # a tuple: an error code, then a new object of the type `type`
     "element",  # an element of `arg`
     "elements",  # a container of the elements of `arg` (of every argument for "*")
     "list",  # a container that holds `arg` (every argument for "*")
@@ -202,38 +203,80 @@ class Store(NamedTuple):
 
 Special: TypeAlias = Literal[
     "",
-    "getattr",
-    "setattr",
-    "hasattr",
-    "isinstance",
-    "type",
-    "super",
-    "cast",
-    "vars",
-    "replace",
-    "namedtuple",
-    "exit_stack",
-    "closing",
-    "range",
-    "len",
-    "capturing",  # whether a capture is under way
-    "available",  # whether there is a device
+    "aggregate",
+    "arithmetic",
     "attrgetter",
-    "itemgetter",
-    "methodcaller",
+    "available",
+    "backward",
+    "capsule",
     "capture_begin",
     "capture_end",
-    "replay",
+    "capturing",
+    "cast",
+    "clear",
+    "closing",
+    "collective",
+    "deepcopy",
+    "defaultdict",
+    "device_code",
+    "dict_get",
     "elapsed_time",
-    "backward",
+    "exit_stack",
+    "exit_stack_close",
+    "external_stream",
+    "field",
+    "from_host",
+    "future_result",
+    "future_set",
+    "generator_state",
+    "getattr",
+    "graphed_callables",
+    "hand_over",
+    "hasattr",
+    "interop",
+    "isinstance",
+    "itemgetter",
+    "len",
+    "loader",
+    "make_optimizer",
+    "members",
+    "methodcaller",
+    "namedtuple",
+    "namespace",
+    "next",
+    "nullcontext",
+    "numpy_view",
     "optimizer_step",
     "p2p",
-    "collective",
+    "pin_memory",
+    "pointed_array",
+    "range",
+    "record_event",
+    "register_buffer",
+    "register_generator",
+    "release",
+    "replace",
+    "replay",
+    "resize",
     "set_device",
-    "graphed_callables",
-    "release",  # of a thread's or pool's memory
+    "setattr",
+    "signal",
+    "sized_by_data",
+    "super",
+    "take",
+    "take_over",
+    "thread",
+    "thread_join",
+    "thread_start",
+    "to_numpy",
+    "type",
+    "vars",
+    "where",
 ]
 """Calls whose meaning depends on more than their arguments' memory: the transfer functions know each by this name."""
+
+
+GradientUse: TypeAlias = Literal["", "write", "read", "both", "release"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +300,9 @@ class Row:
         sets_current: the stream that is current from here on.
         calls: functions among the arguments that it calls.
         stores: arguments that it keeps in a container.
-        gradient: whether it writes gradients, reads them, or both.
+        gradient: whether it writes gradients, reads them, both, or gives them back.
         clock: whether it reads a clock of the host.
         weak: whether objects of other kinds have a method of this name, too: nothing shows that the receiver is memory.
-        advice: SS321 or SS322, where the call is one of those patterns.
         special: see :data:`Special`.
         semantics: rows of the semantics table that prove it.
     """
@@ -282,7 +324,7 @@ class Row:
     sets_current: Arg = ""
     calls: tuple[Calls, ...] = ()
     stores: tuple[Store, ...] = ()
-    gradient: Literal["", "write", "read", "both"] = ""
+    gradient: GradientUse = ""
     clock: bool = False
     weak: bool = False
     special: Special = ""

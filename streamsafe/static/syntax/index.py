@@ -40,18 +40,23 @@ class Index:
     """What is known of the tree.
 
     Args:
-        libraries: top-level names that have models: they are never resolved to files.
+        libraries: top-level names that are never resolved to files.
+        known: whether a dotted name has a model, wherever its source lies.
         parse: the syntax tree of a file; it raises ``ValueError`` (or a subclass) where there is none.
     """
 
     def __init__(
-        self, libraries: Iterable[str] = (), parse: Callable[[str], tuple[ast.Module, bytes]] | None = None
+        self,
+        libraries: Iterable[str] = (),
+        parse: Callable[[str], tuple[ast.Module, bytes]] | None = None,
+        known: Callable[[str], bool] | None = None,
     ) -> None:
         self.libraries = frozenset(libraries)
         self.modules: dict[str, Module] = {}
         self.definitions: dict[str, Definition] = {}
         self.classes: dict[str, Class] = {}
         self.broken: dict[str, str] = {}
+        self._known = known or (lambda dotted: False)
         self._parse = parse or parse_file
         self._by_path: dict[str, Module | None] = {}
         self._lowered: dict[str, Function] = {}
@@ -174,7 +179,7 @@ class Index:
         return self.member(symbol, rest, steps - 1)
 
     def _imported(self, module: Module, dotted: str, steps: int) -> Symbol:
-        if dotted.partition(".")[0] in self.libraries:
+        if dotted.partition(".")[0] in self.libraries or self._known(dotted):
             return Symbol("library", dotted)
         head, rest = dotted, ""
         while head:
