@@ -26,7 +26,7 @@ from streamsafe.runtime.report_file import ReportError, ReportFile, written
 from streamsafe.runtime.session import MODES, Mode, Session, StreamHazardError, sanitize
 
 if TYPE_CHECKING:
-    from streamsafe.runtime.simulate import Simulation
+    from streamsafe.runtime.simulations import Simulations
 
 
 NO_DRIVER = (
@@ -121,7 +121,7 @@ class _Verdict:
         session: Session,
         report: ReportFile | None,
         trace: TextIO | None,
-        simulation: Simulation | None,
+        simulation: Simulations | None,
     ) -> None:
         self._manager = manager
         self._session = session
@@ -239,15 +239,12 @@ def output(path: str) -> Iterator[TextIO]:
         yield file
 
 
-def _simulate(devices: int) -> Simulation:
-    try:
-        from streamsafe.runtime import simulate
-    except ImportError as error:
-        raise LaunchError(str(error)) from error
+def _simulate(devices: int) -> Simulations:
+    from streamsafe.runtime import simulations
 
     try:
-        return simulate.install(devices)
-    except simulate.SimulationUnavailable as error:
+        return simulations.install(devices)
+    except simulations.SimulationUnavailable as error:
         raise LaunchError(str(error)) from error
 
 

@@ -80,14 +80,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_on] = option is not None or bool(config.getini("streamsafe"))
     config.stash[_mode] = "raise" if option in (None, "simulate") else option
     if option == "simulate":
-        try:
-            from streamsafe.runtime import simulate
-        except ImportError as error:
-            raise pytest.UsageError(f"--streamsafe=simulate: {error}") from error
+        from streamsafe.runtime import simulations
 
         try:
-            config.stash[_simulation] = simulate.install(_devices(config))
-        except (simulate.SimulationUnavailable, ValueError) as error:
+            config.stash[_simulation] = simulations.install(_devices(config))
+        except (simulations.SimulationUnavailable, ValueError) as error:
             raise pytest.UsageError(f"--streamsafe=simulate: {error}") from error
 
 

@@ -109,6 +109,10 @@ class Simulation:
             raise ValueError(f'values must be "stop" or "fill", not {policy!r}')
         self._values.policy = policy
 
+    def used(self) -> bool:
+        """Return whether the program launched or copied anything."""
+        return bool(self._machine.log.kernels or self._machine.log.arrays_copied_back)
+
     def summary(self) -> Summary:
         """Return the counts of the run so far."""
         log = self._machine.log

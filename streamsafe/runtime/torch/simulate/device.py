@@ -12,6 +12,7 @@ _INT, _I64, _U64, _POINTER = ctypes.c_int, ctypes.c_int64, ctypes.c_uint64, ctyp
 _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "set_device_count": (None, [_INT]),
     "device_count": (_INT, []),
+    "operators": (_U64, []),
     "handle": (_U64, [_INT, _I64]),
     "external_event": (None, [_INT]),
     "create_stream": (_U64, [ctypes.c_uint]),
@@ -57,6 +58,17 @@ class Device:
 
     def __getattr__(self, name: str) -> Any:  # for type checkers: functions are set above
         raise AttributeError(name)
+
+    def used(self) -> bool:
+        """Whether any operator ran on it."""
+        return bool(self.operators())
+
+    def summary(self) -> str:
+        """What it did: text for the end of a run."""
+        return (
+            f"simulated CUDA device under PyTorch: {self.operators()} operators, computed on the host when they were "
+            "called: values never show a race"
+        )
 
     def attempt(self, name: str, *arguments: Any) -> None:
         """Calls a function that can fail.

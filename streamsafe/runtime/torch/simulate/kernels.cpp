@@ -16,6 +16,7 @@
 #include <c10/util/Exception.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -232,7 +233,10 @@ bool blocks_the_host(const c10::OperatorName& name, c10::ArrayRef<c10::IValue> a
   return false;
 }
 
+std::atomic<uint64_t> operators{0};
+
 void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  ++operators;
   Below below;
   op.callBoxed(stack);
 }
@@ -522,3 +526,5 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
 }
 
 }  // namespace simulated
+
+EXPORTED uint64_t streamsafe_simulated_operators() { return simulated::operators; }
