@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ HOW = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 
 
 @pytest.fixture(scope="session")
-def torch(request: pytest.FixtureRequest) -> Any:
+def backend(request: pytest.FixtureRequest) -> Any:
     """torch, on the simulated device with two GPUs, or with ``--gpu`` on a real one."""
     if not request.config.getoption("--gpu"):
         from streamsafe.runtime.torch import simulate
@@ -21,3 +22,12 @@ def torch(request: pytest.FixtureRequest) -> Any:
     if not found.cuda.is_available():
         pytest.skip("torch sees no GPU")
     return found
+
+
+@pytest.fixture
+def torch(backend: Any) -> Iterator[Any]:
+    """torch with nothing pending, on device 0 and the default stream."""
+    yield backend
+    backend.cuda.set_device(0)
+    backend.cuda.set_stream(backend.cuda.default_stream())
+    backend.cuda.synchronize()

@@ -19,14 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 D = "cuda"
 
 
-@pytest.fixture(autouse=True)
-def settled(torch: Any) -> Any:
-    yield
-    torch.cuda.set_device(0)
-    torch.cuda.set_stream(torch.cuda.default_stream())
-    torch.cuda.synchronize()
-
-
 # -- streams and events ----------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.torch.hooks import graphs, host, kernels, polling, threads
 from streamsafe.runtime.torch.hooks.interface import Collector, Use
 
-__all__ = ["Collector", "Use"]
+
+def install(patches: Patches, collector: Collector) -> None:
+    """Puts all hooks in place. torch is imported.
+
+    Args:
+        patches: undoes them.
+        collector: receives what they see; it is asked whether a session is open, they are not.
+    """
+    import importlib
+
+    torch: Any = importlib.import_module("torch")
+    for part in (threads, polling, kernels, graphs, host):
+        part.install(torch, patches, collector)
+
+
+__all__ = ["Collector", "Use", "install"]

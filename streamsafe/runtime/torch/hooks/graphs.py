@@ -1,0 +1,82 @@
+"""CUDA graphs: a launch of one fires no callback, and a capture is known to the Python class only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.torch.hooks.interface import Collector
+
+
+class Identity:
+    """Stands for one ``CUDAGraph`` and lives as long as it."""
+
+    __slots__ = ("__weakref__",)
+
+
+def identity(graph: Any) -> Identity:
+    """What stands for a graph: kept on it, since a graph's address is used again."""
+    found = graph.__dict__.get("_streamsafe_identity")
+    if found is None:
+        found = graph.__dict__["_streamsafe_identity"] = Identity()
+    return found  # type: ignore[no-any-return]
+
+
+def install(torch: Any, patches: Patches, collector: Collector) -> None:
+    """Reports captures, launches and resets of ``torch.cuda.CUDAGraph``, which graph trees and callables use too."""
+    cuda = torch.cuda
+
+    def queue() -> tuple[int, int]:
+        stream = cuda.current_stream()
+        return stream.device_index, stream.cuda_stream
+
+    def pool_of(graph: Any) -> tuple[int, int] | None:
+        try:
+            first, second = graph.pool()
+        except (RuntimeError, TypeError, ValueError):
+            return None
+        return int(first), int(second)
+
+    def begin(original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def capture_begin(self: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, *args, **kwargs)
+            pool = kwargs.get("pool", args[0] if args else None)
+            mode = kwargs.get("capture_error_mode", args[1] if len(args) > 1 else "global")
+            collector.capture_begins(identity(self), None if pool is None else tuple(pool), mode, *queue())
+
+        return capture_begin
+
+    def end(original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def capture_end(self: Any) -> None:
+            try:
+                original(self)
+            except BaseException:
+                collector.capture_ends(identity(self), None, True)
+                raise
+            collector.capture_ends(identity(self), pool_of(self), False)
+
+        return capture_end
+
+    def launch(original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def replay(self: Any) -> None:
+            collector.replay(identity(self), *queue())
+            original(self)
+
+        return replay
+
+    def forget(original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def reset(self: Any) -> None:
+            original(self)
+            collector.graph_reset(identity(self))
+
+        return reset
+
+    hooks = {"capture_begin": begin, "capture_end": end, "replay": launch, "reset": forget}
+    for name, make in hooks.items():
+        patches.wrap(cuda.CUDAGraph, name, make)

@@ -1,0 +1,93 @@
+"""What touches memory without an operator: host reads in C, exports, storages that change their size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.torch.hooks.interface import Collector, Use
+
+
+def span(tensor: Any) -> tuple[int, int]:
+    """Address and number of bytes, from the first to the last one that a strided tensor touches."""
+    if tensor.numel() == 0:
+        return tensor.data_ptr(), 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), (last + 1) * tensor.element_size()
+
+
+def on_host(torch: Any, value: Any) -> bool:
+    """Whether the tensor is plain host memory with bytes of its own."""
+    return bool(value.device.type == "cpu" and value.layout is torch.strided and type(value) in _plain(torch))
+
+
+def _plain(torch: Any) -> tuple[type, ...]:
+    return torch.Tensor, torch.nn.Parameter
+
+
+def install(torch: Any, patches: Patches, collector: Collector) -> None:
+    """Reports ``tolist``, ``numpy``, DLPack and array-interface exports, and ``untyped_storage().resize_``."""
+
+    def reading(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(original)
+            def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+                if on_host(torch, self):
+                    address, size = span(self)
+                    if size:
+                        collector.host_access(name, [Use(address, size, False, self)])
+                return original(self, *args, **kwargs)
+
+            return read
+
+        return make
+
+    def numpy(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def exported(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if on_host(torch, self):
+                collector.exported(self, "numpy", None)
+            return original(self, *args, **kwargs)
+
+        return exported
+
+    def dlpack(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def __dlpack__(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.is_cuda:
+                stream = kwargs.get("stream", args[0] if args else None)
+                named = isinstance(stream, int) and stream != -1
+                collector.exported(self, "dlpack", stream if named else None)
+            return original(self, *args, **kwargs)
+
+        return __dlpack__
+
+    def interface(original: Any) -> Any:
+        def __cuda_array_interface__(self: Any) -> Any:
+            found = original.__get__(self)
+            collector.exported(self, "array_interface", None)
+            return found
+
+        return property(__cuda_array_interface__)
+
+    def resize(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def resize_(self: Any, size: int) -> Any:
+            if self.device.type != "cuda":
+                return original(self, size)
+            before = self.data_ptr(), self.nbytes()
+            result = original(self, size)
+            collector.storage_resized(*before, self.data_ptr(), self.nbytes())
+            return result
+
+        return resize_
+
+    tensor = torch.Tensor
+    patches.wrap(tensor, "tolist", reading("tolist"))
+    patches.wrap(tensor, "numpy", numpy)
+    patches.wrap(tensor, "__array__", numpy)
+    patches.wrap(tensor, "__dlpack__", dlpack)
+    patches.wrap(tensor, "__cuda_array_interface__", interface)
+    patches.wrap(torch.UntypedStorage, "resize_", resize)

@@ -1,0 +1,151 @@
+"""Kernels that no dispatcher operator covers: a program's own Triton kernels, and those that torch.compile makes."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any
+
+from streamsafe.runtime.imports import after_import
+from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.torch.hooks.host import span
+from streamsafe.runtime.torch.hooks.interface import Collector, Use
+
+UNKNOWN = "which arguments a Triton kernel writes could not be found out: its accesses make at most possible hazards"
+
+
+def install(torch: Any, patches: Patches, collector: Collector) -> None:
+    """Reports launches of ``triton.JITFunction`` and of inductor's ``CachingAutotuner``, when these are imported."""
+    written = Written(torch)
+
+    def user(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not kwargs.get("warmup", False):
+                names = list(self.arg_names)
+                bound = dict(zip(names, args, strict=False)) | {k: v for k, v in kwargs.items() if k in names}
+                tensors = _on_device(torch, bound.items())
+                if tensors:
+                    names_written = written.by(self, bound)
+                    if names_written is None:
+                        collector.note("triton", UNKNOWN)
+                    operation = getattr(self, "__name__", None) or "a Triton kernel"
+                    device = next(iter(tensors.values())).device.index
+                    stream = torch.cuda.current_stream(device).cuda_stream
+                    collector.launch(operation, _uses(tensors, names_written), device, stream)
+            return original(self, *args, **kwargs)
+
+        return run
+
+    def compiled(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            tensors = _on_device(torch, zip(self.fn.arg_names, args, strict=False))
+            if tensors:
+                marked = {name for name in tensors if name.startswith(("out_ptr", "in_out_ptr"))}
+                names_written = marked | set(getattr(self, "mutated_arg_names", ()) or ())
+                meta = getattr(self, "inductor_meta", None) or {}
+                operation = meta.get("kernel_name") or "a kernel of torch.compile"
+                device = next(iter(tensors.values())).device.index
+                stream = kwargs.get("stream")
+                if not isinstance(stream, int):
+                    stream = torch.cuda.current_stream(device).cuda_stream
+                collector.launch(operation, _uses(tensors, names_written), device, stream)
+            return original(self, *args, **kwargs)
+
+        return run
+
+    after_import("triton.runtime.jit", lambda module: _wrap(patches, module, "JITFunction", user))
+    after_import(
+        "torch._inductor.runtime.triton_heuristics",
+        lambda module: _wrap(patches, module, "CachingAutotuner", compiled),
+    )
+
+
+def _wrap(patches: Patches, module: Any, name: str, make: Callable[[Any], Any]) -> None:
+    kind = getattr(module, name, None)
+    if kind is not None:
+        patches.wrap(kind, "run", make)
+
+
+def _on_device(torch: Any, arguments: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in arguments
+        if isinstance(value, torch.Tensor) and value.is_cuda and value.layout is torch.strided
+    }
+
+
+def _uses(tensors: Mapping[str, Any], written: frozenset[str] | set[str] | None) -> list[Use]:
+    """One use for each tensor: a kernel may read what it writes, which changes no verdict. None: all may be written."""
+    uses = []
+    for name, tensor in tensors.items():
+        address, size = span(tensor)
+        if size:
+            write = written is None or name in written
+            uses.append(Use(address, size, write, tensor, certain=written is not None))
+    return uses
+
+
+class Written:
+    """Which arguments a Triton kernel writes, by torch's analysis of its code: once for a kernel and types."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._known: dict[tuple[Any, ...], frozenset[str] | None] = {}
+
+    def by(self, kernel: Any, bound: Mapping[str, Any]) -> frozenset[str] | None:
+        """Names of the arguments that ``kernel`` writes when called with ``bound``; None when it cannot be told."""
+        key = (id(kernel), *sorted((name, self._kind(value)) for name, value in bound.items()))
+        if key not in self._known:
+            self._known[key] = self._analyze(kernel, bound)
+        return self._known[key]
+
+    def _kind(self, value: Any) -> str:
+        if isinstance(value, self._torch.Tensor):
+            return str(value.dtype)
+        return (
+            f"{type(value).__name__} {value!r}" if isinstance(value, (int, bool, str)) else repr(type(value))
+        )
+
+    def _analyze(self, kernel: Any, bound: Mapping[str, Any]) -> frozenset[str] | None:
+        arguments = {name: value for name, value in bound.items() if name in kernel.arg_names}
+        failure = _Failure()
+        try:
+            module: Any = importlib.import_module("torch._higher_order_ops.triton_kernel_wrap")
+            module.log.addFilter(failure)
+            try:
+                found = _analysis(module, kernel, arguments)
+            finally:
+                module.log.removeFilter(failure)
+        except Exception:  # it reads compiler internals, which change
+            return None
+        return None if failure.seen else frozenset(found)
+
+
+class _Failure(logging.Filter):
+    """torch takes every tensor to be written when its analysis fails, and says so in its log only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if "assuming every input is mutated" not in record.getMessage():
+            return True
+        self.seen = True
+        return False
+
+
+def _analysis(module: Any, kernel: Any, arguments: Mapping[str, Any]) -> Iterable[str]:
+    """The written arguments as the installed torch finds them: its function has had three forms from 2.6 to 2.13."""
+    if hasattr(module, "identify_accessed_tensors"):
+        accesses = module.identify_accessed_tensors(kernel, arguments, {})
+        return [each.name for each in accesses.read_writes.writes]
+    try:
+        found: Iterable[str] = module.identify_mutated_tensors(kernel, arguments, {})
+    except TypeError:
+        found = module.identify_mutated_tensors(kernel, arguments)
+    return found

@@ -1,0 +1,309 @@
+"""The Python hooks: what each reports, and that programs see nothing of them."""
+
+from __future__ import annotations
+
+import _thread
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.torch import hooks
+from streamsafe.runtime.torch.hooks import Collector, Use, kernels
+
+
+class Recorder:
+    """Keeps the calls; the protocol's methods are its attributes."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *args: self.calls.append((name, args))
+
+    def named(self, name: str) -> list[tuple[Any, ...]]:
+        return [args for each, args in self.calls if each == name]
+
+
+def check_types(recorder: Recorder) -> Collector:
+    return recorder  # mypy: the protocol is met
+
+
+@pytest.fixture
+def seen(torch: Any) -> Iterator[Recorder]:
+    recorder, patches = Recorder(), Patches()
+    hooks.install(patches, recorder)
+    yield recorder
+    patches.restore()
+    torch.cuda.synchronize()
+
+
+def test_everything_is_put_back(torch: Any) -> None:
+    owners = [
+        torch.cuda.Event,
+        torch.cuda.Stream,
+        torch.Event,
+        torch.Stream,
+        torch.cuda.CUDAGraph,
+        torch.Tensor,
+        torch.UntypedStorage,
+        threading.Thread,
+        _thread,
+    ]
+    before = [dict(vars(owner)) for owner in owners]
+    patches = Patches()
+    hooks.install(patches, Recorder())
+    assert [dict(vars(owner)) for owner in owners] != before
+    patches.restore()
+    assert [dict(vars(owner)) for owner in owners] == before
+
+
+def test_threads(seen: Recorder) -> None:
+    names: list[str] = []
+    thread = threading.Thread(target=lambda: names.append(threading.current_thread().name), name="ours")
+    thread.start()
+    thread.join()
+    assert [name for name, _ in seen.calls] == ["thread_begins", "thread_ends"]
+    assert names == ["ours"]
+    done = threading.Event()
+    _thread.start_new_thread(lambda value, *, key: done.set(), (1,), {"key": 2})
+    assert done.wait(10)
+    assert len(seen.named("thread_begins")) == 2
+    with pytest.raises(TypeError):
+        _thread.start_new_thread(3, ())  # type: ignore[call-overload]
+
+
+def test_queries(torch: Any, seen: Recorder) -> None:
+    side, event = torch.cuda.Stream(), torch.cuda.Event()
+    assert event.query()  # never recorded: no edge
+    assert seen.named("event_done") == []
+    event.record(side)
+    torch.cuda.synchronize()
+    assert event.query() and side.query()
+    assert set(seen.named("event_done")) == {(event.cuda_event,)}
+    assert set(seen.named("stream_done")) == {(0, side.cuda_stream)}
+
+
+def test_queries_of_generic_objects(torch: Any, seen: Recorder) -> None:
+    stream, event = torch.Stream("cuda"), torch.Event("cuda")
+    event.record(stream)
+    torch.cuda.synchronize()
+    assert event.query() and stream.query()
+    handle = torch.cuda.Stream(stream_id=stream.stream_id, device_index=0, device_type=1).cuda_stream
+    assert seen.named("event_done") == [(event.event_id,)]
+    assert seen.named("stream_done") == [(0, handle)]
+
+
+def test_elapsed_time(torch: Any, seen: Recorder) -> None:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(True)
+    start.record()
+    end.record()
+    torch.cuda.synchronize()
+    assert start.elapsed_time(end) >= 0
+    with pytest.raises((RuntimeError, ValueError)):
+        start.elapsed_time(torch.cuda.Event())
+    handles = (start.cuda_event, end.cuda_event)
+    assert seen.named("elapsed_time") == [(*handles, (True, True)), (handles[0], 0, (True, False))]
+
+
+def test_graphs(torch: Any, seen: Recorder) -> None:
+    x = torch.zeros(3, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    side = torch.cuda.Stream()
+    with torch.cuda.graph(graph, stream=side):
+        x.add_(1)
+    graph.replay()
+    pool = graph.pool()
+    graph.reset()
+    (begun,), (ended,) = seen.named("capture_begins"), seen.named("capture_ends")
+    assert begun[1:] == (None, "global", 0, side.cuda_stream)
+    assert ended[1:] == (tuple(pool), False)
+    assert seen.named("replay") == [(begun[0], 0, 0)]
+    assert seen.named("graph_reset") == [(begun[0],)]
+    assert ended[0] is begun[0]
+    other = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(other, pool=torch.cuda.graph_pool_handle(), capture_error_mode="relaxed"):
+        x.add_(1)
+    begun = seen.named("capture_begins")[1]
+    assert begun[1] is not None and begun[2] == "relaxed"
+    assert begun[0] is not ended[0]
+
+
+def test_a_capture_that_fails(torch: Any, seen: Recorder) -> None:
+    x = torch.zeros(3, device="cuda")
+    torch.cuda.synchronize()
+    with pytest.raises(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        x.sum().item()
+    torch.cuda.synchronize()
+    assert [failed for *_, failed in seen.named("capture_ends")] == [True]
+    assert seen.named("replay") == []
+
+
+def test_a_refused_launch_is_not_made(torch: Any, seen: Recorder) -> None:
+    x = torch.zeros(3, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        x.add_(1)
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("a hazard")
+
+    seen.replay = refuse  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="a hazard"):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert x.tolist() == [0.0] * 3
+
+
+def test_host_reads(torch: Any, seen: Recorder) -> None:
+    pytest.importorskip("numpy")
+    host = torch.arange(12.0).reshape(3, 4)[:, :2]
+    assert host.tolist() == [[0.0, 1.0], [4.0, 5.0], [8.0, 9.0]]
+    assert seen.named("host_access") == [("tolist", [Use(host.data_ptr(), 40, False, host)])]
+    host.numpy()
+    assert [args[1:] for args in seen.named("exported")] == [("numpy", None)]
+    seen.calls.clear()
+    torch.ones(3, device="cuda").tolist()  # a copy, which is an operator
+    torch.empty(0).tolist()
+    assert seen.calls == []
+
+
+def test_exports(torch: Any, seen: Recorder) -> None:
+    x = torch.ones(3, device="cuda")
+    torch.from_dlpack(x)
+    x.__dlpack__(stream=-1)
+    assert x.__cuda_array_interface__["data"][0] == x.data_ptr()
+    exports = [args[1:] for args in seen.named("exported")]
+    assert exports[0][0] == "dlpack" and exports[0][1] is not None
+    assert exports[1:] == [("dlpack", None), ("array_interface", None)]
+
+
+def test_storages(torch: Any, seen: Recorder) -> None:
+    x = torch.ones(1000, device="cuda")
+    before = x.untyped_storage().data_ptr()
+    x.untyped_storage().resize_(0)
+    x.untyped_storage().resize_(8000)
+    after = x.untyped_storage().data_ptr()
+    assert seen.named("storage_resized") == [(before, 4000, 0, 0), (0, 0, after, 8000)]
+    torch.ones(3).untyped_storage().resize_(0)
+    assert len(seen.named("storage_resized")) == 2
+
+
+# -- kernels: Triton comes with CUDA builds only; what is hooked is the shape of its classes -----------------------
+
+
+@pytest.fixture
+def triton(monkeypatch: pytest.MonkeyPatch) -> Any:
+    module = types.ModuleType("triton.runtime.jit")
+
+    class JITFunction:
+        __name__ = "add_kernel"
+        arg_names: Sequence[str] = ("x", "y", "out", "n")
+
+        def run(self, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> str:
+            return f"{len(args)} {sorted(kwargs)} {grid} {warmup}"
+
+    module.JITFunction = JITFunction  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "triton.runtime.jit", module)
+    return JITFunction
+
+
+def analysis(monkeypatch: pytest.MonkeyPatch, answer: Callable[..., Any], name: str) -> None:
+    import logging
+
+    module = types.ModuleType("torch._higher_order_ops.triton_kernel_wrap")
+    setattr(module, name, answer)
+    module.log = logging.getLogger("streamsafe.tests")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+def accessed(kernel: Any, arguments: Any, descriptors: Any) -> Any:
+    writes = [types.SimpleNamespace(name="out")]
+    return types.SimpleNamespace(read_writes=types.SimpleNamespace(writes=writes))
+
+
+ANALYSES: dict[str, tuple[str, Callable[..., Any]]] = {
+    "2.6": ("identify_mutated_tensors", lambda kernel, arguments: ["out"]),
+    "2.8": ("identify_mutated_tensors", lambda kernel, arguments, descriptors: ["out"]),
+    "2.13": ("identify_accessed_tensors", accessed),
+}
+
+
+@pytest.mark.parametrize("release", ANALYSES)
+def test_a_triton_kernel(torch: Any, triton: Any, monkeypatch: pytest.MonkeyPatch, release: str) -> None:
+    name, answer = ANALYSES[release]
+    analysis(monkeypatch, answer, name)
+    recorder, patches = Recorder(), Patches()
+    kernels.install(torch, patches, recorder)
+    x, y = torch.ones(4, device="cuda"), torch.ones(8, device="cuda")[::2]
+    out = torch.empty(4, device="cuda")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        assert triton().run(x, y, out=out, n=4, grid=(1,), warmup=False) == "2 ['n', 'out'] (1,) False"
+        triton().run(x, y, out, 4, grid=(1,), warmup=True)
+    patches.restore()
+    uses = [
+        Use(x.data_ptr(), 16, False, x),
+        Use(y.data_ptr(), 28, False, y),
+        Use(out.data_ptr(), 16, True, out),
+    ]
+    assert recorder.calls == [("launch", ("add_kernel", uses, 0, side.cuda_stream))]
+
+
+def fails_aloud(*_: Any) -> Any:
+    raise ValueError
+
+
+def fails_in_the_log(kernel: Any, arguments: Any, descriptors: Any) -> list[str]:
+    import logging
+
+    logging.getLogger("streamsafe.tests").warning(
+        "Encountered an exception in identify_mutated_tensors, assuming every input is mutated"
+    )
+    return list(arguments)
+
+
+@pytest.mark.parametrize("answer", [fails_aloud, fails_in_the_log])
+def test_a_kernel_whose_writes_are_unknown(
+    torch: Any, triton: Any, monkeypatch: pytest.MonkeyPatch, answer: Callable[..., Any]
+) -> None:
+    analysis(monkeypatch, answer, "identify_mutated_tensors")
+    recorder, patches = Recorder(), Patches()
+    kernels.install(torch, patches, recorder)
+    x = torch.ones(4, device="cuda")
+    triton().run(x, 3, grid=(1,), warmup=False)
+    patches.restore()
+    assert recorder.calls == [
+        ("note", ("triton", kernels.UNKNOWN)),
+        ("launch", ("add_kernel", [Use(x.data_ptr(), 16, True, x, False)], 0, 0)),
+    ]
+
+
+def test_a_compiled_kernel(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("torch._inductor.runtime.triton_heuristics")
+
+    class CachingAutotuner:
+        def __init__(self) -> None:
+            self.fn = types.SimpleNamespace(arg_names=("in_ptr0", "in_out_ptr0", "out_ptr1", "arg", "n"))
+            self.mutated_arg_names = ["arg"]
+            self.inductor_meta = {"kernel_name": "triton_poi_fused_add_0"}
+
+        def run(self, *args: Any, stream: int, **kwargs: Any) -> int:
+            return stream
+
+    module.CachingAutotuner = CachingAutotuner  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    recorder, patches = Recorder(), Patches()
+    kernels.install(torch, patches, recorder)
+    tensors = [torch.ones(4, device="cuda") for _ in range(4)]
+    assert CachingAutotuner().run(*tensors, 4, stream=7) == 7
+    patches.restore()
+    ((_, (name, uses, device, stream)),) = recorder.calls
+    assert (name, device, stream) == ("triton_poi_fused_add_0", 0, 7)
+    assert [use.write for use in uses] == [False, True, True, True]
