@@ -102,5 +102,5 @@ def scale(n, rounds):
     def help(self, conflict: Conflict) -> str:
         return (
             super().help(conflict)
-            or "let the allocating stream wait for this use before the array is released"
+            or "s1.wait_event(s2.record())  # s1 allocated the array, s2 uses it; before it is released"
         )

@@ -73,10 +73,25 @@ def measure(x):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{quoted(conflict.second.operation)} needs events that are timed, recorded and complete"
+        return f"{quoted(conflict.second.operation)} fails: {_WRONG[conflict.facts.timing]}"
 
     def help(self, conflict: Conflict) -> str:
-        return (
-            super().help(conflict)
-            or "make both events with enable_timing=True and synchronize the later one first"
-        )
+        return super().help(conflict) or _HELP[conflict.facts.timing, conflict.second.operation in _CUPY]
+
+
+_WRONG = {
+    "untimed": "an event was made without timing",
+    "unrecorded": "an event was never recorded",
+    "pending": "the host has not waited for the last event, which may not have happened yet",
+    None: "an event was made without timing, never recorded, or has not happened yet",
+}
+_CUPY = ("get_elapsed_time", "get_elapsed_time()")
+_TIMED = {False: "torch.cuda.Event(enable_timing=True)", True: "cupy.cuda.Event()  # disable_timing is False"}
+_HELP = {
+    (timing, cupy): {
+        "untimed": _TIMED[cupy],
+        "unrecorded": "event.record()  # on the stream whose work is timed",
+    }.get(timing or "", "event.synchronize()  # of the last event, before its time is asked for")
+    for timing in _WRONG
+    for cupy in (False, True)
+}

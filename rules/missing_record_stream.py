@@ -92,5 +92,5 @@ def run(shape, weight, rounds):
         return reuse(conflict, f"it is not recorded on {quoted(user(conflict).timeline)}")
 
     def help(self, conflict: Conflict) -> str:
-        fallback = f"call record_stream({user(conflict).timeline}) on it before it is released"
+        fallback = f"tensor.record_stream(s)  # s is {user(conflict).timeline}; before it is released"
         return super().help(conflict) or fallback

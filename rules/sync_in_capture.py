@@ -65,7 +65,13 @@ def capture(model, static_input):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{quoted(conflict.second.operation)} synchronizes inside a capture, where there is nothing to wait for"
+        return (
+            f"{quoted(conflict.second.operation)} waits for the device inside a capture, where work is only recorded: "
+            "it fails with cudaErrorStreamCaptureUnsupported, and the capture is lost"
+        )
 
     def help(self, conflict: Conflict) -> str:
-        return super().help(conflict) or "move it before the capture, or after a replay"
+        return (
+            super().help(conflict)
+            or "move it out of the capture: before its begin, or after a launch of the graph"
+        )

@@ -74,4 +74,4 @@ def measure(n):
         return "the clock is read before the host has waited for the device work that is timed"
 
     def help(self, conflict: Conflict) -> str:
-        return super().help(conflict) or "synchronize before the clock is read"
+        return super().help(conflict) or "torch.cuda.synchronize()  # before the clock is read"

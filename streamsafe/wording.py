@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from streamsafe.order.hazard import Access, Conflict, Hazard
-
-
-def quoted(name: str) -> str:
-    """A name as it stands in a sentence: code in backticks, a description (``the current stream``) as it is."""
-    return name if " " in name or not name else f"`{name}`"
+from streamsafe.order.hazard import quoted as quoted
 
 
 def by(access: Access) -> str:

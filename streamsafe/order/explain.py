@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple
 
 from streamsafe.order.capture import Graph
 from streamsafe.order.clocks import Recorded, Timeline, Wait
-from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Mode, Note
+from streamsafe.order.fixes import Fix, other_name
+from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Mode, Note, Role, quoted
 from streamsafe.order.memory import HOST, Found, Partial, Record, Region, Use
 from streamsafe.order.pools import Block
 
@@ -42,9 +43,9 @@ class Explainer:
         self._render = render
         self._naming = naming
 
-    def note(self, message: str, site: object) -> Note:
+    def note(self, message: str, site: object, role: Role = "") -> Note:
         """A further place."""
-        return Note(message, stack=self._stack(site))
+        return Note(message, stack=self._stack(site), role=role)
 
     def violation(
         self,
@@ -70,7 +71,7 @@ class Explainer:
         """
         source, target = found.first.timeline, second.timeline
         use = found.use
-        first = self._access(found.first, found.first_mode)
+        first = self._access(found.first, found.first_mode, of=target)
         last = self._access(second, found.second_mode)
         host_mode: Mode | None = None
         if target.kind == "host":
@@ -87,7 +88,7 @@ class Explainer:
             memory = self._memory(Use(Region(*use[0][:3])), found.first_block, found.start, found.stop)
             notes = self._lives(found.first_block)
             if found.block is not None:
-                notes.append(self.note("the memory was allocated again here", found.block.site))
+                notes.append(self._again(found.block))
         else:
             missed = self._missed_wait(found.first, second, host, needs)
             if missed is not None:
@@ -103,7 +104,7 @@ class Explainer:
             first=first,
             memory=memory,
             facts=Facts(host=host_mode, reuse=reuse, ineffective_wait=ineffective),
-            missing=self._missing(source, target, found.first_block if reuse else None),
+            missing=self._missing(source, target, found.block, found.first_block if reuse else None),
             edges=self._nearest(source, target, host),
             notes=tuple(notes),
             confidence="certain" if found.certain else "possible",
@@ -116,10 +117,10 @@ class Explainer:
         use = Use(Region(block.space, start, stop))
         return Conflict(
             second=Access("next allocation", target.name, "writes", stack=self._stack(block.freed_site)),
-            first=self._access(entry.record, entry.mode),
+            first=self._access(entry.record, entry.mode, of=target),
             memory=self._memory(use, block, start, stop),
             facts=Facts(host="writes" if target.kind == "host" else None, reuse=_reuse(block)),
-            missing=self._missing(source, target, block),
+            missing=self._missing(source, target, block, block),
             notes=tuple(self._lives(block)),
             latent=True,
         )
@@ -142,7 +143,7 @@ class Explainer:
         notes = [
             *self._captured(graph, start, stop),
             *self._lives(dead),
-            self.note("the memory was allocated again here", live.site),
+            self._again(live),
         ]
         captured = dead.graph is graph
         return Conflict(
@@ -153,17 +154,25 @@ class Explainer:
             notes=tuple(notes),
         )
 
-    def _access(self, record: Record, mode: Mode) -> Access:
-        return Access(record.operation, record.timeline.name, mode, stack=self._stack(record.site))
+    def _access(self, record: Record, mode: Mode, of: Timeline | None = None) -> Access:
+        name = other_name(record.timeline, of) if of is not None else record.timeline.name
+        return Access(record.operation, name, mode, stack=self._stack(record.site))
 
     def _stack(self, site: object) -> tuple[Frame, ...]:
         return () if site is None else self._render(site)
 
     def _lives(self, block: Block) -> list[Note]:
-        lives = [self.note("allocated here", block.site)]
+        name = quoted(self._name(block)) or "the memory"
+        on = quoted(block.timeline.name)
+        lives = [self.note(f"{name} is allocated on {on}", block.site, "allocated")]
         if block.freed and block.freed_site is not None:
-            lives.append(self.note("released here", block.freed_site))
+            lives.append(self.note(f"the last reference to {name} goes", block.freed_site, "released"))
         return lives
+
+    def _again(self, block: Block) -> Note:
+        return self.note(
+            f"the memory is given out again on {quoted(block.timeline.name)}", block.site, "reused"
+        )
 
     def _name(self, block: Block) -> str:
         return block.name or self._naming(block.site)
@@ -178,17 +187,22 @@ class Explainer:
         name = use[1] or (self._name(block) if block is not None else "")
         return Memory(name, owner, region[3], use[2], start, stop)
 
-    def _missing(self, source: Timeline, target: Timeline, reused: Block | None) -> Missing:
-        waiting = target if reused is None else reused.timeline
-        if target.kind == "host":
-            fix = f"{source.name}.synchronize()" if _code(source) else f"let the host wait for {source.name}"
-        elif reused is not None and reused.owner == "torch":
-            fix = f"{self._name(reused) or 'tensor'}.record_stream({source.name})"
-        elif _code(waiting) and _code(source):
-            fix = f"{waiting.name}.wait_event({source.name}.record())"
+    def _missing(
+        self, source: Timeline, target: Timeline, block: Block | None, reused: Block | None
+    ) -> Missing:
+        fix = Fix((reused or block).owner if reused or block else "")  # type: ignore[union-attr]
+        if reused is None:
+            line = fix.synchronize(source) if target.kind == "host" else fix.wait(target, source)
+            return Missing(other_name(source, target), target.name, line)
+        waiting = reused.timeline
+        before = f"after this use, before {self._name(reused) or 'the array'} is released"
+        if reused.owner == "torch":
+            line = fix.record_stream(self._name(reused), source)
+        elif waiting.kind == "host":
+            line = fix.synchronize(source, before)
         else:
-            fix = f"let {waiting.name} wait for an event that is then recorded on {source.name}"
-        return Missing(source.name, target.name, fix)
+            line = fix.wait(waiting, source, before)
+        return Missing(other_name(source, waiting), waiting.name, line)
 
     def _captured(self, graph: Graph, start: int, stop: int) -> list[Note]:
         for captured in graph.accesses:
@@ -201,7 +215,8 @@ class Explainer:
         """The last edge from the first timeline that the second operation does have."""
         for who, wait in _waits(target, host):
             if wait.covers_some_of(source):
-                message = f"{who.name} last waited for {wait.whom} here: that covers what came before"
+                whom = quoted(wait.whom)
+                message = f"{quoted(who.name)} last waits for {whom} here: this covers only what came before"
                 return (self.note(message, wait.site),)
         return ()
 
@@ -221,26 +236,34 @@ class Explainer:
                 break
             now = wait.event.record if wait.event is not None and wait.event.capture is None else None
             if now is not None and covers(now) and now.sequence > wait.sequence:
-                message = f"{who.name} waits for the event before it is recorded: this orders nothing"
-                return Missed([self.note(message, wait.site), self.note("recorded only here", now.site)])
+                message = f"{quoted(who.name)} waits for the event before it is recorded: this orders nothing"
+                return Missed(
+                    [self.note(message, wait.site), self.note("the event is recorded only here", now.site)]
+                )
             record = wait.record
             if record is None:
                 if _meant_for_another(wait, source):
                     continue
-                message = f"{who.name} waits for an event that was never recorded"
+                message = (
+                    f"{quoted(who.name)} waits for an event that was never recorded: this orders nothing"
+                )
                 return Missed([self.note(message, wait.site)], partial(_meant_for_another, wait, source))
             if record.source is source:
                 if not covers(record):
-                    message = f"{who.name} waits for an event that was recorded before the first access"
-                    early = self.note("recorded too early here", record.site)
+                    before = quoted(first.operation)
+                    message = f"{quoted(who.name)} waits for an event that was recorded before {before}"
+                    early = self.note("the event is recorded here: too early", record.site)
                     return Missed([self.note(message, wait.site), early])
                 continue
             if any(map(covers, wait.replaced)):
-                message = f"{who.name} waits for an event that was recorded for {source.name} and then again"
-                return Missed([self.note(message, wait.site), self.note("recorded again here", record.site)])
+                on = quoted(source.name)
+                message = f"{quoted(who.name)} waits for an event that was recorded on {on} and then again"
+                again = f"the event is recorded again here, on {quoted(record.source.name)}"
+                return Missed([self.note(message, wait.site), self.note(again, record.site)])
             used = who.served.get(record.source.id, 0) > wait.sequence or needs(record.source)
             if record.idle_since < first.sequence and not used:
-                message = f"{who.name} waits for {wait.whom}, but the first access runs on {source.name}"
+                runs = f"{quoted(first.operation)} runs on {quoted(source.name)}"
+                message = f"{quoted(who.name)} waits for {quoted(wait.whom)}, but {runs}"
                 notes = [self.note(message, wait.site), *self._recorded(wait)]
                 return Missed(notes, partial(_used_later, who, wait))
         for wait in reversed(source.waits()):
@@ -250,14 +273,14 @@ class Explainer:
             if record is None or record.source is not target:
                 continue
             if source.last < wait.sequence or not record.idle_since:
-                message = f"{source.name} waits for {target.name} here: the wait is turned round"
+                message = f"{quoted(source.name)} waits for {quoted(target.name)} here: the wait is the wrong way round"
                 return Missed([self.note(message, wait.site), *self._recorded(wait)])
         return None
 
     def _recorded(self, wait: Wait) -> list[Note]:
         if wait.event is None or wait.record is None:
             return []
-        return [self.note("the event was recorded here", wait.record.site)]
+        return [self.note("the event is recorded here", wait.record.site)]
 
 
 def _used_later(who: Timeline, wait: Wait) -> bool:
@@ -291,8 +314,3 @@ def _waits(target: Timeline, host: Timeline) -> list[tuple[Timeline, Wait]]:
 
 def _reuse(block: Block | None) -> Literal["torch", "cupy"]:
     return "torch" if block is not None and block.owner == "torch" else "cupy"
-
-
-def _code(timeline: Timeline) -> bool:
-    """Whether a timeline's name is the user's code (``side``), not a description (``the null stream``)."""
-    return " " not in timeline.name

@@ -16,6 +16,11 @@ Mode = Literal["reads", "writes"]
 CONFIDENCES: tuple[Confidence, ...] = ("certain", "likely", "possible")
 
 
+def quoted(name: str) -> str:
+    """A name as it stands in a sentence: code in backticks, a description (``the current stream``) as it is."""
+    return name if " " in name or not name else f"`{name}`"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
     """A place in a source file. Rows and columns count from 1, columns count characters, the end is exclusive."""
@@ -125,6 +130,8 @@ class Facts:
             temporary of a capture.
         gradient: the first access is the gradient a backward pass writes ("result"), or fills a gradient handed to a
             backward pass ("initial"), or the memory of such a gradient is reused early ("initial-reuse").
+        timing: what is wrong with an event whose time is asked for: it was made without timing, it was never recorded,
+            or the host has not waited for it.
         ineffective_wait: the second timeline did wait for something that was meant to cover the first access.
         interop: the array was handed between libraries by a path that exchanges no stream.
         violation: no pair of accesses: the name of the rule for an operation that is illegal where it stands
@@ -134,6 +141,7 @@ class Facts:
     host: Mode | None = None
     reuse: Literal["torch", "cupy", "captured"] | None = None
     gradient: Literal["result", "initial", "initial-reuse"] | None = None
+    timing: Literal["untimed", "unrecorded", "pending"] | None = None
     ineffective_wait: bool = False
     interop: bool = False
     violation: str | None = None

@@ -11,6 +11,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -114,6 +115,7 @@ class Monitor:
         self.only_device = -1
         self.by_handle: dict[int, Hashable] = {}
         self._streams: dict[tuple[int, int], Hashable] = {}
+        self._names: dict[Hashable, str] = {}
         self._released: deque[Block | Callable[[], None]] = deque()
         self.freed: Callable[[Block], None] = self._released.append
         self.later: Callable[[Callable[[], None]], None] = self._released.append
@@ -157,7 +159,8 @@ class Monitor:
         """The timeline of a device's legacy default stream."""
         found = self._streams.get((device, NULL))
         if found is None:
-            found = self._register((device, NULL), NULL, "legacy", "the null stream")
+            name = "the null stream" if device == 0 else f"the null stream of device {device}"
+            found = self._register((device, NULL), NULL, "legacy", name)
         return found
 
     def thread_stream(self, device: int) -> Hashable:
@@ -172,6 +175,7 @@ class Monitor:
         self._streams[key[0], handle] = key
         with self.lock:
             self.drain()
+            name = self._names[key] = names.unique(name, self._names.values())
             self.checker.stream(key, device=key[0], kind=kind, name=name)
         if self.one_device and handle >= 0:
             self.by_handle[handle] = key
@@ -186,6 +190,7 @@ class Monitor:
         self.by_handle.pop(handle, None)
         key = self._streams.pop((device, handle), None)
         if key is not None:
+            self._names.pop(key, None)
             self.later(partial(self.checker.destroy_stream, key))
 
     def destroy_event(self, event: int) -> None:
@@ -504,16 +509,21 @@ class Monitor:
         *,
         timeline: str = "the host",
         may_raise: bool = True,
+        facts: Facts | None = None,
     ) -> None:
         """An operation that is illegal where it stands, told by the rule of that name.
+
+        Args:
+            facts: what else the rule may ask.
 
         Raises:
             StreamHazardError: as :meth:`access`.
         """
         second = Access(operation, timeline, "reads", stack=sites.frames(sites.capture(2)))
         notes = (Note(message),) if message else ()
+        facts = replace(facts or Facts(), violation=name)
         self.found(
-            Conflict(second=second, first=None, memory=Memory(""), facts=Facts(violation=name), notes=notes),
+            Conflict(second=second, first=None, memory=Memory(""), facts=facts, notes=notes),
             may_raise=may_raise,
         )
 

@@ -158,12 +158,6 @@ def _comments(filename: str) -> tuple[Suppression, ...]:
 
 
 def identity(hazard: Hazard) -> tuple[object, ...]:
-    """What makes two findings one hazard: the two lines and operations, or the code where there is one access only."""
-    return (
-        hazard.latent,
-        hazard.first is None and hazard.code,
-        *(
-            (access.operation, access.reads_or_writes, access.stack[0] if access.stack else None)
-            for access in accesses(hazard)
-        ),
-    )
+    """What makes two hazards one: the kind of bug and the two lines. Which kernels ran there does not matter."""
+    places = (access.stack[0] if access.stack else access.operation for access in accesses(hazard))
+    return (hazard.latent, hazard.code[:3] if hazard.first is not None else hazard.code, *places)

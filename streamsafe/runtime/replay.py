@@ -49,6 +49,7 @@ def written(conflict: Conflict) -> tuple[Any, ...]:
         conflict.confidence,
         tuple(note.message for note in conflict.notes),
         conflict.missing and (conflict.missing.source, conflict.missing.target, conflict.missing.fix),
+        conflict.facts.timing,
     )
 
 
@@ -58,13 +59,13 @@ def _written_access(access: Access) -> tuple[Any, ...]:
 
 
 def _conflict(data: tuple[Any, ...]) -> Conflict:
-    first, second, memory, violation, host, confidence, notes, missing = data
+    first, second, memory, violation, host, confidence, notes, missing, *rest = data
     name, owner, start, stop = memory
     return Conflict(
         second=_access(second),
         first=_access(first) if first is not None else None,
         memory=Memory(name, owner, start=start, stop=stop),
-        facts=Facts(violation=violation, host=host),
+        facts=Facts(violation=violation, host=host, timing=rest[0] if rest else None),
         notes=tuple(Note(message) for message in notes),
         missing=Missing(*missing) if missing else None,
         confidence=confidence,

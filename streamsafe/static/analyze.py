@@ -5,10 +5,20 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, cast
 
-from streamsafe.order.hazard import Access, Confidence, Conflict, Facts, Memory, Missing, Mode, Note
+from streamsafe.order.hazard import (
+    Access,
+    Confidence,
+    Conflict,
+    Facts,
+    Memory,
+    Missing,
+    Mode,
+    Note,
+    quoted,
+)
 from streamsafe.static.autograd import GRADIENT_MADE
 from streamsafe.static.elsewhere import Doing, Question, answers
 from streamsafe.static.facts import GRADIENTS, INITIAL, Assumed, Detail, Finding, Site
@@ -239,7 +249,8 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
             second=Access(finding.operation, finding.timeline, "reads", _span(finding.second)),
             first=None,
             memory=Memory(finding.memory),
-            facts=Facts(violation=finding.kind),
+            facts=Facts(violation=finding.kind, timing=_timing(finding)),
+            missing=_synchronize(finding),
             notes=tuple(notes),
             confidence=confidence,
         )
@@ -294,9 +305,10 @@ def _reuse(finding: Finding, detail: Detail, notes: list[Note], confidence: Conf
     initial = INITIAL in finding.tags
     use = Access(detail.operation, finding.timeline, "reads", _span(finding.second))
     owner = "cupy" if "library:cupy" in finding.tags else "torch"
-    fix = f"let the allocating stream wait for {use.timeline} before the array is released"
     if owner == "torch":
         fix = _help(finding).record(detail.memory, use.timeline)
+    else:
+        fix = _help(finding).before_release(use, finding.first_timeline, detail.memory)
     after = Access(
         "the next allocation", finding.first_timeline, "writes", notes[-1].span if notes else use.span
     )
@@ -306,9 +318,38 @@ def _reuse(finding: Finding, detail: Detail, notes: list[Note], confidence: Conf
         memory=Memory(detail.memory, owner),  # type: ignore[arg-type]
         facts=Facts(gradient="initial-reuse") if initial else Facts(reuse=owner),  # type: ignore[arg-type]
         missing=Missing(use.timeline, after.timeline, fix),
-        notes=tuple(notes),
+        notes=tuple(_step(note, detail.memory, after.timeline) for note in notes),
         confidence=confidence,
     )
+
+
+def _step(note: Note, memory: str, allocating: str) -> Note:
+    """A note about a block that is reused too early, as a step of its life."""
+    name = quoted(memory) or "the memory"
+    if note.message.startswith("allocated on "):
+        on = quoted(note.message.removeprefix("allocated on "))
+        return replace(note, message=f"{name} is allocated on {on}", role="allocated")
+    if note.message.startswith("released here"):
+        return replace(note, message=f"the last reference to {name} goes", role="released")
+    if note.message.startswith("the next allocation"):
+        message = f"the memory is given out again on {quoted(allocating)}"
+        return replace(note, message=message, role="reused")
+    return note
+
+
+def _timing(finding: Finding) -> Literal["untimed", "unrecorded", "pending"] | None:
+    if "no timing" in finding.tags:
+        return "untimed"
+    if "not recorded" in finding.tags:
+        return "unrecorded"
+    return "pending" if "not complete" in finding.tags else None
+
+
+def _synchronize(finding: Finding) -> Missing | None:
+    """For a clock that is read too early: what to do before."""
+    if finding.kind != "unsynchronized-timing":
+        return None
+    return Missing("the device", "the host", _help(finding).finished())
 
 
 def _help(finding: Finding) -> Help:

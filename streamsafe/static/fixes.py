@@ -38,6 +38,8 @@ def insertion(source: str, line: str, place: Span, other: Span | None) -> Insert
         other: its other access; None for an operation that is wrong by itself.
     """
     code, _, before = line.partition(BEFORE)
+    if "  # " in code:  # what it says is not only code
+        return None
     names = _names(code)
     tree = _parse(source)
     if names is None or tree is None or (scope := _scope(tree, place)) is None:

@@ -25,25 +25,52 @@ class Help:
 
     def edge(self, first: Access, second: Access, host: Mode | None) -> str:
         """How the second access is made to come after the first: code where both streams have names."""
-        source, target = self._stream(first.timeline), self._stream(second.timeline)
         if host is not None:
-            return f"{source}.synchronize()" if source else f"let the host wait for {first.timeline} first"
-        if source and target and source != target:
-            waits = f"wait_event({source}.record())" if self._cupy else f"wait_stream({source})"
-            where = f"{BEFORE}{target} becomes current" if first.timeline == CURRENT else ""
-            return f"{target}.{waits}{where}"
+            return self._line("{0}.synchronize()", first.timeline)
         if first.timeline.startswith(COMMUNICATION):
-            return "call wait() on the collective's work first"
-        if first.timeline == second.timeline:
-            return "let the stream that is current here wait for the one that was current there"
-        return f"let {second.timeline} wait for {first.timeline} first"
+            return "work.wait()  # work is what the collective returned"
+        where = ""
+        if first.timeline == CURRENT and self._stream(second.timeline):
+            where = f"{second.timeline} becomes current"
+        return self._line(self._wait, first.timeline, second.timeline, where=where)
+
+    def before_release(self, use: Access, allocating: str, memory: str) -> str:
+        """How a pool with no ``record_stream`` is kept from giving memory out while a use of it runs."""
+        line = self._line(self._wait, use.timeline, allocating)
+        where = f"after this use, before {memory or 'the array'} is released"
+        return f"{line}, {where}" if "  # " in line else f"{line}  # {where}"
+
+    def finished(self) -> str:
+        """How the host waits for the device before it reads a clock."""
+        if self._cupy:
+            return f"{self._module('cupy')}.cuda.Device().synchronize()"
+        return f"{self._module('torch')}.cuda.synchronize()"
 
     def record(self, memory: str, timeline: str) -> str:
         """How memory of torch's allocator is kept until a stream is done with it."""
-        stream = self._stream(timeline)
-        if stream and memory and " " not in memory:
-            return f"{memory}.record_stream({stream})"
-        return f"call record_stream on {memory or 'the tensor'}, for {timeline}"
+        name = memory if memory and " " not in memory else "tensor"
+        return self._line(name + ".record_stream({0})", timeline)
+
+    @property
+    def _wait(self) -> str:
+        return "{1}.wait_event({0}.record())" if self._cupy else "{1}.wait_stream({0})"
+
+    def _line(self, code: str, *timelines: str, where: str = "") -> str:
+        """Code about timelines; one that has no name gets a short one, which the comment explains."""
+        names: list[str] = []
+        comment = []
+        for number, timeline in enumerate(timelines, 1):
+            known = self._stream(timeline)
+            if not known or known in names:
+                known = f"s{number}"
+                first = " here" if len(timelines) > 1 and number == 2 else ""
+                other = " at the first access" if len(timelines) > 1 and number == 1 else ""
+                comment.append(f"{known} is {timeline}{first}{other}")
+            names.append(known)
+        line = code.format(*names)
+        if comment:
+            return f"{line}  # {', '.join(comment)}"
+        return f"{line}{BEFORE}{where}" if where else line
 
     @property
     def _cupy(self) -> bool:
@@ -57,7 +84,11 @@ class Help:
     def _stream(self, timeline: str) -> str:
         """A timeline as code; nothing for one that has only a description."""
         if timeline == CURRENT:
-            library, function = ("cupy", "get_current_stream") if self._cupy else ("torch", "current_stream")
-            names = (name for name, dotted in self.imports.items() if dotted == library)
-            return f"{next(names, library)}.cuda.{function}()"
+            if self._cupy:
+                return f"{self._module('cupy')}.cuda.get_current_stream()"
+            return f"{self._module('torch')}.cuda.current_stream()"
         return "" if " " in timeline else timeline
+
+    def _module(self, library: str) -> str:
+        """What the file calls a library."""
+        return next((name for name, dotted in self.imports.items() if dotted == library), library)

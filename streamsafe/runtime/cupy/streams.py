@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Literal
 
 import cupy
 import cupy.cuda.stream as stream_module
 from cupy.cuda.stream import Event, Stream, _BaseStream
 
 from streamsafe.order.checker import Kind
-from streamsafe.runtime import sites
+from streamsafe.order.hazard import Facts
+from streamsafe.runtime import names, sites
 from streamsafe.runtime.cupy import pinned
 from streamsafe.runtime.cupy.state import order_lock, state, timeline
 from streamsafe.runtime.host import fingerprints
@@ -88,21 +89,22 @@ def poll(
 
 def elapsed(monitor: Monitor, start: int, stop: int) -> None:
     """SS312: the time between events that carry none, were never recorded, or that the host has not waited for."""
-    for event in (start, stop):
+    for event, which in ((start, "first"), (stop, "second")):
+        timing: Literal["untimed", "unrecorded", "pending"]
         if event in _untimed:
-            monitor.violation(
-                "event-timing-misuse", "get_elapsed_time", "an event was made with disable_timing=True"
-            )
-            return
-        if not monitor.checker.recorded(event):
+            timing, message = "untimed", "was made with disable_timing=True"
+        elif not monitor.checker.recorded(event):
             if event not in _new:
                 continue  # made before the session: it may have been recorded then
-            message = "an event was never recorded"
+            timing, message = "unrecorded", "was never recorded"
         elif not monitor.checker.waited(event, monitor.thread):
-            message = "the host has not waited for an event's record"
+            timing, message = "pending", "is recorded, and the host has not waited for it"
         else:
             continue
-        monitor.violation("event-timing-misuse", "get_elapsed_time", message)
+        facts = Facts(timing=timing)
+        monitor.violation(
+            "event-timing-misuse", "get_elapsed_time", f"the {which} event {message}", facts=facts
+        )
         return
 
 
@@ -121,7 +123,7 @@ def _stream_init(original: Wrapped) -> Wrapped:
             non_blocking = kwargs.get("non_blocking", args[1] if len(args) > 1 else False)
             monitor.destroy_stream(self.device_id, self.ptr)
             kind: Kind = "non-blocking" if non_blocking else "blocking"
-            monitor.stream(self.device_id, self.ptr, kind=kind, name=sites.name_of(sites.capture(2)))
+            monitor.stream(self.device_id, self.ptr, kind=kind, name=names.of_new_stream(sites.capture(2)))
 
     return __init__
 
