@@ -121,7 +121,7 @@ def test_the_release_is_shown(library: Library) -> None:
     library.free(block)
     library.use(library.main, library.allocate("torch"))
     [hazard] = library.session.hazards
-    released = [note for note in hazard.notes if note.message == "released here"]
+    released = [note for note in hazard.notes if note.role == "released"]
     assert [note.stack[0].function.rsplit(".", 1)[-1] for note in released] == ["test_the_release_is_shown"]
 
 

@@ -268,7 +268,9 @@ def test_hazards_are_data(program: Program) -> None:
         program.settle()
     error = pickle.loads(pickle.dumps(streamsafe.StreamHazardError(session.hazards[0])))
     assert error.hazard == session.hazards[0]
-    assert error.hazard.missing.fix.startswith("let stream 0x")
+    made = "the stream first used at "
+    assert error.hazard.missing.fix.startswith(f"s2.wait_event(s1.record())  # s1 is {made}")
+    assert error.hazard.first.timeline.startswith(made) and "0x" not in error.hazard.message
 
 
 MODULE = """
@@ -290,7 +292,7 @@ def body():
     [
         ("load", "load.wait_event(upload.record())"),
         ("inside", "inside.wait_event(upload.record())"),
-        ("cp.cuda.Stream.null", "let the null stream wait for an event that is then recorded on upload"),
+        ("cp.cuda.Stream.null", "cupy.cuda.Stream.null.wait_event(upload.record())"),
     ],
 )
 def test_streams_go_by_the_users_names(program: Program, tmp_path: Path, reader: str, fix: str) -> None:
@@ -303,6 +305,72 @@ def test_streams_go_by_the_users_names(program: Program, tmp_path: Path, reader:
         program.settle()
     assert [hazard.help for hazard in session.hazards] == [fix]
     assert session.hazards[0].first is not None and session.hazards[0].first.timeline == "upload"
+
+
+UNNAMED = """
+import cupy as cp
+def body():
+    streams = [cp.cuda.Stream(non_blocking=True) for _ in range(2)]
+    x = cp.zeros(4096)
+    cp.cuda.Device().synchronize()
+    for stream in streams:
+        with stream:
+            x += 1
+"""
+ONE_NAME = UNNAMED.replace(
+    "[cp.cuda.Stream(non_blocking=True) for _ in range(2)]",
+    "[]\n    for _ in range(2):\n        s = cp.cuda.Stream(non_blocking=True)\n        streams.append(s)",
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "first", "second"),
+    [
+        (UNNAMED, "the stream made at {}:4", "the 2nd stream made at {}:4"),
+        (ONE_NAME, "s", "the 2nd `s`"),
+    ],
+)
+def test_streams_with_no_name_of_their_own(
+    program: Program, tmp_path: Path, source: str, first: str, second: str
+) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(source, encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(compile(source, str(path), "exec"), names)
+    with streamsafe.sanitize("collect") as session:
+        names["body"]()
+        program.settle()
+    [hazard] = [each for each in session.hazards if each.code[:3] == "SS1"]
+    assert hazard.first is not None
+    told = (hazard.first.timeline, hazard.second.timeline)
+    assert told == (first.format(path), second.format(path))
+
+
+def test_one_bug_of_several_kernels_is_one_hazard(program: Program) -> None:
+    def fill(value: float) -> None:
+        with program.writer:
+            program.x.fill(value)  # zero by memset, any other value by a kernel
+
+    with streamsafe.sanitize("collect") as session:
+        for value in (0, 1):
+            fill(value)
+            program.read()
+            program.settle()
+    assert [(hazard.code, hazard.count) for hazard in session.hazards] == [("SS101", 2)]
+
+
+def test_a_latent_hazard_is_warned_of_at_the_users_line(program: Program) -> None:
+    @streamsafe.sanitize()
+    def drop() -> None:
+        x = program.cp.zeros(4096)
+        program.settle()
+        with program.writer:
+            x += 1
+        del x
+
+    with pytest.warns(streamsafe.StreamHazardWarning, match="SS202") as caught:
+        drop()
+    assert [Path(each.filename).name for each in caught] == [Path(__file__).name]
 
 
 def test_a_thread_is_raised_in_itself(program: Program) -> None:
