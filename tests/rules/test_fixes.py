@@ -15,8 +15,8 @@ from streamsafe.fixing import Repaired, fix_of, repair
 from streamsafe.registry import all_rules
 from streamsafe.static.discovery import File, discover
 
-FIXED = {"SS101", "SS102", "SS103", "SS111", "SS112", "SS113", "SS201", "SS301", "SS302", "SS901"}
-"""The rules whose bad example is repaired: 10 of the 27 that `check` finds."""
+FIXED = {"SS101", "SS102", "SS103", "SS111", "SS112", "SS113", "SS201", "SS301", "SS302", "SS311", "SS901"}
+"""The rules whose bad example is repaired: 11 of the 27 that `check` finds."""
 
 
 def codes(report: Report) -> Counter[str]:
