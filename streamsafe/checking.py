@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from streamsafe.config import Config, Configs
 from streamsafe.order.hazard import Confidence
@@ -15,6 +15,9 @@ from streamsafe.static.discovery import File
 if TYPE_CHECKING:
     from streamsafe.findings import Finding, Layer, Outcome, Texts
     from streamsafe.rule import Severity
+
+EngineName = Literal["default", "next"]
+Unseen = Literal["possible", "nothing", "reads"]
 
 Done = Callable[[int, int], None]
 """Told after each file that was analysed: how many are done, of how many."""
@@ -31,6 +34,8 @@ class Request:
         baseline: a file whose hazards are not shown.
         prefilter: whether files that name no stream API are skipped.
         jobs: at most so many processes; 0 for as many as there are processors.
+        engine: the static engine that is used, or the one that is to take its place.
+        unseen: what the next engine takes a call that is not seen to do with memory it is given.
     """
 
     configs: Configs
@@ -40,6 +45,8 @@ class Request:
     baseline: str | None = None
     prefilter: bool = True
     jobs: int = 0
+    engine: EngineName = "default"
+    unseen: Unseen = "possible"
 
     def config_of(self, path: str) -> Config:
         """The configuration that counts for a file."""
@@ -88,7 +95,7 @@ def check(
     given = given or {}
     _check_selectors(request, files)
     plan = project.plan(files, given, use_prefilter=request.prefilter, jobs=request.jobs)
-    checked = [*plan.unread, *project.check(plan.tasks, request.jobs, done)]
+    checked = [*plan.unread, *_analyse(request, plan.tasks, done)]
     report = Report(crashes=[each for each in checked if each.crash], analysed=len(plan.tasks))
     found = plan.mentions or any(each.conflicts for each in checked) or request.baseline is not None
     if not found:
@@ -109,6 +116,14 @@ def check(
         request.baseline,
     )
     return report
+
+
+def _analyse(request: Request, tasks: list[project.Task], done: Done | None) -> list[project.Checked]:
+    if request.engine == "next":
+        from streamsafe.static import engine
+
+        return engine.check(tasks, request.jobs, unseen=request.unseen)
+    return project.check(tasks, request.jobs, done)
 
 
 def _check_selectors(request: Request, files: Sequence[File]) -> None:

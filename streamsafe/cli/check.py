@@ -65,6 +65,8 @@ class Options:
     show_files: bool
     show_settings: bool
     explain_line: str | None
+    engine: checking.EngineName
+    unseen: checking.Unseen
 
 
 def _listed(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -140,6 +142,10 @@ class _AddNoqa(click.Command):
 @click.option(
     "--explain-line", metavar="FILE:LINE", help="Show the streams, accesses and edges known at a line."
 )
+@click.option("--engine", type=click.Choice(["default", "next"]), default="default", hidden=True)
+@click.option(
+    "--unseen", type=click.Choice(["possible", "nothing", "reads"]), default="possible", hidden=True
+)
 def check(**values: Any) -> NoReturn:
     """Find stream hazards in Python files, notebooks and directories (default: the working directory).
 
@@ -196,6 +202,8 @@ def _once(options: Options, configs: Configs) -> int:
         None if options.write_baseline else options.baseline,
         options.prefilter,
         options.jobs,
+        options.engine,
+        options.unseen,
     )
     began = time.perf_counter()
     report = _check(options, request, found.files, given)

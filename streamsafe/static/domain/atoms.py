@@ -127,6 +127,15 @@ class Capture(Atom):
         self.graph = graph
 
 
+class Pool(Atom):
+    """The blocks that a stream's allocator may hand out again: a release reads it, an allocation writes it."""
+
+    __slots__ = ("stream",)
+
+    def __init__(self, stream: Value) -> None:
+        self.stream = stream
+
+
 class Function(Atom):
     """A function of the tree, with the values of the names that it takes from the scope around it."""
 
@@ -148,6 +157,19 @@ class Partial(Atom):
         self.function = function
         self.arguments = arguments
         self.keywords = keywords
+
+
+class Generator(Atom):
+    """A generator of the tree that was called, not run: its roots, and once it is suspended what it resumes with."""
+
+    __slots__ = ("fid", "resumed", "roots")
+
+    def __init__(
+        self, fid: str, roots: tuple[tuple[str, Value], ...], resumed: tuple[tuple[str, Value], ...]
+    ) -> None:
+        self.fid = fid
+        self.roots = roots
+        self.resumed = resumed
 
 
 class Class(Atom):
@@ -212,6 +234,11 @@ def capture(streams: Value, graph: Value = UNKNOWN) -> Capture:
     return _interned(Capture, streams, graph)
 
 
+def pool(stream: Atom) -> Pool:
+    """The blocks of a stream's allocator."""
+    return _interned(Pool, frozenset((stream,)))
+
+
 def function(fid: str, closure: Iterable[tuple[str, Value]] = ()) -> Function:
     """A function of the tree."""
     return _interned(Function, fid, tuple(closure))
@@ -220,6 +247,13 @@ def function(fid: str, closure: Iterable[tuple[str, Value]] = ()) -> Function:
 def partial(called: Value, arguments: Iterable[Value], keywords: Iterable[tuple[str, Value]]) -> Partial:
     """A callable with some of its arguments given."""
     return _interned(Partial, called, tuple(arguments), tuple(sorted(keywords, key=lambda pair: pair[0])))
+
+
+def generator(
+    fid: str, roots: Iterable[tuple[str, Value]], resumed: Iterable[tuple[str, Value]] = ()
+) -> Generator:
+    """A generator that was called."""
+    return _interned(Generator, fid, tuple(roots), tuple(resumed))
 
 
 def class_of(cid: str) -> Class:

@@ -16,14 +16,14 @@ Accesses that are known in the same ways share a *token*: an edge is applied onc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Final
 
 from streamsafe.order.edges import Edge
 from streamsafe.static.domain import limits
 from streamsafe.static.domain.access import Access
-from streamsafe.static.domain.atoms import ALL, HOST, Atom, rank
+from streamsafe.static.domain.atoms import ALL, HOST, Atom, Path, rank
 
 Carriers = frozenset[Atom]
 Ways = frozenset[Carriers]
@@ -75,27 +75,39 @@ def _step(ways: Ways, learner: Atom, source: Atom, forget: bool) -> Ways:
     return found
 
 
+def memory(buffer: Atom) -> Hashable:
+    """Accesses to buffers whose memories differ by this key never overlap."""
+    if isinstance(buffer, Path):
+        fields = buffer.fields
+        return (buffer.root, fields[0]) if fields and not fields[0].startswith("[") else buffer.root
+    return buffer
+
+
 class Order:
-    """The relation and the accesses at one point of a function, on the paths of one partition."""
+    """The relation and the accesses at one point of a function, on the paths of one partition.
+
+    ``made`` holds the accesses by the memory they touch: its inner tables are shared between copies until one changes.
+    """
 
     __slots__ = ("_owned", "_relation", "knows", "made", "ways")
 
     def __init__(self) -> None:
         self.knows: dict[Atom, Carriers] = {}
-        self.made: dict[Access, int] = {}
+        self.made: dict[Hashable, dict[Access, int]] = {}
         self.ways: dict[int, Ways] = {KNOWN: ORDERED}
-        self._owned = True
+        self._owned: set[Hashable] = set()
         self._relation: frozenset[tuple[Atom, Carriers]] | None = None
 
     def fork(self) -> Order:
-        """An independent copy; the table of accesses is shared until one side adds to it."""
+        """An independent copy."""
         if len(self.ways) > _MOST_TOKENS:
             self._compact()
         twin = Order.__new__(Order)
         twin.knows = dict(self.knows)
-        twin.made = self.made
+        twin.made = dict(self.made)
         twin.ways = dict(self.ways)
-        twin._owned = self._owned = False
+        twin._owned = set()
+        self._owned = set()
         twin._relation = self._relation
         return twin
 
@@ -157,41 +169,60 @@ class Order:
 
     def put(self, access: Access, ways: Ways) -> None:
         """An access that is known in these ways, in addition to those that it has."""
-        token = self.made.get(access)
+        table = self._table(memory(access.buffer))
+        token = table.get(access)
         if token is not None:
-            ways = antichain(ways | self.ways[token])
-        self._own()
-        self.made[access] = self._token(ways)
+            ways = (
+                antichain(ways | self.ways[token]) if ways and self.ways[token] else ways or self.ways[token]
+            )
+        table[access] = self._token(ways)
+
+    def merge(self, key: Hashable, table: dict[Access, int]) -> None:
+        """Take over a whole table of accesses, whose tokens are ours."""
+        if key in self.made:
+            for access, token in table.items():
+                self.put(access, self.ways[token])
+        else:
+            self.made[key] = table
+
+    def drop(self, access: Access) -> None:
+        """Forget an access."""
+        self._table(memory(access.buffer)).pop(access, None)
+
+    def accesses(self) -> Iterator[Access]:
+        """Every access that is known."""
+        for table in self.made.values():
+            yield from table
+
+    def near(self, buffer: Atom) -> Iterable[Access]:
+        """The accesses to memory that may be that of a buffer."""
+        return self.made.get(memory(buffer), ())
 
     def ways_of(self, access: Access) -> Ways:
         """The ways in which an access is known."""
-        return self.ways[self.made[access]]
+        return self.ways[self.made[memory(access.buffer)][access]]
 
     def exposed(self, access: Access, before: Carriers) -> bool:
         """Whether on some path an operation that comes after ``before`` (carriers now) is not after the access."""
-        return any(way.isdisjoint(before) for way in self.ways[self.made[access]])
+        ways = self.ways[self.made[memory(access.buffer)][access]]
+        return any(way.isdisjoint(before) for way in ways)
 
     def assume_ordered(self, access: Access, stream: Atom) -> None:
         """A stream is taken to have waited for an access: one missing edge is one hazard."""
-        ways = self.ways[self.made[access]]
-        self._own()
-        self.made[access] = self._token(
-            ORDERED if stream is HOST else antichain(way | {stream} for way in ways)
-        )
+        table = self._table(memory(access.buffer))
+        ways = self.ways[table[access]]
+        table[access] = self._token(ORDERED if stream is HOST else antichain(way | {stream} for way in ways))
 
-    def drop(self, accesses: Iterable[Access]) -> None:
-        """Forget accesses."""
-        self._own()
-        for access in accesses:
-            self.made.pop(access, None)
-
-    def _own(self) -> None:
-        if not self._owned:
-            self.made = dict(self.made)
-            self._owned = True
+    def _table(self, key: Hashable) -> dict[Access, int]:
+        """The accesses to some memory, to be changed."""
+        if key in self._owned:
+            return self.made[key]
+        self._owned.add(key)
+        table = self.made[key] = dict(self.made.get(key, ()))
+        return table
 
     def _compact(self) -> None:
-        used = set(self.made.values())
+        used = {token for table in self.made.values() for token in table.values()}
         self.ways = {token: ways for token, ways in self.ways.items() if token in used or token == KNOWN}
 
     def _token(self, ways: Ways) -> int:
@@ -242,44 +273,50 @@ class Order:
         from here on may be taken to come after too little.
         """
         changed = False
-        if self.made is not other.made or self.ways != other.ways:
-            changed = self._join_accesses(other)
+        alike = self.ways == other.ways
+        pairs: dict[tuple[int | None, int], int] = {}
+        for key, theirs in other.made.items():
+            mine = self.made.get(key)
+            if mine is None or not alike or (mine is not theirs and mine != theirs):
+                changed |= self._join_accesses(key, theirs, other.ways, pairs)
         if self.knows != other.knows:
             for carrier in {*self.knows, *other.knows}:
-                mine, yours = self.known_by(carrier), other.known_by(carrier)
-                both = _both(mine, yours)
-                if both != mine:
+                known = self.known_by(carrier)
+                both = _both(known, other.known_by(carrier))
+                if both != known:
                     self.knows[carrier] = both
                     changed = True
                     self._relation = None
         return changed
 
-    def _join_accesses(self, other: Order) -> bool:
-        pairs: dict[tuple[int | None, int], int] = {}
-        changed = False
+    def _join_accesses(
+        self,
+        key: Hashable,
+        theirs: Mapping[Access, int],
+        their_ways: Mapping[int, Ways],
+        pairs: dict[tuple[int | None, int], int],
+    ) -> bool:
+        mine = self.made.get(key, {})
         updates: dict[Access, int] = {}
-        mine = self.made
-        for access, theirs in other.made.items():
+        for access, their in theirs.items():
             token = mine.get(access)
-            key = (token, theirs)
-            joined = pairs.get(key)
+            joined = pairs.get((token, their))
             if joined is None:
-                ways = other.ways[theirs]
-                if token is None:
-                    joined = self._token(ways)
-                elif ways == self.ways[token]:
-                    joined = token
-                else:
-                    both = antichain(ways | self.ways[token])
-                    joined = token if both == self.ways[token] else self._token(both)
-                pairs[key] = joined
+                joined = pairs[token, their] = self._joined_token(token, their_ways[their])
             if joined != token:
                 updates[access] = joined
-                changed = True
         if updates:
-            self._own()
-            self.made.update(updates)
-        return changed
+            self._table(key).update(updates)
+        return bool(updates)
+
+    def _joined_token(self, token: int | None, ways: Ways) -> int:
+        if token is None:
+            return self._token(ways)
+        mine = self.ways[token]
+        if ways == mine or not ways:
+            return token
+        both = antichain(ways | mine)
+        return token if both == mine else self._token(both)
 
 
 def _both(mine: Carriers, yours: Carriers) -> Carriers:

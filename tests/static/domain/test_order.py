@@ -206,7 +206,7 @@ class Compose:
 
     def touch(self, order: Order, guard: Guard, one: Access) -> None:
         now = order.fork()
-        for earlier in now.made:
+        for earlier in list(now.accesses()):
             # what the operation comes after now: the ways hold the carriers of now
             after = frozenset((one.stream, HOST))
             if not contradicts(earlier.guard, guard) and order.exposed(earlier, after):
@@ -242,13 +242,13 @@ class Compose:
                 continue
             after = order.fork()
             arrived = []
-            for one in callee.made:
+            for one in callee.accesses():
                 theirs = renamed(one.guard)
                 if theirs is None:
                     continue
                 before = frozenset(names[k] for k in one.before) | {HOST}
                 place = (*site, s[1], *one.operation)
-                for earlier in order.made:
+                for earlier in order.accesses():
                     if not contradicts(earlier.guard, theirs) and order.exposed(earlier, before):
                         self.found[self.at].add((earlier.operation, place, theirs))
                 entry = order.entry(before)
@@ -271,8 +271,8 @@ class Compose:
                 assert not between, "two entries at most"
                 for guard, order in exits:
                     for _, later in self.summary(entries[other]):
-                        for first in order.made:
-                            for second in later.made:
+                        for first in order.accesses():
+                            for second in later.accesses():
                                 if contradicts(first.guard, second.guard) or contradicts(guard, second.guard):
                                     continue
                                 if order.exposed(first, second.before | {HOST}):
@@ -305,7 +305,7 @@ def merged(states: list[Exit]) -> list[Exit]:
 def shape(states: list[Exit]) -> set[Any]:
     """The states as a value."""
     return {
-        (guard, frozenset(order.knows.items()), frozenset((a, order.ways_of(a)) for a in order.made))
+        (guard, frozenset(order.knows.items()), frozenset((a, order.ways_of(a)) for a in order.accesses()))
         for guard, order in states
     }
 
@@ -452,7 +452,7 @@ def test_join_is_idempotent_and_an_upper_bound(left: list[Any], right: list[Any]
     assert not again.join(a)
     assert not again.join(b)
     for side in (a, b):
-        for one in side.made:
+        for one in side.accesses():
             assert all(any(kept <= way for kept in both.ways_of(one)) for way in side.ways_of(one))
         for carrier in both.knows:
             assert both.known_by(carrier) <= side.known_by(carrier)
@@ -467,7 +467,7 @@ def test_join_commutes(left: list[Any], right: list[Any]) -> None:
     assert {x: one.known_by(x) for x in (*STREAMS, *EVENTS, HOST)} == {
         x: other.known_by(x) for x in (*STREAMS, *EVENTS, HOST)
     }
-    assert {a: one.ways_of(a) for a in one.made} == {a: other.ways_of(a) for a in other.made}
+    assert {a: one.ways_of(a) for a in one.accesses()} == {a: other.ways_of(a) for a in other.accesses()}
 
 
 @given(steps, st.permutations(STREAMS))

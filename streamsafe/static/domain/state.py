@@ -1,0 +1,324 @@
+"""The state of one trace partition: the product of the domain, copied on write and joined where paths meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from streamsafe.order.hazard import Span
+from streamsafe.static.domain import values
+from streamsafe.static.domain.access import Access
+from streamsafe.static.domain.atoms import (
+    CAPTURING,
+    CURRENT,
+    Atom,
+    Capture,
+    Context,
+    Generator,
+    New,
+    Symbol,
+    Value,
+)
+from streamsafe.static.domain.guards import ALWAYS, IS_CPU, Guard
+from streamsafe.static.domain.order import Carriers, Order, antichain
+
+Reg = str | int
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Wait(NamedTuple):
+    """A wait: ``who`` waits for ``whom`` (a stream or an event); ``source`` is the stream the event was recorded on.
+
+    ``recorded`` is where; both are None for an event that was not recorded before the wait on this path.
+    """
+
+    who: Atom
+    whom: Atom
+    source: Atom | None
+    span: Span
+    recorded: Span | None = None
+
+
+class HostWork(NamedTuple):
+    """Something that is illegal, or different, inside a capture: the code it then has, what it is, and where."""
+
+    code: str
+    what: str
+    span: Span
+    guard: Guard
+
+
+class Region(NamedTuple):
+    """The capture under way: where it begins, on which stream, into which graph."""
+
+    span: Span
+    stream: Atom
+    graph: Atom | None
+
+
+class State:
+    """One partition.
+
+    Attributes:
+        env: register -> value.
+        heap: (object, field) -> value; ``[]`` is any element, ``[k]`` the element of a constant key.
+        places: buffer -> where it lies.
+        homes: buffer -> the stream that was current when it was allocated.
+        order: who knows what, and the accesses made so far.
+        current: the current stream.
+        capture: the capture under way.
+        guard: the literals that hold.
+        waits: the waits made so far.
+        cells: event -> the stream it was last recorded on, and where.
+        recorded: (buffer, stream): ``record_stream``.
+        work: what would be illegal in a capture.
+        entered: context register -> what was current before it was entered.
+        choices: the locals that hold streams, events or contexts: they keep partitions apart.
+    """
+
+    __slots__ = (
+        "_sig",
+        "capture",
+        "cells",
+        "choices",
+        "current",
+        "dead",
+        "entered",
+        "env",
+        "guard",
+        "heap",
+        "homes",
+        "order",
+        "places",
+        "recorded",
+        "waits",
+        "work",
+    )
+
+    def __init__(self) -> None:
+        self.env: dict[Reg, Value] = {}
+        self.heap: dict[tuple[Atom, str], Value] = {}
+        self.places: dict[Atom, str] = {}
+        self.homes: dict[Atom, Atom] = {}
+        self.order = Order()
+        self.current: Atom = CURRENT
+        self.capture: Region | None = None
+        self.guard: Guard = ALWAYS
+        self.waits: frozenset[Wait] = frozenset()
+        self.cells: dict[Atom, tuple[Atom, Span]] = {}
+        self.recorded: frozenset[tuple[Atom, Atom]] = frozenset()
+        self.work: frozenset[HostWork] = frozenset()
+        self.entered: dict[Reg, tuple[Atom, Region | None]] = {}
+        self.choices: dict[Reg, Value] = {}
+        self.dead = False
+        self._sig: tuple[object, ...] | None = None
+
+    def fork(self) -> State:
+        """An independent copy."""
+        twin = State.__new__(State)
+        twin.env, twin.heap = dict(self.env), dict(self.heap)
+        twin.places, twin.homes, twin.cells = dict(self.places), dict(self.homes), dict(self.cells)
+        twin.order = self.order.fork()
+        twin.current, twin.capture, twin.guard = self.current, self.capture, self.guard
+        twin.waits, twin.recorded, twin.work = self.waits, self.recorded, self.work
+        twin.entered, twin.choices = dict(self.entered), dict(self.choices)
+        twin.dead, twin._sig = self.dead, None
+        return twin
+
+    # -- registers ---------------------------------------------------------------------------------------------------
+
+    def get(self, reg: Reg) -> Value:
+        """What a register holds."""
+        return self.env.get(reg, frozenset())
+
+    def set_local(self, name: Reg, value: Value) -> None:
+        """A store to a local variable."""
+        self.env[name] = value
+        if name in self.choices:
+            del self.choices[name]
+        for atom in value:
+            if splits(atom):
+                self.choices[name] = value
+                break
+
+    # -- partitions --------------------------------------------------------------------------------------------------
+
+    def signature(self) -> tuple[object, ...]:
+        """What keeps two partitions apart: order, current stream, capture, locals that name streams, some literals."""
+        literals = [each for each in self.guard if each.kind == IS_CPU or each.atom is CAPTURING]
+        return (
+            self.order.relation,
+            self.current,
+            self.capture,
+            frozenset(self.choices.items()),
+            frozenset(literals),
+            self.recorded,
+        )
+
+    def join(self, other: State) -> bool:
+        """Take in the paths of another partition; whether anything changed.
+
+        Every part only grows, or only shrinks, in a finite set.
+        """
+        changed = _join_values(self.env, other.env)
+        changed |= _join_values(self.heap, other.heap)
+        changed |= _join_missing(self.places, other.places)
+        changed |= _join_missing(self.homes, other.homes)
+        changed |= _join_missing(self.cells, other.cells)
+        changed |= self.order.join(other.order)
+        if self.waits is not other.waits and not other.waits <= self.waits:
+            self.waits = self.waits | other.waits
+            changed = True
+        if self.work is not other.work and not other.work <= self.work:
+            self.work = self.work | other.work
+            changed = True
+        if self.recorded is not other.recorded and self.recorded != other.recorded:
+            changed |= self._join_recorded(other)
+        if not self.guard <= other.guard:
+            self.guard = self.guard & other.guard
+            changed = True
+        if other.choices and self.choices != other.choices:
+            for name in self.choices:
+                held = self.env.get(name)
+                if held is not None:
+                    self.choices[name] = held
+        return changed
+
+    def _join_recorded(self, other: State) -> bool:
+        """A buffer that does not exist on one side does not lose its record there."""
+        here = {access.buffer for access in self.order.accesses()}
+        there = {access.buffer for access in other.order.accesses()}
+        both = frozenset(
+            pair
+            for pair in self.recorded | other.recorded
+            if (pair in self.recorded or pair[0] not in here)
+            and (pair in other.recorded or pair[0] not in there)
+        )
+        changed = both != self.recorded
+        self.recorded = both
+        return changed
+
+    # -- renaming ----------------------------------------------------------------------------------------------------
+
+    def rename(self, names: dict[Atom, Atom]) -> None:
+        """Give atoms other names everywhere: what a site made in an earlier round becomes *earlier*.
+
+        The earlier name may be in use: what has it is joined with what gets it.
+        """
+
+        def one(atom: Atom) -> Atom:
+            found = names.get(atom)
+            if found is not None:
+                return found
+            return values.inside(atom, many)
+
+        def many(value: Value) -> Value:
+            for atom in value:
+                if atom in names or not isinstance(atom, New | Symbol):
+                    return frozenset(map(one, value))
+            return value
+
+        for reg, value in self.env.items():
+            if value:
+                self.env[reg] = many(value)
+        heap: dict[tuple[Atom, str], Value] = {}
+        for (owner, field), value in self.heap.items():
+            key = (names.get(owner, owner), field)
+            renamed = many(value)
+            heap[key] = values.joined(heap[key], renamed) if key in heap else renamed
+        self.heap = heap
+        for old, new in names.items():
+            if old in self.places:
+                self.places[new] = self.places[old]
+            if old in self.homes:
+                self.homes[new] = self.homes[old]
+            if old in self.cells:
+                self.cells[new] = self.cells.pop(old)
+        self.order = renamed_order(self.order, names)
+        if self.recorded:
+            self.recorded = frozenset((names.get(b, b), names.get(s, s)) for b, s in self.recorded)
+        if self.waits:
+            self.waits = frozenset(
+                wait._replace(
+                    who=names.get(wait.who, wait.who),
+                    whom=names.get(wait.whom, wait.whom),
+                    source=names.get(wait.source, wait.source) if wait.source else None,
+                )
+                for wait in self.waits
+            )
+        for reg, value in self.choices.items():
+            self.choices[reg] = many(value)
+        self.current = names.get(self.current, self.current)
+
+
+def splits(atom: Atom) -> bool:
+    """Whether a local that holds the atom keeps partitions apart."""
+    if isinstance(atom, New):
+        return atom.kind in SPLITTING
+    return isinstance(atom, Context | Capture | Generator) or (
+        isinstance(atom, Symbol) and atom.name == "null context"
+    )
+
+
+SPLITTING: set[str] = set()
+"""Types of streams and events; the models fill it."""
+
+
+def _join_values(mine: dict[K, Value], theirs: dict[K, Value]) -> bool:
+    changed = False
+    for key, value in theirs.items():
+        known = mine.get(key)
+        if known is value:
+            continue
+        if known is None:
+            mine[key] = value
+            changed = True
+        elif known != value:
+            both = values.joined(known, value)
+            if both != known:
+                mine[key] = both
+                changed = True
+    return changed
+
+
+def _join_missing(mine: dict[K, V], theirs: dict[K, V]) -> bool:
+    changed = False
+    for key, value in theirs.items():
+        if key not in mine:
+            mine[key] = value
+            changed = True
+    return changed
+
+
+def renamed_order(order: Order, names: dict[Atom, Atom]) -> Order:
+    """An order relation under other names."""
+
+    def some(carriers: Carriers) -> Carriers:
+        for carrier in carriers:
+            if carrier in names:
+                return frozenset(names.get(each, each) for each in carriers)
+        return carriers
+
+    twin = Order()
+    for carrier, known in order.knows.items():
+        twin.knows[names.get(carrier, carrier)] = some(known)
+    twin.ways = {token: antichain(map(some, ways)) if ways else ways for token, ways in order.ways.items()}
+    for key, table in order.made.items():
+        changed = {access: _renamed_access(access, names, some) for access in table}
+        if all(old is new for old, new in changed.items()):
+            twin.merge(key, table)
+            continue
+        for access, token in table.items():
+            twin.put(changed[access], twin.ways[token])
+    return twin
+
+
+def _renamed_access(access: Access, names: dict[Atom, Atom], some: Callable[[Carriers], Carriers]) -> Access:
+    if access.buffer not in names and access.stream not in names and access.before.isdisjoint(names):
+        return access
+    return access.replace(
+        buffer=names.get(access.buffer, access.buffer),
+        stream=names.get(access.stream, access.stream),
+        before=some(access.before),
+    )

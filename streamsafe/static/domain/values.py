@@ -1,0 +1,121 @@
+"""Values: bounded sets of atoms, joined by union; the empty set is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from streamsafe.static.domain import limits
+from streamsafe.static.domain.atoms import (
+    LOST,
+    UNKNOWN,
+    Atom,
+    Bound,
+    Capture,
+    Context,
+    Function,
+    Generator,
+    Partial,
+    Pool,
+    Tuple,
+    Value,
+    bound,
+    capture,
+    context,
+    function,
+    generator,
+    partial,
+    pool,
+    tuple_of,
+)
+
+
+def joined(first: Value, second: Value) -> Value:
+    """What may be either: unknown when one of the two is, or when there are too many."""
+    if first is second or first == second:
+        return first
+    if not first or not second:
+        return UNKNOWN
+    both = first | second
+    return both if len(both) <= limits.ATOMS else UNKNOWN
+
+
+def union(values: Iterable[Value]) -> Value:
+    """The atoms of all values, unknown ones left out; unknown when there are too many."""
+    found: set[Atom] = set()
+    for value in values:
+        found |= value
+    return frozenset(found) if len(found) <= limits.ATOMS else UNKNOWN
+
+
+def mapped(value: Value, rename: Callable[[Atom], Value]) -> Value:
+    """The images of the atoms of a value."""
+    if len(value) == 1:
+        (atom,) = value
+        return rename(atom)
+    found: set[Atom] = set()
+    for atom in value:
+        found |= rename(atom)
+    return frozenset(found) if len(found) <= limits.ATOMS else UNKNOWN
+
+
+def inside(atom: Atom, rename: Callable[[Value], Value]) -> Atom:
+    """An atom that holds values, with each of them renamed; any other atom itself."""
+    if isinstance(atom, Tuple):
+        return tuple_of(*(rename(item) for item in atom.items))
+    if isinstance(atom, Context):
+        return context(rename(atom.streams))
+    if isinstance(atom, Bound):
+        return bound(rename(atom.owner), atom.name)
+    if isinstance(atom, Function):
+        if not atom.closure:
+            return atom
+        return function(atom.fid, ((name, rename(value)) for name, value in atom.closure))
+    if isinstance(atom, Partial):
+        return partial(
+            rename(atom.function),
+            (rename(value) for value in atom.arguments),
+            ((name, rename(value)) for name, value in atom.keywords),
+        )
+    if isinstance(atom, Pool):
+        (stream,) = rename(atom.stream) or (LOST,)
+        return pool(stream)
+    if isinstance(atom, Generator):
+        return generator(
+            atom.fid,
+            ((name, rename(value)) for name, value in atom.roots),
+            ((name, rename(value)) for name, value in atom.resumed),
+        )
+    if isinstance(atom, Capture):
+        return capture(rename(atom.streams), rename(atom.graph))
+    return atom
+
+
+def parts(atom: Atom) -> Iterable[Value]:
+    """The values that an atom holds."""
+    if isinstance(atom, Tuple):
+        return atom.items
+    if isinstance(atom, Context):
+        return (atom.streams,)
+    if isinstance(atom, Bound):
+        return (atom.owner,)
+    if isinstance(atom, Function):
+        return (value for _, value in atom.closure)
+    if isinstance(atom, Partial):
+        return (atom.function, *atom.arguments, *(value for _, value in atom.keywords))
+    if isinstance(atom, Generator):
+        return (value for _, value in (*atom.roots, *atom.resumed))
+    if isinstance(atom, Capture):
+        return (atom.streams, atom.graph)
+    return ()
+
+
+def reachable(values: Iterable[Value]) -> set[Atom]:
+    """The atoms of values and of what they hold."""
+    found: set[Atom] = set()
+    todo = list(values)
+    while todo:
+        for atom in todo.pop():
+            if atom not in found:
+                found.add(atom)
+                todo.extend(parts(atom))
+    return found

@@ -1,0 +1,1 @@
+"""What runs between functions: methods of a class, generators, hooks, threads, captures and replays."""

@@ -1,0 +1,185 @@
+"""A class as a protocol: after ``__init__`` any entry may follow any other, and itself.
+
+A method with a caller in sight is no entry: what its callers do beats any guess. The stream that is current outside is
+the same in all entries. Pairs are made of summaries; no method is analysed again. The functions of a module share its
+variables in the same way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from streamsafe.static import confidence
+from streamsafe.static.domain import access as tag
+from streamsafe.static.domain.access import Access
+from streamsafe.static.domain.atoms import CURRENT, HOST, Atom, Path, Pool
+from streamsafe.static.domain.guards import Guard, contradicts
+from streamsafe.static.domain.order import Ways
+from streamsafe.static.domain.places import overlap, same_queue
+from streamsafe.static.summary.facts import MODULE, SELF
+from streamsafe.static.summary.model import Exit, Pair
+from streamsafe.static.summary.solve import Engine
+
+MOST_PAIRS = 4000
+"""Pairs of accesses to one field that are tried."""
+
+
+class Entry(NamedTuple):
+    """An access of an entry, with the ways in which it is known when the entry returns."""
+
+    fid: str
+    exit: Exit
+    access: Access
+    ways: Ways
+    guard: Guard
+
+
+def of_class(engine: Engine, cid: str) -> Iterator[Pair]:
+    """Hazards between two entries of a class."""
+    index = engine.index
+    entries: dict[str, str] = {}
+    for each in reversed(index.mro(cid)):
+        entries.update(index.classes[each].methods)
+    fids = sorted({fid for name, fid in entries.items() if name != "__init__" and fid not in engine.called})
+    own = set(index.classes[cid].methods.values())
+    rebound = engine.facts.rebound(cid)
+    yield from _pairs(engine, fids, SELF, rebound, own if index.mro(cid)[1:] else None)
+
+
+def of_module(engine: Engine, module: str) -> Iterator[Pair]:
+    """Hazards between two functions that share a module's variables."""
+    fids = sorted(
+        definition.fid
+        for definition in engine.index.definitions.values()
+        if definition.module == module and definition.around is None and definition.fid not in engine.called
+    )
+    yield from _pairs(engine, fids, MODULE + module, set(), None)
+
+
+def _pairs(
+    engine: Engine, fids: list[str], root: str, rebound: set[str], own: set[str] | None
+) -> Iterator[Pair]:
+    table: dict[object, list[Entry]] = defaultdict(list)
+    exits: dict[str, tuple[Exit, ...]] = {}
+    for fid in fids:
+        summary = engine.summary(fid)
+        exits[fid] = summary.exits
+        for exit in summary.exits:
+            for access, ways in exit.accesses.items():
+                key = _key(access.buffer, root)
+                if key is not None:
+                    guard = _lasting(access.guard | exit.guard, root, rebound)
+                    table[key].append(Entry(fid, exit, access, ways, guard))
+    for key in sorted(table, key=repr):
+        accesses = table[key]
+        if not any(entry.access.writes for entry in accesses):
+            continue
+        if len({entry.access.stream for entry in accesses}) < 2:
+            continue
+        yield from _of_field(accesses, exits, own)
+
+
+def _key(buffer: Atom, root: str) -> object:
+    if isinstance(buffer, Path):
+        return (root, buffer.fields[0]) if buffer.root == root and buffer.fields else None
+    if isinstance(buffer, Pool):
+        (stream,) = buffer.stream
+        if stream is CURRENT or (isinstance(stream, Path) and stream.root == root):
+            return buffer
+    return None
+
+
+def _lasting(guard: Guard, root: str, rebound: set[str]) -> Guard:
+    """The literals that hold in all entries or in none: those on fields that only ``__init__`` assigns."""
+    return frozenset(
+        literal
+        for literal in guard
+        if isinstance(literal.atom, Path)
+        and literal.atom.root == root
+        and literal.atom.fields
+        and literal.atom.fields[0] not in rebound
+    )
+
+
+def _of_field(
+    accesses: list[Entry], exits: dict[str, tuple[Exit, ...]], own: set[str] | None
+) -> Iterator[Pair]:
+    seen: set[object] = set()
+    firsts = [entry for entry in accesses if entry.ways and entry.access.stream is not HOST]
+    tried = 0
+    for first in firsts:
+        a = first.access
+        for second in accesses:
+            b = second.access
+            if not (a.writes or b.writes) or a.stream is b.stream:
+                continue
+            tried += 1
+            if tried > MOST_PAIRS:
+                return
+            if own is not None and first.fid not in own and second.fid not in own:
+                continue
+            key = (a.span, b.span, a.writes, b.writes)
+            if key in seen or not _meet(first, second):
+                continue
+            before = b.before | {HOST}
+            if not any(way.isdisjoint(before) for way in first.ways):
+                continue
+            seen.add(key)
+            yield _pair(first, second, exits)
+
+
+def _meet(first: Entry, second: Entry) -> bool:
+    a, b = first.access, second.access
+    if same_queue(a.stream, b.stream) or not overlap(a.buffer, b.buffer):
+        return False
+    if contradicts(first.guard, second.guard):
+        return False
+    if isinstance(a.buffer, Pool):
+        return True
+    if a.tags & tag.REPLACED and not b.tags & tag.STORED:
+        return False  # the object that was there is gone when the entry returns
+    if b.tags & tag.STORED:
+        # a new object at the path is no access to the old one: at most its next life
+        return b.writes and bool(b.tags & tag.ALLOCATION) and (a.buffer, a.stream) not in first.exit.recorded
+    return True
+
+
+def _pair(first: Entry, second: Entry, exits: dict[str, tuple[Exit, ...]]) -> Pair:
+    a, b = first.access, second.access
+    tags = confidence.ENTRIES
+    if _ordered_between(first, second, exits):
+        tags |= confidence.ORDERED_BETWEEN
+    guard = first.guard | second.guard
+    if isinstance(a.buffer, Pool) or b.tags & tag.STORED:
+        return Pair("reuse", a, b, a.span, guard=guard, tags=tags)
+    waits = first.exit.waits | second.exit.waits
+    return Pair("pair", a, b, b.span, waits, guard, tags)
+
+
+def _ordered_between(first: Entry, second: Entry, exits: dict[str, tuple[Exit, ...]]) -> bool:
+    """Whether another entry, called between the two, would order them."""
+    before = second.access.before | {HOST}
+    for fid, some in exits.items():
+        if fid in (first.fid, second.fid):
+            continue
+        for exit in some:
+            if exit.knows and all(_reaches(way, exit, before) for way in first.ways):
+                return True
+    return False
+
+
+def _reaches(way: frozenset[Atom], exit: Exit, before: frozenset[Atom]) -> bool:
+    from streamsafe.static.domain.atoms import ALL
+
+    return any(
+        learner in before and (ALL in known or not known.isdisjoint(way))
+        for learner, known in exit.knows.items()
+    )
+
+
+def classes_of(engine: Engine, modules: Iterable[str]) -> list[str]:
+    """The classes of modules, in an order that is the same in every run."""
+    wanted = set(modules)
+    return sorted(cid for cid, cls in engine.index.classes.items() if cls.module in wanted)

@@ -1,0 +1,1 @@
+"""One summary per function: computed bottom up, instantiated at calls."""

@@ -1,0 +1,469 @@
+"""One function -> its summary: a forward analysis over the control-flow graph, with bounded trace partitioning."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from streamsafe.order.hazard import Span
+from streamsafe.static.domain import access as tag
+from streamsafe.static.domain import guards, limits
+from streamsafe.static.domain.access import Access
+from streamsafe.static.domain.atoms import (
+    UNKNOWN,
+    Atom,
+    New,
+    Path,
+    Symbol,
+    Value,
+    path,
+    value,
+)
+from streamsafe.static.domain.guards import Guard, Literal
+from streamsafe.static.domain.state import HostWork, Reg, State, Wait
+from streamsafe.static.summary import exits
+from streamsafe.static.summary.model import Pair, Summary
+from streamsafe.static.syntax import ir
+from streamsafe.static.transfer.registry import TRANSFERS
+
+if TYPE_CHECKING:
+    from streamsafe.static.summary.facts import Fact
+    from streamsafe.static.summary.solve import Engine, Given
+
+SELF: Final = "self"
+"""The root of what a method's first parameter holds, whatever its name."""
+
+
+class Analysis:
+    """The analysis of one function.
+
+    Attributes:
+        engine: the summaries of all functions.
+        fn: the function.
+        given: what is known of its parameters beside their annotations.
+        light: the function orders nothing and no more than a footprint of it is needed.
+    """
+
+    __slots__ = (
+        "_allocations",
+        "_facts",
+        "_filename",
+        "_first_waits",
+        "_keep",
+        "_order",
+        "_spans",
+        "engine",
+        "fn",
+        "given",
+        "light",
+        "notes",
+        "orders",
+        "pairs",
+        "returned",
+        "yielded",
+    )
+
+    def __init__(self, engine: Engine, fn: ir.Function, given: Given, light: bool) -> None:
+        self.engine = engine
+        self.fn = fn
+        self.given = given
+        self.light = light
+        self.orders = False
+        self.pairs: dict[tuple[object, ...], Pair] = {}
+        self.notes: set[str] = set()
+        self.returned: list[tuple[State, Value]] = []
+        self.yielded: Value = UNKNOWN
+        self._facts: dict[Atom, Fact] = {}
+        self._filename = engine.filename(fn.module)
+        self._first_waits: dict[Access, frozenset[Wait]] = {}
+        self._allocations: dict[tuple[Atom, frozenset[Atom], Guard], Span] = {}
+        self._spans: list[Span | None] = [None] * len(fn.spans)
+        self._keep: set[Reg] = crossing(fn)
+        self._order = reverse_postorder(fn)
+
+    # -- the fixpoint ------------------------------------------------------------------------------------------------
+
+    def run(self) -> Summary:
+        """Analyse the function."""
+        fn = self.fn
+        entry: dict[int, list[State]] = {}
+        visits: dict[int, int] = {}
+        queue: list[tuple[int, int]] = []
+        queued: set[int] = set()
+        for target, first in self._starts():
+            entry[target] = self.merge(entry.get(target, []), first)[0]
+            if target not in queued:
+                heapq.heappush(queue, (self._order.get(target, 0), target))
+                queued.add(target)
+        most = 1 if self.light else limits.VISITS
+        while queue:
+            _, number = heapq.heappop(queue)
+            queued.discard(number)
+            visits[number] = visits.get(number, 0) + 1
+            if visits[number] > most:
+                if not self.light:
+                    self.notes.add("loop not finished")
+                continue
+            self.engine.visits += 1
+            block = fn.blocks[number]
+            states = [state.fork() for state in entry.get(number, ())]
+            for target, more in self._block(block, states):
+                kept, changed = self.merge(entry.get(target, []), more)
+                entry[target] = kept
+                if changed and target not in queued:
+                    heapq.heappush(queue, (self._order[target], target))
+                    queued.add(target)
+        return exits.summarise(self)
+
+    def _entry(self) -> State:
+        first = State()
+        for position, parameter in enumerate(self.fn.params):
+            root = SELF if position == 0 and self.fn.is_method else parameter.name
+            held = self.given.get(root)
+            first.set_local(parameter.name, held if held else value(path(root)))
+        return first
+
+    def _starts(self) -> Iterable[tuple[int, list[State]]]:
+        """Where the analysis begins: at the entry, or behind each ``yield`` of a context manager that is left."""
+        if self.given.part != "exit":
+            yield 0, [self._entry()]
+            return
+        for block in self.fn.blocks:
+            for position, instruction in enumerate(block.instrs):
+                if isinstance(instruction, ir.Yield):
+                    first = State()
+                    for reg in self.registers():
+                        first.env[reg] = value(path(f"resume {reg}"))
+                        first.entered[reg] = (path(f"resume current {reg}"), None)
+                    yield from self._block(block, [first], position + 1)
+
+    def registers(self) -> list[Reg]:
+        """The registers that live across a ``yield``."""
+        return sorted({*self._keep, *locals_of(self.fn)}, key=str)
+
+    def _block(
+        self, block: ir.Block, states: list[State], start: int = 0
+    ) -> Iterable[tuple[int, list[State]]]:
+        """The states that leave a block, by the block that they go to."""
+        handler = block.handler
+        seen: list[object] = []
+        for instruction in block.instrs[start:]:
+            if handler is not None and isinstance(instruction, ir.Call | ir.Raise):
+                now = [(s.order.relation, len(s.order.made), s.current) for s in states]
+                if now != seen:
+                    seen = list(now)
+                    yield handler, [s.fork() for s in states if not s.dead]
+            states = self._step(instruction, states)
+            if not states:
+                return
+        states = [s for s in states if not s.dead]
+        for s in states:
+            s.env = {r: v for r, v in s.env.items() if r.__class__ is not int or r in self._keep}
+            for reg in [r for r in s.choices if r.__class__ is int and r not in self._keep]:
+                del s.choices[reg]
+        if handler is not None:
+            yield handler, [s.fork() for s in states]
+        for edge in block.edges:
+            more = []
+            for s in states:
+                out = s if len(block.edges) == 1 else s.fork()
+                if edge.assume is None or self.assume(out, edge.assume):
+                    more.append(out)
+            if more:
+                yield edge.target, more
+
+    def _step(self, instruction: ir.Instr, states: list[State]) -> list[State]:
+        function = TRANSFERS.get(type(instruction))
+        if function is None:
+            return states
+        out: list[State] = []
+        for s in states:
+            after = function(self, s, instruction)
+            if after is None:
+                out.append(s)
+            else:
+                out.extend(after)
+        if len(out) > limits.PARTITIONS:
+            out = self.merge([], out)[0]
+        return [s for s in out if not s.dead]
+
+    def merge(self, known: list[State], more: list[State]) -> tuple[list[State], bool]:
+        """Add partitions to those of a block: equal signatures join; over the budget the last ones do."""
+        kept = list(known)
+        changed = False
+        most = 1 if self.light else limits.PARTITIONS
+        signatures = [state.signature() for state in kept]
+        for state in more:
+            signature = state.signature()
+            home = next((k for k, own in zip(kept, signatures, strict=True) if own == signature), None)
+            if home is None and len(kept) >= most:
+                if not self.light:
+                    self.notes.add("partitions joined")
+                home = next((k for k in kept if k.current is state.current), kept[-1])
+            if home is None:
+                kept.append(state.fork())
+                signatures.append(signature)
+                changed = True
+            else:
+                position = kept.index(home)
+                if home.join(state):
+                    changed = True
+                    signatures[position] = home.signature()
+        return kept, changed
+
+    # -- conditions --------------------------------------------------------------------------------------------------
+
+    def assume(self, s: State, assume: ir.Assume) -> bool:
+        """Refine a partition by the condition of an edge; False when it cannot hold."""
+        kind, reg, other, truth = assume
+        if kind == "more":
+            fresh = s.choices.pop(("more", reg), None)  # type: ignore[call-overload]
+            return truth or fresh is None
+        held = s.env.get(reg, UNKNOWN)
+        if not held:
+            return True
+        if kind == "same":
+            return self._assume_same(s, held, s.get(other), truth)
+        if kind == "isinstance":
+            return self._assume_instance(s, held, s.get(other), truth)
+        test = _TESTS.get(kind)
+        if test is None:
+            return True
+        left = frozenset(a for a in held if guards.decided(test, other, a) in (None, truth))
+        if not left:
+            return False
+        if left is not held and len(left) != len(held):
+            s.set_local(reg, left)
+        if len(left) == 1:
+            (atom,) = left
+            literal = guards.literal_of(test, atom, other, truth)
+            if literal is not None:
+                return self.suppose(s, literal)
+        return True
+
+    def suppose(self, s: State, literal: Literal) -> bool:
+        """Add a literal to a partition; False when it contradicts what holds."""
+        if literal in s.guard:
+            return True
+        if guards.contradicts(frozenset((literal,)), s.guard):
+            return False
+        s.guard = s.guard | {literal}
+        return True
+
+    def _assume_same(self, s: State, one: Value, other: Value, truth: bool) -> bool:
+        if len(one) != 1 or len(other) != 1:
+            return True
+        (first,), (second,) = one, other
+        fixed = isinstance(first, Symbol) and isinstance(second, Symbol)
+        return not fixed or (first is second) is truth
+
+    def _assume_instance(self, s: State, held: Value, classes: Value, truth: bool) -> bool:
+        if len(held) != 1 or len(classes) != 1:
+            return True
+        (atom,), (cls,) = held, classes
+        verdict = self.engine.is_instance(self, atom, cls)
+        if verdict is not None:
+            return verdict is truth
+        if isinstance(atom, Path):
+            return self.suppose(s, Literal(guards.IS_INSTANCE, atom, self.engine.class_name(cls), truth))
+        return True
+
+    # -- what is known of atoms --------------------------------------------------------------------------------------
+
+    def span(self, at: int) -> Span:
+        """Where an instruction stands; columns count characters from 1 as far as the line is ASCII."""
+        found = self._spans[at]
+        if found is None:
+            line, column, end_line, end_column = self.fn.spans[at]
+            found = Span(self._filename, line, column + 1, end_line, end_column + 1)
+            self._spans[at] = found
+        return found
+
+    def fact(self, atom: Path) -> Fact:
+        """What is known of an access path: its aliases, its place and its type."""
+        found = self._facts.get(atom)
+        if found is None:
+            found = self.engine.facts.of(self.fn, self.given, atom)
+            if not self.engine.facts.unfinished:
+                self._facts[atom] = found
+        return found
+
+    def type_of(self, atom: Atom) -> str:
+        """The type's dotted name, a class id of the tree, or "" where it is not known."""
+        if isinstance(atom, New):
+            return atom.kind
+        if isinstance(atom, Path):
+            return self.fact(atom).type
+        return ""
+
+    def role(self, atom: Atom) -> str:
+        """The role of an atom's type: ``tensor``, ``stream``, ...; "object" for one of the tree; "" if not known."""
+        if isinstance(atom, New):
+            return self.engine.role(atom.kind)
+        if isinstance(atom, Path):
+            return self.engine.role(self.fact(atom).type)
+        if isinstance(atom, Symbol):
+            return "stream" if atom.name in ("current", "default", "lost") else ""
+        return ""
+
+    # -- findings ----------------------------------------------------------------------------------------------------
+
+    def pair(self, first: Access, second: Access, waits: frozenset[Wait], tags: int = 0) -> None:
+        """Two accesses with no edge between them."""
+        key = ("pair", first.span, second.span, first.writes, second.writes, first.guard, second.guard)
+        if key not in self.pairs:
+            between = waits - self._first_waits.get(first, frozenset())
+            guard = first.guard | second.guard
+            self.pairs[key] = Pair("pair", first, second, second.span, between, guard, tags)
+
+    def reuse(self, use: Access, after: Access, s: State, tags: int = 0) -> None:
+        """A block's next life does not come after a use of the block; both accesses are to its allocator's pool."""
+        key = ("reuse", use.span, use.guard)
+        if key not in self.pairs:
+            self.pairs[key] = Pair("reuse", use, after, use.span, frozenset(), use.guard | s.guard, tags)
+
+    def remember_release(self, use: Access, block: Atom) -> None:
+        """The block that a use of a pool was a use of, for messages."""
+        if isinstance(block, New):
+            self.engine.blocks.setdefault((use.span, use.stream), block)
+
+    def first_allocation(self, blocks: Atom, before: frozenset[Atom], guard: Guard, span: Span) -> Span:
+        """One place for all allocations that come after the same: a summary need not know them apart."""
+        return self._allocations.setdefault((blocks, before, guard), span)
+
+    def violation(
+        self,
+        name: str,
+        span: Span,
+        what: str,
+        guard: Guard = guards.ALWAYS,
+        notes: tuple[tuple[str, Span], ...] = (),
+        tags: int = 0,
+    ) -> None:
+        """An operation that is illegal where it stands."""
+        key = ("violation", name, span)
+        if key not in self.pairs:
+            self.pairs[key] = Pair(
+                "violation", None, None, span, guard=guard, tags=tags, violation=name, what=what, notes=notes
+            )
+
+    def host_work(self, s: State, span: Span, what: str, code: str = "sync-in-capture") -> None:
+        """Something that is illegal while the current stream captures: a violation here, or in a caller's capture."""
+        s.work = s.work | {HostWork(code, what, span, s.guard)}
+        if s.capture is not None:
+            self.violation(code, span, what, s.guard, (("the capture begins here", s.capture.span),))
+
+    def remember_waits(self, access: Access, waits: frozenset[Wait]) -> None:
+        """Which waits were made before an access: the others may have been meant for it."""
+        known = self._first_waits.get(access)
+        self._first_waits[access] = waits if known is None else known & waits
+
+    def waits_before(self, access: Access) -> frozenset[Wait]:
+        """The waits made before an access on every path."""
+        return self._first_waits.get(access, frozenset())
+
+    def engine_names(self, held: Value, name: str, owners: Value) -> None:
+        """What a store calls an object, for messages: the first name counts, a field's before a local's."""
+        for atom in held:
+            if isinstance(atom, New) and not atom.age:
+                whole = name
+                for owner in owners:
+                    if isinstance(owner, Path) and owner.root == SELF:
+                        whole = ".".join((SELF, *owner.fields, name))
+                self.engine.names.setdefault(atom.place, whole)
+
+    def budget(self) -> int:
+        """The tag of what rests on a budget that was hit."""
+        return tag.BUDGET if self.notes else 0
+
+
+_TESTS: Final = {"true": guards.IS_TRUE, "none": guards.IS_NONE, "eq": guards.EQUALS}
+
+
+def reverse_postorder(fn: ir.Function) -> dict[int, int]:
+    """The position of each block in reverse postorder: an inner loop settles before what follows it."""
+    post: list[int] = []
+    seen = {0}
+    stack = [(0, 0)]
+    while stack:
+        number, position = stack.pop()
+        block = fn.blocks[number]
+        targets = [edge.target for edge in block.edges]
+        if block.handler is not None:
+            targets.append(block.handler)
+        if position == len(targets):
+            post.append(number)
+            continue
+        stack.append((number, position + 1))
+        target = targets[position]
+        if target not in seen:
+            seen.add(target)
+            stack.append((target, 0))
+    return {number: place for place, number in enumerate(reversed(post))}
+
+
+def crossing(fn: ir.Function) -> set[Reg]:
+    """Temporaries that are read in another block than the one that makes them: the others die at its end."""
+    made: dict[int, int] = {}
+    keep: set[Reg] = set()
+
+    def use(part: object, number: int) -> None:
+        if part.__class__ is int:
+            if made.get(part) != number:  # type: ignore[call-overload]
+                keep.add(part)  # type: ignore[arg-type]
+        elif isinstance(part, tuple):
+            for each in part:
+                use(each, number)
+
+    for number, block in enumerate(fn.blocks):
+        for instruction in block.instrs:
+            reads, targets = _parts(type(instruction))
+            for position in reads:
+                use(instruction[position], number)
+            for position in targets:
+                target: object = instruction[position]
+                for each in target if isinstance(target, tuple) else (target,):
+                    if each.__class__ is int:
+                        if made.get(each, number) != number:  # type: ignore[call-overload]
+                            keep.add(each)  # type: ignore[arg-type]
+                        made[each] = number  # type: ignore[index]
+        for edge in block.edges:
+            if edge.assume is not None:
+                use((edge.assume.reg,), number)
+                if edge.assume.kind != "eq":
+                    use((edge.assume.other,), number)
+    return keep
+
+
+def locals_of(fn: ir.Function) -> set[Reg]:
+    """The names of a function's local variables."""
+    found: set[Reg] = {parameter.name for parameter in fn.params}
+    for block in fn.blocks:
+        for instruction in block.instrs:
+            for position in _parts(type(instruction))[1]:
+                target: object = instruction[position]
+                found.update(
+                    t for t in (target if isinstance(target, tuple) else (target,)) if isinstance(t, str)
+                )
+    return found
+
+
+@cache
+def _parts(kind: type) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The positions of an instruction's operands, and of its targets."""
+    fields: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
+    reads = [
+        n
+        for n, name in enumerate(fields)
+        if name not in ("dst", "dsts", "at", "value", "size", "star", "position")
+    ]
+    if kind in (ir.Add, ir.Const):
+        reads = (
+            [n for n, name in enumerate(fields) if name in ("container", "value", "key")]
+            if kind is ir.Add
+            else []
+        )
+    targets = [n for n, name in enumerate(fields) if name in ("dst", "dsts")]
+    return tuple(reads), tuple(targets)

@@ -1,0 +1,177 @@
+"""The end of a function: what is released, what callers can see, and the partitions that return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from streamsafe.static.domain import access as tag
+from streamsafe.static.domain import limits
+from streamsafe.static.domain.access import Access
+from streamsafe.static.domain.atoms import CURRENT, GRADIENTS, Atom, New, Path, Pool, Value, path
+from streamsafe.static.domain.order import Ways, antichain, memory
+from streamsafe.static.domain.places import EACH
+from streamsafe.static.domain.state import State
+from streamsafe.static.domain.values import reachable
+from streamsafe.static.summary.model import Exit, Summary
+from streamsafe.static.transfer import memory as mem
+
+if TYPE_CHECKING:
+    from streamsafe.static.summary.analyse import Analysis
+
+_MOST_RETURNS = 24
+
+
+def summarise(a: Analysis) -> Summary:
+    """The summary of a function whose states have settled."""
+    merged: dict[object, Exit] = {}
+    for s, result in a.returned[:_MOST_RETURNS]:
+        one = _exit(a, s, result)
+        key = (
+            frozenset(one.knows.items()),
+            one.current,
+            one.guard if len(a.returned) <= 4 else None,
+            one.result,
+        )
+        known = merged.get(key)
+        merged[key] = one if known is None else _joined(known, one)
+    kept = list(merged.values())
+    if len(kept) > limits.EXITS:
+        a.notes.add("exits dropped")
+        kept = kept[: limits.EXITS]
+    orders = a.orders or any(
+        exit.knows or any(access.stream is not CURRENT for access in exit.accesses) for exit in kept
+    )
+    return Summary(a.fn.fid, tuple(kept), tuple(a.pairs.values()), a.yielded, tuple(sorted(a.notes)), orders)
+
+
+def _exit(a: Analysis, s: State, result: Value) -> Exit:
+    _release(a, s, result)
+    stored = [(owner, field, held) for (owner, field), held in s.heap.items() if isinstance(owner, Path)]
+    _mark_replaced(s, stored)
+    for owner, field, held in stored:
+        if isinstance(owner, Path):
+            _publish(a, s, path(owner.root, *owner.fields, field), held)
+    live = _live(s, result)
+    accesses = {
+        access: s.order.ways[token]
+        for table in s.order.made.values()
+        for access, token in table.items()
+        if isinstance(access.buffer, Path | Pool) or access.buffer is GRADIENTS or access.buffer in live
+    }
+    if len(accesses) > limits.ACCESSES:
+        a.notes.add("accesses dropped")
+        accesses = dict(sorted(accesses.items(), key=_importance)[: limits.ACCESSES])
+    return Exit(
+        guard=s.guard,
+        knows={
+            carrier: known for carrier, known in s.order.knows.items() if _visible(carrier, live, accesses)
+        },
+        accesses=accesses,
+        heap={key: held for key, held in s.heap.items() if isinstance(key[0], Path) or key[0] in live},
+        places={atom: place for atom, place in s.places.items() if atom in live},
+        homes={atom: home for atom, home in s.homes.items() if atom in live},
+        result=result,
+        current=s.current,
+        waits=s.waits,
+        cells={event: cell for event, cell in s.cells.items() if event in live or isinstance(event, Path)},
+        recorded=s.recorded,
+        work=s.work,
+    )
+
+
+def _visible(carrier: Atom, live: set[Atom], accesses: Iterable[Access]) -> bool:
+    """Whether a row of the relation can matter to a caller: an event that nobody can reach is gone."""
+    return not isinstance(carrier, New) or carrier in live or carrier.kind != "torch.cuda.Event"
+
+
+def _live(s: State, result: Value) -> set[Atom]:
+    """The objects that a caller can reach: the result, and what is stored at its own objects."""
+    live = reachable([result, *(held for (owner, _), held in s.heap.items() if isinstance(owner, Path))])
+    while True:
+        more = reachable(held for (owner, _), held in s.heap.items() if owner in live)
+        if more <= live:
+            return live
+        live |= more
+
+
+def _importance(item: tuple[Access, Ways]) -> tuple[object, ...]:
+    access, _ = item
+    return (
+        not isinstance(access.buffer, Path),
+        bool(access.tags & tag.WEAK),
+        access.stream is CURRENT,
+        access.sort_key(),
+    )
+
+
+def _joined(one: Exit, other: Exit) -> Exit:
+    accesses = dict(one.accesses)
+    for access, ways in other.accesses.items():
+        known = accesses.get(access)
+        accesses[access] = (
+            ways if known is None else antichain(known | ways) if known and ways else known or ways
+        )
+    return Exit(
+        guard=one.guard & other.guard,
+        knows=one.knows,
+        accesses=accesses,
+        heap={**one.heap, **other.heap},
+        places={**one.places, **other.places},
+        homes={**one.homes, **other.homes},
+        result=one.result,
+        current=one.current,
+        waits=one.waits | other.waits,
+        cells={**one.cells, **other.cells},
+        recorded=one.recorded & other.recorded,
+        work=one.work | other.work,
+    )
+
+
+def _release(a: Analysis, s: State, result: Value) -> None:
+    """What nobody keeps is given back to its allocation stream's pool at the end of the function."""
+    candidates = [buffer for buffer in s.homes if isinstance(buffer, New) and mem.used_elsewhere(s, buffer)]
+    if candidates:
+        live = _live(s, result)
+        for buffer in candidates:
+            if buffer not in live:
+                mem.release(a, s, buffer)
+
+
+def _mark_replaced(s: State, stored: list[tuple[Atom, str, Value]]) -> None:
+    """What lay at a path that is stored to is gone when the function ends: tag its accesses."""
+    for owner, field, _ in stored:
+        assert isinstance(owner, Path)
+        if field.startswith("["):
+            continue
+        at = path(owner.root, *owner.fields, field)
+        table = s.order.made.get(memory(at))
+        for access in list(table or ()):
+            if access.buffer is at and not access.tags & (tag.REPLACED | tag.STORED):
+                ways = s.order.ways_of(access)
+                s.order.drop(access)
+                s.order.put(access.replace(tags=access.tags | tag.REPLACED), ways)
+
+
+def _publish(a: Analysis, s: State, at: Path, held: Value) -> None:
+    """What is stored at a path is known under the path, too: the accesses to it and to what it holds."""
+    if len(at.fields) > limits.FIELDS:
+        return
+    for atom in held:
+        if not isinstance(atom, New):
+            continue
+        role = a.role(atom)
+        if role in ("tensor", "container"):
+            for buffer in mem.buffers(a, s, frozenset((atom,))):
+                if isinstance(buffer, New):
+                    whole = buffer is atom or len(at.fields) >= limits.FIELDS
+                    _copy_accesses(s, buffer, at if whole else path(at.root, *at.fields, EACH))
+        elif role == "object":
+            for (owner, field), inner in list(s.heap.items()):
+                if owner is atom:
+                    _publish(a, s, path(at.root, *at.fields, field), inner)
+
+
+def _copy_accesses(s: State, buffer: Atom, at: Path) -> None:
+    for access, token in list(s.order.made.get(buffer, {}).items()):
+        s.order.put(access.replace(buffer=at, tags=access.tags | tag.STORED), s.order.ways[token])

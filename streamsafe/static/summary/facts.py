@@ -1,0 +1,363 @@
+"""What is known of access paths: the types, places and aliases of parameters, of fields and of module variables.
+
+A class's ``__init__`` is summarised first; what it leaves in a field names the field's type, its place and its aliases
+(``self.np = self.cpu.numpy()`` is the path ``self.cpu``). What other methods store adds types. A module's body is to its
+variables what ``__init__`` is to fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from streamsafe.static.domain.atoms import (
+    CURRENT,
+    NONE,
+    NULL_CONTEXT,
+    UNKNOWN,
+    Atom,
+    Class,
+    Const,
+    Context,
+    Function,
+    Library,
+    New,
+    Partial,
+    Path,
+    Value,
+    context,
+    path,
+    value,
+)
+from streamsafe.static.domain.places import is_element
+from streamsafe.static.syntax import ir
+from streamsafe.static.syntax.index import Index
+
+if TYPE_CHECKING:
+    from streamsafe.static.summary.model import Exit
+    from streamsafe.static.summary.solve import Engine, Given
+
+SELF: Final = "self"
+MODULE: Final = "module "
+OUTER: Final = "outer "
+
+
+class Fact(NamedTuple):
+    """What is known of a path, or of a field.
+
+    Attributes:
+        aliases: what it is another name for, over the paths of the object that has the field (root ``self``).
+        place: where the memory lies, or "".
+        type: a dotted name, a class id, or "".
+        optional: whether it may be None.
+        element: of a container, what its elements are.
+        home: of memory, the stream it was allocated on, relative as the aliases are.
+    """
+
+    aliases: Value = UNKNOWN
+    place: str = ""
+    type: str = ""
+    optional: bool = False
+    element: Fact | None = None
+
+
+NOTHING: Final = Fact()
+
+
+class Facts:
+    """The facts of all classes and modules, computed when they are asked for."""
+
+    def __init__(self, engine: Engine, index: Index) -> None:
+        self._engine = engine
+        self._index = index
+        self._fields: dict[str, dict[str, Fact]] = {}
+        self._paths: dict[tuple[str, Atom], Fact] = {}
+        self._rebound: dict[str, set[str]] = {}
+        self.unfinished = 0
+
+    # -- paths -------------------------------------------------------------------------------------------------------
+
+    def of(self, fn: ir.Function, given: Given, atom: Path) -> Fact:
+        """What is known of a path in a function."""
+        scope = fn.fid
+        if atom.root.startswith((MODULE, OUTER)):
+            scope = ""
+        elif atom.root == SELF and fn.cls is not None and not given:
+            scope = fn.cls
+        if given.types:
+            scope += str(given.types.get(atom.root, ""))
+        key = (scope, atom)
+        found = self._paths.get(key)
+        if found is None:
+            found = self._walk(fn, given, atom)
+            if not self.unfinished:
+                self._paths[key] = found
+        return found
+
+    def _walk(self, fn: ir.Function, given: Given, atom: Path) -> Fact:
+        fact = self._root(fn, given, atom.root)
+        for step in atom.fields:
+            if is_element(step):
+                fact = fact.element or NOTHING
+            elif ":" in fact.type:
+                fact = self.fields(fact.type).get(step, NOTHING)
+            else:
+                return NOTHING
+        return fact
+
+    def _root(self, fn: ir.Function, given: Given, root: str) -> Fact:
+        known = given.types.get(root)
+        if known:
+            return Fact(type=known)
+        if root.startswith(MODULE):
+            return Fact(type=root)
+        if root.startswith(OUTER):
+            owner, _, name = root[len(OUTER) :].partition(" ")
+            outer = self._engine.function(owner)
+            if outer is None:
+                return NOTHING
+            if outer.is_method and outer.params[0].name == name:
+                return Fact(type=outer.cls or "")
+            return self.annotated(outer, name)
+        if root == SELF and fn.is_method:
+            return Fact(type=fn.cls or "")
+        return self.annotated(fn, root)
+
+    def annotated(self, fn: ir.Function, name: str) -> Fact:
+        """What a parameter's annotation says."""
+        for parameter in fn.params:
+            if parameter.name == name:
+                fact = self.of_annotation(fn.module, parameter.annotation)
+                if (parameter.has_default and parameter.default is None) or parameter.annotation is None:
+                    fact = fact._replace(optional=True)
+                return fact
+        return NOTHING
+
+    def of_annotation(self, module: str, annotation: ir.Type | None, depth: int = 2) -> Fact:
+        """What an annotation says."""
+        if annotation is None:
+            return NOTHING
+        kinds, optional = self._index.alternatives(annotation)
+        if len(kinds) != 1:
+            return Fact(optional=optional)
+        symbol = self._index.type_symbol(module, kinds[0])
+        if symbol.kind == "class":
+            return Fact(type=symbol.name, optional=optional)
+        if symbol.kind != "library":
+            return Fact(optional=optional)
+        name = self._engine.canonical(symbol.name)
+        element = None
+        if kinds[0].args and depth:
+            inner = (
+                kinds[0].args[-1]
+                if kinds[0].name.rpartition(".")[2].lower() in _MAPPINGS
+                else kinds[0].args[0]
+            )
+            element = self.of_annotation(module, inner, depth - 1)
+        return Fact(type=name, optional=optional, element=element)
+
+    def rebound(self, cid: str) -> set[str]:
+        """The fields that other methods than ``__init__`` assign."""
+        self.fields(cid)
+        return self._rebound.get(cid, set())
+
+    def recover(self) -> None:
+        """After an internal error: what was being computed is no longer."""
+        self.unfinished = 0
+
+    # -- fields ------------------------------------------------------------------------------------------------------
+
+    def fields(self, owner: str) -> Mapping[str, Fact]:
+        """The fields of a class, or the variables of a module (``module name``)."""
+        known = self._fields.get(owner)
+        if known is not None:
+            return known
+        self._fields[owner] = {}
+        self.unfinished += 1
+        try:
+            found = (
+                self._of_module(owner[len(MODULE) :]) if owner.startswith(MODULE) else self._of_class(owner)
+            )
+        finally:
+            self.unfinished -= 1
+        self._fields[owner] = found
+        if not self.unfinished:
+            self._engine.settle()
+        return found
+
+    def _of_module(self, module: str) -> dict[str, Fact]:
+        fid = f"{module}:<module>"
+        if not self._engine.has(fid):
+            return {}
+        found: dict[str, Fact] = {}
+        for exit in self._engine.summary(fid).exits:
+            self._left(found, exit, path(MODULE + module), set())
+        return found
+
+    def _of_class(self, cid: str) -> dict[str, Fact]:
+        index = self._index
+        found: dict[str, Fact] = {}
+        if cid not in index.classes:
+            return found
+        for name, (module, annotation) in index.fields(cid).items():
+            found[name] = self.of_annotation(module, annotation)
+        elsewhere = self._stored_elsewhere(cid)
+        self._rebound[cid] = set(elsewhere)
+        fid = index.method(cid, "__init__")
+        if fid is not None:
+            for exit in self._engine.summary(fid).exits:
+                self._left(found, exit, path(SELF), set(elsewhere), fid)
+        for name, fact in elsewhere.items():
+            known = found.get(name)
+            if known is None:
+                found[name] = fact
+            else:
+                found[name] = known._replace(
+                    type=known.type or fact.type,
+                    place=known.place or (fact.place if not known.type else ""),
+                    element=known.element or fact.element,
+                    aliases=frozenset(atom for atom in known.aliases if not isinstance(atom, Const)),
+                )
+        return found
+
+    def _left(self, found: dict[str, Fact], exit: Exit, me: Path, elsewhere: set[str], fid: str = "") -> None:
+        """What an exit leaves in the fields of an object."""
+        owner: dict[Atom, str] = {}
+        stored = [(field, held) for (at, field), held in exit.heap.items() if at is me]
+        for field, held in stored:
+            for atom in held:
+                if isinstance(atom, New):
+                    owner.setdefault(atom, field)
+        for field, held in stored:
+            fact = self._of_value(exit, field, held, me, owner, fid)
+            known = found.get(field)
+            if known is None:
+                found[field] = fact
+            else:
+                found[field] = Fact(
+                    known.aliases | fact.aliases
+                    if known.aliases and fact.aliases
+                    else known.aliases or fact.aliases,
+                    fact.place or known.place,
+                    fact.type or known.type,
+                    known.optional or fact.optional,
+                    fact.element or known.element,
+                )
+
+    def _of_value(
+        self,
+        exit: Exit,
+        field: str,
+        held: Value,
+        me: Path,
+        owner: Mapping[Atom, str],
+        fid: str,
+        depth: int = 2,
+    ) -> Fact:
+        aliases: set[Atom] = set()
+        place = type = ""
+        optional = False
+        element = None
+
+        def named(atom: Atom) -> Atom:
+            return path(me.root, owner[atom]) if atom in owner else atom
+
+        for atom in held:
+            if atom is NONE:
+                optional = True
+                aliases.add(atom)
+            elif isinstance(atom, New):
+                type = type or atom.kind
+                place = place or exit.places.get(atom, "")
+                if owner.get(atom, field) != field:
+                    aliases.add(named(atom))
+                inner = [v for (at, f), v in exit.heap.items() if at is atom and is_element(f)]
+                if inner and depth and self._engine.role(atom.kind) == "container":
+                    some = frozenset().union(*inner)
+                    element = self._of_value(exit, "", some, me, {}, fid, depth - 1)
+            elif isinstance(atom, Context):
+                streams = frozenset(named(each) for each in atom.streams)
+                if all(_rooted(each, me) for each in streams):
+                    aliases.add(context(streams))
+            elif isinstance(atom, Const | Function | Library | Class | Partial) or atom in (
+                NULL_CONTEXT,
+                CURRENT,
+            ):
+                aliases.add(atom)
+            elif isinstance(atom, Path):
+                if atom.root == me.root:
+                    aliases.add(atom)
+                elif fid and not atom.fields:
+                    fn = self._engine.function(fid)
+                    if fn is not None:
+                        given = self.annotated(fn, atom.root)
+                        type, place, element = given.type or type, given.place or place, given.element
+                        optional = optional or given.optional
+        return Fact(frozenset(aliases), place, type, optional, element)
+
+    def _stored_elsewhere(self, cid: str) -> dict[str, Fact]:
+        """What methods other than ``__init__`` store in fields, by a look at their instructions, in no order."""
+        found: dict[str, Fact] = {}
+        for each in reversed(self._index.mro(cid)):
+            for name, fid in sorted(self._index.classes[each].methods.items()):
+                if name == "__init__":
+                    continue
+                fn = self._engine.function(fid)
+                if fn is not None and fn.is_method:
+                    for field, fact in self._stores(fn):
+                        known = found.get(field, NOTHING)
+                        found[field] = Fact(
+                            place=known.place or fact.place,
+                            type=known.type or fact.type,
+                            optional=known.optional or fact.optional,
+                            element=known.element or fact.element,
+                        )
+        return found
+
+    def _stores(self, fn: ir.Function) -> Iterable[tuple[str, Fact]]:
+        me = fn.params[0].name
+        names: dict[ir.Reg, str] = {}
+        made: dict[ir.Reg, Fact] = {}
+        for block in fn.blocks:
+            for i in block.instrs:
+                if isinstance(i, ir.Global):
+                    symbol = self._index.lookup(fn.module, i.name)
+                    names[i.dst] = symbol.name if symbol.kind in ("library", "class") else ""
+                elif isinstance(i, ir.Attr):
+                    names[i.dst] = f"{names[i.obj]}.{i.name}" if names.get(i.obj) else ""
+                elif isinstance(i, ir.Call):
+                    made[i.dst] = self._made(names.get(i.func, ""))
+                elif isinstance(i, ir.Const) and i.value is None:
+                    made[i.dst] = Fact(optional=True)
+                elif isinstance(i, ir.Move):
+                    if i.src in made:
+                        made[i.dst] = made[i.src]
+                elif isinstance(i, ir.SetAttr) and i.obj == me:
+                    yield i.name, made.get(i.src, NOTHING)
+
+    def _made(self, name: str) -> Fact:
+        if not name:
+            return NOTHING
+        if ":" in name:
+            return Fact(type=name) if name in self._index.classes else NOTHING
+        return Fact(type=self._engine.constructed(name))
+
+
+_MAPPINGS: Final = frozenset("dict mapping mutablemapping defaultdict ordereddict".split())
+
+
+def _rooted(atom: Atom, me: Path) -> bool:
+    return not isinstance(atom, New) and (not isinstance(atom, Path) or atom.root == me.root)
+
+
+def rebased(atom: Atom, owner: Path) -> Value:
+    """An alias over an object's own paths, seen through an instance at another path."""
+    if isinstance(atom, Path):
+        if atom.root == SELF or atom.root.startswith(MODULE):
+            if atom.root.startswith(MODULE):
+                return value(atom)
+            return value(path(owner.root, *owner.fields, *atom.fields))
+        return UNKNOWN
+    if isinstance(atom, Context):
+        return value(context(frozenset(x for each in atom.streams for x in rebased(each, owner))))
+    return value(atom)

@@ -1,0 +1,505 @@
+"""A callee's summary at a call: renamed into the caller, its accesses against the caller's, its order composed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from streamsafe.order.hazard import Span
+from streamsafe.static.domain import access as tag
+from streamsafe.static.domain import guards, limits, values
+from streamsafe.static.domain.access import Access, access
+from streamsafe.static.domain.atoms import (
+    ALL,
+    CURRENT,
+    GRADIENTS,
+    HOST,
+    LOST,
+    UNKNOWN,
+    Atom,
+    Function,
+    New,
+    Path,
+    Pool,
+    Symbol,
+    Value,
+    const,
+    generator,
+    new,
+    ordered,
+    path,
+    pool,
+    value,
+)
+from streamsafe.static.domain.guards import ALWAYS, Guard, contradicts
+from streamsafe.static.domain.order import Carriers, Ways, antichain, memory
+from streamsafe.static.domain.places import DEVICE, PAGEABLE, is_element, overlap, same_queue
+from streamsafe.static.domain.state import HostWork, State, Wait
+from streamsafe.static.summary.facts import MODULE, OUTER
+from streamsafe.static.summary.model import Exit, Pair, Summary
+from streamsafe.static.transfer import memory as mem
+from streamsafe.static.transfer import objects
+
+if TYPE_CHECKING:
+    from streamsafe.static.summary.analyse import Analysis
+    from streamsafe.static.syntax import ir
+
+_MOST_WORK: Final = 40
+
+
+def instantiate(
+    a: Analysis,
+    s: State,
+    at: int,
+    dst: ir.Reg,
+    fid: str,
+    args: list[Value],
+    keywords: Mapping[str, Value],
+    closure: Mapping[str, Value] | None = None,
+) -> list[State] | None:
+    """Call a function of the tree. Returns None where there is no such function.
+
+    Args:
+        at: the call's index of its span.
+        dst: the register of the result.
+        args: positional arguments, the instance of a method first.
+        closure: the values of the names that the function takes from the scope around it.
+    """
+    engine = a.engine
+    fn = engine.function(fid)
+    if fn is None:
+        return None
+    engine.called.add(fid)
+    bind, defaults = _bind(fn, args, keywords)
+    summary = engine.summary(fid, engine.specialise(a, fn, bind))
+    a.orders = a.orders or summary.orders
+    if fn.is_generator and _is_context(fn):
+        atom = generator(fid, sorted({**_roots(fn, bind), **defaults, **(closure or {})}.items(), key=_name))
+        s.env[dst] = value(atom)
+        return [s]
+    if fn.is_generator:
+        return _generator(a, s, at, dst, fn, summary, bind, closure or {})
+    return play(a, s, at, dst, fn, summary, {**_roots(fn, bind), **_outer(closure)}, defaults)
+
+
+def _bind(
+    fn: ir.Function, args: list[Value], keywords: Mapping[str, Value]
+) -> tuple[dict[str, Value], dict[str, Value]]:
+    """Parameter -> argument, and the constant defaults of the others."""
+    bind: dict[str, Value] = {}
+    defaults: dict[str, Value] = {}
+    rest = list(args)
+    names = {parameter.name for parameter in fn.params}
+    for parameter in fn.params:
+        if parameter.kind in ("positional", "normal"):
+            if rest:
+                bind[parameter.name] = rest.pop(0)
+                continue
+        elif parameter.kind == "vararg":
+            from streamsafe.static.domain.atoms import tuple_of
+
+            bind[parameter.name] = value(tuple_of(*rest))
+            rest = []
+            continue
+        elif parameter.kind == "kwarg":
+            continue
+        if parameter.name in keywords:
+            bind[parameter.name] = keywords[parameter.name]
+        elif parameter.has_default:
+            default = parameter.default
+            known = default is not None or parameter.default is None
+            defaults[parameter.name] = value(const(default)) if known else UNKNOWN
+    for name, given in keywords.items():
+        if name in names and name not in bind:
+            bind[name] = given
+    return bind, defaults
+
+
+def _roots(fn: ir.Function, bind: Mapping[str, Value]) -> dict[str, Value]:
+    """The roots of the callee's paths."""
+    if not fn.is_method:
+        return dict(bind)
+    first = fn.params[0].name
+    return {("self" if name == first else name): given for name, given in bind.items()}
+
+
+def _name(item: tuple[str, Value]) -> str:
+    return item[0]
+
+
+def _is_context(fn: ir.Function) -> bool:
+    """Whether a generator is a context manager."""
+    return any(d.rpartition(".")[2] in ("contextmanager", "asynccontextmanager") for d in fn.decorators)
+
+
+def _outer(closure: Mapping[str, Value] | None) -> dict[str, Value]:
+    return {name: held for name, held in (closure or {}).items()}
+
+
+class Rename:
+    """The callee's names in the caller's: parameter paths are the arguments, what the callee makes is this call's."""
+
+    __slots__ = ("_a", "_cache", "_defaults", "_line", "_roots", "_s")
+
+    def __init__(
+        self,
+        a: Analysis,
+        s: State,
+        roots: Mapping[str, Value],
+        defaults: Mapping[str, Value],
+        line: tuple[int, int],
+    ) -> None:
+        self._a, self._s, self._roots, self._defaults, self._line = a, s, roots, defaults, line
+        self._cache: dict[Atom, Value] = {CURRENT: value(s.current), HOST: value(HOST), ALL: value(ALL)}
+
+    def atom(self, atom: Atom) -> Value:
+        """The image of an atom."""
+        found = self._cache.get(atom)
+        if found is None:
+            found = self._cache[atom] = self._image(atom)
+        return found
+
+    def _image(self, atom: Atom) -> Value:
+        if isinstance(atom, Path):
+            return self._path(atom)
+        if isinstance(atom, New):
+            return value(self.made(atom))
+        if isinstance(atom, Symbol):
+            return value(atom)
+        return value(values.inside(atom, self.value))
+
+    def _path(self, atom: Path) -> Value:
+        root = atom.root
+        if root in self._roots:
+            found = self._roots[root]
+        elif root.startswith((MODULE, OUTER)):
+            return value(atom)
+        elif root in self._defaults:
+            found = self._defaults[root]
+        else:
+            return UNKNOWN
+        for step in atom.fields:
+            if is_element(step):
+                found = objects.step_into(self._a, self._s, found, step)
+            else:
+                found = values.union(objects.load(self._a, self._s, each, step) for each in found)
+        return found
+
+    def made(self, atom: New) -> New:
+        """An object that the callee makes, as this call's own."""
+        if len(atom.calls) >= limits.CALLS:
+            return new(atom.kind, atom.place, atom.calls, 1)
+        return new(atom.kind, atom.place, (*atom.calls, self._line), atom.age)
+
+    def value(self, held: Value) -> Value:
+        """The image of a value."""
+        return values.mapped(held, self.atom) if held else held
+
+    def carrier(self, atom: Atom) -> Atom:
+        """The image of a stream or an event, as one atom; ``LOST`` where it is not known."""
+        images = self.atom(atom)
+        if len(images) == 1:
+            (image,) = images
+            return image if _carries(self._a, image) else LOST
+        for image in ordered(images):
+            if _carries(self._a, image):
+                return image
+        return LOST
+
+    def carriers(self, atoms: Carriers) -> Carriers:
+        """The images of carriers."""
+        if len(atoms) == 1:
+            (atom,) = atoms
+            return frozenset((self.carrier(atom),))
+        return frozenset(map(self.carrier, atoms))
+
+
+def _carries(a: Analysis, atom: Atom) -> bool:
+    if isinstance(atom, Symbol):
+        return True
+    if isinstance(atom, Path):
+        return True
+    return isinstance(atom, New) and a.role(atom) in ("stream", "event", "work", "graph")
+
+
+def play(
+    a: Analysis,
+    s: State,
+    at: int,
+    dst: ir.Reg,
+    fn: ir.Function,
+    summary: Summary,
+    roots: Mapping[str, Value],
+    defaults: Mapping[str, Value],
+) -> list[State]:
+    """The exits of a summary that the caller does not contradict, a state each."""
+    span = a.span(at)
+    line = (span.row, span.column)
+    _age_made(a, s, span, summary, line)
+    out: list[State] = []
+    alone = len(summary.exits) == 1
+    for exit in summary.exits:
+        t = s if alone else s.fork()
+        rename = Rename(a, s, roots, defaults, line)
+        if _apply(a, s, t, span, exit, rename):
+            t.env[dst] = rename.value(exit.result)
+            out.append(t)
+    _undecided(a, s, summary, Rename(a, s, roots, defaults, line))
+    if not out:
+        s.env[dst] = UNKNOWN
+        return [s]
+    return out if len(out) <= limits.PARTITIONS else a.merge([], out)[0]
+
+
+def _age_made(a: Analysis, s: State, span: Span, summary: Summary, line: tuple[int, int]) -> None:
+    """What the callee makes is made again: what this call made before is *earlier*."""
+    made: set[New] = set()
+    for exit in summary.exits:
+        held = [exit.result, *exit.heap.values()]
+        for atom in values.reachable(held):
+            if isinstance(atom, New):
+                made.add(atom)
+        for one in exit.accesses:
+            if isinstance(one.buffer, New):
+                made.add(one.buffer)
+    again = [
+        new(atom.kind, atom.place, (*atom.calls, line), 0)
+        for atom in sorted(made, key=repr)
+        if not atom.age and len(atom.calls) < limits.CALLS
+    ]
+    if again:
+        mem.age(a, s, again)
+
+
+def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rename) -> bool:
+    """Play one exit in a state; False when what the caller knows contradicts its guard."""
+    capturing = _capturing(s)
+    extra = guards.renamed(exit.guard, rename.atom, capturing)
+    if extra is None or contradicts(extra, s.guard):
+        return False
+    if extra:
+        t.guard = s.guard | extra
+    arrived = _accesses(a, s, t, exit, rename, capturing)
+    relation: dict[Atom, Carriers] = {}
+    for learner, known in exit.knows.items():
+        image = rename.carrier(learner)
+        if image is not LOST:
+            relation[image] = relation.get(image, frozenset()) | rename.carriers(known)
+    t.order.compose(relation)
+    for one, ways in arrived:
+        t.order.put(one, ways)
+        a.remember_waits(one, s.waits)
+    _objects(t, exit, rename)
+    _facts(a, s, t, exit, rename)
+    if t.capture is not None:
+        _in_capture(a, t, exit, span, rename)
+    if exit.current is not CURRENT:
+        t.current = rename.carrier(exit.current)
+    return True
+
+
+def _capturing(s: State) -> bool | None:
+    return True if s.capture is not None else None
+
+
+def _accesses(
+    a: Analysis, s: State, t: State, exit: Exit, rename: Rename, capturing: bool | None
+) -> list[tuple[Access, Ways]]:
+    """The callee's accesses, as the caller's: each is checked against what the caller did before."""
+    out: list[tuple[Access, Ways]] = []
+    for one, ways in exit.accesses.items():
+        if one.tags & tag.STORED:
+            continue  # for pairs of methods; here the object itself is in the heap
+        extra = guards.renamed(one.guard, rename.atom, capturing)
+        if extra is None or contradicts(extra, s.guard):
+            continue
+        guard = t.guard | extra if extra else t.guard
+        stream = HOST if one.stream is HOST else rename.carrier(one.stream)
+        if stream is LOST:
+            continue
+        before = (
+            rename.carriers(one.before) | {HOST, stream}
+            if stream is not HOST
+            else rename.carriers(one.before) | {HOST}
+        )
+        entry = s.order.entry(before)
+        after = antichain(map(rename.carriers, ways)) if ways else ways
+        for buffer in _memory(a, s, rename, one.buffer):
+            mine = _in_place(a, t, one, buffer, stream, entry, guard)
+            if mine is None:
+                continue
+            _check(a, s, mine, before)
+            out.append((mine, after if mine.stream is stream else frozenset()))
+    return out
+
+
+def _memory(a: Analysis, s: State, rename: Rename, buffer: Atom) -> list[Atom]:
+    if buffer is GRADIENTS:
+        return [buffer]
+    if isinstance(buffer, Pool):
+        (home,) = buffer.stream
+        image = rename.carrier(home)
+        return [] if image is LOST else [pool(image)]
+    return mem.buffers(a, s, rename.atom(buffer))
+
+
+def _in_place(
+    a: Analysis, t: State, one: Access, buffer: Atom, stream: Atom, entry: Carriers, guard: Guard
+) -> Access | None:
+    """The callee's access to a buffer of the caller, who may know where it lies; None when it is no such access."""
+    tags = one.tags
+    place = mem.place_of(a, t, buffer)
+    if stream is not HOST:
+        if place == PAGEABLE:
+            return None
+        if place == DEVICE and tags & tag.WEAK:
+            tags &= ~tag.WEAK
+    elif tags & tag.PLACE_UNKNOWN and place:
+        if place == DEVICE:
+            return None
+        tags &= ~tag.PLACE_UNKNOWN
+    return access(buffer, one.writes, stream, one.span, entry, tags, guard, one.operation)
+
+
+def _check(a: Analysis, s: State, second: Access, before: Carriers) -> None:
+    """The caller's earlier accesses that nothing orders before a callee's. ``before`` are carriers at the call."""
+    order = s.order
+    for first, token in order.made.get(memory(second.buffer), mem.NO_ACCESSES).items():
+        if not token or first.stream is second.stream or not (first.writes or second.writes):
+            continue
+        if not any(way.isdisjoint(before) for way in order.ways[token]):
+            continue
+        if not overlap(first.buffer, second.buffer) or same_queue(first.stream, second.stream):
+            continue
+        if not contradicts(first.guard, second.guard):
+            if isinstance(second.buffer, Pool):
+                a.reuse(first, second, s)
+            else:
+                a.pair(first, second, s.waits)
+
+
+def _objects(t: State, exit: Exit, rename: Rename) -> None:
+    """What the callee stored, and what is known of it."""
+    for (owner, field), held in exit.heap.items():
+        images = rename.atom(owner)
+        new_value = rename.value(held)
+        for image in images:
+            if isinstance(image, Path | New):
+                known = t.heap.get((image, field))
+                many = len(images) > 1 or field == "[]"
+                t.heap[image, field] = values.joined(known, new_value) if many and known else new_value
+    for atom, place in exit.places.items():
+        for image in rename.atom(atom):
+            if isinstance(image, New):
+                t.places[image] = place
+    for atom, home in exit.homes.items():
+        for image in rename.atom(atom):
+            if isinstance(image, New):
+                t.homes[image] = rename.carrier(home)
+
+
+def _facts(a: Analysis, s: State, t: State, exit: Exit, rename: Rename) -> None:
+    """Waits, events, records and what a capture would forbid."""
+    if exit.waits:
+        t.waits = t.waits | {
+            Wait(
+                rename.carrier(wait.who),
+                rename.carrier(wait.whom),
+                _source(s, wait, rename),
+                wait.span,
+                wait.recorded,
+            )
+            for wait in exit.waits
+        }
+    for event, (stream, where) in exit.cells.items():
+        image = rename.carrier(event)
+        if image is not LOST:
+            t.cells[image] = (rename.carrier(stream), where)
+    if exit.recorded:
+        t.recorded = t.recorded | {
+            (buffer, rename.carrier(stream))
+            for recorded, stream in exit.recorded
+            for buffer in mem.buffers(a, s, rename.atom(recorded))
+        }
+    if exit.work and len(t.work) < _MOST_WORK:
+        found = set()
+        for work in exit.work:
+            guard = guards.renamed(work.guard, rename.atom, _capturing(s))
+            if guard is not None:
+                found.add(HostWork(work.code, work.what, work.span, guard))
+        t.work = t.work | found
+
+
+def _source(s: State, wait: Wait, rename: Rename) -> Atom | None:
+    if wait.source is not None:
+        return rename.carrier(wait.source)
+    cell = s.cells.get(rename.carrier(wait.whom))
+    return cell[0] if cell is not None else None
+
+
+def _in_capture(a: Analysis, t: State, exit: Exit, span: Span, rename: Rename) -> None:
+    assert t.capture is not None
+    for work in exit.work:
+        guard = guards.renamed(work.guard, rename.atom, True)
+        if guard is not None and work.code:
+            notes = (("called here", span), ("the capture begins here", t.capture.span))
+            a.violation(work.code, work.span, work.what, guard | t.guard, notes)
+
+
+def _undecided(a: Analysis, s: State, summary: Summary, rename: Rename) -> None:
+    """Hazards inside the callee that hang on what its caller decides: said again where the caller decides them."""
+    for pair in summary.pairs:
+        if not pair.guard:
+            continue
+        decided = guards.renamed(pair.guard, rename.atom, _capturing(s))
+        if decided is None or contradicts(decided, s.guard):
+            continue
+        if len(decided) < len(pair.guard):
+            known = a.pairs.get(("decided", pair.kind, pair.span, pair.violation))
+            if known is None:
+                a.pairs["decided", pair.kind, pair.span, pair.violation] = _under(pair, decided | s.guard)
+
+
+def _under(pair: Pair, guard: Guard) -> Pair:
+    return pair._replace(
+        guard=guard,
+        first=pair.first.replace(guard=guard) if pair.first else None,
+        second=pair.second.replace(guard=guard) if pair.second else None,
+    )
+
+
+def _generator(
+    a: Analysis,
+    s: State,
+    at: int,
+    dst: ir.Reg,
+    fn: ir.Function,
+    summary: Summary,
+    bind: Mapping[str, Value],
+    closure: Mapping[str, Value],
+) -> list[State]:
+    """Calling a generator runs nothing yet; here it is taken to run at once, and to give its elements."""
+    states = play(a, s, at, dst, fn, summary, {**_roots(fn, bind), **closure}, {})
+    span = a.span(at)
+    for t in states:
+        rename = Rename(a, t, {**_roots(fn, bind), **closure}, {}, (span.row, span.column))
+        container = mem.allocate(a, t, span, "builtins.list", discriminator=1)
+        t.heap[container, "[]"] = rename.value(summary.yields)
+        t.env[dst] = value(container)
+    return states
+
+
+def closure_of(a: Analysis, s: State, atom: Function) -> dict[str, Value]:
+    """What a function takes from the scope around it: now, where that scope is the caller's, else when it was made."""
+    found: dict[str, Value] = {}
+    outer = None
+    fn = a.engine.function(atom.fid)
+    if fn is not None:
+        outer = fn.outer
+    for root, held in atom.closure:
+        owner, _, name = root[len(OUTER) :].partition(" ")
+        found[root] = s.env[name] if owner == a.fn.fid == outer and name in s.env else held
+    return found
+
+
+__all__ = ["ALWAYS", "closure_of", "instantiate", "path", "play"]

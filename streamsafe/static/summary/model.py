@@ -1,0 +1,100 @@
+"""What a function does, as its callers need it. Everything is relative to the function's entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from streamsafe.order.hazard import Span
+from streamsafe.static.domain.access import Access
+from streamsafe.static.domain.atoms import CURRENT, UNKNOWN, Atom, Value
+from streamsafe.static.domain.guards import ALWAYS, Guard
+from streamsafe.static.domain.order import Carriers, Ways
+from streamsafe.static.domain.state import HostWork, Wait
+
+PairKind = Literal["pair", "reuse", "violation"]
+
+
+class Pair(NamedTuple):
+    """A hazard before it has a code.
+
+    Attributes:
+        kind: two accesses with no edge between them; a use that the block's next life does not come after (``first``
+            is the use); or one operation that is illegal where it stands.
+        first, second: the accesses. ``second`` of a reuse is the next allocation where one is seen.
+        waits: the waits made between the two.
+        guard: the literals under which it happens.
+        tags: assumptions of the pair itself, beside those of its accesses (:mod:`confidence`).
+        violation: the name of the rule that is violated.
+        what: what a violation is about.
+        notes: further places.
+    """
+
+    kind: PairKind
+    first: Access | None
+    second: Access | None
+    span: Span
+    waits: frozenset[Wait] = frozenset()
+    guard: Guard = ALWAYS
+    tags: int = 0
+    violation: str = ""
+    what: str = ""
+    notes: tuple[tuple[str, Span], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """One partition that returns.
+
+    Attributes:
+        guard: literals over the callee's own paths.
+        knows: the order relation, rows that are not the identity.
+        accesses: the ways in which each is known at the exit; those of the host have none.
+        heap: (path or returned object, field) -> value: what is stored where a caller can see it.
+        places, homes: of buffers that a caller can reach.
+        result: the value.
+        current: the current stream at the exit.
+        waits: who waits for whom.
+        cells: event -> the stream it was recorded on, and where.
+        recorded: (buffer, stream).
+        work: what would be illegal in a capture.
+    """
+
+    guard: Guard = ALWAYS
+    knows: Mapping[Atom, Carriers] = field(default_factory=dict)
+    accesses: Mapping[Access, Ways] = field(default_factory=dict)
+    heap: Mapping[tuple[Atom, str], Value] = field(default_factory=dict)
+    places: Mapping[Atom, str] = field(default_factory=dict)
+    homes: Mapping[Atom, Atom] = field(default_factory=dict)
+    result: Value = UNKNOWN
+    current: Atom = CURRENT
+    waits: frozenset[Wait] = frozenset()
+    cells: Mapping[Atom, tuple[Atom, Span]] = field(default_factory=dict)
+    recorded: frozenset[tuple[Atom, Atom]] = frozenset()
+    work: frozenset[HostWork] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a caller needs of a function.
+
+    Attributes:
+        fid: the function.
+        exits: one for each partition that returns.
+        pairs: the hazards found inside.
+        yields: what a generator hands out.
+        notes: budgets that were hit.
+        orders: whether it orders anything or works on another stream than the one current at its entry.
+    """
+
+    fid: str
+    exits: tuple[Exit, ...]
+    pairs: tuple[Pair, ...] = ()
+    yields: Value = UNKNOWN
+    notes: tuple[str, ...] = ()
+    orders: bool = False
+
+
+NOTHING = Summary("", (Exit(),))
+"""What a function is taken to do that is not seen, or whose summary is being computed: nothing."""

@@ -1,0 +1,305 @@
+"""The summaries of all functions, computed when they are asked for: callees first, each once.
+
+A function that is asked for while its own summary is being computed (recursion) is taken to do nothing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from streamsafe.order.hazard import Span
+from streamsafe.static.domain import limits, places, state
+from streamsafe.static.domain.atoms import (
+    UNKNOWN,
+    Atom,
+    Class,
+    Function,
+    Library,
+    New,
+    Partial,
+    Path,
+    Value,
+    rank,
+)
+from streamsafe.static.summary import analyse
+from streamsafe.static.summary.facts import Facts
+from streamsafe.static.summary.model import NOTHING, Summary
+from streamsafe.static.syntax import ir
+from streamsafe.static.syntax.index import Index
+from streamsafe.static.syntax.modules import Symbol
+
+if TYPE_CHECKING:
+    from streamsafe.static.models.load import Models
+    from streamsafe.static.models.rows import Row
+    from streamsafe.static.summary.analyse import Analysis
+
+
+class Given(NamedTuple):
+    """What is known of a function's parameters beside their annotations.
+
+    Attributes:
+        held: parameter -> the functions that it holds.
+        types: parameter -> the class of the tree, or the library's type, of the object that it holds.
+        part: of a generator that is a context manager: what runs when it is entered, or left.
+    """
+
+    held: Mapping[str, Value] = {}
+    types: Mapping[str, str] = {}
+    part: Literal["", "enter", "exit"] = ""
+
+    def get(self, name: str) -> Value:
+        """The functions that a parameter holds; unknown where that is not known."""
+        return self.held.get(name, UNKNOWN)
+
+    def __bool__(self) -> bool:
+        return bool(self.held or self.types or self.part)
+
+    def key(self) -> tuple[object, ...]:
+        """As a value."""
+        held = tuple(sorted((name, tuple(sorted(map(rank, v)))) for name, v in self.held.items()))
+        return (held, tuple(sorted(self.types.items())), self.part)
+
+
+ANYTHING: Final = Given()
+
+
+class Engine:
+    """All summaries.
+
+    Attributes:
+        index: the tree.
+        models: what library calls do.
+        called: functions with a caller in what was analysed: what their callers do beats any guess.
+        names: what the program calls what is made at a place.
+        blocks: (use of a pool, its stream) -> the block that was used.
+        unseen: what a call that is not seen does with memory it is given: a ``possible`` read, ``nothing``, or ``reads``.
+        visits: blocks interpreted so far.
+    """
+
+    tensor_type: Final = "torch.Tensor"
+
+    def __init__(self, index: Index, models: Models) -> None:
+        self.index = index
+        self.models = models
+        self.facts = Facts(self, index)
+        self.called: set[str] = set()
+        self.names: dict[tuple[str, int, int], str] = {}
+        self.blocks: dict[tuple[Span, Atom], New] = {}
+        self.unseen = "possible"
+        self.visits = 0
+        self.crashes: list[tuple[str, str]] = []
+        self.summaries: dict[tuple[str, tuple[object, ...]], Summary] = {}
+        self._active: set[tuple[str, tuple[object, ...]]] = set()
+        self._provisional: set[tuple[str, tuple[object, ...]]] = set()
+        self._special: dict[str, int] = {}
+        self._roles: dict[str, str] = {"": ""}
+        self._functions: dict[str, ir.Function | None] = {}
+        self._light: dict[str, bool] = {}
+        places.BLOCKING.update(row.name for row in models.types.values() if row.blocking)
+        state.SPLITTING.update(
+            row.name for row in models.types.values() if row.role in ("stream", "event", "work")
+        )
+
+    # -- summaries ---------------------------------------------------------------------------------------------------
+
+    def summary(self, fid: str, given: Given = ANYTHING) -> Summary:
+        """The summary of a function; of one that is being computed, or too deep, that it does nothing."""
+        key = (fid, given.key() if given else ())
+        found = self.summaries.get(key)
+        if found is not None:
+            return found
+        if given and not given.part and self._special.get(fid, 0) >= limits.SPECIALISATIONS:
+            return self.summary(fid)
+        if key in self._active or len(self._active) > limits.DEPTH:
+            return NOTHING
+        fn = self.function(fid)
+        if fn is None:
+            return NOTHING
+        if fn.is_method and fn.cls is not None and fn.name != "__init__":
+            self.facts.fields(fn.cls)
+        if given:
+            self._special[fid] = self._special.get(fid, 0) + 1
+        self._active.add(key)
+        try:
+            found = analyse.Analysis(self, fn, given, self.is_light(fid)).run()
+        finally:
+            self._active.discard(key)
+        self.summaries[key] = found
+        if self.facts.unfinished:
+            self._provisional.add(key)
+        return found
+
+    def guarded(self, fid: str) -> None:
+        """Compute a summary; what goes wrong inside is an internal error of the function's file, and nothing else's."""
+        try:
+            self.summary(fid)
+        except Exception as error:
+            self._active.clear()
+            self.facts.recover()
+            frame = error.__traceback__
+            while frame is not None and frame.tb_next is not None:
+                frame = frame.tb_next
+            where = (
+                f" ({frame.tb_frame.f_code.co_filename.rpartition('/')[2]}:{frame.tb_lineno})"
+                if frame
+                else ""
+            )
+            module = self.index.modules[fid.partition(":")[0]]
+            self.crashes.append((module.path, f"{type(error).__name__}: {error}{where} in {fid}"))
+
+    def imports(self, filename: str) -> Mapping[str, str]:
+        """A file's names for modules and what is in them."""
+        for module in self.index.modules.values():
+            if module.path == filename:
+                return {n: b.target for n, b in module.names.items() if b.kind == "import"}
+        return {}
+
+    def text(self, filename: str) -> str:
+        """The text of a file; empty where it cannot be read."""
+        try:
+            with open(filename, encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except OSError:
+            return ""
+
+    def settle(self) -> None:
+        """All classes asked for are known: what was computed before they were is computed again when asked for."""
+        for key in self._provisional:
+            self.summaries.pop(key, None)
+        self._provisional.clear()
+
+    def is_light(self, fid: str) -> bool:
+        """Whether nothing below a function orders, copies asynchronously or names a stream: a footprint will do."""
+        return self._light.get(fid, False)
+
+    # -- the tree ----------------------------------------------------------------------------------------------------
+
+    def has(self, fid: str) -> bool:
+        """Whether the tree has a function."""
+        return fid in self.index.definitions or fid.endswith(":<module>")
+
+    def function(self, fid: str) -> ir.Function | None:
+        """A function, lowered; None where there is none."""
+        if fid not in self._functions:
+            try:
+                self._functions[fid] = self.index.function(fid)
+            except KeyError:
+                self._functions[fid] = None
+        return self._functions[fid]
+
+    def filename(self, module: str) -> str:
+        """The file of a module."""
+        return self.index.modules[module].path
+
+    def atom_of(self, symbol: Symbol) -> Atom | None:
+        """What a symbol of the tree is as an atom; None for a variable or what is not known."""
+        from streamsafe.static.domain import atoms
+
+        if symbol.kind == "function":
+            return atoms.function(symbol.name)
+        if symbol.kind == "class":
+            return atoms.class_of(symbol.name)
+        if symbol.kind == "library":
+            return atoms.library(self.canonical(symbol.name))
+        if symbol.kind == "module":
+            return atoms.path("module " + symbol.name)
+        return None
+
+    # -- the models --------------------------------------------------------------------------------------------------
+
+    def canonical(self, name: str) -> str:
+        """The name under which the models know a library's function or type."""
+        return self.models.canonical(name)
+
+    def role(self, type: str) -> str:
+        """The role of a type: ``tensor``, ``stream``, ...; "object" for a class of the tree; "" if not known."""
+        found = self._roles.get(type)
+        if found is None:
+            if ":" in type or type.startswith("module "):
+                found = "object"
+                if ":" in type:
+                    for base in self.index.library_bases(type) if type in self.index.classes else ():
+                        row = self.models.types.get(self.canonical(base))
+                        if row is not None and row.role in ("tensor", "stream", "event"):
+                            found = row.role
+            else:
+                row = self.models.types.get(type)
+                found = row.role if row is not None else "other"
+            self._roles[type] = found
+        return found
+
+    def row(self, name: str) -> Row | None:
+        """What a library's function does; None where there is no row."""
+        return self.models.row(name)
+
+    def non_blocking(self, type: str) -> str:
+        """The type of a stream of this type that takes no part in the legacy default stream's barrier."""
+        other = f"{type}/non-blocking"
+        return other if other in self.models.types else type
+
+    def constructed(self, name: str) -> str:
+        """The type of what calling a library's name makes, or ""."""
+        name = self.canonical(name)
+        if name in self.models.types:
+            return name
+        row = self.models.row(name)
+        if row is not None:
+            if row.result.kind == "object":
+                return row.result.type
+            if row.result.kind == "fresh":
+                return "cupy.ndarray" if row.library == "cupy" else self.tensor_type
+        return ""
+
+    def is_instance(self, a: Analysis, atom: Atom, cls: Atom) -> bool | None:
+        """Whether an atom is an instance of a class, where that can be told."""
+        type = a.type_of(atom)
+        if not type:
+            return None
+        if isinstance(cls, Class) and ":" in type:
+            if cls.cid in self.index.mro(type):
+                return True
+            return False if isinstance(atom, New) else None
+        if isinstance(cls, Class):
+            return False
+        if isinstance(cls, Library):
+            name = self.canonical(cls.name)
+            if name == type:
+                return True
+            if ":" not in type and name in self.models.types and self.role(name) != self.role(type):
+                return False
+        return None
+
+    def class_name(self, cls: Atom) -> str:
+        """A class as a text, for literals."""
+        if isinstance(cls, Class):
+            return cls.cid
+        return cls.name if isinstance(cls, Library) else rank(cls)
+
+    def specialise(self, a: Analysis, fn: ir.Function, bind: Mapping[str, Value]) -> Given:
+        """What a call's arguments say of a callee's parameters beside their annotations."""
+        held: dict[str, Value] = {}
+        types: dict[str, str] = {}
+        for parameter in fn.params:
+            value = bind.get(parameter.name)
+            if not value or len(value) > 2:
+                continue
+            if all(isinstance(atom, Function | Partial | Class) for atom in value):
+                held[parameter.name] = value
+            elif len(value) == 1 and not self.facts.annotated(fn, parameter.name).type:
+                (atom,) = value
+                if isinstance(atom, New | Path):
+                    type = a.type_of(atom)
+                    if type and self.role(type) not in ("tensor", "other", ""):
+                        types[parameter.name] = type
+        return Given(held, types) if held or types else ANYTHING
+
+    def all_pairs(self) -> Iterable[tuple[str, Summary]]:
+        """Every summary, by function, in an order that is the same in every run."""
+        for key in sorted(self.summaries, key=repr):
+            yield key[0], self.summaries[key]
+
+
+def start(span: Span) -> tuple[int, int]:
+    """A call site as atoms keep it."""
+    return (span.row, span.column)

@@ -1,0 +1,272 @@
+"""Calls: of functions and classes of the tree, of library functions, of methods, and of what is not seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamsafe.static.domain import access as tag
+from streamsafe.static.domain.atoms import (
+    CURRENT,
+    UNKNOWN,
+    Atom,
+    Bound,
+    Class,
+    Context,
+    Function,
+    Generator,
+    Library,
+    New,
+    Partial,
+    Path,
+    Symbol,
+    Tuple,
+    Value,
+    ordered,
+    value,
+)
+from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
+from streamsafe.static.domain.state import State
+from streamsafe.static.summary.facts import MODULE, OUTER
+from streamsafe.static.summary.instantiate import closure_of, instantiate
+from streamsafe.static.syntax import ir
+from streamsafe.static.transfer import contexts, library, objects, streams
+from streamsafe.static.transfer import memory as mem
+from streamsafe.static.transfer.data import operands
+from streamsafe.static.transfer.registry import CallSite, transfer
+
+if TYPE_CHECKING:
+    from streamsafe.static.summary.analyse import Analysis
+
+MOST_CALLEES = 3
+
+
+@transfer(ir.Call)
+def call(a: Analysis, s: State, i: ir.Call) -> list[State]:
+    """dst = func(*args, **keywords)"""
+    args = operands(a, s, i.args)
+    keywords = {name: s.get(reg) for name, reg in i.keywords if name is not None}
+    callee = ordered(s.get(i.func))[:MOST_CALLEES]
+    if not callee:
+        site = CallSite(i.at, i.dst, args, keywords, operation="a call")
+        s.env[i.dst] = unseen(a, s, site, tag.UNSEEN_CALL)
+        return [s]
+    out: list[State] = []
+    for atom in callee:
+        t = s if len(callee) == 1 else s.fork()
+        out += call_atom(a, t, CallSite(i.at, i.dst, list(args), dict(keywords)), atom)
+    return out
+
+
+def call_value(a: Analysis, s: State, c: CallSite, callee: Value) -> list[State]:
+    """Call each of the functions that a value may be."""
+    atoms = ordered(callee)[:MOST_CALLEES]
+    if not atoms:
+        s.env[c.dst] = unseen(a, s, c, tag.UNSEEN_CALL)
+        return [s]
+    out: list[State] = []
+    for atom in atoms:
+        t = s if len(atoms) == 1 else s.fork()
+        out += call_atom(a, t, CallSite(c.at, c.dst, list(c.args), dict(c.keywords)), atom)
+    return out
+
+
+def call_atom(a: Analysis, s: State, c: CallSite, atom: Atom) -> list[State]:
+    """Call one function; the result is in ``c.dst`` of every state that follows."""
+    if isinstance(atom, Function):
+        out = instantiate(a, s, c.at, c.dst, atom.fid, c.args, c.keywords, closure_of(a, s, atom))
+        return out if out is not None else _unseen(a, s, c, tag.UNSEEN_CALL)
+    if isinstance(atom, Partial):
+        c.args = [*atom.arguments, *c.args]
+        c.keywords = {**dict(atom.keywords), **c.keywords}
+        return call_value(a, s, c, atom.function)
+    if isinstance(atom, Class):
+        return construct(a, s, c, atom.cid)
+    if isinstance(atom, Library):
+        c.operation = atom.name.rpartition(".")[2]
+        return library.call(a, s, c, atom.name)
+    if isinstance(atom, Bound):
+        return method(a, s, c, atom.owner, atom.name)
+    if isinstance(atom, New):
+        return _call_object(a, s, c, atom)
+    if isinstance(atom, Path):
+        return _call_path(a, s, c, atom)
+    return _unseen(a, s, c, tag.UNSEEN_CALL)
+
+
+def _unseen(a: Analysis, s: State, c: CallSite, tags: int) -> list[State]:
+    s.env[c.dst] = unseen(a, s, c, tags)
+    return [s]
+
+
+def _call_object(a: Analysis, s: State, c: CallSite, atom: Atom) -> list[State]:
+    """Calling an object: its ``forward`` or ``__call__``, or a module or a kernel that is not seen."""
+    type = a.type_of(atom)
+    if ":" in type:
+        index = a.engine.index
+        fid = index.method(type, "forward") or index.method(type, "__call__")
+        if fid is not None:
+            c.args = [value(atom), *c.args]
+            out = instantiate(a, s, c.at, c.dst, fid, c.args, c.keywords)
+            if out is not None:
+                return out
+    if a.role(atom) == "kernel":
+        return library.launch_kernel(a, s, c)
+    c.operation = c.operation or (atom.fields[-1] if isinstance(atom, Path) and atom.fields else "a module")
+    return _unseen(a, s, c, tag.MODULE_CALL)
+
+
+def _call_path(a: Analysis, s: State, c: CallSite, atom: Path) -> list[State]:
+    if a.fact(atom).type or not atom.fields:
+        return _call_object(a, s, c, atom)
+    from streamsafe.static.domain.atoms import path
+
+    name = atom.fields[-1]
+    owner = path(atom.root, *atom.fields[:-1])
+    if name.startswith("[") or _is_field(a, owner, name):
+        return _call_object(a, s, c, atom)
+    if atom.root.startswith(MODULE) and not owner.fields:
+        return _call_object(a, s, c, atom)
+    return method(a, s, c, value(owner), name)
+
+
+def _is_field(a: Analysis, owner: Path, name: str) -> bool:
+    """Whether the class of the owner is seen to keep something under the name: calling it calls an object."""
+    type = a.fact(owner).type
+    return ":" in type and name in a.engine.facts.fields(type)
+
+
+# -- classes ----------------------------------------------------------------------------------------------------------
+
+
+def construct(a: Analysis, s: State, c: CallSite, cid: str) -> list[State]:
+    """A new object of a class of the tree: its ``__init__``, or the fields of a dataclass."""
+    index = a.engine.index
+    atom = mem.allocate(a, s, a.span(c.at), cid)
+    fid = index.method(cid, "__init__")
+    if fid is not None:
+        out = instantiate(a, s, c.at, -1, fid, [value(atom), *c.args], c.keywords) or [s]
+    else:
+        fields = list(index.fields(cid))
+        for name, held in [*zip(fields, c.args, strict=False), *c.keywords.items()]:
+            s.heap[atom, name] = held
+        _defaults(a, s, c, cid, atom)
+        out = [s]
+    for t in out:
+        t.env[c.dst] = value(atom)
+    return out
+
+
+def _defaults(a: Analysis, s: State, c: CallSite, cid: str, atom: New) -> None:
+    """``field(default_factory=torch.cuda.Stream)``: a fresh object of that type."""
+    for name, (module, annotation) in a.engine.index.fields(cid).items():
+        if (atom, name) in s.heap:
+            continue
+        fact = a.engine.facts.of_annotation(module, annotation)
+        if a.engine.role(fact.type) in ("stream", "event") and not fact.optional:
+            number = list(a.engine.index.fields(cid)).index(name)
+            span = a.span(c.at)
+            held = mem.allocate(a, s, span, fact.type, discriminator=1000 + number)
+            s.heap[atom, name] = value(held)
+
+
+# -- methods ----------------------------------------------------------------------------------------------------------
+
+
+def method(a: Analysis, s: State, c: CallSite, owner: Value, name: str) -> list[State]:
+    """A method of each of the objects that a value may be, a state each."""
+    c.operation = name
+    atoms = ordered(owner)[:MOST_CALLEES]
+    if not atoms:
+        return _of_unknown(a, s, c, UNKNOWN, name)
+    out: list[State] = []
+    for atom in atoms:
+        t = s if len(atoms) == 1 else s.fork()
+        site = CallSite(c.at, c.dst, list(c.args), dict(c.keywords), value(atom), operation=name)
+        out += _method(a, t, site, atom, name)
+    return out
+
+
+def _method(a: Analysis, s: State, c: CallSite, atom: Atom, name: str) -> list[State]:
+    if isinstance(atom, Library):
+        c.operation = name
+        return library.call(a, s, c, a.engine.canonical(f"{atom.name}.{name}"))
+    if isinstance(atom, Class):
+        fid = a.engine.index.method(atom.cid, name)
+        if fid is not None:
+            return instantiate(a, s, c.at, c.dst, fid, c.args, c.keywords) or [s]
+    if isinstance(atom, Context | Generator):
+        if name == "__enter__":
+            step = ir.Enter(c.dst, ("held", c.at), False, c.at)  # type: ignore[arg-type]
+            return contexts.enter_one(a, s, step, atom)
+        s.env[c.dst] = UNKNOWN
+        if name == "__exit__":
+            s.current = CURRENT
+        return [s]
+    if isinstance(atom, Tuple):
+        s.env[c.dst] = UNKNOWN
+        return [s]
+    type = a.type_of(atom)
+    if not type and isinstance(atom, Symbol) and a.role(atom) == "stream":
+        type = "torch.cuda.Stream"
+    if ":" in type:
+        fid = a.engine.index.method(type, name)
+        if fid is not None:
+            return _of_class(a, s, c, atom, fid)
+        for base in a.engine.index.library_bases(type) if type in a.engine.index.classes else ():
+            row = a.engine.models.method(a.engine.canonical(base), name)
+            if row is not None:
+                return library.apply(a, s, c, row)
+        return _unseen(a, s, c, tag.METHOD_CALL)
+    if type:
+        row = a.engine.models.method(type, name)
+        if row is not None:
+            return library.apply(a, s, c, row)
+        return library.unknown_method(a, s, c, atom, type, name)
+    return _of_unknown(a, s, c, value(atom), name)
+
+
+def _of_class(a: Analysis, s: State, c: CallSite, atom: Atom, fid: str) -> list[State]:
+    fn = a.engine.function(fid)
+    static = fn is not None and not fn.is_method
+    args = c.args if static else [value(atom), *c.args]
+    out = instantiate(a, s, c.at, c.dst, fid, args, c.keywords)
+    return out if out is not None else _unseen(a, s, c, tag.UNSEEN_CALL)
+
+
+def _of_unknown(a: Analysis, s: State, c: CallSite, owner: Value, name: str) -> list[State]:
+    """A method of an object whose type is not seen: what methods of that name do, where there is one such."""
+    if streams.of_unknown(a, s, c, owner, name):
+        return [s]
+    row = a.engine.models.by_method(name)
+    if row is not None:
+        return library.apply(a, s, c, row, weak=True)
+    return _unseen(a, s, c, tag.UNSEEN_CALL if not owner else tag.METHOD_CALL)
+
+
+# -- what is not seen -------------------------------------------------------------------------------------------------
+
+
+def unseen(a: Analysis, s: State, c: CallSite, tags: int) -> Value:
+    """The angelic default: a call that is not seen does nothing, with these exceptions.
+
+    Given a stream or an event, it orders. Given memory, it may read it on the current stream: a module that is called
+    surely does, and makes new memory.
+    """
+    given = c.values()
+    streams.handed_over(a, s, given)
+    touched = [buffer for held in given for buffer in mem.buffers(a, s, held)]
+    if a.engine.unseen == "nothing":
+        return UNKNOWN
+    span = a.span(c.at)
+    reads = 0 if a.engine.unseen == "reads" else tags
+    for buffer in touched:
+        if mem.place_of(a, s, buffer) in (PINNED, PAGEABLE):
+            continue
+        mem.touch(a, s, span, buffer, False, s.current, c.operation, reads)
+    device = any(isinstance(b, New) and mem.place_of(a, s, b) == DEVICE for b in touched)
+    if device or (tags & tag.MODULE_CALL and touched):
+        return mem.result(a, s, span, c.operation, DEVICE, tags)
+    return UNKNOWN
+
+
+__all__ = ["EACH", "OUTER", "objects"]

@@ -1,0 +1,320 @@
+"""Copies whose kind follows from the places of their ends, and where a call makes its memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamsafe.static.domain import access as tag
+from streamsafe.static.domain.atoms import (
+    FALSE,
+    HOST,
+    NONE,
+    TRUE,
+    UNKNOWN,
+    Atom,
+    Const,
+    Library,
+    New,
+    Path,
+    Value,
+    ordered,
+    value,
+)
+from streamsafe.static.domain.guards import IS_CPU, IS_NONE, Literal
+from streamsafe.static.domain.places import DEVICE, PAGEABLE, PINNED
+from streamsafe.static.domain.state import State
+from streamsafe.static.models.rows import Place, Row
+from streamsafe.static.transfer import library, streams
+from streamsafe.static.transfer import memory as mem
+from streamsafe.static.transfer.registry import CallSite
+
+if TYPE_CHECKING:
+    from streamsafe.order.hazard import Span
+    from streamsafe.static.summary.analyse import Analysis
+
+UNCHANGED = "unchanged"
+HOST_PLACES = (PINNED, PAGEABLE)
+
+
+def copy(a: Analysis, s: State, c: CallSite, row: Row) -> list[State]:
+    """A copy; a state for each way in which what it hangs on may be decided."""
+    assert row.copy is not None
+    out: list[State] = []
+    for t in _by_flag(a, _by_device(a, s, c, row), c, row):
+        t.env[c.dst] = _copy(a, t, c, row)
+        out.append(t)
+    return out
+
+
+def _by_device(a: Analysis, s: State, c: CallSite, row: Row) -> list[State]:
+    """Partitions by whether the device that an argument names is the CPU, where that is not known."""
+    place = row.result.place
+    if place is None or place.kind != "target":
+        return [s]
+    device = _target(c, place)
+    if len(device) != 1:
+        return [s]
+    (atom,) = device
+    if not isinstance(atom, Path) or a.role(atom) not in ("", "device"):
+        return [s]
+    literal = Literal(IS_CPU, atom, None, True)
+    if literal in s.guard or literal.negated() in s.guard:
+        return [s]
+    other = s.fork()
+    s.guard = s.guard | {literal.negated()}
+    other.guard = other.guard | {literal}
+    return [s, other]
+
+
+def _by_flag(a: Analysis, states: list[State], c: CallSite, row: Row) -> list[State]:
+    """Partitions by whether a flag that a path decides is set."""
+    assert row.copy is not None
+    flag = c.given.get(row.copy.flag, UNKNOWN) if row.copy.flag else UNKNOWN
+    if len(flag) != 1:
+        return states
+    (atom,) = flag
+    if not isinstance(atom, Path):
+        return states
+    literal = Literal(IS_NONE, atom, None, True)
+    out: list[State] = []
+    for s in states:
+        if literal in s.guard or literal.negated() in s.guard:
+            out.append(s)
+            continue
+        other = s.fork()
+        s.guard = s.guard | {literal.negated()}
+        other.guard = other.guard | {literal}
+        out += [s, other]
+    return out
+
+
+def asynchronous(s: State, c: CallSite, row: Row) -> bool:
+    """Whether the host goes on at once."""
+    copy = row.copy
+    assert copy is not None
+    held = c.given.get(copy.flag, UNKNOWN) if copy.flag else UNKNOWN
+    given = copy.flag in c.given
+    if not given:
+        return copy.default
+    truths: set[bool] = set()
+    for atom in held:
+        if isinstance(atom, Const):
+            truths.add(bool(atom.value))
+        elif Literal(IS_NONE, atom, None, True) in s.guard:
+            truths.add(False)
+        else:
+            truths.add(True)
+    flag = truths != {False}
+    return not flag if copy.inverted else flag
+
+
+def _target(c: CallSite, place: Place) -> Value:
+    return c.given.get(place.arg, UNKNOWN)
+
+
+def place_of(a: Analysis, s: State, c: CallSite, place: Place, row: Row) -> str:
+    """Where the memory lies that a call makes; "" where that is not known."""
+    if place.kind in ("device", "pinned", "pageable"):
+        return place.kind
+    if place.kind == "named":
+        return _named(a, s, c, row)
+    if place.kind == "like":
+        named = _named(a, s, c, row, default="")
+        if named:
+            return named
+        found = {mem.place_of(a, s, b) for b in mem.buffers(a, s, library.argument(a, s, c, place.arg))}
+        if len(found) == 1:
+            (only,) = found
+            return PAGEABLE if only == PINNED else only
+        return ""
+    if place.kind == "target":
+        found_place = target_place(a, s, c, place)
+        return found_place if found_place != UNCHANGED else ""
+    return ""
+
+
+def _named(a: Analysis, s: State, c: CallSite, row: Row, default: str | None = None) -> str:
+    """As ``device=`` and ``pin_memory=`` say."""
+    if c.given.get("pin_memory") == value(TRUE):
+        return PINNED
+    device = c.given.get("device", UNKNOWN)
+    given = "device" in c.given and device != value(NONE)
+    if not given:
+        if default is not None:
+            return default
+        return DEVICE if row.library == "cupy" else PAGEABLE
+    return device_place(s, device)
+
+
+def device_place(s: State, device: Value) -> str:
+    """Where memory on a device lies; a device that is not known is taken to be an accelerator."""
+    for atom in device:
+        if isinstance(atom, Const) and isinstance(atom.value, str):
+            return PAGEABLE if atom.value.partition(":")[0] in ("cpu", "meta") else DEVICE
+        if Literal(IS_CPU, atom, None, True) in s.guard:
+            return PAGEABLE
+    return DEVICE
+
+
+def target_place(a: Analysis, s: State, c: CallSite, place: Place) -> str:
+    """Where ``x.to(target)`` goes: a device, the place of another tensor, or no other place (a dtype)."""
+    device = _target(c, place)
+    if place.arg not in c.given or not device:
+        return UNCHANGED if place.arg not in c.given else ""
+    for atom in ordered(device):
+        if isinstance(atom, Library):
+            return UNCHANGED
+        if isinstance(atom, New) and a.role(atom) == "tensor":
+            return mem.place_of(a, s, atom)
+        if isinstance(atom, Path) and a.role(atom) == "tensor":
+            return mem.place_of(a, s, atom)
+        if atom is NONE:
+            return UNCHANGED
+    return device_place(s, device)
+
+
+def _copy(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
+    copy = row.copy
+    assert copy is not None
+    span = a.span(c.at)
+    stream = library.stream_of(a, s, c, row.stream) if row.stream != "current" else s.current
+    sources = mem.buffers(a, s, library.argument(a, s, c, copy.source))
+    nonblocking = asynchronous(s, c, row)
+    kind = "cupy.ndarray" if row.library == "cupy" else ""
+    result = UNKNOWN
+    if copy.destination == "result":
+        where = _destination(a, s, c, row)
+        if where == UNCHANGED:
+            return _converted(a, s, c, sources, span, stream, kind)
+        if not sources and not c.receiver:
+            sources = []
+        if where == PAGEABLE and nonblocking and _from_device(a, s, sources):
+            where = PINNED  # TM-05
+        made = mem.allocate(a, s, span, kind or a.engine.tensor_type, where)
+        destinations: list[Atom] = [made]
+        result = value(made)
+    else:
+        destinations = mem.buffers(a, s, library.argument(a, s, c, copy.destination))
+        result = library.argument(a, s, c, row.result.arg) if row.result.arg else UNKNOWN
+    for destination in destinations or [None]:
+        _move(a, s, c, row, span, stream, sources, destination, nonblocking)
+    return result
+
+
+def _from_device(a: Analysis, s: State, sources: list[Atom]) -> bool:
+    return any(mem.place_of(a, s, b) not in HOST_PLACES for b in sources)
+
+
+def _destination(a: Analysis, s: State, c: CallSite, row: Row) -> str:
+    place = row.result.place
+    if place is None:
+        return ""
+    if place.kind == "target":
+        return target_place(a, s, c, place)
+    return place_of(a, s, c, place, row)
+
+
+def _converted(
+    a: Analysis, s: State, c: CallSite, sources: list[Atom], span: Span, stream: Atom, kind: str
+) -> Value:
+    """``x.to(dtype)``: new memory at the same place, or the same memory."""
+    place = ""
+    for buffer in sources:
+        place = mem.place_of(a, s, buffer)
+        if place in HOST_PLACES:
+            return c.receiver
+        weak = 0 if place or a.role(buffer) == "tensor" else tag.WEAK
+        mem.read_one(a, s, span, buffer, stream, c.operation, weak)
+    return mem.result(a, s, span, c.operation, place or DEVICE, kind=kind) if sources else UNKNOWN
+
+
+def _move(
+    a: Analysis,
+    s: State,
+    c: CallSite,
+    row: Row,
+    span: Span,
+    stream: Atom,
+    sources: list[Atom],
+    destination: Atom | None,
+    nonblocking: bool,
+) -> None:
+    """One copy between memory whose places may be known."""
+    to = mem.place_of(a, s, destination) if destination is not None else ""
+    places = {mem.place_of(a, s, buffer) for buffer in sources}
+    on_host = bool(places) and places <= {PINNED, PAGEABLE}
+    if on_host and to in HOST_PLACES and destination is not None:
+        for buffer in sources:
+            mem.touch(a, s, span, buffer, False, HOST, c.operation)
+        mem.touch(a, s, span, destination, True, HOST, c.operation)
+        return
+    if to in HOST_PLACES and destination is not None:
+        _to_host(a, s, c, span, stream, sources, destination, to, nonblocking)
+        return
+    for buffer in sources:
+        place = mem.place_of(a, s, buffer)
+        if place == PINNED:
+            if nonblocking:
+                mem.touch(a, s, span, buffer, False, stream, c.operation, tag.H2D)
+            else:
+                mem.touch(a, s, span, buffer, False, HOST, c.operation)
+        elif place == PAGEABLE:
+            mem.touch(a, s, span, buffer, False, HOST, c.operation)
+        elif nonblocking and to == DEVICE:
+            mem.touch(a, s, span, buffer, False, stream, c.operation, tag.H2D | _unsure(a, s, buffer))
+        else:
+            mem.touch(a, s, span, buffer, False, stream, c.operation, _unsure(a, s, buffer))
+    if destination is not None:
+        if not to and not isinstance(destination, New) and nonblocking and not on_host:
+            tags = tag.D2H | tag.PLACE_UNKNOWN if DEVICE in places else 0
+            mem.touch(a, s, span, destination, True, stream, c.operation, tags)
+        else:
+            allocation = (
+                tag.ALLOCATION
+                if isinstance(destination, New) and row.copy and row.copy.destination == "result"
+                else 0
+            )
+            mem.touch(a, s, span, destination, True, stream, c.operation, allocation)
+    if places & {PINNED, PAGEABLE} and (not nonblocking or PAGEABLE in places):
+        a.host_work(s, span, "a copy from the host's memory that waits")
+        if not nonblocking:
+            mem.host_waits(a, s, span, stream)
+
+
+def _unsure(a: Analysis, s: State, buffer: Atom) -> int:
+    if isinstance(buffer, New):
+        return 0
+    if mem.place_of(a, s, buffer) == DEVICE:
+        return 0
+    return tag.UNKNOWN_SOURCE if a.role(buffer) == "tensor" else tag.UNKNOWN_SOURCE | tag.WEAK
+
+
+def _to_host(
+    a: Analysis,
+    s: State,
+    c: CallSite,
+    span: Span,
+    stream: Atom,
+    sources: list[Atom],
+    destination: Atom,
+    to: str,
+    nonblocking: bool,
+) -> None:
+    """A copy from the device; one that the host does not wait for leaves its destination pending."""
+    for buffer in sources:
+        if mem.place_of(a, s, buffer) in HOST_PLACES:
+            mem.touch(a, s, span, buffer, False, HOST, c.operation)
+        else:
+            mem.touch(a, s, span, buffer, False, stream, c.operation, _unsure(a, s, buffer) & tag.WEAK)
+    if nonblocking and to == PINNED:
+        mem.touch(a, s, span, destination, True, stream, c.operation, tag.D2H)
+        return
+    if not nonblocking or to == PAGEABLE:
+        if any(mem.place_of(a, s, b) == DEVICE for b in sources):
+            a.host_work(s, span, c.operation)
+        if sources:
+            mem.host_waits(a, s, span, stream)
+    mem.touch(a, s, span, destination, True, HOST, c.operation)
+
+
+__all__ = ["FALSE", "streams"]

@@ -1,0 +1,413 @@
+"""Values, containers and operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamsafe.static.domain import access as tag
+from streamsafe.static.domain import limits, values
+from streamsafe.static.domain.atoms import (
+    CURRENT,
+    FALSE,
+    HOST,
+    TRUE,
+    UNKNOWN,
+    Atom,
+    Const,
+    New,
+    Path,
+    Tuple,
+    Value,
+    const,
+    ordered,
+    tuple_of,
+    value,
+)
+from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
+from streamsafe.static.domain.state import State
+from streamsafe.static.syntax import ir
+from streamsafe.static.transfer import memory as mem
+from streamsafe.static.transfer import objects
+from streamsafe.static.transfer.objects import ANY
+from streamsafe.static.transfer.registry import transfer
+
+if TYPE_CHECKING:
+    from streamsafe.static.summary.analyse import Analysis
+
+_LONGEST = 8
+SLICE = const(slice(None).__repr__())
+HOST_PLACES = (PINNED, PAGEABLE)
+
+
+@transfer(ir.Const)
+def load_const(a: Analysis, s: State, i: ir.Const) -> list[State] | None:
+    """dst = a literal."""
+    s.env[i.dst] = value(const(i.value))
+    return None
+
+
+@transfer(ir.Move)
+def move(a: Analysis, s: State, i: ir.Move) -> list[State] | None:
+    """dst = src"""
+    held = s.get(i.src)
+    old = s.env.get(i.dst, UNKNOWN)
+    s.set_local(i.dst, held)
+    if isinstance(i.dst, str):
+        if old and old != held:
+            mem.unbind(a, s, old)
+        for atom in held:
+            if isinstance(atom, New) and not atom.age and not atom.calls:
+                a.engine.names.setdefault(atom.place, i.dst)
+    return None
+
+
+@transfer(ir.Opaque, ir.Catch)
+def unknown(a: Analysis, s: State, i: ir.Opaque | ir.Catch) -> list[State] | None:
+    """dst = something of which nothing is known."""
+    s.set_local(i.dst, UNKNOWN)
+    return None
+
+
+@transfer(ir.Del)
+def delete(a: Analysis, s: State, i: ir.Del) -> list[State] | None:
+    """A local variable is unbound."""
+    old = s.env.get(i.name, UNKNOWN)
+    s.set_local(i.name, UNKNOWN)
+    if old:
+        mem.unbind(a, s, old)
+    return None
+
+
+@transfer(ir.Slice)
+def make_slice(a: Analysis, s: State, i: ir.Slice) -> list[State] | None:
+    """dst = slice(...)"""
+    s.env[i.dst] = value(SLICE)
+    return None
+
+
+# -- containers -------------------------------------------------------------------------------------------------------
+
+
+def spread(a: Analysis, s: State, held: Value) -> list[Value]:
+    """The elements of ``*held``: one each where its length is known, else one for all."""
+    if len(held) == 1:
+        (atom,) = held
+        if isinstance(atom, Tuple):
+            return list(atom.items)
+    return [objects.step_into(a, s, held, EACH)]
+
+
+def operands(a: Analysis, s: State, parts: tuple[ir.Reg | ir.Star, ...]) -> list[Value]:
+    """The values of elements or arguments, stars spread."""
+    out: list[Value] = []
+    for part in parts:
+        if isinstance(part, ir.Star):
+            out += spread(a, s, s.get(part.reg))
+        else:
+            out.append(s.get(part))
+    return out
+
+
+@transfer(ir.Build)
+def build(a: Analysis, s: State, i: ir.Build) -> list[State] | None:
+    """dst = a new container."""
+    items = operands(a, s, i.elements)
+    if i.kind == "tuple" and len(items) <= _LONGEST:
+        s.env[i.dst] = value(tuple_of(*items))
+        return None
+    container = mem.allocate(a, s, a.span(i.at), "builtins.dict" if i.kind == "dict" else "builtins.list")
+    keyed = len(items) <= _LONGEST and not any(isinstance(part, ir.Star) for part in i.elements)
+    for position, held in enumerate(items):
+        step: str | None = None
+        if i.kind == "dict":
+            key = i.keys[position] if position < len(i.keys) else None
+            step = objects.step_of(s.get(key)) if key is not None else None
+        elif keyed:
+            step = f"[{position}]"
+        objects.put_element(s, container, held, step)
+    s.env[i.dst] = value(container)
+    return None
+
+
+@transfer(ir.Add)
+def add(a: Analysis, s: State, i: ir.Add) -> list[State] | None:
+    """A comprehension's container gains an element."""
+    for atom in s.get(i.container):
+        objects.put_element(s, atom, s.get(i.value))
+    return None
+
+
+@transfer(ir.Iter)
+def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
+    """dst = iter(src); what certainly has an element has no loop without a round."""
+    held = s.get(i.src)
+    s.env[i.dst] = held
+    if len(held) == 1:
+        (atom,) = held
+        if (isinstance(atom, Tuple) and atom.items) or (
+            isinstance(atom, New) and (atom, "[0]") in s.heap and not atom.age
+        ):
+            s.choices["more", i.dst] = value(TRUE)  # type: ignore[index]
+    return None
+
+
+@transfer(ir.Next)
+def next_element(a: Analysis, s: State, i: ir.Next) -> list[State] | None:
+    """dst = the element of this round."""
+    held = s.get(i.iterator)
+    out = values.union(_next(a, s, held))
+    if isinstance(i.dst, str):
+        s.set_local(i.dst, out)
+    else:
+        s.env[i.dst] = out
+    return None
+
+
+def _next(a: Analysis, s: State, held: Value) -> list[Value]:
+    return [objects.step_into(a, s, value(atom), EACH) for atom in ordered(held)]
+
+
+@transfer(ir.Unpack)
+def unpack(a: Analysis, s: State, i: ir.Unpack) -> list[State] | None:
+    """dsts = src, element by element."""
+    held = s.get(i.src)
+    for position, target in enumerate(i.dsts):
+        step = f"[{position}]" if i.star is None or position < i.star else EACH
+        if i.star is not None and position > i.star:
+            step = f"[{position - len(i.dsts)}]"
+        s.env[target] = objects.step_into(a, s, held, step)
+    return None
+
+
+@transfer(ir.Item)
+def load_item(a: Analysis, s: State, i: ir.Item) -> list[State] | None:
+    """dst = obj[key]: an element, a view, or (under a device index) a gather that makes new memory."""
+    held, key = s.get(i.obj), s.get(i.key)
+    step = objects.step_of(key)
+    found: list[Value] = []
+    span = a.span(i.at)
+    for atom in ordered(held):
+        memory = (isinstance(atom, New) and a.role(atom) == "tensor") or (
+            isinstance(atom, Path) and (a.role(atom) == "tensor" or mem.place_of(a, s, atom) != "")
+        )
+        if memory:
+            if _device_index(a, s, key):
+                mem.read(a, s, span, value(atom), "[]")
+                mem.read(a, s, span, key, "[]")
+                found.append(mem.result(a, s, span, "[]"))
+            else:
+                found.append(value(atom))
+        elif isinstance(atom, Path) and SLICE in key:
+            found.append(value(atom))
+        else:
+            if isinstance(atom, Path) and any(isinstance(k, Path) for k in key):
+                mem.read(a, s, span, value(atom), "[]", tag.WEAK)
+                mem.read(a, s, span, key, "[]", tag.WEAK)
+            found.append(objects.step_into(a, s, value(atom), step or EACH))
+    s.env[i.dst] = values.union(found)
+    return None
+
+
+def _device_index(a: Analysis, s: State, key: Value) -> bool:
+    return any(mem.place_of(a, s, buffer) == DEVICE for buffer in mem.buffers(a, s, key))
+
+
+@transfer(ir.SetItem)
+def store_item(a: Analysis, s: State, i: ir.SetItem) -> list[State] | None:
+    """obj[key] = src: a container's element, or a write to memory."""
+    held, key, owners = s.get(i.src), s.get(i.key), s.get(i.obj)
+    span = a.span(i.at)
+    for atom in ordered(owners):
+        if isinstance(atom, New) and a.role(atom) == "container":
+            objects.put_element(s, atom, held, objects.step_of(key) if len(owners) == 1 else None)
+            continue
+        if not isinstance(atom, New | Path):
+            continue
+        place, role = mem.place_of(a, s, atom), a.role(atom)
+        if place in HOST_PLACES:
+            mem.host_touch(a, s, span, held, "[]=")
+            mem.touch(a, s, span, atom, True, HOST, "[]=")
+        elif role == "tensor" or place or _writes_memory(key):
+            mem.read(a, s, span, key, "[]=")
+            mem.read(a, s, span, held, "[]=")
+            mem.write_one(a, s, span, atom, s.current, "[]=", 0 if role == "tensor" else tag.WEAK)
+        elif isinstance(atom, Path):
+            step = objects.step_of(key)
+            objects.store(a, s, atom, step or ANY, held, strong=step is not None)
+    return None
+
+
+def _writes_memory(key: Value) -> bool:
+    return any(
+        atom is SLICE or isinstance(atom, Tuple) or (isinstance(atom, Const) and atom.value is None)
+        for atom in key
+    )
+
+
+# -- operators --------------------------------------------------------------------------------------------------------
+
+
+def compute(a: Analysis, s: State, at: int, dst: ir.Reg, operation: str, held: Value) -> None:
+    """An operator over values: a kernel where one of them is device memory, the host's work where one is its."""
+    touched = mem.buffers(a, s, held, 1)
+    span = a.span(at)
+    places = {mem.place_of(a, s, buffer) for buffer in touched}
+    if DEVICE in places:
+        for buffer in touched:
+            mem.read_one(a, s, span, buffer, s.current, operation)
+        s.env[dst] = mem.result(a, s, span, operation, kind=_kind_of(a, touched))
+    elif places & {PINNED, PAGEABLE}:
+        mem.host_touch(a, s, span, held, operation)
+        s.env[dst] = mem.result(a, s, span, operation, PAGEABLE, kind=_kind_of(a, touched))
+    else:
+        for buffer in touched:
+            weak = 0 if a.role(buffer) == "tensor" else tag.WEAK
+            mem.touch(a, s, span, buffer, False, s.current, operation, weak)
+        s.env[dst] = UNKNOWN
+
+
+def _kind_of(a: Analysis, touched: list[Atom]) -> str:
+    for buffer in touched:
+        type = a.type_of(buffer)
+        if a.engine.role(type) == "tensor":
+            return type
+    return ""
+
+
+@transfer(ir.Binary)
+def binary(a: Analysis, s: State, i: ir.Binary) -> list[State] | None:
+    """dst = left op right"""
+    compute(a, s, i.at, i.dst, i.op, s.get(i.left) | s.get(i.right))
+    return None
+
+
+@transfer(ir.Unary)
+def unary(a: Analysis, s: State, i: ir.Unary) -> list[State] | None:
+    """dst = op operand"""
+    held = s.get(i.operand)
+    if i.op == "not":
+        look(a, s, i.at, held)
+        known = {bool(atom.value) for atom in held if isinstance(atom, Const)}
+        decided = len(known) == 1 and all(isinstance(atom, Const) for atom in held)
+        s.env[i.dst] = value(FALSE if True in known else TRUE) if decided else UNKNOWN
+        return None
+    compute(a, s, i.at, i.dst, i.op, held)
+    return None
+
+
+@transfer(ir.Compare)
+def compare(a: Analysis, s: State, i: ir.Compare) -> list[State] | None:
+    """dst = left op right"""
+    if i.op in ("is", "is not", "in", "not in"):
+        s.env[i.dst] = UNKNOWN
+        return None
+    compute(a, s, i.at, i.dst, i.op, s.get(i.left) | s.get(i.right))
+    return None
+
+
+@transfer(ir.InPlace)
+def in_place(a: Analysis, s: State, i: ir.InPlace) -> list[State] | None:
+    """dst = left op= right"""
+    left, right = s.get(i.left), s.get(i.right)
+    span, operation = a.span(i.at), f"{i.op}="
+    touched = mem.buffers(a, s, left, 1)
+    places = {mem.place_of(a, s, buffer) for buffer in touched}
+    certain = bool(places & {DEVICE, PINNED, PAGEABLE}) or any(a.role(b) == "tensor" for b in touched)
+    for buffer in mem.buffers(a, s, right, 1):
+        mem.read_one(a, s, span, buffer, s.current, operation, 0 if certain else tag.WEAK)
+    for buffer in touched:
+        if mem.place_of(a, s, buffer) or a.role(buffer) == "tensor":
+            mem.write_one(a, s, span, buffer, s.current, operation)
+        elif isinstance(buffer, Path) and mem.buffers(a, s, right, 1):
+            mem.write_one(a, s, span, buffer, s.current, operation, tag.WEAK)
+    s.env[i.dst] = left
+    return None
+
+
+# -- the host looks ---------------------------------------------------------------------------------------------------
+
+
+def look(a: Analysis, s: State, at: int, held: Value) -> None:
+    """The host looks at a value: only memory of which it is known where it lies is read."""
+    span = a.span(at)
+    for buffer in mem.buffers(a, s, held, 0):
+        place = mem.place_of(a, s, buffer)
+        if isinstance(buffer, New) and place:
+            if place == DEVICE:
+                a.host_work(s, span, "the host looks at a value of the device")
+            mem.host_touch(a, s, span, value(buffer), "bool")
+
+
+@transfer(ir.Host)
+def condition(a: Analysis, s: State, i: ir.Host) -> list[State] | None:
+    """A condition."""
+    look(a, s, i.at, s.get(i.src))
+    return None
+
+
+@transfer(ir.Format)
+def format_text(a: Analysis, s: State, i: ir.Format) -> list[State] | None:
+    """An f-string."""
+    for part in i.parts:
+        look(a, s, i.at, s.get(part))
+    s.env[i.dst] = UNKNOWN
+    return None
+
+
+@transfer(ir.Shape)
+def shape(a: Analysis, s: State, i: ir.Shape) -> list[State] | None:
+    """dst = whether a pattern's subject has a shape."""
+    s.env[i.dst] = UNKNOWN
+    return None
+
+
+@transfer(ir.MatchArg)
+def match_argument(a: Analysis, s: State, i: ir.MatchArg) -> list[State] | None:
+    """dst = what a class pattern's sub-pattern matches."""
+    s.env[i.dst] = objects.step_into(a, s, s.get(i.subject), EACH)
+    return None
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+@transfer(ir.Return)
+def leave(a: Analysis, s: State, i: ir.Return) -> list[State] | None:
+    """The function returns."""
+    a.returned.append((s.fork(), s.get(i.src)))
+    s.dead = True
+    return None
+
+
+@transfer(ir.Raise)
+def fail(a: Analysis, s: State, i: ir.Raise) -> list[State] | None:
+    """An exception is raised."""
+    s.dead = True
+    return None
+
+
+@transfer(ir.Yield)
+def hand_out(a: Analysis, s: State, i: ir.Yield) -> list[State] | None:
+    """The consumer of a generator uses what it is given, on its own current stream."""
+    held = s.get(i.src)
+    if a.given.part == "enter":
+        regs = a.registers()
+        saved = [value(s.entered[reg][0]) if reg in s.entered else UNKNOWN for reg in regs]
+        a.returned.append((s.fork(), value(tuple_of(held, *(s.get(reg) for reg in regs), *saved))))
+        s.dead = True
+        return None
+    span = a.span(i.at)
+    for buffer in mem.buffers(a, s, held):
+        if isinstance(buffer, New) and mem.place_of(a, s, buffer) == DEVICE:
+            mem.touch(a, s, span, buffer, False, CURRENT, "yield", tag.HANDED_OUT)
+    more = objects.step_into(a, s, held, EACH) if i.delegated else held
+    a.yielded = a.yielded | more if len(a.yielded | more) <= limits.ATOMS else UNKNOWN
+    s.env[i.dst] = UNKNOWN
+    return None
+
+
+@transfer(ir.Await)
+def wait_for(a: Analysis, s: State, i: ir.Await) -> list[State] | None:
+    """dst = await src"""
+    s.env[i.dst] = s.get(i.src)
+    return None

@@ -1,0 +1,455 @@
+"""Calls of libraries: what the rows of the models say, and the defaults where there is no row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamsafe.static.domain import access as tag
+from streamsafe.static.domain import values
+from streamsafe.static.domain.atoms import (
+    CURRENT,
+    DEFAULT,
+    FALSE,
+    GRADIENTS,
+    HOST,
+    NONE,
+    NULL_CONTEXT,
+    TRUE,
+    UNKNOWN,
+    Atom,
+    Const,
+    Library,
+    New,
+    Path,
+    Value,
+    capture,
+    context,
+    library,
+    ordered,
+    partial,
+    tuple_of,
+    value,
+)
+from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
+from streamsafe.static.domain.state import State
+from streamsafe.static.models.rows import Arg, Result, Row
+from streamsafe.static.transfer import copies, objects, streams
+from streamsafe.static.transfer import memory as mem
+from streamsafe.static.transfer.registry import SPECIALS, CallSite
+
+if TYPE_CHECKING:
+    from streamsafe.order.hazard import Span
+    from streamsafe.static.summary.analyse import Analysis
+
+TENSOR_LIBRARIES = ("torch.", "cupy.", "cupyx.")
+
+
+def call(a: Analysis, s: State, c: CallSite, name: str) -> list[State]:
+    """A call of a library's function or class."""
+    row = a.engine.row(name)
+    if row is not None:
+        return apply(a, s, c, row)
+    kind = a.engine.models.types.get(name)
+    if kind is not None:
+        s.env[c.dst] = make(a, s, c, name)
+        return [s]
+    s.env[c.dst] = _default(a, s, c, name)
+    return [s]
+
+
+def make(a: Analysis, s: State, c: CallSite, type: str) -> Value:
+    """A new object of a library's type."""
+    if a.engine.role(type) == "stream" and c.keywords.get("non_blocking") == value(TRUE):
+        type = a.engine.non_blocking(type)
+    return value(mem.allocate(a, s, a.span(c.at), type))
+
+
+def _default(a: Analysis, s: State, c: CallSite, name: str) -> Value:
+    """What no row says: a function of a tensor library reads its arguments and makes new memory."""
+    last = name.rpartition(".")[2]
+    span = a.span(c.at)
+    if name.startswith(a.engine.models.tensor_work):
+        if last[:1].isupper() or last.startswith("_"):
+            return UNKNOWN
+        touched = [buffer for held in c.values() for buffer in mem.buffers(a, s, held)]
+        device = False
+        for buffer in touched:
+            place = mem.place_of(a, s, buffer)
+            device = device or place not in (PINNED, PAGEABLE)
+            weak = 0 if place or a.role(buffer) == "tensor" else tag.WEAK
+            mem.read_one(a, s, span, buffer, s.current, last, weak)
+        out = c.keywords.get("out")
+        if out:
+            for buffer in mem.buffers(a, s, out):
+                mem.write_one(a, s, span, buffer, s.current, last)
+            return out
+        if not touched:
+            return UNKNOWN
+        kind = "cupy.ndarray" if name.startswith("cupy") else ""
+        return mem.result(a, s, span, last, DEVICE if device else PAGEABLE, kind=kind)
+    if name.startswith("numpy."):
+        for held in c.values():
+            mem.host_touch(a, s, span, known_memory(a, s, held), last)
+        return UNKNOWN
+    if name.startswith(("torch.", "cupy.", "builtins.")):
+        return UNKNOWN
+    from streamsafe.static.transfer.calls import unseen
+
+    c.operation = last
+    return unseen(a, s, c, tag.UNSEEN_CALL)
+
+
+def known_memory(a: Analysis, s: State, held: Value) -> Value:
+    """The part of a value that is certainly memory."""
+    return frozenset(
+        atom
+        for atom in held
+        if not isinstance(atom, Path) or mem.place_of(a, s, atom) or a.role(atom) == "tensor"
+    )
+
+
+def unknown_method(a: Analysis, s: State, c: CallSite, atom: Atom, type: str, name: str) -> list[State]:
+    """A method without a row, of an object of a library's type."""
+    role = a.engine.role(type)
+    span = a.span(c.at)
+    s.env[c.dst] = UNKNOWN
+    if role == "tensor":
+        place = mem.place_of(a, s, atom)
+        for held in (value(atom), *c.values()):
+            mem.read(a, s, span, known_memory(a, s, held), name)
+        if name.endswith("_") and not name.endswith("__"):
+            mem.write_one(a, s, span, atom, s.current, name)
+            s.env[c.dst] = value(atom)
+        elif place != PAGEABLE and place != PINNED:
+            s.env[c.dst] = mem.result(a, s, span, name, kind=type)
+    elif role == "module":
+        from streamsafe.static.transfer.calls import unseen
+
+        s.env[c.dst] = unseen(a, s, c, tag.MODULE_CALL)
+    elif role in ("other", "kernel", "thread", "executor", "queue", "future"):
+        streams.handed_over(a, s, c.values())
+    return [s]
+
+
+def launch_kernel(a: Analysis, s: State, c: CallSite) -> list[State]:
+    """A kernel that is not seen may read and write whatever memory it is given."""
+    span = a.span(c.at)
+    for held in c.values():
+        for buffer in mem.buffers(a, s, held):
+            mem.write_one(a, s, span, buffer, s.current, c.operation or "a kernel", tag.UNSEEN_CALL)
+    s.env[c.dst] = UNKNOWN
+    return [s]
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def bind(c: CallSite, row: Row) -> None:
+    """The row's parameters -> the call's arguments."""
+    given: dict[str, Value] = {}
+    for name, held in zip(row.params, c.args, strict=False):
+        given[name] = held
+    given.update(c.keywords)
+    extra = c.args[len(row.params) :]
+    for number, held in enumerate(extra):
+        given[f"*{number}"] = held
+    c.given = given
+    c.row = row
+
+
+def argument(a: Analysis, s: State, c: CallSite, name: Arg, result: Value = UNKNOWN) -> Value:
+    """What a name of a row stands for at a call."""
+    if name == "self":
+        return c.receiver
+    if name == "current":
+        return value(s.current)
+    if name == "result":
+        return result
+    if name == "host":
+        return value(HOST)
+    if name == "*":
+        return values.union(everything(c))
+    return c.given.get(name, UNKNOWN)
+
+
+def everything(c: CallSite) -> list[Value]:
+    """The arguments that a row names nowhere else."""
+    row = c.row
+    assert row is not None
+    named = {*row.reads, *row.writes, *row.host_reads, *row.host_writes, row.stream, row.result.arg}
+    named |= {name for order in row.order for name in (order.who, order.whom)}
+    for store in row.stores:
+        named |= {store.container, store.value, store.key}
+    return [held for name, held in c.given.items() if name not in named]
+
+
+def memory_of(a: Analysis, s: State, c: CallSite, names: tuple[Arg, ...]) -> list[Atom]:
+    """The memory of some arguments."""
+    found: list[Atom] = []
+    for name in names:
+        for held in everything(c) if name == "*" else [argument(a, s, c, name)]:
+            found += mem.buffers(a, s, held)
+    return list(dict.fromkeys(found))
+
+
+def stream_of(a: Analysis, s: State, c: CallSite, name: Arg) -> Atom:
+    """The stream that an argument names; the current one where it is None or not given."""
+    held = argument(a, s, c, name)
+    found = [atom for atom in streams.carriers(a, held) if a.role(atom) in ("stream", "")]
+    return found[0] if found else s.current
+
+
+def apply(a: Analysis, s: State, c: CallSite, row: Row, weak: bool = False) -> list[State]:
+    """What a row says of a call."""
+    bind(c, row)
+    c.operation = c.operation or row.name.rpartition(".")[2]
+    s.env[c.dst] = UNKNOWN
+    if weak and row.weak and not _maybe_memory(a, s, c):
+        return [s]
+    c.tags = tag.WEAK if weak and not row.copy else 0
+    if row.special:
+        handler = SPECIALS.get(row.special)
+        if handler is not None:
+            found = handler(a, s, c)
+            if isinstance(found, list):
+                return found
+            s.env[c.dst] = found
+            return [s]
+    if row.capture is not None and row.capture.kind == "illegal" and row.copy is None and not weak:
+        if _touches_device(a, s, c, row):
+            a.host_work(s, a.span(c.at), c.operation, _violation(row))
+    states = copies.copy(a, s, c, row) if row.copy is not None else [s]
+    for t in states:
+        if row.copy is None:
+            t.env[c.dst] = _effects(a, t, c, row)
+    if row.calls:
+        from streamsafe.static.transfer import callbacks
+
+        states = [out for t in states for out in callbacks.run(a, t, c, row)]
+    return states
+
+
+def _maybe_memory(a: Analysis, s: State, c: CallSite) -> bool:
+    return bool(mem.buffers(a, s, c.receiver, 0))
+
+
+def _violation(row: Row) -> str:
+    from streamsafe.static.transfer.codes import NAMES
+
+    assert row.capture is not None
+    return NAMES.get(row.capture.code, "sync-in-capture")
+
+
+def _touches_device(a: Analysis, s: State, c: CallSite, row: Row) -> bool:
+    """Whether what would be illegal in a capture concerns a device at all."""
+    names = (*row.host_reads, *row.reads)
+    if not names:
+        return True
+    touched = memory_of(a, s, c, names)
+    return any(mem.place_of(a, s, buffer) not in (PINNED, PAGEABLE) for buffer in touched)
+
+
+def _effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
+    span = a.span(c.at)
+    for order in row.order:
+        if order.kind == "wait":
+            _order(a, s, c, span, order.kind, order.who, order.whom, UNKNOWN)
+    stream = stream_of(a, s, c, row.stream) if row.stream != "current" else s.current
+    for buffer in memory_of(a, s, c, row.reads):
+        mem.read_one(a, s, span, buffer, stream, c.operation, _weak(a, s, c, buffer))
+    for buffer in memory_of(a, s, c, row.writes):
+        mem.write_one(a, s, span, buffer, stream, c.operation, _weak(a, s, c, buffer))
+    if row.gradient in ("write", "both"):
+        mem.touch(a, s, span, GRADIENTS, True, stream, c.operation, tag.GRADIENT)
+    elif row.gradient == "read":
+        mem.touch(a, s, span, GRADIENTS, False, stream, c.operation, tag.GRADIENT)
+    syncs = any(order.kind == "sync" for order in row.order)
+    for buffer in memory_of(a, s, c, row.host_reads):
+        _host(a, s, span, c, buffer, False, stream, syncs)
+    for buffer in memory_of(a, s, c, row.host_writes):
+        _host(a, s, span, c, buffer, True, stream, syncs)
+    result = _result(a, s, c, row, stream)
+    for order in row.order:
+        if order.kind != "wait":
+            _order(a, s, c, span, order.kind, order.who, order.whom, result)
+    for frees in row.frees:
+        for buffer in mem.buffers(a, s, argument(a, s, c, frees)):
+            mem.release(a, s, buffer)
+    for memory, on in row.records:
+        for target in streams.carriers(a, argument(a, s, c, on)) or [s.current]:
+            for buffer in mem.buffers(a, s, argument(a, s, c, memory)):
+                s.recorded = s.recorded | {(buffer, target)}
+    if row.sets_current:
+        held = [x for x in streams.carriers(a, argument(a, s, c, row.sets_current)) if x is not NONE]
+        if held:
+            a.orders = True
+            s.current = held[0]
+    for store in row.stores:
+        held_value = argument(a, s, c, store.value)
+        if store.spread:
+            held_value = objects.step_into(a, s, held_value, EACH)
+        step = objects.step_of(argument(a, s, c, store.key)) if store.key else None
+        for atom in argument(a, s, c, store.container):
+            if isinstance(atom, New | Path):
+                objects.put_element(s, atom, held_value, step)
+    return result
+
+
+def _weak(a: Analysis, s: State, c: CallSite, buffer: Atom) -> int:
+    """A tag where nothing shows that what is touched is memory at all."""
+    if isinstance(buffer, New) or a.role(buffer) == "tensor" or mem.place_of(a, s, buffer):
+        return 0
+    row = c.row
+    if row is not None and not c.tags and row.library in ("torch", "cupy") and not row.weak:
+        return 0
+    return tag.WEAK if row is None or row.weak or buffer not in c.receiver else 0
+
+
+def _host(
+    a: Analysis, s: State, span: Span, c: CallSite, buffer: Atom, writes: bool, stream: Atom, syncs: bool
+) -> None:
+    """The host reads or writes memory; that of the device it reads through a copy on the stream."""
+    place = mem.place_of(a, s, buffer)
+    if place == DEVICE or (
+        syncs
+        and not place
+        and stream is not HOST
+        and isinstance(buffer, Path)
+        and not _host_known(a, s, buffer)
+    ):
+        mem.touch(a, s, span, buffer, writes, stream, c.operation, 0 if place else tag.WEAK)
+        if place == DEVICE:
+            mem.host_waits(a, s, span, stream)
+            return
+    if place != DEVICE:
+        mem.touch(a, s, span, buffer, writes, HOST, c.operation, 0 if place else tag.PLACE_UNKNOWN)
+
+
+def _host_known(a: Analysis, s: State, buffer: Atom) -> bool:
+    return mem.place_of(a, s, buffer) in (PINNED, PAGEABLE)
+
+
+def _order(
+    a: Analysis, s: State, c: CallSite, span: Span, kind: str, who: Arg, whom: Arg, result: Value
+) -> None:
+    """One edge of a row."""
+    if whom == "device":
+        a.orders = True
+        mem.host_waits(a, s, span, None)
+        return
+    sources = streams.carriers(a, argument(a, s, c, whom, result))
+    if kind in ("sync", "query"):
+        if not sources and whom not in ("current", "self", "result"):
+            sources = [s.current]
+        places = (
+            {mem.place_of(a, s, b) for b in memory_of(a, s, c, (*c.row.host_reads, *c.row.reads))}
+            if c.row
+            else set()
+        )
+        if whom == "current" and places and places <= {PINNED, PAGEABLE}:
+            return
+        if not sources:
+            streams.wait_for_all(a, s, HOST)
+        for source in sources[:1]:
+            if whom == "current":
+                mem.host_waits(a, s, span, source)
+            else:
+                streams.wait(a, s, span, HOST, source)
+        return
+    if kind == "record":
+        on = sources or [s.current]
+        for event in streams.carriers(a, argument(a, s, c, who, result))[:1]:
+            streams.record(a, s, span, event, on[0])
+        return
+    if kind == "wait":
+        waiters = streams.carriers(a, argument(a, s, c, who, result)) or [s.current]
+        if not sources:
+            if argument(a, s, c, whom) != value(NONE):
+                streams.wait_for_all(a, s, waiters[0])
+            return
+        streams.wait(a, s, span, waiters[0], sources[0])
+
+
+# -- results ----------------------------------------------------------------------------------------------------------
+
+
+def _result(a: Analysis, s: State, c: CallSite, row: Row, stream: Atom) -> Value:
+    result = row.result
+    kind = result.kind
+    held = argument(a, s, c, result.arg) if result.arg else UNKNOWN
+    if kind == "fresh":
+        return fresh(a, s, c, row, stream)
+    if kind in ("view", "same", "device_value"):
+        return held
+    if kind == "true":
+        return value(TRUE)
+    if kind == "false":
+        return value(FALSE)
+    if kind == "none":
+        return value(NONE)
+    if kind == "current_stream":
+        return value(s.current)
+    if kind == "default_stream":
+        return value(DEFAULT)
+    if kind == "null_context":
+        return value(NULL_CONTEXT)
+    if kind == "stream_context":
+        return value(NULL_CONTEXT) if held == value(NONE) else value(context(held))
+    if kind == "capture_context":
+        return value(
+            capture(_streams_only(a, held), argument(a, s, c, "graph") or argument(a, s, c, "cuda_graph"))
+        )
+    if kind == "library_module":
+        return value(library(result.type))
+    if kind == "object":
+        return make(a, s, c, result.type)
+    return _container(a, s, c, result, held)
+
+
+def _streams_only(a: Analysis, held: Value) -> Value:
+    return frozenset(atom for atom in held if a.role(atom) in ("stream", "") and atom is not NONE)
+
+
+def _container(a: Analysis, s: State, c: CallSite, result: Result, held: Value) -> Value:
+    """Results that are made of the elements of arguments."""
+    kind = result.kind
+    each = [objects.step_into(a, s, one, EACH) for one in (everything(c) if result.arg == "*" else [held])]
+    if kind == "element":
+        return values.union(each)
+    if kind in ("elements", "list", "views", "zip", "enumerate", "items"):
+        container = mem.allocate(a, s, a.span(c.at), "builtins.list", discriminator=2)
+        if kind == "elements":
+            content = values.union(each)
+        elif kind == "zip":
+            content = value(tuple_of(*(objects.step_into(a, s, one, EACH) for one in c.args)))
+        elif kind == "enumerate" or kind == "items":
+            content = value(tuple_of(UNKNOWN, values.union(each)))
+        elif kind == "list":
+            content = values.union(everything(c) if result.arg == "*" else [held])
+        else:
+            content = held
+        s.heap[container, objects.ANY] = content
+        return value(container)
+    return UNKNOWN
+
+
+def fresh(a: Analysis, s: State, c: CallSite, row: Row, stream: Atom) -> Value:
+    """New memory, where the row's place says."""
+    place = row.result.place
+    kind = "cupy.ndarray" if row.library == "cupy" else "numpy.ndarray" if row.library == "numpy" else ""
+    where = DEVICE
+    if place is not None:
+        where = copies.place_of(a, s, c, place, row) or ""
+    span = a.span(c.at)
+    made = mem.allocate(a, s, span, kind or a.engine.tensor_type, where)
+    if where == DEVICE or (not where and not place):
+        mem.touch(a, s, span, made, True, stream, c.operation, tag.ALLOCATION)
+    return value(made)
+
+
+def partial_of(c: CallSite) -> Value:
+    """``functools.partial(f, ...)``"""
+    return value(partial(c.args[0], c.args[1:], c.keywords.items())) if c.args else UNKNOWN
+
+
+__all__ = ["CURRENT", "Const", "Library", "ordered"]

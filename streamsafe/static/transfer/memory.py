@@ -1,0 +1,340 @@
+"""Accesses to memory: on a stream, by the host; allocation, and the end of a block's life."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from streamsafe.order.hazard import Span
+from streamsafe.static.domain import access as tag
+from streamsafe.static.domain import limits
+from streamsafe.static.domain.access import Access, access
+from streamsafe.static.domain.atoms import (
+    CURRENT,
+    DEFAULT,
+    GRADIENTS,
+    HOST,
+    UNKNOWN,
+    Atom,
+    New,
+    Path,
+    Pool,
+    Tuple,
+    Value,
+    new,
+    ordered,
+    path,
+    pool,
+    value,
+)
+from streamsafe.static.domain.guards import IS_NONE, Literal, contradicts
+from streamsafe.static.domain.order import ORDERED, memory
+from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED, is_blocking, overlap, same_queue
+from streamsafe.static.domain.state import State
+from streamsafe.static.domain.values import reachable
+
+if TYPE_CHECKING:
+    from streamsafe.static.summary.analyse import Analysis
+
+UNSURE = tag.UNSEEN_CALL | tag.WEAK | tag.METHOD_CALL
+"""Accesses that no lifetime is judged by."""
+
+
+# -- what a value touches ---------------------------------------------------------------------------------------------
+
+
+def buffers(a: Analysis, s: State, values: Value, depth: int = limits.ELEMENTS) -> list[Atom]:
+    """The memory that a value is, or holds in containers."""
+    out: list[Atom] = []
+    for atom in values if len(values) < 2 else ordered(values):
+        if isinstance(atom, New):
+            role = a.role(atom)
+            if role == "tensor":
+                out.append(atom)
+            elif role == "container" and depth:
+                out.extend(_elements(a, s, atom, depth))
+        elif isinstance(atom, Path):
+            if _may_be_memory(a, s, atom):
+                out.append(atom)
+        elif isinstance(atom, Tuple):
+            if depth:
+                for item in atom.items:
+                    out.extend(buffers(a, s, item, depth - 1))
+        elif atom is GRADIENTS:
+            out.append(atom)
+    return out
+
+
+def _elements(a: Analysis, s: State, container: Atom, depth: int) -> Iterable[Atom]:
+    for field in s_fields(s, container):
+        yield from buffers(a, s, s.heap[container, field], depth - 1)
+
+
+def s_fields(s: State, owner: Atom) -> list[str]:
+    """The fields of an object that the state knows, sorted."""
+    return sorted(field for at, field in s.heap if at is owner)
+
+
+def _may_be_memory(a: Analysis, s: State, atom: Path) -> bool:
+    if s.guard and Literal(IS_NONE, atom, None, True) in s.guard:
+        return False
+    role = a.role(atom)
+    return role in ("", "tensor", "container")
+
+
+def place_of(a: Analysis, s: State, atom: Atom) -> str:
+    """Where a buffer lies: device, pinned, pageable, or "" where that is not known."""
+    found = s.places.get(atom)
+    if found is not None:
+        return found
+    return a.fact(atom).place if isinstance(atom, Path) else ""
+
+
+# -- accesses ---------------------------------------------------------------------------------------------------------
+
+
+NO_ACCESSES: dict[Access, int] = {}
+
+
+def touch(
+    a: Analysis,
+    s: State,
+    span: Span,
+    buffer: Atom,
+    writes: bool,
+    stream: Atom,
+    operation: str,
+    tags: int = 0,
+) -> None:
+    """One access: checked against those before it, then remembered."""
+    if stream is not HOST:
+        if place_of(a, s, buffer) == PAGEABLE:
+            return
+        launch(s, stream)
+    before = s.order.before(stream)
+    one = access(buffer, writes, stream, span, before, tags, s.guard, operation)
+    check(a, s, one)
+    s.order.add(one)
+    a.remember_waits(one, s.waits)
+
+
+def launch(s: State, stream: Atom) -> None:
+    """The legacy default stream's barrier, where blocking streams are in play."""
+    if stream is CURRENT or stream is DEFAULT:
+        for other in [carrier for carrier in s.order.knows if is_blocking(carrier)]:
+            s.order.learn(stream, other)
+    elif is_blocking(stream):
+        s.order.learn(stream, CURRENT)
+        s.order.learn(stream, DEFAULT)
+
+
+def check(a: Analysis, s: State, second: Access) -> None:
+    """Report the earlier accesses that nothing orders before this one."""
+    order = s.order
+    found = []
+    for first, token in order.made.get(memory(second.buffer), NO_ACCESSES).items():
+        if not token or first.stream is second.stream or not (first.writes or second.writes):
+            continue
+        if not any(second.stream not in way for way in order.ways[token]):
+            continue
+        if not overlap(first.buffer, second.buffer) or same_queue(first.stream, second.stream):
+            continue
+        if not contradicts(first.guard, second.guard):
+            found.append(first)
+    for first in found:
+        if isinstance(second.buffer, Pool):
+            a.reuse(first, second, s)
+        else:
+            a.pair(first, second, s.waits)
+        order.assume_ordered(first, second.stream)
+
+
+def read(a: Analysis, s: State, span: Span, values: Value, operation: str, tags: int = 0) -> None:
+    """The current stream reads whatever memory a value is."""
+    for buffer in buffers(a, s, values):
+        read_one(a, s, span, buffer, s.current, operation, tags)
+
+
+def read_one(
+    a: Analysis, s: State, span: Span, buffer: Atom, stream: Atom, operation: str, tags: int = 0
+) -> None:
+    """A stream reads a buffer; one that lies in the host's memory is read by the host."""
+    place = place_of(a, s, buffer)
+    if place in (PINNED, PAGEABLE):
+        touch(a, s, span, buffer, False, HOST, operation, tags & ~tag.WEAK)
+    else:
+        touch(
+            a, s, span, buffer, False, stream, operation, 0 if place == DEVICE and tags == tag.WEAK else tags
+        )
+
+
+def write_one(
+    a: Analysis, s: State, span: Span, buffer: Atom, stream: Atom, operation: str, tags: int = 0
+) -> None:
+    """A stream writes a buffer; one that lies in the host's memory is written by the host."""
+    place = place_of(a, s, buffer)
+    if place in (PINNED, PAGEABLE):
+        touch(a, s, span, buffer, True, HOST, operation, tags & ~tag.WEAK)
+    else:
+        touch(
+            a, s, span, buffer, True, stream, operation, 0 if place == DEVICE and tags == tag.WEAK else tags
+        )
+
+
+def host_touch(
+    a: Analysis, s: State, span: Span, values: Value, operation: str, writes: bool = False, tags: int = 0
+) -> None:
+    """The host looks at, or changes, the contents of memory; device memory is copied, which waits for the stream."""
+    for buffer in buffers(a, s, values):
+        place = place_of(a, s, buffer)
+        if place == DEVICE:
+            touch(a, s, span, buffer, writes, s.current, operation, tags)
+            host_waits(a, s, span, s.current)
+        elif place:
+            touch(a, s, span, buffer, writes, HOST, operation, tags)
+        else:
+            touch(a, s, span, buffer, writes, HOST, operation, tags | tag.PLACE_UNKNOWN)
+
+
+def host_waits(a: Analysis, s: State, span: Span, source: Atom | None) -> None:
+    """The host waits for a stream or an event; for all of them where there is none."""
+    if source is None:
+        s.order.learn_all(HOST)
+        return
+    if source is CURRENT or source is DEFAULT:
+        launch(s, source)
+    s.order.learn(HOST, source)
+
+
+# -- allocation -------------------------------------------------------------------------------------------------------
+
+
+def allocate(a: Analysis, s: State, span: Span, kind: str, place: str = "", discriminator: int = 0) -> New:
+    """A new object at a site. What the site made before becomes *earlier*."""
+    where = (span.filename, span.row, span.column + discriminator)
+    atom = new(kind, where)
+    age(a, s, [atom])
+    if place:
+        s.places[atom] = place
+    if a.role(atom) == "tensor":
+        s.homes[atom] = s.current
+        if place == DEVICE and not a.light:
+            _take_block(a, s, span, s.current)
+    return atom
+
+
+def _take_block(a: Analysis, s: State, span: Span, stream: Atom) -> None:
+    """A block of the stream's pool is handed out: whoever still uses it must come before."""
+    blocks = pool(stream)
+    launch(s, stream)
+    before = s.order.before(stream)
+    one = access(
+        blocks,
+        True,
+        stream,
+        a.first_allocation(blocks, before, s.guard, span),
+        before,
+        0,
+        s.guard,
+        "the next allocation",
+    )
+    check(a, s, one)
+    s.order.put(one, ORDERED)
+
+
+def age(a: Analysis, s: State, atoms: list[New]) -> None:
+    """Sites are about to allocate again: what they made is *earlier* from here on."""
+    present = [atom for atom in atoms if mentions(s, atom)]
+    if not present:
+        return
+    memory_of = [atom for atom in present if a.role(atom) == "tensor" and used_elsewhere(s, atom)]
+    if memory_of:
+        held = referenced(s)
+        for atom in memory_of:
+            if atom not in held:
+                release(a, s, atom)
+    s.rename({atom: new(atom.kind, atom.place, atom.calls, 1) for atom in present})
+
+
+def mentions(s: State, atom: Atom) -> bool:
+    """Whether a state knows of an object."""
+    if atom in s.places or atom in s.homes or atom in s.cells:
+        return True
+    if any(atom in held for held in s.env.values()):
+        return True
+    return any(owner is atom or atom in held for (owner, _), held in s.heap.items())
+
+
+def used_elsewhere(s: State, atom: Atom) -> bool:
+    """Whether a block is used on another stream than its own, in a way that is not known to the host."""
+    home = s.homes.get(atom)
+    if home is None or s.places.get(atom) != DEVICE:
+        return False
+    table = s.order.made.get(atom)
+    return bool(table) and any(token and one.stream is not home for one, token in table.items())
+
+
+def referenced(s: State, *more: Value) -> set[Atom]:
+    """The objects that a local, an object or a container still holds, and those of more values."""
+    held = [value for reg, value in s.env.items() if isinstance(reg, str)]
+    return held_by(s, [*held, *(v for (owner, _), v in s.heap.items() if isinstance(owner, Path)), *more])
+
+
+def held_by(s: State, roots: Iterable[Value]) -> set[Atom]:
+    """What values hold, directly and through the objects of the heap."""
+    found = reachable(roots)
+    while True:
+        more = reachable(v for (owner, _), v in s.heap.items() if owner in found)
+        if more <= found:
+            return found
+        found |= more
+
+
+def unbind(a: Analysis, s: State, old: Value) -> None:
+    """A name or a field no longer holds a value: blocks that nobody else holds are released."""
+    gone = [atom for atom in old if isinstance(atom, New) and used_elsewhere(s, atom)]
+    gone += [
+        atom
+        for owner in old
+        if isinstance(owner, New) and a.role(owner) in ("object", "container")
+        for atom in ordered(held_by(s, [value(owner)]))
+        if isinstance(atom, New) and used_elsewhere(s, atom)
+    ]
+    if gone:
+        held = referenced(s)
+        for atom in gone:
+            if atom not in held:
+                release(a, s, atom)
+
+
+def release(a: Analysis, s: State, atom: Atom) -> None:
+    """A block goes back to the pool of its allocation stream, with the uses on other streams that nothing records."""
+    home = s.homes.get(atom)
+    if home is None or s.places.get(atom) != DEVICE:
+        return
+    cupy = tag.CUPY if a.type_of(atom).startswith("cupy") else 0
+    for use, token in list(s.order.made.get(atom, NO_ACCESSES).items()):
+        if not token or use.stream is home or use.stream is HOST or same_queue(home, use.stream):
+            continue
+        if use.tags & UNSURE or (atom, use.stream) in s.recorded or contradicts(use.guard, s.guard):
+            continue
+        pooled = use.replace(buffer=pool(home), writes=False, tags=use.tags | cupy)
+        s.order.put(pooled, s.order.ways[token])
+        a.remember_release(pooled, atom)
+
+
+def result(
+    a: Analysis, s: State, span: Span, operation: str, place: str = DEVICE, tags: int = 0, kind: str = ""
+) -> Value:
+    """Fresh memory that the current stream fills; in the host's memory it is the host's."""
+    atom = allocate(a, s, span, kind or a.engine.tensor_type, place)
+    if place == DEVICE:
+        touch(a, s, span, atom, True, s.current, operation, tags | tag.ALLOCATION)
+    return value(atom)
+
+
+def element(atom: Atom, step: str = EACH) -> Value:
+    """An element of what lies at a path; unknown where the path would be too long."""
+    if not isinstance(atom, Path) or len(atom.fields) >= limits.FIELDS:
+        return UNKNOWN
+    return value(path(atom.root, *atom.fields, step))

@@ -1,0 +1,370 @@
+"""Attributes, elements and names: what is loaded from where, and what a store changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamsafe.static.domain import limits, values
+from streamsafe.static.domain.atoms import (
+    NONE,
+    UNKNOWN,
+    Atom,
+    Class,
+    Const,
+    Library,
+    New,
+    Path,
+    Tuple,
+    Value,
+    bound,
+    class_of,
+    function,
+    library,
+    ordered,
+    path,
+    value,
+)
+from streamsafe.static.domain.guards import without
+from streamsafe.static.domain.places import EACH
+from streamsafe.static.domain.state import State
+from streamsafe.static.summary.facts import MODULE, OUTER, rebased
+from streamsafe.static.syntax import ir
+from streamsafe.static.transfer import memory as mem
+from streamsafe.static.transfer.registry import transfer
+
+if TYPE_CHECKING:
+    from streamsafe.static.summary.analyse import Analysis
+
+SAME_MEMORY = frozenset("data T mT H mH real imag".split())
+"""Attributes that are other views of the same memory."""
+
+ANY = "[]"
+"""The field of a container's elements."""
+
+
+# -- attributes -------------------------------------------------------------------------------------------------------
+
+
+def load(a: Analysis, s: State, atom: Atom, name: str) -> Value:
+    """What an attribute of an atom is."""
+    held = s.heap.get((atom, name))
+    if held is not None:
+        return held
+    if isinstance(atom, Path):
+        return _of_path(a, s, atom, name)
+    if isinstance(atom, New):
+        return _of_new(a, atom, name)
+    if isinstance(atom, Library):
+        return value(library(a.engine.canonical(f"{atom.name}.{name}")))
+    if isinstance(atom, Class):
+        return _of_class(a, atom, name)
+    return value(bound(value(atom), name))
+
+
+def _of_path(a: Analysis, s: State, atom: Path, name: str) -> Value:
+    if not atom.fields and atom.root.startswith(MODULE):
+        return _of_module(a, atom, name)
+    fact = a.fact(atom)
+    index = a.engine.index
+    if ":" in fact.type:
+        fid = index.method(fact.type, name)
+        if fid is not None:
+            return value(bound(value(atom), name))
+    elif a.engine.role(fact.type) == "tensor":
+        if name in SAME_MEMORY:
+            return value(atom)
+        if name != "grad":
+            return value(bound(value(atom), name))
+    elif fact.type and a.engine.role(fact.type) not in ("other", "module", "container"):
+        return value(bound(value(atom), name))
+    if name in SAME_MEMORY:
+        return value(atom)
+    if len(atom.fields) >= limits.FIELDS:
+        return UNKNOWN
+    return aliased(a, path(atom.root, *atom.fields, name), atom)
+
+
+def aliased(a: Analysis, at: Path, owner: Path) -> Value:
+    """What lies at a path: itself, or what it is another name for."""
+    fact = a.fact(at)
+    if not fact.aliases or (fact.type and NONE in fact.aliases):
+        return value(at)
+    images: set[Atom] = set()
+    for alias in fact.aliases:
+        images |= rebased(alias, owner)
+    if not images:
+        return value(at)
+    if all(image is NONE for image in images):
+        return value(NONE) if not fact.type and not fact.place else value(at)
+    if any(isinstance(image, Const) for image in images) and len(images) > 1:
+        return value(at)
+    return frozenset(images) if len(images) <= limits.ATOMS else value(at)
+
+
+def _of_module(a: Analysis, atom: Path, name: str) -> Value:
+    module = atom.root[len(MODULE) :]
+    return global_name(a, module, name)
+
+
+def global_name(a: Analysis, module: str, name: str) -> Value:
+    """What a name of a module stands for."""
+    symbol = a.engine.index.lookup(module, name)
+    if symbol.kind == "variable":
+        home, _, variable = symbol.name.partition(":")
+        root = path(MODULE + home)
+        return aliased(a, path(MODULE + home, variable), root) if home in a.engine.index.modules else UNKNOWN
+    atom = a.engine.atom_of(symbol)
+    return value(atom) if atom is not None else UNKNOWN
+
+
+def _of_new(a: Analysis, atom: New, name: str) -> Value:
+    if ":" in atom.kind:
+        index = a.engine.index
+        if index.method(atom.kind, name) is not None:
+            return value(bound(value(atom), name))
+        cls = index.classes.get(atom.kind)
+        if cls is not None and a.engine.role(atom.kind) != "object":
+            return value(bound(value(atom), name))
+        return UNKNOWN
+    if name in SAME_MEMORY and a.role(atom) == "tensor":
+        return value(atom)
+    return value(bound(value(atom), name))
+
+
+def _of_class(a: Analysis, atom: Class, name: str) -> Value:
+    index = a.engine.index
+    fid = index.method(atom.cid, name)
+    if fid is not None:
+        return value(function(fid))
+    for cid in index.mro(atom.cid):
+        inner = index.classes[cid].inner.get(name)
+        if inner is not None:
+            return value(class_of(inner))
+    return UNKNOWN
+
+
+def property_of(a: Analysis, atom: Atom, name: str) -> str | None:
+    """The getter that reading an attribute calls, if it is a property of a class of the tree."""
+    type = a.type_of(atom)
+    if ":" in type and type in a.engine.index.classes and a.engine.index.is_property(type, name):
+        return a.engine.index.method(type, name)
+    return None
+
+
+@transfer(ir.Attr)
+def load_attribute(a: Analysis, s: State, i: ir.Attr) -> list[State] | None:
+    """dst = obj.name; reading a property calls its getter."""
+    held = s.get(i.obj)
+    if not held:
+        s.env[i.dst] = value(bound(UNKNOWN, i.name))
+        return None
+    if len(held) == 1:
+        (atom,) = held
+        if (atom, i.name) not in s.heap:
+            getter = property_of(a, atom, i.name)
+            if getter is not None:
+                from streamsafe.static.summary.instantiate import instantiate
+
+                return instantiate(a, s, i.at, i.dst, getter, [held], {})
+    s.env[i.dst] = values.union(load(a, s, atom, i.name) for atom in held)
+    return None
+
+
+@transfer(ir.SetAttr)
+def store_attribute(a: Analysis, s: State, i: ir.SetAttr) -> list[State] | None:
+    """obj.name = src"""
+    held = s.get(i.src)
+    owners = s.get(i.obj)
+    for atom in ordered(owners):
+        if isinstance(atom, Path | New):
+            if i.name == "data" and a.role(atom) in ("tensor", ""):
+                _rebind_data(a, s, atom, held)
+                continue
+            old = s.heap.get((atom, i.name), UNKNOWN)
+            store(a, s, atom, i.name, held, strong=len(owners) == 1)
+            if old and old != held:
+                mem.unbind(a, s, old)
+    a.engine_names(held, i.name, owners)
+    return None
+
+
+def _rebind_data(a: Analysis, s: State, atom: Atom, held: Value) -> None:
+    """``p.data = x``: from now on what is read at p is the memory of x."""
+    for buffer in mem.buffers(a, s, held):
+        for one in list(s.order.near(buffer)):
+            if one.buffer is buffer:
+                s.order.put(one.replace(buffer=atom), s.order.ways_of(one))
+
+
+def store(a: Analysis, s: State, owner: Atom, field: str, held: Value, *, strong: bool) -> None:
+    """A store to a field of an object."""
+    known = s.heap.get((owner, field))
+    if strong and not (isinstance(owner, New) and owner.age):
+        s.heap[owner, field] = held
+    else:
+        s.heap[owner, field] = values.joined(known, held) if known is not None else held
+    if isinstance(owner, Path):
+        s.guard = without(s.guard, path(owner.root, *owner.fields, field))
+
+
+@transfer(ir.DelAttr)
+def delete_attribute(a: Analysis, s: State, i: ir.DelAttr) -> list[State] | None:
+    """del obj.name"""
+    for atom in ordered(s.get(i.obj)):
+        if isinstance(atom, Path | New):
+            old = s.heap.get((atom, i.name), UNKNOWN)
+            store(a, s, atom, i.name, value(NONE), strong=True)
+            if old:
+                mem.unbind(a, s, old)
+    return None
+
+
+# -- elements ---------------------------------------------------------------------------------------------------------
+
+
+def step_of(key: Value) -> str | None:
+    """The field of an element with a constant key; None where the key is not a constant."""
+    if len(key) == 1:
+        (atom,) = key
+        if isinstance(atom, Const) and isinstance(atom.value, str | int) and not isinstance(atom.value, bool):
+            return f"[{atom.value}]"
+    return None
+
+
+def step_into(a: Analysis, s: State, held: Value, step: str) -> Value:
+    """The element of a value under a step: ``[0]``, ``[name]``, or ``[each]``."""
+    return values.union(_element(a, s, atom, step) for atom in held)
+
+
+def _element(a: Analysis, s: State, atom: Atom, step: str) -> Value:
+    if isinstance(atom, Tuple):
+        text = step[1:-1]
+        if text.lstrip("-").isdigit():
+            number = int(text)
+            if -len(atom.items) <= number < len(atom.items):
+                return atom.items[number]
+            return UNKNOWN
+        return values.union(atom.items)
+    if isinstance(atom, New):
+        role = a.role(atom)
+        if role == "container":
+            return elements(s, atom, step)
+        return value(atom) if role == "tensor" else UNKNOWN
+    if isinstance(atom, Path):
+        stored = s.heap.get((atom, step))
+        if stored is not None:
+            return stored
+        if step in (EACH, ANY) and (atom, ANY) in s.heap:
+            return s.heap[atom, ANY]
+        if a.role(atom) == "tensor":
+            return value(atom)
+        if len(atom.fields) >= limits.FIELDS:
+            return value(atom)
+        return value(path(atom.root, *atom.fields, EACH if step == ANY else step))
+    return UNKNOWN
+
+
+def elements(s: State, container: Atom, step: str = ANY) -> Value:
+    """What a container of this function holds: under a constant key, or at all."""
+    if step not in (ANY, EACH):
+        found = s.heap.get((container, step))
+        if found is not None:
+            return found
+        return s.heap.get((container, ANY), UNKNOWN)
+    held = [v for (owner, field), v in s.heap.items() if owner is container and field.startswith("[")]
+    return values.union(held)
+
+
+def put_element(s: State, container: Atom, held: Value, step: str | None = None) -> None:
+    """A container gains an element; one under a constant key replaces what was there."""
+    if step is not None and not (isinstance(container, New) and container.age):
+        s.heap[container, step] = held
+        return
+    known = s.heap.get((container, ANY))
+    both = held if known is None else known | held
+    s.heap[container, ANY] = both if len(both) <= limits.ATOMS else UNKNOWN
+
+
+@transfer(ir.DelItem)
+def delete_item(a: Analysis, s: State, i: ir.DelItem) -> list[State] | None:
+    """del obj[key]"""
+    step = step_of(s.get(i.key))
+    if step is not None:
+        for atom in s.get(i.obj):
+            s.heap.pop((atom, step), None)
+    return None
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+@transfer(ir.Global)
+def load_global(a: Analysis, s: State, i: ir.Global) -> list[State] | None:
+    """dst = a name of the module, or a builtin."""
+    held = s.heap.get((path(MODULE + a.fn.module), i.name))
+    s.env[i.dst] = held if held is not None else global_name(a, a.fn.module, i.name)
+    return None
+
+
+@transfer(ir.SetGlobal)
+def store_global(a: Analysis, s: State, i: ir.SetGlobal) -> list[State] | None:
+    """A name of the module = src."""
+    held = s.get(i.src)
+    s.heap[path(MODULE + a.fn.module), i.name] = held
+    a.engine_names(held, i.name, UNKNOWN)
+    return None
+
+
+@transfer(ir.DelGlobal)
+def delete_global(a: Analysis, s: State, i: ir.DelGlobal) -> list[State] | None:
+    """A name of the module is unbound."""
+    s.heap.pop((path(MODULE + a.fn.module), i.name), None)
+    return None
+
+
+@transfer(ir.Outer)
+def load_outer(a: Analysis, s: State, i: ir.Outer) -> list[State] | None:
+    """dst = a variable of an enclosing function."""
+    root = path(f"{OUTER}{i.owner} {i.name}")
+    s.env[i.dst] = s.heap.get((root, "="), value(root))
+    return None
+
+
+@transfer(ir.SetOuter)
+def store_outer(a: Analysis, s: State, i: ir.SetOuter) -> list[State] | None:
+    """A variable of an enclosing function = src."""
+    s.heap[path(f"{OUTER}{i.owner} {i.name}"), "="] = s.get(i.src)
+    return None
+
+
+@transfer(ir.Import)
+def load_import(a: Analysis, s: State, i: ir.Import) -> list[State] | None:
+    """dst = an imported module or name."""
+    dotted = i.module if i.name in (None, "*") else f"{i.module}.{i.name}"
+    atom = a.engine.atom_of(a.engine.index.imported(a.fn.module, dotted))
+    if i.name == "*":
+        return None
+    s.set_local(i.dst, value(atom) if atom is not None else UNKNOWN)
+    return None
+
+
+@transfer(ir.Closure)
+def make_closure(a: Analysis, s: State, i: ir.Closure) -> list[State] | None:
+    """dst = a function, with the values of what it takes from here."""
+    held = [(f"{OUTER}{a.fn.fid} {name}", s.env[name]) for name in sorted(i.captured) if name in s.env]
+    s.set_local(i.dst, value(function(i.function, held)))
+    return None
+
+
+@transfer(ir.Decorate)
+def decorate(a: Analysis, s: State, i: ir.Decorate) -> list[State] | None:
+    """dst = decorator(target); a decorator is taken to keep what the function does."""
+    s.set_local(i.dst, s.get(i.target))
+    return None
+
+
+@transfer(ir.MakeClass)
+def make_class(a: Analysis, s: State, i: ir.MakeClass) -> list[State] | None:
+    """dst = a class."""
+    s.set_local(i.dst, value(class_of(i.cls)))
+    return None

@@ -1,0 +1,132 @@
+"""Streams and events: waits, records, synchronizations, and what is handed to code that is not seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streamsafe.static.domain.atoms import (
+    CURRENT,
+    DEFAULT,
+    HOST,
+    UNKNOWN,
+    Atom,
+    New,
+    Path,
+    Symbol,
+    Value,
+    ordered,
+    value,
+)
+from streamsafe.static.domain.state import State, Wait
+from streamsafe.static.domain.values import reachable
+from streamsafe.static.transfer import memory as mem
+from streamsafe.static.transfer.registry import CallSite
+
+if TYPE_CHECKING:
+    from streamsafe.order.hazard import Span
+    from streamsafe.static.summary.analyse import Analysis
+
+CARRIERS = ("stream", "event", "work", "future", "graph")
+EVENTS = ("event", "work", "future")
+
+
+def carriers(a: Analysis, held: Value) -> list[Atom]:
+    """The streams, events and works that a value may be, or hold."""
+    found: list[Atom] = []
+    for atom in ordered(held):
+        if isinstance(atom, Symbol):
+            if a.role(atom) == "stream":
+                found.append(atom)
+        elif isinstance(atom, New | Path):
+            role = a.role(atom)
+            if role in CARRIERS or (role == "" and isinstance(atom, Path)):
+                found.append(atom)
+    return found
+
+
+def wait(a: Analysis, s: State, span: Span, who: Atom, whom: Atom) -> None:
+    """A stream waits for a stream, an event or a work; the host waits likewise."""
+    a.orders = True
+    is_event = a.role(whom) in EVENTS
+    source: Atom | None = whom
+    recorded = None
+    if is_event:
+        cell = s.cells.get(whom)
+        source, recorded = cell if cell is not None else (None, None)
+    s.waits = s.waits | {Wait(who, whom, source, span, recorded)}
+    if who is HOST:
+        mem.host_waits(a, s, span, whom)
+        return
+    if not is_event:
+        mem.launch(s, whom)
+    s.order.learn(who, HOST)
+    s.order.learn(whom, HOST)
+    s.order.learn(who, whom)
+
+
+def record(a: Analysis, s: State, span: Span, event: Atom, stream: Atom) -> None:
+    """An event is recorded on a stream: it forgets what it knew (TS-09, TS-15)."""
+    a.orders = True
+    mem.launch(s, stream)
+    s.order.learn(stream, HOST)
+    s.order.learn(event, stream, forget=not (isinstance(event, New) and bool(event.age)))
+    s.cells[event] = (stream, span)
+
+
+def wait_for_all(a: Analysis, s: State, who: Atom) -> None:
+    """A wait for something that is not seen: it is taken to cover what there is."""
+    a.orders = True
+    s.order.learn_all(who)
+
+
+def handed_over(a: Analysis, s: State, given: list[Value]) -> None:
+    """Code that is not seen is given a stream or an event: it is taken to order what needs ordering."""
+    for atom in ordered(reachable(given)):
+        if isinstance(atom, New) and a.role(atom) in ("stream", "event"):
+            a.orders = True
+            s.order.learn_all(atom)
+            s.order.learn_all(s.current)
+        elif isinstance(atom, Path) and a.role(atom) in ("stream", "event"):
+            s.order.learn_all(atom)
+            s.order.learn_all(s.current)
+
+
+def of_unknown(a: Analysis, s: State, c: CallSite, owner: Value, name: str) -> bool:
+    """A method with the name of one of a stream or an event, of an object whose type is not seen."""
+    span = a.span(c.at)
+    others = carriers(a, (c.args or [next(iter(c.keywords.values()), UNKNOWN)])[0])
+    me = ordered(owner)[0] if len(owner) == 1 else None
+    s.env[c.dst] = UNKNOWN
+    if name in ("wait_stream", "wait_event"):
+        if me is None:
+            for other in others:
+                if isinstance(other, New):
+                    s.order.learn_all(other)
+            wait_for_all(a, s, s.current)
+        elif others:
+            for other in others[:1]:
+                wait(a, s, span, me, other)
+        else:
+            wait_for_all(a, s, me)
+        return True
+    if name == "record_event":
+        if me is not None:
+            event = others[0] if others else mem.allocate(a, s, span, "torch.cuda.Event")
+            record(a, s, span, event, me)
+            s.env[c.dst] = value(event)
+        return True
+    if name == "record" and me is not None and not c.keywords and len(c.args) <= 1:
+        record(a, s, span, me, others[0] if others else s.current)
+        return True
+    if name in ("wait", "synchronize", "query", "join", "result", "flush", "sync"):
+        if name == "wait" and me is not None:
+            wait(a, s, span, others[0] if others else s.current, me)
+        elif me is not None and name in ("synchronize", "query"):
+            wait(a, s, span, HOST, me)
+        if not isinstance(me, New):
+            wait_for_all(a, s, HOST)
+        return True
+    return False
+
+
+__all__ = ["CURRENT", "DEFAULT"]
