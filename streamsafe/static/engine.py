@@ -14,7 +14,7 @@ from streamsafe.static.protocol import classes
 from streamsafe.static.summary.solve import Engine
 from streamsafe.static.syntax.index import Index
 
-TRANSFERS = "data objects contexts calls gradients captures".split()
+TRANSFERS = "data objects contexts calls gradients captures python".split()
 """The modules that register transfer functions."""
 
 RECURSION = 20_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 from streamsafe.order.hazard import (
@@ -73,7 +73,7 @@ class Findings:
             gradient, host = "result", None
         elif other.tags & tag.INITIAL:
             gradient = "initial"
-        missed = None if gradient else ineffective(pair.waits, one, other)
+        missed = None if gradient else ineffective(pair, one, other)
         notes = tuple(self._missed(missed)) if missed is not None else ()
         fix = self._help(other.span.filename).edge(first, second, host)
         return Conflict(
@@ -214,27 +214,35 @@ def _place(conflict: Conflict) -> tuple[object, ...]:
     return (conflict.second.span, first, conflict.facts.violation or "")
 
 
-def ineffective(waits: Iterable[Wait], first: Touch, second: Touch) -> Wait | None:
-    """The wait between the two that was meant to cover the first access and does not."""
-    found: list[tuple[int, Span, Wait]] = []
-    for wait in waits:
-        rank = _meant(wait, first.stream, second.stream)
-        if rank is not None:
-            found.append((rank, wait.span, wait))
+def ineffective(pair: Pair, first: Touch, second: Touch) -> Wait | None:
+    """The wait that was meant to cover the first access and does not."""
+    found = [
+        (rank, wait.span, wait)
+        for wait in pair.waits | pair.before
+        if (rank := _meant(wait, wait in pair.waits, first.stream, second.stream)) is not None
+    ]
     return min(found, key=lambda each: each[:2])[2] if found else None
 
 
-def _meant(wait: Wait, source: Atom, target: Atom) -> int | None:
-    """How plainly a wait was meant for the pair: it names both timelines, turned round, or an event never recorded."""
-    if wait.who is target or wait.who is HOST:
-        if wait.source is source:
+def _meant(wait: Wait, between: bool, source: Atom, target: Atom) -> int | None:
+    """How plainly a wait was meant for a pair; None where it was not."""
+    ours = wait.who is target or wait.who is HOST
+    is_event = wait.source is not wait.whom
+    if wait.idle and wait.who is target and wait.source is source:
+        return 0  # it names both and covers nothing
+    if not between:
+        return None
+    if ours and is_event:
+        if wait.source is None:
+            return 1 if isinstance(wait.whom, New) or wait.whom.__class__ is Path else None
+        if wait.source is source or source in wait.earlier:
             return 0
-        if wait.source is None and isinstance(wait.whom, New):
+        if wait.source is target or wait.idle:
             return 1
-        if wait.source is DEFAULT and source is CURRENT:
-            return 1
-        if wait.source is target:
-            return 1
+    if ours and not is_event and (wait.source is target or (wait.source is DEFAULT and source is not DEFAULT)):
+        return 1
+    if wait.who is DEFAULT and target is CURRENT:
+        return 1
     if wait.who is source and wait.source is target:
         return 2
     return None

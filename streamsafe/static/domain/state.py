@@ -17,6 +17,7 @@ from streamsafe.static.domain.atoms import (
     Generator,
     New,
     Symbol,
+    Tuple,
     Value,
 )
 from streamsafe.static.domain.guards import ALWAYS, IS_CPU, Guard
@@ -30,7 +31,8 @@ V = TypeVar("V")
 class Wait(NamedTuple):
     """A wait: ``who`` waits for ``whom`` (a stream or an event); ``source`` is the stream the event was recorded on.
 
-    ``recorded`` is where; both are None for an event that was not recorded before the wait on this path.
+    ``recorded`` is where; both are None for an event that was not recorded before the wait on this path. ``earlier``
+    are the streams on which the event was recorded before that. ``idle``: nothing had been done on the source.
     """
 
     who: Atom
@@ -38,6 +40,16 @@ class Wait(NamedTuple):
     source: Atom | None
     span: Span
     recorded: Span | None = None
+    earlier: frozenset[Atom] = frozenset()
+    idle: bool = False
+
+
+class Cell(NamedTuple):
+    """An event's last record: on which stream, where; and the streams of the records that it replaces."""
+
+    stream: Atom
+    span: Span
+    earlier: frozenset[Atom] = frozenset()
 
 
 class HostWork(NamedTuple):
@@ -106,7 +118,7 @@ class State:
         self.capture: Region | None = None
         self.guard: Guard = ALWAYS
         self.waits: frozenset[Wait] = frozenset()
-        self.cells: dict[Atom, tuple[Atom, Span]] = {}
+        self.cells: dict[Atom, Cell] = {}
         self.recorded: frozenset[tuple[Atom, Atom]] = frozenset()
         self.work: frozenset[HostWork] = frozenset()
         self.entered: dict[Reg, tuple[Atom, Region | None]] = {}
@@ -144,6 +156,10 @@ class State:
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
+    def idle(self, stream: Atom) -> bool:
+        """Whether nothing has been done on a stream so far."""
+        return not any(access.stream is stream for access in self.order.accesses())
+
     def signature(self) -> tuple[object, ...]:
         """What keeps two partitions apart: order, current stream, capture, locals that name streams, some literals."""
         literals = [each for each in self.guard if each.kind == IS_CPU or each.atom is CAPTURING]
@@ -153,7 +169,6 @@ class State:
             self.capture,
             frozenset(self.choices.items()),
             frozenset(literals),
-            self.recorded,
         )
 
     def join(self, other: State) -> bool:
@@ -256,6 +271,8 @@ def splits(atom: Atom) -> bool:
     """Whether a local that holds the atom keeps partitions apart."""
     if isinstance(atom, New):
         return atom.kind in SPLITTING
+    if isinstance(atom, Tuple):
+        return any(splits(each) for item in atom.items for each in item)
     return isinstance(atom, Context | Capture | Generator) or (
         isinstance(atom, Symbol) and atom.name == "null context"
     )

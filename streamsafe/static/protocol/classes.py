@@ -14,8 +14,8 @@ from typing import NamedTuple
 from streamsafe.static import confidence
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.access import Access
-from streamsafe.static.domain.atoms import CURRENT, HOST, Atom, Path, Pool
-from streamsafe.static.domain.guards import Guard, contradicts
+from streamsafe.static.domain.atoms import CURRENT, HOST, Atom, Path, Pool, path
+from streamsafe.static.domain.guards import Guard, contradicts, decided
 from streamsafe.static.domain.order import Ways
 from streamsafe.static.domain.places import overlap, same_queue
 from streamsafe.static.summary.facts import MODULE, SELF
@@ -34,6 +34,7 @@ class Entry(NamedTuple):
     access: Access
     ways: Ways
     guard: Guard
+    whole: Guard
 
 
 def of_class(engine: Engine, cid: str) -> Iterator[Pair]:
@@ -70,8 +71,9 @@ def _pairs(
             for access, ways in exit.accesses.items():
                 key = _key(access.buffer, root)
                 if key is not None:
-                    guard = _lasting(access.guard | exit.guard, root, rebound)
-                    table[key].append(Entry(fid, exit, access, ways, guard))
+                    whole = access.guard | exit.guard
+                    guard = _lasting(whole, root, rebound)
+                    table[key].append(Entry(fid, exit, access, ways, guard, whole))
     for key in sorted(table, key=repr):
         accesses = table[key]
         if not any(entry.access.writes for entry in accesses):
@@ -134,7 +136,7 @@ def _meet(first: Entry, second: Entry) -> bool:
     a, b = first.access, second.access
     if same_queue(a.stream, b.stream) or not overlap(a.buffer, b.buffer):
         return False
-    if contradicts(first.guard, second.guard):
+    if contradicts(first.guard, second.guard) or _left_otherwise(first.exit, second.whole):
         return False
     if isinstance(a.buffer, Pool):
         return True
@@ -142,8 +144,21 @@ def _meet(first: Entry, second: Entry) -> bool:
         return False  # the object that was there is gone when the entry returns
     if b.tags & tag.STORED:
         # a new object at the path is no access to the old one: at most its next life
-        return b.writes and bool(b.tags & tag.ALLOCATION) and (a.buffer, a.stream) not in first.exit.recorded
+        return b.writes and bool(b.tags & tag.ALLOCATION) and not a.tags & tag.RECORDED
     return True
+
+
+def _left_otherwise(exit: Exit, guard: Guard) -> bool:
+    """Whether what an entry leaves in the fields contradicts what another finds there."""
+    for literal in guard:
+        atom = literal.atom
+        if isinstance(atom, Path) and atom.fields:
+            held = exit.heap.get((path(atom.root, *atom.fields[:-1]), atom.fields[-1]))
+            if held:
+                verdicts = {decided(literal.kind, literal.other, each) for each in held}
+                if None not in verdicts and literal.truth not in verdicts:
+                    return True
+    return False
 
 
 def _pair(first: Entry, second: Entry, exits: dict[str, tuple[Exit, ...]]) -> Pair:
@@ -154,8 +169,8 @@ def _pair(first: Entry, second: Entry, exits: dict[str, tuple[Exit, ...]]) -> Pa
     guard = first.guard | second.guard
     if isinstance(a.buffer, Pool) or b.tags & tag.STORED:
         return Pair("reuse", a, b, a.span, guard=guard, tags=tags)
-    waits = first.exit.waits | second.exit.waits
-    return Pair("pair", a, b, b.span, waits, guard, tags)
+    waits = (first.exit.waits - first.exit.waited.get(a, frozenset())) | second.exit.waited.get(b, frozenset())
+    return Pair("pair", a, b, b.span, waits, guard, tags, before=first.exit.waits - waits)
 
 
 def _ordered_between(first: Entry, second: Entry, exits: dict[str, tuple[Exit, ...]]) -> bool:

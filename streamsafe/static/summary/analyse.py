@@ -12,6 +12,7 @@ from streamsafe.static.domain import access as tag
 from streamsafe.static.domain import guards, limits
 from streamsafe.static.domain.access import Access
 from streamsafe.static.domain.atoms import (
+    TRUE,
     UNKNOWN,
     Atom,
     New,
@@ -159,10 +160,6 @@ class Analysis:
             if not states:
                 return
         states = [s for s in states if not s.dead]
-        for s in states:
-            s.env = {r: v for r, v in s.env.items() if r.__class__ is not int or r in self._keep}
-            for reg in [r for r in s.choices if r.__class__ is int and r not in self._keep]:
-                del s.choices[reg]
         if handler is not None:
             yield handler, [s.fork() for s in states]
         for edge in block.edges:
@@ -170,9 +167,17 @@ class Analysis:
             for s in states:
                 out = s if len(block.edges) == 1 else s.fork()
                 if edge.assume is None or self.assume(out, edge.assume):
+                    self._drop_temporaries(out)
                     more.append(out)
             if more:
                 yield edge.target, more
+
+    def _drop_temporaries(self, s: State) -> None:
+        """Temporaries that no other block reads die at the end of their block."""
+        keep = self._keep
+        s.env = {r: v for r, v in s.env.items() if r.__class__ is not int or r in keep}
+        for reg in [r for r in s.choices if r.__class__ is int and r not in keep]:
+            del s.choices[reg]
 
     def _step(self, instruction: ir.Instr, states: list[State]) -> list[State]:
         function = TRANSFERS.get(type(instruction))
@@ -222,6 +227,8 @@ class Analysis:
             fresh = s.choices.pop(("more", reg), None)  # type: ignore[call-overload]
             return truth or fresh is None
         held = s.env.get(reg, UNKNOWN)
+        if kind == "swallow":
+            return truth is (TRUE in held)
         if not held:
             return True
         if kind == "same":
@@ -314,9 +321,11 @@ class Analysis:
         """Two accesses with no edge between them."""
         key = ("pair", first.span, second.span, first.writes, second.writes, first.guard, second.guard)
         if key not in self.pairs:
-            between = waits - self._first_waits.get(first, frozenset())
+            before = self.waits_before(first)
             guard = first.guard | second.guard
-            self.pairs[key] = Pair("pair", first, second, second.span, between, guard, tags)
+            self.pairs[key] = Pair(
+                "pair", first, second, second.span, waits - before, guard, tags, before=before
+            )
 
     def reuse(self, use: Access, after: Access, s: State, tags: int = 0) -> None:
         """A block's next life does not come after a use of the block; both accesses are to its allocator's pool."""

@@ -48,7 +48,7 @@ def summarise(a: Analysis) -> Summary:
 def _exit(a: Analysis, s: State, result: Value) -> Exit:
     _release(a, s, result)
     stored = [(owner, field, held) for (owner, field), held in s.heap.items() if isinstance(owner, Path)]
-    _mark_replaced(s, stored)
+    _mark_replaced(a, s, stored)
     for owner, field, held in stored:
         if isinstance(owner, Path):
             _publish(a, s, path(owner.root, *owner.fields, field), held)
@@ -77,6 +77,7 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
         cells={event: cell for event, cell in s.cells.items() if event in live or isinstance(event, Path)},
         recorded=s.recorded,
         work=s.work,
+        waited={access: a.waits_before(access) for access in accesses} if s.waits else {},
     )
 
 
@@ -125,6 +126,7 @@ def _joined(one: Exit, other: Exit) -> Exit:
         cells={**one.cells, **other.cells},
         recorded=one.recorded & other.recorded,
         work=one.work | other.work,
+        waited={**one.waited, **other.waited},
     )
 
 
@@ -138,19 +140,23 @@ def _release(a: Analysis, s: State, result: Value) -> None:
                 mem.release(a, s, buffer)
 
 
-def _mark_replaced(s: State, stored: list[tuple[Atom, str, Value]]) -> None:
+def _mark_replaced(a: Analysis, s: State, stored: list[tuple[Atom, str, Value]]) -> None:
     """What lay at a path that is stored to is gone when the function ends: tag its accesses."""
     for owner, field, _ in stored:
         assert isinstance(owner, Path)
         if field.startswith("["):
             continue
         at = path(owner.root, *owner.fields, field)
+        depth = len(at.fields)
         table = s.order.made.get(memory(at))
         for access in list(table or ()):
-            if access.buffer is at and not access.tags & (tag.REPLACED | tag.STORED):
+            below = isinstance(access.buffer, Path) and access.buffer.fields[:depth] == at.fields
+            if below and not access.tags & (tag.REPLACED | tag.STORED):
                 ways = s.order.ways_of(access)
                 s.order.drop(access)
-                s.order.put(access.replace(tags=access.tags | tag.REPLACED), ways)
+                replaced = access.replace(tags=access.tags | tag.REPLACED)
+                s.order.put(replaced, ways)
+                a.remember_waits(replaced, a.waits_before(access))
 
 
 def _publish(a: Analysis, s: State, at: Path, held: Value) -> None:
@@ -161,17 +167,24 @@ def _publish(a: Analysis, s: State, at: Path, held: Value) -> None:
         if not isinstance(atom, New):
             continue
         role = a.role(atom)
+        if role in ("stream", "event", "work"):
+            s.order.learn(at, atom, forget=True)  # from here on the path names this one
+            if atom in s.cells:
+                s.cells[at] = s.cells[atom]
+            continue
         if role in ("tensor", "container"):
             for buffer in mem.buffers(a, s, frozenset((atom,))):
                 if isinstance(buffer, New):
                     whole = buffer is atom or len(at.fields) >= limits.FIELDS
-                    _copy_accesses(s, buffer, at if whole else path(at.root, *at.fields, EACH))
+                    _copy_accesses(a, s, buffer, at if whole else path(at.root, *at.fields, EACH))
         elif role == "object":
             for (owner, field), inner in list(s.heap.items()):
                 if owner is atom:
                     _publish(a, s, path(at.root, *at.fields, field), inner)
 
 
-def _copy_accesses(s: State, buffer: Atom, at: Path) -> None:
+def _copy_accesses(a: Analysis, s: State, buffer: Atom, at: Path) -> None:
     for access, token in list(s.order.made.get(buffer, {}).items()):
-        s.order.put(access.replace(buffer=at, tags=access.tags | tag.STORED), s.order.ways[token])
+        stored = access.replace(buffer=at, tags=access.tags | tag.STORED)
+        s.order.put(stored, s.order.ways[token])
+        a.remember_waits(stored, a.waits_before(access))

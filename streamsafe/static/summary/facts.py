@@ -315,11 +315,14 @@ class Facts:
         return found
 
     def _stores(self, fn: ir.Function) -> Iterable[tuple[str, Fact]]:
+        from streamsafe.static.summary.analyse import reverse_postorder
+
         me = fn.params[0].name
         names: dict[ir.Reg, str] = {}
         made: dict[ir.Reg, Fact] = {}
-        for block in fn.blocks:
-            for i in block.instrs:
+        order = reverse_postorder(fn)
+        for number in sorted(order, key=order.__getitem__):
+            for i in fn.blocks[number].instrs:
                 if isinstance(i, ir.Global):
                     symbol = self._index.lookup(fn.module, i.name)
                     names[i.dst] = symbol.name if symbol.kind in ("library", "class") else ""

@@ -29,12 +29,13 @@ from streamsafe.static.domain.atoms import (
     ordered,
     path,
     pool,
+    rank,
     value,
 )
 from streamsafe.static.domain.guards import ALWAYS, Guard, contradicts
 from streamsafe.static.domain.order import Carriers, Ways, antichain, memory
 from streamsafe.static.domain.places import DEVICE, PAGEABLE, is_element, overlap, same_queue
-from streamsafe.static.domain.state import HostWork, State, Wait
+from streamsafe.static.domain.state import Cell, HostWork, State, Wait
 from streamsafe.static.summary.facts import MODULE, OUTER
 from streamsafe.static.summary.model import Exit, Pair, Summary
 from streamsafe.static.transfer import memory as mem
@@ -241,8 +242,9 @@ def play(
     for exit in summary.exits:
         t = s if alone else s.fork()
         rename = Rename(a, s, roots, defaults, line)
+        result = rename.value(exit.result)
         if _apply(a, s, t, span, exit, rename):
-            t.env[dst] = rename.value(exit.result)
+            t.env[dst] = result
             out.append(t)
     _undecided(a, s, summary, Rename(a, s, roots, defaults, line))
     if not out:
@@ -279,7 +281,8 @@ def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rena
         return False
     if extra:
         t.guard = s.guard | extra
-    arrived = _accesses(a, s, t, exit, rename, capturing)
+    waits = {wait: _renamed_wait(s, wait, rename) for wait in exit.waits}
+    arrived = _accesses(a, s, t, exit, rename, capturing, waits)
     relation: dict[Atom, Carriers] = {}
     for learner, known in exit.knows.items():
         image = rename.carrier(learner)
@@ -288,9 +291,9 @@ def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rena
     t.order.compose(relation)
     for one, ways in arrived:
         t.order.put(one, ways)
-        a.remember_waits(one, s.waits)
-    _objects(t, exit, rename)
-    _facts(a, s, t, exit, rename)
+    stored = _stored(exit, rename)
+    _facts(a, s, t, exit, rename, waits)
+    _objects(t, exit, rename, stored)
     if t.capture is not None:
         _in_capture(a, t, exit, span, rename)
     if exit.current is not CURRENT:
@@ -303,7 +306,13 @@ def _capturing(s: State) -> bool | None:
 
 
 def _accesses(
-    a: Analysis, s: State, t: State, exit: Exit, rename: Rename, capturing: bool | None
+    a: Analysis,
+    s: State,
+    t: State,
+    exit: Exit,
+    rename: Rename,
+    capturing: bool | None,
+    waits: Mapping[Wait, Wait],
 ) -> list[tuple[Access, Ways]]:
     """The callee's accesses, as the caller's: each is checked against what the caller did before."""
     out: list[tuple[Access, Ways]] = []
@@ -328,7 +337,9 @@ def _accesses(
             mine = _in_place(a, t, one, buffer, stream, entry, guard)
             if mine is None:
                 continue
-            _check(a, s, mine, before)
+            earlier = s.waits.union(waits[wait] for wait in exit.waited.get(one, ()) if wait in waits)
+            _check(a, s, mine, before, earlier)
+            a.remember_waits(mine, earlier)
             out.append((mine, after if mine.stream is stream else frozenset()))
     return out
 
@@ -361,7 +372,7 @@ def _in_place(
     return access(buffer, one.writes, stream, one.span, entry, tags, guard, one.operation)
 
 
-def _check(a: Analysis, s: State, second: Access, before: Carriers) -> None:
+def _check(a: Analysis, s: State, second: Access, before: Carriers, waits: frozenset[Wait]) -> None:
     """The caller's earlier accesses that nothing orders before a callee's. ``before`` are carriers at the call."""
     order = s.order
     for first, token in order.made.get(memory(second.buffer), mem.NO_ACCESSES).items():
@@ -375,14 +386,17 @@ def _check(a: Analysis, s: State, second: Access, before: Carriers) -> None:
             if isinstance(second.buffer, Pool):
                 a.reuse(first, second, s)
             else:
-                a.pair(first, second, s.waits)
+                a.pair(first, second, waits)
 
 
-def _objects(t: State, exit: Exit, rename: Rename) -> None:
+def _stored(exit: Exit, rename: Rename) -> list[tuple[Value, str, Value]]:
+    """What the callee stored where, in the caller's names: all of them are of before the call."""
+    return [(rename.atom(owner), field, rename.value(held)) for (owner, field), held in exit.heap.items()]
+
+
+def _objects(t: State, exit: Exit, rename: Rename, stored: list[tuple[Value, str, Value]]) -> None:
     """What the callee stored, and what is known of it."""
-    for (owner, field), held in exit.heap.items():
-        images = rename.atom(owner)
-        new_value = rename.value(held)
+    for images, field, new_value in stored:
         for image in images:
             if isinstance(image, Path | New):
                 known = t.heap.get((image, field))
@@ -398,29 +412,31 @@ def _objects(t: State, exit: Exit, rename: Rename) -> None:
                 t.homes[image] = rename.carrier(home)
 
 
-def _facts(a: Analysis, s: State, t: State, exit: Exit, rename: Rename) -> None:
+def _renamed_wait(s: State, wait: Wait, rename: Rename) -> Wait:
+    return Wait(
+        rename.carrier(wait.who),
+        rename.carrier(wait.whom),
+        _source(s, wait, rename),
+        wait.span,
+        wait.recorded,
+        frozenset(map(rename.carrier, wait.earlier)),
+        wait.idle,
+    )
+
+
+def _facts(
+    a: Analysis, s: State, t: State, exit: Exit, rename: Rename, waits: Mapping[Wait, Wait]
+) -> None:
     """Waits, events, records and what a capture would forbid."""
-    if exit.waits:
-        t.waits = t.waits | {
-            Wait(
-                rename.carrier(wait.who),
-                rename.carrier(wait.whom),
-                _source(s, wait, rename),
-                wait.span,
-                wait.recorded,
-            )
-            for wait in exit.waits
-        }
-    for event, (stream, where) in exit.cells.items():
+    if waits:
+        t.waits = t.waits.union(waits.values())
+    for event, cell in exit.cells.items():
         image = rename.carrier(event)
         if image is not LOST:
-            t.cells[image] = (rename.carrier(stream), where)
-    if exit.recorded:
-        t.recorded = t.recorded | {
-            (buffer, rename.carrier(stream))
-            for recorded, stream in exit.recorded
-            for buffer in mem.buffers(a, s, rename.atom(recorded))
-        }
+            t.cells[image] = Cell(rename.carrier(cell.stream), cell.span, frozenset(map(rename.carrier, cell.earlier)))
+    for recorded, stream in sorted(exit.recorded, key=_rank):
+        for buffer in mem.buffers(a, s, rename.atom(recorded)):
+            mem.record(a, t, buffer, rename.carrier(stream))
     if exit.work and len(t.work) < _MOST_WORK:
         found = set()
         for work in exit.work:
@@ -430,11 +446,15 @@ def _facts(a: Analysis, s: State, t: State, exit: Exit, rename: Rename) -> None:
         t.work = t.work | found
 
 
+def _rank(pair: tuple[Atom, Atom]) -> tuple[str, str]:
+    return rank(pair[0]), rank(pair[1])
+
+
 def _source(s: State, wait: Wait, rename: Rename) -> Atom | None:
     if wait.source is not None:
         return rename.carrier(wait.source)
     cell = s.cells.get(rename.carrier(wait.whom))
-    return cell[0] if cell is not None else None
+    return cell.stream if cell is not None else None
 
 
 def _in_capture(a: Analysis, t: State, exit: Exit, span: Span, rename: Rename) -> None:

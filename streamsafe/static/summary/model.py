@@ -11,7 +11,7 @@ from streamsafe.static.domain.access import Access
 from streamsafe.static.domain.atoms import CURRENT, UNKNOWN, Atom, Value
 from streamsafe.static.domain.guards import ALWAYS, Guard
 from streamsafe.static.domain.order import Carriers, Ways
-from streamsafe.static.domain.state import HostWork, Wait
+from streamsafe.static.domain.state import Cell, HostWork, Wait
 
 PairKind = Literal["pair", "reuse", "violation"]
 
@@ -29,6 +29,7 @@ class Pair(NamedTuple):
         violation: the name of the rule that is violated.
         what: what a violation is about.
         notes: further places.
+        before: the waits made before both.
     """
 
     kind: PairKind
@@ -41,6 +42,7 @@ class Pair(NamedTuple):
     violation: str = ""
     what: str = ""
     notes: tuple[tuple[str, Span], ...] = ()
+    before: frozenset[Wait] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Exit:
         cells: event -> the stream it was recorded on, and where.
         recorded: (buffer, stream).
         work: what would be illegal in a capture.
+        waited: access -> the waits made before it.
     """
 
     guard: Guard = ALWAYS
@@ -70,9 +73,10 @@ class Exit:
     result: Value = UNKNOWN
     current: Atom = CURRENT
     waits: frozenset[Wait] = frozenset()
-    cells: Mapping[Atom, tuple[Atom, Span]] = field(default_factory=dict)
+    cells: Mapping[Atom, Cell] = field(default_factory=dict)
     recorded: frozenset[tuple[Atom, Atom]] = frozenset()
     work: frozenset[HostWork] = frozenset()
+    waited: Mapping[Access, frozenset[Wait]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from streamsafe.static.domain.atoms import (
     Atom,
     Bound,
     Class,
+    Const,
     Context,
     Function,
     Generator,
@@ -29,7 +30,7 @@ from streamsafe.static.domain.state import State
 from streamsafe.static.summary.facts import MODULE, OUTER
 from streamsafe.static.summary.instantiate import closure_of, instantiate
 from streamsafe.static.syntax import ir
-from streamsafe.static.transfer import contexts, library, objects, streams
+from streamsafe.static.transfer import contexts, library, objects, python, streams
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.data import operands
 from streamsafe.static.transfer.registry import CallSite, transfer
@@ -176,6 +177,12 @@ def method(a: Analysis, s: State, c: CallSite, owner: Value, name: str) -> list[
     """A method of each of the objects that a value may be, a state each."""
     c.operation = name
     atoms = ordered(owner)[:MOST_CALLEES]
+    if len(atoms) == 1 and isinstance(atoms[0], Bound) and atoms[0].name == "super()":
+        out = python.call_super(a, s, c, name)
+        if out is not None:
+            return out
+        s.env[c.dst] = UNKNOWN
+        return [s]
     if not atoms:
         return _of_unknown(a, s, c, UNKNOWN, name)
     out: list[State] = []
@@ -202,7 +209,7 @@ def _method(a: Analysis, s: State, c: CallSite, atom: Atom, name: str) -> list[S
         if name == "__exit__":
             s.current = CURRENT
         return [s]
-    if isinstance(atom, Tuple):
+    if isinstance(atom, Tuple | Const):
         s.env[c.dst] = UNKNOWN
         return [s]
     type = a.type_of(atom)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from streamsafe.static.domain import limits
 from streamsafe.static.domain.atoms import (
     CURRENT,
+    FALSE,
     LOST,
     NONE,
     NULL_CONTEXT,
@@ -126,7 +127,7 @@ def leave(a: Analysis, s: State, i: ir.Exit) -> list[State] | None:
     """The context is left: what was current before is current again. It joins nothing (TS-04)."""
     saved = s.entered.pop(i.context, None)
     if i.dst is not None:
-        s.env[i.dst] = UNKNOWN
+        s.env[i.dst] = value(FALSE)
     held = ordered(s.get(i.context))
     atom = held[0] if held else None
     if isinstance(atom, Generator):
@@ -137,7 +138,11 @@ def leave(a: Analysis, s: State, i: ir.Exit) -> list[State] | None:
         if fid is not None:
             from streamsafe.static.summary.instantiate import instantiate
 
-            return instantiate(a, s, i.at, -1, fid, [value(atom or NONE)], {})
+            out = instantiate(a, s, i.at, i.dst if i.dst is not None else -1, fid, [value(atom or NONE)], {})
+            for t in out or []:
+                if saved is not None:
+                    t.current, t.capture = saved
+            return out
     if saved is not None and atom is not NULL_CONTEXT:
         s.current, s.capture = saved
     return None

@@ -24,7 +24,7 @@ from streamsafe.static.domain.atoms import (
     value,
 )
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
-from streamsafe.static.domain.state import State
+from streamsafe.static.domain.state import State, splits
 from streamsafe.static.syntax import ir
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer import objects
@@ -154,12 +154,16 @@ def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
 @transfer(ir.Next)
 def next_element(a: Analysis, s: State, i: ir.Next) -> list[State] | None:
     """dst = the element of this round."""
-    held = s.get(i.iterator)
-    out = values.union(_next(a, s, held))
-    if isinstance(i.dst, str):
-        s.set_local(i.dst, out)
-    else:
-        s.env[i.dst] = out
+    held = values.union(_next(a, s, s.get(i.iterator)))
+    choices = ordered(held)
+    if 1 < len(choices) <= limits.STREAMS and all(splits(atom) for atom in choices):
+        out = []
+        for atom in choices:  # what is kept together stays together: a state for each
+            t = s.fork()
+            t.set_local(i.dst, value(atom))
+            out.append(t)
+        return out
+    s.set_local(i.dst, held)
     return None
 
 

@@ -278,7 +278,7 @@ def _effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
     for memory, on in row.records:
         for target in streams.carriers(a, argument(a, s, c, on)) or [s.current]:
             for buffer in mem.buffers(a, s, argument(a, s, c, memory)):
-                s.recorded = s.recorded | {(buffer, target)}
+                mem.record(a, s, buffer, target)
     if row.sets_current:
         held = [x for x in streams.carriers(a, argument(a, s, c, row.sets_current)) if x is not NONE]
         if held:
@@ -367,7 +367,8 @@ def _order(
             if argument(a, s, c, whom) != value(NONE):
                 streams.wait_for_all(a, s, waiters[0])
             return
-        streams.wait(a, s, span, waiters[0], sources[0])
+        for source in sources:
+            streams.wait(a, s, span, waiters[0], source)
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
@@ -442,7 +443,7 @@ def fresh(a: Analysis, s: State, c: CallSite, row: Row, stream: Atom) -> Value:
         where = copies.place_of(a, s, c, place, row) or ""
     span = a.span(c.at)
     made = mem.allocate(a, s, span, kind or a.engine.tensor_type, where)
-    if where == DEVICE or (not where and not place):
+    if (where == DEVICE or (not where and not place)) and not c.operation.startswith("empty"):
         mem.touch(a, s, span, made, True, stream, c.operation, tag.ALLOCATION)
     return value(made)
 

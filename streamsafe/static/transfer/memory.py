@@ -111,6 +111,8 @@ def touch(
         if place_of(a, s, buffer) == PAGEABLE:
             return
         launch(s, stream)
+    if s.recorded and (buffer, stream) in s.recorded:
+        tags |= tag.RECORDED
     before = s.order.before(stream)
     one = access(buffer, writes, stream, span, before, tags, s.guard, operation)
     check(a, s, one)
@@ -307,6 +309,18 @@ def unbind(a: Analysis, s: State, old: Value) -> None:
                 release(a, s, atom)
 
 
+def record(a: Analysis, s: State, atom: Atom, stream: Atom) -> None:
+    """``record_stream``: the block is not handed out before its uses on the stream are done."""
+    s.recorded = s.recorded | {(atom, stream)}
+    for use in [one for one in s.order.near(atom) if one.stream is stream and one.buffer is atom]:
+        if not use.tags & tag.RECORDED:
+            ways = s.order.ways_of(use)
+            recorded = use.replace(tags=use.tags | tag.RECORDED)
+            s.order.drop(use)
+            s.order.put(recorded, ways)
+            a.remember_waits(recorded, a.waits_before(use))
+
+
 def release(a: Analysis, s: State, atom: Atom) -> None:
     """A block goes back to the pool of its allocation stream, with the uses on other streams that nothing records."""
     home = s.homes.get(atom)
@@ -316,7 +330,7 @@ def release(a: Analysis, s: State, atom: Atom) -> None:
     for use, token in list(s.order.made.get(atom, NO_ACCESSES).items()):
         if not token or use.stream is home or use.stream is HOST or same_queue(home, use.stream):
             continue
-        if use.tags & UNSURE or (atom, use.stream) in s.recorded or contradicts(use.guard, s.guard):
+        if use.tags & (UNSURE | tag.RECORDED) or contradicts(use.guard, s.guard):
             continue
         pooled = use.replace(buffer=pool(home), writes=False, tags=use.tags | cupy)
         s.order.put(pooled, s.order.ways[token])

@@ -190,6 +190,7 @@ def store_attribute(a: Analysis, s: State, i: ir.SetAttr) -> list[State] | None:
 
 def _rebind_data(a: Analysis, s: State, atom: Atom, held: Value) -> None:
     """``p.data = x``: from now on what is read at p is the memory of x."""
+    s.heap[atom, "data"] = held
     for buffer in mem.buffers(a, s, held):
         for one in list(s.order.near(buffer)):
             if one.buffer is buffer:

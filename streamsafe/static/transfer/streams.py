@@ -17,7 +17,7 @@ from streamsafe.static.domain.atoms import (
     ordered,
     value,
 )
-from streamsafe.static.domain.state import State, Wait
+from streamsafe.static.domain.state import Cell, State, Wait
 from streamsafe.static.domain.values import reachable
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite
@@ -49,11 +49,12 @@ def wait(a: Analysis, s: State, span: Span, who: Atom, whom: Atom) -> None:
     a.orders = True
     is_event = a.role(whom) in EVENTS
     source: Atom | None = whom
-    recorded = None
+    cell = s.cells.get(whom) if is_event else None
     if is_event:
-        cell = s.cells.get(whom)
-        source, recorded = cell if cell is not None else (None, None)
-    s.waits = s.waits | {Wait(who, whom, source, span, recorded)}
+        source = cell.stream if cell is not None else None
+    recorded, earlier = (cell.span, cell.earlier) if cell is not None else (None, frozenset())
+    idle = source is not None and s.idle(source)
+    s.waits = s.waits | {Wait(who, whom, source, span, recorded, earlier, idle)}
     if who is HOST:
         mem.host_waits(a, s, span, whom)
         return
@@ -70,7 +71,9 @@ def record(a: Analysis, s: State, span: Span, event: Atom, stream: Atom) -> None
     mem.launch(s, stream)
     s.order.learn(stream, HOST)
     s.order.learn(event, stream, forget=not (isinstance(event, New) and bool(event.age)))
-    s.cells[event] = (stream, span)
+    known = s.cells.get(event)
+    earlier = known.earlier | {known.stream} if known is not None else frozenset()
+    s.cells[event] = Cell(stream, span, earlier)
 
 
 def wait_for_all(a: Analysis, s: State, who: Atom) -> None:
