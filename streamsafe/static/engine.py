@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from streamsafe.static.findings import Findings
-from streamsafe.static.models.load import Models
+from streamsafe.static.models.load import load
 from streamsafe.static.project import Checked, Task, syntax_error
 from streamsafe.static.protocol import classes
-from streamsafe.static.summary.solve import Engine
+from streamsafe.static.summary.solve import Engine, Given
 from streamsafe.static.syntax.index import Index
 
 TRANSFERS = "data objects contexts calls gradients captures python".split()
@@ -30,8 +30,8 @@ def check(tasks: Sequence[Task], jobs: int = 0, *, unseen: str = "possible") -> 
     """
     for name in TRANSFERS:
         import_module(f"streamsafe.static.transfer.{name}")
-    models = Models()
-    index = Index(models.libraries)
+    models = load()
+    index = Index(models.libraries, known=models.knows)
     modules = []
     results = {task.path: Checked(task.path) for task in tasks}
     limit = sys.getrecursionlimit()
@@ -71,6 +71,9 @@ def analyse(engine: Engine, modules: Sequence[str]) -> list:  # type: ignore[typ
     fids = sorted(d.fid for d in engine.index.definitions.values() if d.module in wanted)
     for fid in [*fids, *(f"{module}:<module>" for module in sorted(wanted))]:
         engine.guarded(fid)
+    for fid, part in list(engine.entries):
+        if part:
+            engine.guarded(fid, Given(part=part))
     findings = Findings(engine)
     for _, summary in engine.all_pairs():
         for pair in summary.pairs:

@@ -239,7 +239,11 @@ def _meant(wait: Wait, between: bool, source: Atom, target: Atom) -> int | None:
             return 0
         if wait.source is target or wait.idle:
             return 1
-    if ours and not is_event and (wait.source is target or (wait.source is DEFAULT and source is not DEFAULT)):
+    if (
+        ours
+        and not is_event
+        and (wait.source is target or (wait.source is DEFAULT and source is not DEFAULT))
+    ):
         return 1
     if wait.who is DEFAULT and target is CURRENT:
         return 1

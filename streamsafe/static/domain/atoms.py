@@ -127,6 +127,16 @@ class Capture(Atom):
         self.graph = graph
 
 
+class Array(Atom):
+    """A view of memory under another type: the NumPy array of a tensor."""
+
+    __slots__ = ("of", "type")
+
+    def __init__(self, of: Value, type: str) -> None:
+        self.of = of
+        self.type = type
+
+
 class Pool(Atom):
     """The blocks that a stream's allocator may hand out again: a release reads it, an allocation writes it."""
 
@@ -232,6 +242,11 @@ def context(streams: Value) -> Context:
 def capture(streams: Value, graph: Value = UNKNOWN) -> Capture:
     """A capture context."""
     return _interned(Capture, streams, graph)
+
+
+def array(of: Value, type: str) -> Array:
+    """A view of memory under another type."""
+    return _interned(Array, of, type)
 
 
 def pool(stream: Atom) -> Pool:

@@ -31,7 +31,7 @@ SPECIALISATIONS: Final = 8
 CALLS: Final = 3
 """Call sites in an atom; two calls that differ further up share it."""
 
-VISITS: Final = 6
+VISITS: Final = 16
 """Visits of a block before its loop is left unfinished."""
 
 DEPTH: Final = 40

@@ -23,7 +23,7 @@ from typing import Final
 from streamsafe.order.edges import Edge
 from streamsafe.static.domain import limits
 from streamsafe.static.domain.access import Access
-from streamsafe.static.domain.atoms import ALL, HOST, Atom, Path, rank
+from streamsafe.static.domain.atoms import ALL, GRADIENTS, HOST, Atom, Path, rank
 
 Carriers = frozenset[Atom]
 Ways = frozenset[Carriers]
@@ -79,6 +79,8 @@ def memory(buffer: Atom) -> Hashable:
     """Accesses to buffers whose memories differ by this key never overlap."""
     if isinstance(buffer, Path):
         fields = buffer.fields
+        if fields and fields[-1] == "grad":
+            return GRADIENTS
         return (buffer.root, fields[0]) if fields and not fields[0].startswith("[") else buffer.root
     return buffer
 

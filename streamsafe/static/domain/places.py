@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from streamsafe.static.domain.atoms import CURRENT, DEFAULT, LOST, Atom, New, Path
+from streamsafe.static.domain.atoms import CURRENT, DEFAULT, GRADIENTS, LOST, Atom, New, Path
 
 Place = Literal["device", "pinned", "pageable"]
 
@@ -22,6 +22,8 @@ def overlap(first: Atom, second: Atom) -> bool:
     """The same memory: the same atom, or a path and an element of it. Two different constant elements are apart."""
     if first is second:
         return True
+    if first is GRADIENTS or second is GRADIENTS:
+        return is_gradient(first) and is_gradient(second)
     if isinstance(first, Path) and isinstance(second, Path):
         if first.root != second.root:
             return False
@@ -37,6 +39,11 @@ def overlap(first: Atom, second: Atom) -> bool:
 
 EACH: Final = "[each]"
 """The step of a path to any element."""
+
+
+def is_gradient(atom: Atom) -> bool:
+    """Whether an atom is a gradient: that of a path, or all of them."""
+    return atom is GRADIENTS or (isinstance(atom, Path) and atom.fields[-1:] == ("grad",))
 
 
 def is_blocking(stream: Atom) -> bool:

@@ -8,6 +8,7 @@ from streamsafe.static.domain import limits
 from streamsafe.static.domain.atoms import (
     LOST,
     UNKNOWN,
+    Array,
     Atom,
     Bound,
     Capture,
@@ -18,6 +19,7 @@ from streamsafe.static.domain.atoms import (
     Pool,
     Tuple,
     Value,
+    array,
     bound,
     capture,
     context,
@@ -76,6 +78,8 @@ def inside(atom: Atom, rename: Callable[[Value], Value]) -> Atom:
             (rename(value) for value in atom.arguments),
             ((name, rename(value)) for name, value in atom.keywords),
         )
+    if isinstance(atom, Array):
+        return array(rename(atom.of), atom.type)
     if isinstance(atom, Pool):
         (stream,) = rename(atom.stream) or (LOST,)
         return pool(stream)
@@ -102,6 +106,8 @@ def parts(atom: Atom) -> Iterable[Value]:
         return (value for _, value in atom.closure)
     if isinstance(atom, Partial):
         return (atom.function, *atom.arguments, *(value for _, value in atom.keywords))
+    if isinstance(atom, Array):
+        return (atom.of,)
     if isinstance(atom, Generator):
         return (value for _, value in (*atom.roots, *atom.resumed))
     if isinstance(atom, Capture):

@@ -169,7 +169,9 @@ def _pair(first: Entry, second: Entry, exits: dict[str, tuple[Exit, ...]]) -> Pa
     guard = first.guard | second.guard
     if isinstance(a.buffer, Pool) or b.tags & tag.STORED:
         return Pair("reuse", a, b, a.span, guard=guard, tags=tags)
-    waits = (first.exit.waits - first.exit.waited.get(a, frozenset())) | second.exit.waited.get(b, frozenset())
+    waits = (first.exit.waits - first.exit.waited.get(a, frozenset())) | second.exit.waited.get(
+        b, frozenset()
+    )
     return Pair("pair", a, b, b.span, waits, guard, tags, before=first.exit.waits - waits)
 
 

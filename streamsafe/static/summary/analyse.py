@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from streamsafe.order.hazard import Span
 from streamsafe.static.domain import access as tag
@@ -14,6 +13,7 @@ from streamsafe.static.domain.access import Access
 from streamsafe.static.domain.atoms import (
     TRUE,
     UNKNOWN,
+    Array,
     Atom,
     New,
     Path,
@@ -26,7 +26,8 @@ from streamsafe.static.domain.guards import Guard, Literal
 from streamsafe.static.domain.state import HostWork, Reg, State, Wait
 from streamsafe.static.summary import exits
 from streamsafe.static.summary.model import Pair, Summary
-from streamsafe.static.syntax import ir
+from streamsafe.static.syntax import cfg, ir
+from streamsafe.static.transfer.gradients import hook_entry
 from streamsafe.static.transfer.registry import TRANSFERS
 
 if TYPE_CHECKING:
@@ -52,8 +53,7 @@ class Analysis:
         "_facts",
         "_filename",
         "_first_waits",
-        "_keep",
-        "_order",
+        "_graph",
         "_spans",
         "engine",
         "fn",
@@ -62,6 +62,7 @@ class Analysis:
         "notes",
         "orders",
         "pairs",
+        "return_span",
         "returned",
         "yielded",
     )
@@ -74,48 +75,54 @@ class Analysis:
         self.orders = False
         self.pairs: dict[tuple[object, ...], Pair] = {}
         self.notes: set[str] = set()
-        self.returned: list[tuple[State, Value]] = []
+        self.returned: list[tuple[State, Value, int]] = []
+        self.return_span = Span("", 1, 1, 1, 1)
         self.yielded: Value = UNKNOWN
         self._facts: dict[Atom, Fact] = {}
         self._filename = engine.filename(fn.module)
         self._first_waits: dict[Access, frozenset[Wait]] = {}
         self._allocations: dict[tuple[Atom, frozenset[Atom], Guard], Span] = {}
         self._spans: list[Span | None] = [None] * len(fn.spans)
-        self._keep: set[Reg] = crossing(fn)
-        self._order = reverse_postorder(fn)
+        self._graph = cfg.graph(fn)
 
     # -- the fixpoint ------------------------------------------------------------------------------------------------
 
     def run(self) -> Summary:
         """Analyse the function."""
-        fn = self.fn
         entry: dict[int, list[State]] = {}
+        pending: dict[int, list[State]] = {}
         visits: dict[int, int] = {}
         queue: list[tuple[int, int]] = []
-        queued: set[int] = set()
-        for target, first in self._starts():
-            entry[target] = self.merge(entry.get(target, []), first)[0]
-            if target not in queued:
-                heapq.heappush(queue, (self._order.get(target, 0), target))
-                queued.add(target)
         most = 1 if self.light else limits.VISITS
+
+        position = self._graph.position
+
+        def arrive(target: int, more: list[State]) -> None:
+            if target not in position:
+                return
+            changed = self.merge(entry.setdefault(target, []), more)
+            if not changed:
+                return
+            waiting = pending.get(target)
+            if waiting is None:
+                pending[target] = changed
+                heapq.heappush(queue, (position[target], target))
+            else:
+                waiting.extend(state for state in changed if state not in waiting)
+
+        for target, more in self._starts():
+            arrive(target, more)
         while queue:
             _, number = heapq.heappop(queue)
-            queued.discard(number)
+            states = pending.pop(number)
             visits[number] = visits.get(number, 0) + 1
             if visits[number] > most:
                 if not self.light:
                     self.notes.add("loop not finished")
                 continue
             self.engine.visits += 1
-            block = fn.blocks[number]
-            states = [state.fork() for state in entry.get(number, ())]
-            for target, more in self._block(block, states):
-                kept, changed = self.merge(entry.get(target, []), more)
-                entry[target] = kept
-                if changed and target not in queued:
-                    heapq.heappush(queue, (self._order[target], target))
-                    queued.add(target)
+            for target, more in self._block(number, [state.fork() for state in states]):
+                arrive(target, more)
         return exits.summarise(self)
 
     def _entry(self) -> State:
@@ -124,6 +131,8 @@ class Analysis:
             root = SELF if position == 0 and self.fn.is_method else parameter.name
             held = self.given.get(root)
             first.set_local(parameter.name, held if held else value(path(root)))
+        if self.given.part == "hook":
+            hook_entry(self, first)
         return first
 
     def _starts(self) -> Iterable[tuple[int, list[State]]]:
@@ -131,24 +140,24 @@ class Analysis:
         if self.given.part != "exit":
             yield 0, [self._entry()]
             return
-        for block in self.fn.blocks:
-            for position, instruction in enumerate(block.instrs):
+        for number in self._graph.order:
+            for position, instruction in enumerate(self.fn.blocks[number].instrs):
                 if isinstance(instruction, ir.Yield):
                     first = State()
                     for reg in self.registers():
                         first.env[reg] = value(path(f"resume {reg}"))
                         first.entered[reg] = (path(f"resume current {reg}"), None)
-                    yield from self._block(block, [first], position + 1)
+                    yield from self._block(number, [first], position + 1)
 
     def registers(self) -> list[Reg]:
         """The registers that live across a ``yield``."""
-        return sorted({*self._keep, *locals_of(self.fn)}, key=str)
+        return registers(self.fn)
 
-    def _block(
-        self, block: ir.Block, states: list[State], start: int = 0
-    ) -> Iterable[tuple[int, list[State]]]:
+    def _block(self, number: int, states: list[State], start: int = 0) -> Iterable[tuple[int, list[State]]]:
         """The states that leave a block, by the block that they go to."""
-        handler = block.handler
+        block = self.fn.blocks[number]
+        live = self._graph.live.get(number, frozenset())
+        handler = block.handler if block.handler in self._graph.position else None
         seen: list[object] = []
         for instruction in block.instrs[start:]:
             if handler is not None and isinstance(instruction, ir.Call | ir.Raise):
@@ -167,17 +176,10 @@ class Analysis:
             for s in states:
                 out = s if len(block.edges) == 1 else s.fork()
                 if edge.assume is None or self.assume(out, edge.assume):
-                    self._drop_temporaries(out)
+                    _drop_temporaries(out, live)
                     more.append(out)
             if more:
                 yield edge.target, more
-
-    def _drop_temporaries(self, s: State) -> None:
-        """Temporaries that no other block reads die at the end of their block."""
-        keep = self._keep
-        s.env = {r: v for r, v in s.env.items() if r.__class__ is not int or r in keep}
-        for reg in [r for r in s.choices if r.__class__ is int and r not in keep]:
-            del s.choices[reg]
 
     def _step(self, instruction: ir.Instr, states: list[State]) -> list[State]:
         function = TRANSFERS.get(type(instruction))
@@ -191,32 +193,33 @@ class Analysis:
             else:
                 out.extend(after)
         if len(out) > limits.PARTITIONS:
-            out = self.merge([], out)[0]
+            few: list[State] = []
+            self.merge(few, out)
+            out = [state.fork() for state in few]
         return [s for s in out if not s.dead]
 
-    def merge(self, known: list[State], more: list[State]) -> tuple[list[State], bool]:
-        """Add partitions to those of a block: equal signatures join; over the budget the last ones do."""
-        kept = list(known)
-        changed = False
+    def merge(self, kept: list[State], more: list[State]) -> list[State]:
+        """Add partitions to those of a block, and say which of these changed.
+
+        Equal signatures join; over the budget a partition is joined into one with the same current stream.
+        """
+        changed: list[State] = []
         most = 1 if self.light else limits.PARTITIONS
-        signatures = [state.signature() for state in kept]
         for state in more:
             signature = state.signature()
-            home = next((k for k, own in zip(kept, signatures, strict=True) if own == signature), None)
+            home = next((known for known in kept if known.settled_signature() == signature), None)
             if home is None and len(kept) >= most:
                 if not self.light:
                     self.notes.add("partitions joined")
-                home = next((k for k in kept if k.current is state.current), kept[-1])
+                home = min(kept, key=state.distance)
             if home is None:
-                kept.append(state.fork())
-                signatures.append(signature)
-                changed = True
-            else:
-                position = kept.index(home)
-                if home.join(state):
-                    changed = True
-                    signatures[position] = home.signature()
-        return kept, changed
+                home = state.fork()
+                kept.append(home)
+            elif not home.join(state):
+                continue
+            if home not in changed:
+                changed.append(home)
+        return changed
 
     # -- conditions --------------------------------------------------------------------------------------------------
 
@@ -303,7 +306,7 @@ class Analysis:
             return atom.kind
         if isinstance(atom, Path):
             return self.fact(atom).type
-        return ""
+        return atom.type if isinstance(atom, Array) else ""
 
     def role(self, atom: Atom) -> str:
         """The role of an atom's type: ``tensor``, ``stream``, ...; "object" for one of the tree; "" if not known."""
@@ -313,7 +316,7 @@ class Analysis:
             return self.engine.role(self.fact(atom).type)
         if isinstance(atom, Symbol):
             return "stream" if atom.name in ("current", "default", "lost") else ""
-        return ""
+        return "tensor" if isinstance(atom, Array) else ""
 
     # -- findings ----------------------------------------------------------------------------------------------------
 
@@ -391,59 +394,19 @@ class Analysis:
 _TESTS: Final = {"true": guards.IS_TRUE, "none": guards.IS_NONE, "eq": guards.EQUALS}
 
 
-def reverse_postorder(fn: ir.Function) -> dict[int, int]:
-    """The position of each block in reverse postorder: an inner loop settles before what follows it."""
-    post: list[int] = []
-    seen = {0}
-    stack = [(0, 0)]
-    while stack:
-        number, position = stack.pop()
-        block = fn.blocks[number]
-        targets = [edge.target for edge in block.edges]
-        if block.handler is not None:
-            targets.append(block.handler)
-        if position == len(targets):
-            post.append(number)
-            continue
-        stack.append((number, position + 1))
-        target = targets[position]
-        if target not in seen:
-            seen.add(target)
-            stack.append((target, 0))
-    return {number: place for place, number in enumerate(reversed(post))}
+def _drop_temporaries(s: State, live: frozenset[int]) -> None:
+    """Temporaries that no other block reads die at the end of their block."""
+    s.env = {r: v for r, v in s.env.items() if r.__class__ is not int or r in live}
+    for reg in [r for r in s.choices if r.__class__ is int and r not in live]:
+        del s.choices[reg]
 
 
-def crossing(fn: ir.Function) -> set[Reg]:
-    """Temporaries that are read in another block than the one that makes them: the others die at its end."""
-    made: dict[int, int] = {}
-    keep: set[Reg] = set()
-
-    def use(part: object, number: int) -> None:
-        if part.__class__ is int:
-            if made.get(part) != number:  # type: ignore[call-overload]
-                keep.add(part)  # type: ignore[arg-type]
-        elif isinstance(part, tuple):
-            for each in part:
-                use(each, number)
-
-    for number, block in enumerate(fn.blocks):
-        for instruction in block.instrs:
-            reads, targets = _parts(type(instruction))
-            for position in reads:
-                use(instruction[position], number)
-            for position in targets:
-                target: object = instruction[position]
-                for each in target if isinstance(target, tuple) else (target,):
-                    if each.__class__ is int:
-                        if made.get(each, number) != number:  # type: ignore[call-overload]
-                            keep.add(each)  # type: ignore[arg-type]
-                        made[each] = number  # type: ignore[index]
-        for edge in block.edges:
-            if edge.assume is not None:
-                use((edge.assume.reg,), number)
-                if edge.assume.kind != "eq":
-                    use((edge.assume.other,), number)
-    return keep
+def registers(fn: ir.Function) -> list[Reg]:
+    """The registers that may live across a ``yield``."""
+    found: set[Reg] = locals_of(fn)
+    for live in cfg.graph(fn).live.values():
+        found |= live
+    return sorted(found, key=str)
 
 
 def locals_of(fn: ir.Function) -> set[Reg]:
@@ -451,7 +414,7 @@ def locals_of(fn: ir.Function) -> set[Reg]:
     found: set[Reg] = {parameter.name for parameter in fn.params}
     for block in fn.blocks:
         for instruction in block.instrs:
-            for position in _parts(type(instruction))[1]:
+            for position in _targets(instruction.__class__):
                 target: object = instruction[position]
                 found.update(
                     t for t in (target if isinstance(target, tuple) else (target,)) if isinstance(t, str)
@@ -459,20 +422,13 @@ def locals_of(fn: ir.Function) -> set[Reg]:
     return found
 
 
-@cache
-def _parts(kind: type) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The positions of an instruction's operands, and of its targets."""
-    fields: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
-    reads = [
-        n
-        for n, name in enumerate(fields)
-        if name not in ("dst", "dsts", "at", "value", "size", "star", "position")
-    ]
-    if kind in (ir.Add, ir.Const):
-        reads = (
-            [n for n, name in enumerate(fields) if name in ("container", "value", "key")]
-            if kind is ir.Add
-            else []
-        )
-    targets = [n for n, name in enumerate(fields) if name in ("dst", "dsts")]
-    return tuple(reads), tuple(targets)
+def _targets(kind: Any) -> tuple[int, ...]:
+    """The positions of an instruction's targets."""
+    found: tuple[int, ...] | None = _TARGETS.get(kind)
+    if found is None:
+        found = tuple(n for n, name in enumerate(kind._fields) if name in ("dst", "dsts"))
+        _TARGETS[kind] = found
+    return found
+
+
+_TARGETS: dict[Any, tuple[int, ...]] = {}

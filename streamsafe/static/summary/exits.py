@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain import limits
 from streamsafe.static.domain.access import Access
-from streamsafe.static.domain.atoms import CURRENT, GRADIENTS, Atom, New, Path, Pool, Value, path
+from streamsafe.static.domain.atoms import (
+    CURRENT,
+    GRADIENTS,
+    HOST,
+    Array,
+    Atom,
+    New,
+    Path,
+    Pool,
+    Value,
+    path,
+    rank,
+)
 from streamsafe.static.domain.order import Ways, antichain, memory
 from streamsafe.static.domain.places import EACH
 from streamsafe.static.domain.state import State
@@ -25,7 +37,8 @@ _MOST_RETURNS = 24
 def summarise(a: Analysis) -> Summary:
     """The summary of a function whose states have settled."""
     merged: dict[object, Exit] = {}
-    for s, result in a.returned[:_MOST_RETURNS]:
+    for s, result, at in a.returned[:_MOST_RETURNS]:
+        a.return_span = a.span(at)
         one = _exit(a, s, result)
         key = (
             frozenset(one.knows.items()),
@@ -46,8 +59,11 @@ def summarise(a: Analysis) -> Summary:
 
 
 def _exit(a: Analysis, s: State, result: Value) -> Exit:
+    _leaves(a, s, result)
     _release(a, s, result)
-    stored = [(owner, field, held) for (owner, field), held in s.heap.items() if isinstance(owner, Path)]
+    stored: list[tuple[Path, str, Value]] = [
+        (owner, field, held) for (owner, field), held in s.heap.items() if isinstance(owner, Path)
+    ]
     _mark_replaced(a, s, stored)
     for owner, field, held in stored:
         if isinstance(owner, Path):
@@ -79,6 +95,26 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
         work=s.work,
         waited={access: a.waits_before(access) for access in accesses} if s.waits else {},
     )
+
+
+def _leaves(a: Analysis, s: State, result: Value) -> None:
+    """A NumPy view leaves the function while a copy to its memory is pending: who reads it cannot know.
+
+    Not so where an event that was recorded after the copy, or its stream, leaves with it or is kept beside it.
+    """
+    found = reachable((result,))
+    arrays = [atom for atom in found if isinstance(atom, Array)]
+    for atom in sorted(arrays, key=rank):
+        for buffer in mem.buffers(a, s, atom.of):
+            for copy in list(s.order.near(buffer)):
+                if copy.buffer is not buffer or not copy.tags & tag.D2H or copy.tags & tag.PLACE_UNKNOWN:
+                    continue
+                for way in s.order.ways_of(copy):
+                    with_it = any(c in found or (isinstance(c, Path) and a.role(c) == "event") for c in way)
+                    if not with_it:
+                        span = a.return_span
+                        mem.touch(a, s, span, buffer, False, HOST, "numpy", tag.LEAVES)
+                        break
 
 
 def _visible(carrier: Atom, live: set[Atom], accesses: Iterable[Access]) -> bool:
@@ -140,10 +176,9 @@ def _release(a: Analysis, s: State, result: Value) -> None:
                 mem.release(a, s, buffer)
 
 
-def _mark_replaced(a: Analysis, s: State, stored: list[tuple[Atom, str, Value]]) -> None:
+def _mark_replaced(a: Analysis, s: State, stored: list[tuple[Path, str, Value]]) -> None:
     """What lay at a path that is stored to is gone when the function ends: tag its accesses."""
     for owner, field, _ in stored:
-        assert isinstance(owner, Path)
         if field.startswith("["):
             continue
         at = path(owner.root, *owner.fields, field)

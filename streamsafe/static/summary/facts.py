@@ -1,8 +1,8 @@
 """What is known of access paths: the types, places and aliases of parameters, of fields and of module variables.
 
-A class's ``__init__`` is summarised first; what it leaves in a field names the field's type, its place and its aliases
-(``self.np = self.cpu.numpy()`` is the path ``self.cpu``). What other methods store adds types. A module's body is to its
-variables what ``__init__`` is to fields.
+A class's ``__init__`` is summarised first; what it leaves in a field names the field's type, its place and its
+aliases (``self.np = self.cpu.numpy()`` is the path ``self.cpu``). What other methods store adds types. A module's body
+is to its variables what ``__init__`` is to fields.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from streamsafe.static.domain.atoms import (
     NONE,
     NULL_CONTEXT,
     UNKNOWN,
+    Array,
     Atom,
     Class,
     Const,
@@ -25,12 +26,13 @@ from streamsafe.static.domain.atoms import (
     Partial,
     Path,
     Value,
+    array,
     context,
     path,
     value,
 )
 from streamsafe.static.domain.places import is_element
-from streamsafe.static.syntax import ir
+from streamsafe.static.syntax import cfg, ir
 from streamsafe.static.syntax.index import Index
 
 if TYPE_CHECKING:
@@ -275,6 +277,11 @@ class Facts:
                 if inner and depth and self._engine.role(atom.kind) == "container":
                     some = frozenset().union(*inner)
                     element = self._of_value(exit, "", some, me, {}, fid, depth - 1)
+            elif isinstance(atom, Array):
+                of = frozenset(named(each) for each in atom.of)
+                type = type or atom.type
+                if all(_rooted(each, me) for each in of):
+                    aliases.add(array(of, atom.type))
             elif isinstance(atom, Context):
                 streams = frozenset(named(each) for each in atom.streams)
                 if all(_rooted(each, me) for each in streams):
@@ -315,13 +322,10 @@ class Facts:
         return found
 
     def _stores(self, fn: ir.Function) -> Iterable[tuple[str, Fact]]:
-        from streamsafe.static.summary.analyse import reverse_postorder
-
         me = fn.params[0].name
         names: dict[ir.Reg, str] = {}
         made: dict[ir.Reg, Fact] = {}
-        order = reverse_postorder(fn)
-        for number in sorted(order, key=order.__getitem__):
+        for number in cfg.graph(fn).order:
             for i in fn.blocks[number].instrs:
                 if isinstance(i, ir.Global):
                     symbol = self._index.lookup(fn.module, i.name)
@@ -361,6 +365,8 @@ def rebased(atom: Atom, owner: Path) -> Value:
                 return value(atom)
             return value(path(owner.root, *owner.fields, *atom.fields))
         return UNKNOWN
+    if isinstance(atom, Array):
+        return value(array(frozenset(x for each in atom.of for x in rebased(each, owner)), atom.type))
     if isinstance(atom, Context):
         return value(context(frozenset(x for each in atom.streams for x in rebased(each, owner))))
     return value(atom)

@@ -80,7 +80,7 @@ def instantiate(
         return [s]
     if fn.is_generator:
         return _generator(a, s, at, dst, fn, summary, bind, closure or {})
-    return play(a, s, at, dst, fn, summary, {**_roots(fn, bind), **_outer(closure)}, defaults)
+    return play(a, s, at, dst, fn, summary, {**_roots(fn, bind), **(closure or {})}, defaults)
 
 
 def _bind(
@@ -131,10 +131,6 @@ def _name(item: tuple[str, Value]) -> str:
 def _is_context(fn: ir.Function) -> bool:
     """Whether a generator is a context manager."""
     return any(d.rpartition(".")[2] in ("contextmanager", "asynccontextmanager") for d in fn.decorators)
-
-
-def _outer(closure: Mapping[str, Value] | None) -> dict[str, Value]:
-    return {name: held for name, held in (closure or {}).items()}
 
 
 class Rename:
@@ -250,7 +246,11 @@ def play(
     if not out:
         s.env[dst] = UNKNOWN
         return [s]
-    return out if len(out) <= limits.PARTITIONS else a.merge([], out)[0]
+    if len(out) > limits.PARTITIONS:
+        few: list[State] = []
+        a.merge(few, out)
+        return [state.fork() for state in few]
+    return out
 
 
 def _age_made(a: Analysis, s: State, span: Span, summary: Summary, line: tuple[int, int]) -> None:
@@ -424,16 +424,16 @@ def _renamed_wait(s: State, wait: Wait, rename: Rename) -> Wait:
     )
 
 
-def _facts(
-    a: Analysis, s: State, t: State, exit: Exit, rename: Rename, waits: Mapping[Wait, Wait]
-) -> None:
+def _facts(a: Analysis, s: State, t: State, exit: Exit, rename: Rename, waits: Mapping[Wait, Wait]) -> None:
     """Waits, events, records and what a capture would forbid."""
     if waits:
         t.waits = t.waits.union(waits.values())
     for event, cell in exit.cells.items():
         image = rename.carrier(event)
         if image is not LOST:
-            t.cells[image] = Cell(rename.carrier(cell.stream), cell.span, frozenset(map(rename.carrier, cell.earlier)))
+            t.cells[image] = Cell(
+                rename.carrier(cell.stream), cell.span, frozenset(map(rename.carrier, cell.earlier))
+            )
     for recorded, stream in sorted(exit.recorded, key=_rank):
         for buffer in mem.buffers(a, s, rename.atom(recorded)):
             mem.record(a, t, buffer, rename.carrier(stream))

@@ -41,12 +41,13 @@ class Given(NamedTuple):
     Attributes:
         held: parameter -> the functions that it holds.
         types: parameter -> the class of the tree, or the library's type, of the object that it holds.
-        part: of a generator that is a context manager: what runs when it is entered, or left.
+        part: of a generator that is a context manager, what runs when it is entered, or left; ``hook``: autograd
+            calls it.
     """
 
     held: Mapping[str, Value] = {}
     types: Mapping[str, str] = {}
-    part: Literal["", "enter", "exit"] = ""
+    part: Literal["", "enter", "exit", "hook"] = ""
 
     def get(self, name: str) -> Value:
         """The functions that a parameter holds; unknown where that is not known."""
@@ -61,6 +62,9 @@ class Given(NamedTuple):
         return (held, tuple(sorted(self.types.items())), self.part)
 
 
+NON_BLOCKING: Final = "/non-blocking"
+"""Added to the name of a type of blocking streams, for those of them that are not."""
+
 ANYTHING: Final = Given()
 
 
@@ -73,7 +77,7 @@ class Engine:
         called: functions with a caller in what was analysed: what their callers do beats any guess.
         names: what the program calls what is made at a place.
         blocks: (use of a pool, its stream) -> the block that was used.
-        unseen: what a call that is not seen does with memory it is given: a ``possible`` read, ``nothing``, or ``reads``.
+        unseen: what a call that is not seen does with memory: a ``possible`` read, ``nothing``, or ``reads``.
         visits: blocks interpreted so far.
     """
 
@@ -86,6 +90,7 @@ class Engine:
         self.called: set[str] = set()
         self.names: dict[tuple[str, int, int], str] = {}
         self.blocks: dict[tuple[Span, Atom], New] = {}
+        self.entries: dict[tuple[str, Literal["", "hook"]], None] = {}
         self.unseen = "possible"
         self.visits = 0
         self.crashes: list[tuple[str, str]] = []
@@ -96,9 +101,14 @@ class Engine:
         self._roles: dict[str, str] = {"": ""}
         self._functions: dict[str, ir.Function | None] = {}
         self._light: dict[str, bool] = {}
-        places.BLOCKING.update(row.name for row in models.types.values() if row.blocking)
+        self.types = dict(models.types)
+        for row in models.types.values():
+            if row.blocking:
+                places.BLOCKING.add(row.name)
+                other = f"{row.name}{NON_BLOCKING}"
+                self.types[other] = row._replace(name=other, base=row.name, blocking=False)
         state.SPLITTING.update(
-            row.name for row in models.types.values() if row.role in ("stream", "event", "work")
+            row.name for row in self.types.values() if row.role in ("stream", "event", "work")
         )
 
     # -- summaries ---------------------------------------------------------------------------------------------------
@@ -130,10 +140,14 @@ class Engine:
             self._provisional.add(key)
         return found
 
-    def guarded(self, fid: str) -> None:
+    def entry(self, fid: str, part: Literal["", "hook"]) -> None:
+        """A function that is called by somebody, at some time: a hook has its own current stream."""
+        self.entries.setdefault((fid, part))
+
+    def guarded(self, fid: str, given: Given = ANYTHING) -> None:
         """Compute a summary; what goes wrong inside is an internal error of the function's file, and nothing else's."""
         try:
-            self.summary(fid)
+            self.summary(fid, given)
         except Exception as error:
             self._active.clear()
             self.facts.recover()
@@ -220,11 +234,11 @@ class Engine:
                 found = "object"
                 if ":" in type:
                     for base in self.index.library_bases(type) if type in self.index.classes else ():
-                        row = self.models.types.get(self.canonical(base))
+                        row = self.types.get(self.canonical(base))
                         if row is not None and row.role in ("tensor", "stream", "event"):
                             found = row.role
             else:
-                row = self.models.types.get(type)
+                row = self.types.get(type)
                 found = row.role if row is not None else "other"
             self._roles[type] = found
         return found
@@ -235,13 +249,17 @@ class Engine:
 
     def non_blocking(self, type: str) -> str:
         """The type of a stream of this type that takes no part in the legacy default stream's barrier."""
-        other = f"{type}/non-blocking"
-        return other if other in self.models.types else type
+        other = f"{type}{NON_BLOCKING}"
+        return other if other in self.types else type
+
+    def method(self, type: str, name: str) -> Row | None:
+        """What a method of a library's type does."""
+        return self.models.method(type.removesuffix(NON_BLOCKING), name)
 
     def constructed(self, name: str) -> str:
         """The type of what calling a library's name makes, or ""."""
         name = self.canonical(name)
-        if name in self.models.types:
+        if name in self.types:
             return name
         row = self.models.row(name)
         if row is not None:
@@ -266,7 +284,7 @@ class Engine:
             name = self.canonical(cls.name)
             if name == type:
                 return True
-            if ":" not in type and name in self.models.types and self.role(name) != self.role(type):
+            if ":" not in type and name in self.types and self.role(name) != self.role(type):
                 return False
         return None
 

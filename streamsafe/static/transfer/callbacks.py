@@ -8,7 +8,7 @@ from streamsafe.static.domain.atoms import CURRENT, DEFAULT, LOST, UNKNOWN, Part
 from streamsafe.static.domain.places import EACH
 from streamsafe.static.domain.state import State
 from streamsafe.static.models.rows import Row
-from streamsafe.static.transfer import library, objects
+from streamsafe.static.transfer import gradients, library, objects
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite
 
@@ -32,6 +32,10 @@ def run(a: Analysis, s: State, c: CallSite, row: Row) -> list[State]:
             keywords = {name: held for name, held in c.keywords.items() if name not in row.params}
             s.env[c.dst] = value(partial(function, c.args[1:], keywords.items()))
             continue
+        if calls.mode in ("backward", "later"):
+            for fid in gradients.functions_of(a, function):
+                a.engine.entry(fid, "hook" if calls.mode == "backward" else "")
+            continue
         if calls.mode == "each":
             args = [objects.step_into(a, s, held, EACH) for held in args]
         out: list[State] = []
@@ -40,7 +44,7 @@ def run(a: Analysis, s: State, c: CallSite, row: Row) -> list[State]:
             before = t.current
             if calls.mode == "thread":
                 t.current = DEFAULT
-            elif calls.mode in ("backward", "stream", "later"):
+            elif calls.mode == "stream":
                 t.current = LOST
             after = call_value(a, t, site, function)
             for u in after:

@@ -176,21 +176,32 @@ def _defaults(a: Analysis, s: State, c: CallSite, cid: str, atom: New) -> None:
 def method(a: Analysis, s: State, c: CallSite, owner: Value, name: str) -> list[State]:
     """A method of each of the objects that a value may be, a state each."""
     c.operation = name
-    atoms = ordered(owner)[:MOST_CALLEES]
+    atoms = ordered(owner)
     if len(atoms) == 1 and isinstance(atoms[0], Bound) and atoms[0].name == "super()":
-        out = python.call_super(a, s, c, name)
-        if out is not None:
-            return out
+        found = python.call_super(a, s, c, name)
+        if found is not None:
+            return found
         s.env[c.dst] = UNKNOWN
         return [s]
     if not atoms:
         return _of_unknown(a, s, c, UNKNOWN, name)
     out: list[State] = []
-    for atom in atoms:
-        t = s if len(atoms) == 1 else s.fork()
-        site = CallSite(c.at, c.dst, list(c.args), dict(c.keywords), value(atom), operation=name)
-        out += _method(a, t, site, atom, name)
+    groups = _alike(a, atoms)
+    for group in groups:
+        t = s if len(groups) == 1 else s.fork()
+        site = CallSite(c.at, c.dst, list(c.args), dict(c.keywords), frozenset(group), operation=name)
+        out += _method(a, t, site, group[0], name)
     return out
+
+
+def _alike(a: Analysis, atoms: list[Atom]) -> list[list[Atom]]:
+    """Receivers that a call may be made on at once: memory and containers of one type; others are told apart."""
+    found: dict[object, list[Atom]] = {}
+    for atom in atoms:
+        type = a.type_of(atom)
+        together = a.engine.role(type) in ("tensor", "container") or (not type and isinstance(atom, Path))
+        found.setdefault(type if together else atom, []).append(atom)
+    return list(found.values())
 
 
 def _method(a: Analysis, s: State, c: CallSite, atom: Atom, name: str) -> list[State]:
@@ -220,12 +231,12 @@ def _method(a: Analysis, s: State, c: CallSite, atom: Atom, name: str) -> list[S
         if fid is not None:
             return _of_class(a, s, c, atom, fid)
         for base in a.engine.index.library_bases(type) if type in a.engine.index.classes else ():
-            row = a.engine.models.method(a.engine.canonical(base), name)
+            row = a.engine.method(a.engine.canonical(base), name)
             if row is not None:
                 return library.apply(a, s, c, row)
         return _unseen(a, s, c, tag.METHOD_CALL)
     if type:
-        row = a.engine.models.method(type, name)
+        row = a.engine.method(type, name)
         if row is not None:
             return library.apply(a, s, c, row)
         return library.unknown_method(a, s, c, atom, type, name)

@@ -1,4 +1,4 @@
-"""Context managers: of streams and captures, of classes of the tree, and of generators (``contextlib.contextmanager``)."""
+"""Context managers: of streams and captures, of classes of the tree, and of generators (``contextmanager``)."""
 
 from __future__ import annotations
 
@@ -153,6 +153,7 @@ def leave(a: Analysis, s: State, i: ir.Exit) -> list[State] | None:
 
 def _enter_generator(a: Analysis, s: State, i: ir.Enter, atom: Generator) -> list[State]:
     """Run a generator to its ``yield``."""
+    from streamsafe.static.summary.analyse import registers
     from streamsafe.static.summary.instantiate import play
     from streamsafe.static.summary.solve import Given
 
@@ -188,10 +189,3 @@ def _leave_generator(a: Analysis, s: State, i: ir.Exit, atom: Generator) -> list
         return None
     summary = a.engine.summary(atom.fid, Given(part="exit"))
     return play(a, s, i.at, -1, fn, summary, dict((*atom.roots, *atom.resumed)), {})
-
-
-def registers(fn: ir.Function) -> list[ir.Reg]:
-    """The registers that live across a ``yield`` of a function."""
-    from streamsafe.static.summary.analyse import crossing, locals_of
-
-    return sorted({*crossing(fn), *locals_of(fn)}, key=str)

@@ -191,10 +191,10 @@ def _copy(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
         if where == PAGEABLE and nonblocking and _from_device(a, s, sources):
             where = PINNED  # TM-05
         made = mem.allocate(a, s, span, kind or a.engine.tensor_type, where)
-        destinations: list[Atom] = [made]
+        destinations: list[Atom | None] = [made]
         result = value(made)
     else:
-        destinations = mem.buffers(a, s, library.argument(a, s, c, copy.destination))
+        destinations = [*mem.buffers(a, s, library.argument(a, s, c, copy.destination))]
         result = library.argument(a, s, c, row.result.arg) if row.result.arg else UNKNOWN
     for destination in destinations or [None]:
         _move(a, s, c, row, span, stream, sources, destination, nonblocking)

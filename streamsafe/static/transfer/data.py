@@ -12,6 +12,7 @@ from streamsafe.static.domain.atoms import (
     HOST,
     TRUE,
     UNKNOWN,
+    Array,
     Atom,
     Const,
     New,
@@ -191,8 +192,10 @@ def load_item(a: Analysis, s: State, i: ir.Item) -> list[State] | None:
     found: list[Value] = []
     span = a.span(i.at)
     for atom in ordered(held):
-        memory = (isinstance(atom, New) and a.role(atom) == "tensor") or (
-            isinstance(atom, Path) and (a.role(atom) == "tensor" or mem.place_of(a, s, atom) != "")
+        memory = (
+            isinstance(atom, Array)
+            or (isinstance(atom, New) and a.role(atom) == "tensor")
+            or (isinstance(atom, Path) and (a.role(atom) == "tensor" or mem.place_of(a, s, atom) != ""))
         )
         if memory:
             if _device_index(a, s, key):
@@ -224,6 +227,11 @@ def store_item(a: Analysis, s: State, i: ir.SetItem) -> list[State] | None:
     for atom in ordered(owners):
         if isinstance(atom, New) and a.role(atom) == "container":
             objects.put_element(s, atom, held, objects.step_of(key) if len(owners) == 1 else None)
+            continue
+        if isinstance(atom, Array):
+            for buffer in mem.buffers(a, s, atom.of):
+                mem.host_touch(a, s, span, held, "[]=")
+                mem.write_one(a, s, span, buffer, s.current, "[]=", 0)
             continue
         if not isinstance(atom, New | Path):
             continue
@@ -378,7 +386,7 @@ def match_argument(a: Analysis, s: State, i: ir.MatchArg) -> list[State] | None:
 @transfer(ir.Return)
 def leave(a: Analysis, s: State, i: ir.Return) -> list[State] | None:
     """The function returns."""
-    a.returned.append((s.fork(), s.get(i.src)))
+    a.returned.append((s.fork(), s.get(i.src), i.at))
     s.dead = True
     return None
 
@@ -397,7 +405,7 @@ def hand_out(a: Analysis, s: State, i: ir.Yield) -> list[State] | None:
     if a.given.part == "enter":
         regs = a.registers()
         saved = [value(s.entered[reg][0]) if reg in s.entered else UNKNOWN for reg in regs]
-        a.returned.append((s.fork(), value(tuple_of(held, *(s.get(reg) for reg in regs), *saved))))
+        a.returned.append((s.fork(), value(tuple_of(held, *(s.get(r) for r in regs), *saved)), i.at))
         s.dead = True
         return None
     span = a.span(i.at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamsafe.static.domain import access as tag
-from streamsafe.static.domain import values
+from streamsafe.static.domain import limits, values
 from streamsafe.static.domain.atoms import (
     CURRENT,
     DEFAULT,
@@ -22,11 +22,13 @@ from streamsafe.static.domain.atoms import (
     New,
     Path,
     Value,
+    array,
     capture,
     context,
     library,
     ordered,
     partial,
+    path,
     tuple_of,
     value,
 )
@@ -35,13 +37,11 @@ from streamsafe.static.domain.state import State
 from streamsafe.static.models.rows import Arg, Result, Row
 from streamsafe.static.transfer import copies, objects, streams
 from streamsafe.static.transfer import memory as mem
-from streamsafe.static.transfer.registry import SPECIALS, CallSite
+from streamsafe.static.transfer.registry import SPECIALS, CallSite, special
 
 if TYPE_CHECKING:
     from streamsafe.order.hazard import Span
     from streamsafe.static.summary.analyse import Analysis
-
-TENSOR_LIBRARIES = ("torch.", "cupy.", "cupyx.")
 
 
 def call(a: Analysis, s: State, c: CallSite, name: str) -> list[State]:
@@ -49,7 +49,7 @@ def call(a: Analysis, s: State, c: CallSite, name: str) -> list[State]:
     row = a.engine.row(name)
     if row is not None:
         return apply(a, s, c, row)
-    kind = a.engine.models.types.get(name)
+    kind = a.engine.types.get(name)
     if kind is not None:
         s.env[c.dst] = make(a, s, c, name)
         return [s]
@@ -68,7 +68,8 @@ def _default(a: Analysis, s: State, c: CallSite, name: str) -> Value:
     """What no row says: a function of a tensor library reads its arguments and makes new memory."""
     last = name.rpartition(".")[2]
     span = a.span(c.at)
-    if name.startswith(a.engine.models.tensor_work):
+    works = a.engine.models.works(name)
+    if works == "work":
         if last[:1].isupper() or last.startswith("_"):
             return UNKNOWN
         touched = [buffer for held in c.values() for buffer in mem.buffers(a, s, held)]
@@ -87,11 +88,11 @@ def _default(a: Analysis, s: State, c: CallSite, name: str) -> Value:
             return UNKNOWN
         kind = "cupy.ndarray" if name.startswith("cupy") else ""
         return mem.result(a, s, span, last, DEVICE if device else PAGEABLE, kind=kind)
-    if name.startswith("numpy."):
+    if works == "host":
         for held in c.values():
             mem.host_touch(a, s, span, known_memory(a, s, held), last)
         return UNKNOWN
-    if name.startswith(("torch.", "cupy.", "builtins.")):
+    if works == "plain":
         return UNKNOWN
     from streamsafe.static.transfer.calls import unseen
 
@@ -146,9 +147,7 @@ def launch_kernel(a: Analysis, s: State, c: CallSite) -> list[State]:
 
 def bind(c: CallSite, row: Row) -> None:
     """The row's parameters -> the call's arguments."""
-    given: dict[str, Value] = {}
-    for name, held in zip(row.params, c.args, strict=False):
-        given[name] = held
+    given = dict(zip(row.params, c.args, strict=False))
     given.update(c.keywords)
     extra = c.args[len(row.params) :]
     for number, held in enumerate(extra):
@@ -213,8 +212,9 @@ def apply(a: Analysis, s: State, c: CallSite, row: Row, weak: bool = False) -> l
             found = handler(a, s, c)
             if isinstance(found, list):
                 return found
-            s.env[c.dst] = found
-            return [s]
+            if found is not None:
+                s.env[c.dst] = found
+                return [s]
     if row.capture is not None and row.capture.kind == "illegal" and row.copy is None and not weak:
         if _touches_device(a, s, c, row):
             a.host_work(s, a.span(c.at), c.operation, _violation(row))
@@ -438,7 +438,7 @@ def fresh(a: Analysis, s: State, c: CallSite, row: Row, stream: Atom) -> Value:
     """New memory, where the row's place says."""
     place = row.result.place
     kind = "cupy.ndarray" if row.library == "cupy" else "numpy.ndarray" if row.library == "numpy" else ""
-    where = DEVICE
+    where: str = DEVICE
     if place is not None:
         where = copies.place_of(a, s, c, place, row) or ""
     span = a.span(c.at)
@@ -446,6 +446,34 @@ def fresh(a: Analysis, s: State, c: CallSite, row: Row, stream: Atom) -> Value:
     if (where == DEVICE or (not where and not place)) and not c.operation.startswith("empty"):
         mem.touch(a, s, span, made, True, stream, c.operation, tag.ALLOCATION)
     return value(made)
+
+
+@special("numpy_view")
+def numpy_view(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``x.numpy()``: the same memory as an array of the host; reading it comes later."""
+    return value(array(c.receiver, "numpy.ndarray"))
+
+
+@special("record_event")
+def record_event(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``stream.record_event(event)``: the event that is given, or a new one."""
+    span = a.span(c.at)
+    given = [atom for atom in streams.carriers(a, c.given.get("event", UNKNOWN)) if atom is not NONE]
+    row = c.row
+    kind = row.result.type if row is not None and row.result.type else "torch.cuda.Event"
+    event = given[0] if given else mem.allocate(a, s, span, kind)
+    for stream in ordered(c.receiver)[:1]:
+        streams.record(a, s, span, event, stream)
+    return value(event)
+
+
+@special("members")
+def members(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``module.parameters()``: a container at a path of its own."""
+    for atom in c.receiver:
+        if isinstance(atom, Path) and len(atom.fields) < limits.FIELDS:
+            return value(path(atom.root, *atom.fields, f"{c.operation}()"))
+    return UNKNOWN
 
 
 def partial_of(c: CallSite) -> Value:

@@ -15,6 +15,7 @@ from streamsafe.static.domain.atoms import (
     GRADIENTS,
     HOST,
     UNKNOWN,
+    Array,
     Atom,
     New,
     Path,
@@ -60,6 +61,8 @@ def buffers(a: Analysis, s: State, values: Value, depth: int = limits.ELEMENTS) 
             if depth:
                 for item in atom.items:
                     out.extend(buffers(a, s, item, depth - 1))
+        elif isinstance(atom, Array):
+            out.extend(buffers(a, s, atom.of, depth))
         elif atom is GRADIENTS:
             out.append(atom)
     return out
@@ -272,8 +275,8 @@ def used_elsewhere(s: State, atom: Atom) -> bool:
     home = s.homes.get(atom)
     if home is None or s.places.get(atom) != DEVICE:
         return False
-    table = s.order.made.get(atom)
-    return bool(table) and any(token and one.stream is not home for one, token in table.items())
+    table = s.order.made.get(atom, NO_ACCESSES)
+    return any(token and one.stream is not home for one, token in table.items())
 
 
 def referenced(s: State, *more: Value) -> set[Atom]:
@@ -331,6 +334,14 @@ def release(a: Analysis, s: State, atom: Atom) -> None:
         if not token or use.stream is home or use.stream is HOST or same_queue(home, use.stream):
             continue
         if use.tags & (UNSURE | tag.RECORDED) or contradicts(use.guard, s.guard):
+            continue
+        if use.tags & tag.INITIAL:
+            after = access(
+                pool(home), True, home, use.span, s.order.before(home), 0, s.guard, "the next allocation"
+            )
+            if any(home not in way for way in s.order.ways[token]):
+                a.remember_release(use, atom)
+                a.reuse(use, after, s, tag.LEAVES)
             continue
         pooled = use.replace(buffer=pool(home), writes=False, tags=use.tags | cupy)
         s.order.put(pooled, s.order.ways[token])

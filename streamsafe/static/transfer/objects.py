@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 from streamsafe.static.domain import limits, values
 from streamsafe.static.domain.atoms import (
+    DEFAULT,
+    GRADIENTS,
     NONE,
     UNKNOWN,
     Atom,
+    Bound,
     Class,
     Const,
     Library,
@@ -55,7 +58,11 @@ def load(a: Analysis, s: State, atom: Atom, name: str) -> Value:
     if isinstance(atom, New):
         return _of_new(a, atom, name)
     if isinstance(atom, Library):
-        return value(library(a.engine.canonical(f"{atom.name}.{name}")))
+        whole = a.engine.canonical(f"{atom.name}.{name}")
+        result = a.engine.models.attribute(whole)
+        if result is not None and result.kind == "default_stream":
+            return value(DEFAULT)
+        return value(library(result.type if result is not None and result.type else whole))
     if isinstance(atom, Class):
         return _of_class(a, atom, name)
     return value(bound(value(atom), name))
@@ -128,6 +135,8 @@ def _of_new(a: Analysis, atom: New, name: str) -> Value:
         return UNKNOWN
     if name in SAME_MEMORY and a.role(atom) == "tensor":
         return value(atom)
+    if name == "grad" and a.role(atom) == "tensor":
+        return value(GRADIENTS)
     return value(bound(value(atom), name))
 
 
@@ -166,7 +175,10 @@ def load_attribute(a: Analysis, s: State, i: ir.Attr) -> list[State] | None:
                 from streamsafe.static.summary.instantiate import instantiate
 
                 return instantiate(a, s, i.at, i.dst, getter, [held], {})
-    s.env[i.dst] = values.union(load(a, s, atom, i.name) for atom in held)
+    found = values.union(load(a, s, atom, i.name) for atom in held)
+    if len(found) > 1 and all(isinstance(atom, Bound) and atom.name == i.name for atom in found):
+        found = value(bound(held, i.name))  # one method, of any of them
+    s.env[i.dst] = found
     return None
 
 

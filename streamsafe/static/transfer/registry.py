@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from streamsafe.static.summary.analyse import Analysis
 
 Transfer = Callable[["Analysis", "State", Any], "list[State] | None"]
-Special = Callable[["Analysis", "State", "CallSite"], "Value | list[State]"]
+Special = Callable[["Analysis", "State", "CallSite"], "Value | list[State] | None"]
 
 TRANSFERS: dict[type, Transfer] = {}
 SPECIALS: dict[str, Special] = {}
