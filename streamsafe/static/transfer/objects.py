@@ -84,7 +84,7 @@ def _of_path(a: Analysis, s: State, atom: Path, name: str) -> Value:
             return value(bound(value(atom), name))
     elif fact.type and a.engine.role(fact.type) not in ("other", "module", "container"):
         return value(bound(value(atom), name))
-    if name in SAME_MEMORY:
+    if name in SAME_MEMORY and not fact.type:
         return value(atom)
     if len(atom.fields) >= limits.FIELDS:
         return UNKNOWN
