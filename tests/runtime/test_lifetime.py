@@ -100,6 +100,17 @@ def test_process(backend: Any, name: str) -> None:
     assert result.returncode == (7 if "_exit(7)" in code else 0)
 
 
+def test_what_was_compiled_before_is_seen(backend: Any, request: pytest.FixtureRequest) -> None:
+    """Every kind of kernel, in the first session of a process that has run it before."""
+    simulated = "" if request.config.getoption("--gpu") else "--simulate"
+    result = python(
+        f"import sys\nsys.argv = ['compiled_before', {simulated!r}]\n"
+        "import warnings\nwarnings.simplefilter('ignore')\n"
+        "from tests.runtime.compiled_before import main\nmain()"
+    )
+    assert (result.stdout, result.stderr) == ("True\n", "")
+
+
 def test_a_free_threaded_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     with pytest.raises(RuntimeError, match="PYTHON_GIL=1"):

@@ -19,7 +19,6 @@ import cupy._core._cub_reduction as cub_reduction
 import cupy._core.raw as raw
 import cupy.cuda.compiler as compiler
 import numpy
-from cupy import _util
 from cupy.cuda.device import get_device_id
 from cupy.cuda.function import Function, Module
 from cupy.cuda.memory import MemoryPointer
@@ -530,13 +529,13 @@ def _forget_generated() -> None:
         for name, module in list(sys.modules.items())
         if name.partition(".")[0] in ("cupy", "cupyx") and isinstance(module, ModuleType)
     ]
-    memoized, kinds = type(_util.memoize), set()
+    kinds = set()
     for module in modules:
         for value in list(vars(module).values()):
             if isinstance(value, type):
                 if value.__module__.startswith(_GENERATORS):
                     kinds.add(value)
-            elif type(value) is memoized and hasattr(value, "__wrapped__"):
+            elif type(value).__name__ == _MEMOIZED and hasattr(value, "__wrapped__"):
                 for scope in gc.get_referents(value):
                     _drop_functions(gc.get_referents(scope))
     for kernel in gc.get_objects():
@@ -545,6 +544,8 @@ def _forget_generated() -> None:
 
 
 _GENERATORS = ("cupy._core", "cupyx.jit")
+_MEMOIZED = "cython_function_or_method"
+"""The type of what ``cupy.memoize`` makes of a function: in its closure is what it remembers."""
 
 
 def _drop_functions(caches: Sequence[Any]) -> None:

@@ -292,7 +292,7 @@ class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
 
 def _tell_device_copy(target: MemoryPointer, source: MemoryPointer, size: int, stream: Any) -> None:
     monitor = state.monitor
-    if monitor is not None and size > 0:
+    if monitor is not None and size > 0 and isinstance(source, MemoryPointer):
         tell_copy(monitor, stream, [uses.of_pointer(source, size)], [uses.of_pointer(target, size)], "copy")
 
 
