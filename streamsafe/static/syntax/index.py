@@ -130,9 +130,9 @@ class Index:
             self._resolved[key] = found
         return found
 
-    def imported(self, module: str, dotted: str) -> Symbol:
-        """What the absolute dotted name of an import in a module stands for."""
-        return self._imported(self.modules[module], dotted, LONGEST_CHAIN)
+    def imported(self, module: str, dotted: str, name: str | None = None) -> Symbol:
+        """What ``import dotted``, or ``from dotted import name``, in a module stands for."""
+        return self._imported(self.modules[module], dotted, name or "", LONGEST_CHAIN)
 
     def member(self, symbol: Symbol, dotted: str, steps: int = LONGEST_CHAIN) -> Symbol:
         """What attributes of something stand for: ``member(torch.cuda, "Stream")``."""
@@ -155,7 +155,7 @@ class Index:
             return self._follow(module, binding, steps)
         if steps > 0 and not name.startswith("_"):
             for star in reversed(module.stars):
-                found = self._imported(module, star, steps - 1)
+                found = self._imported(module, star, "", steps - 1)
                 if found.kind == "module":
                     other = self.modules[found.name]
                     if other.exported is not None and name not in other.exported:
@@ -173,24 +173,25 @@ class Index:
         if steps <= 0:
             return UNKNOWN
         if binding.kind == "import":
-            return self._imported(module, binding.target, steps - 1)
+            return self._imported(module, binding.target, binding.name, steps - 1)
         first, _, rest = binding.target.partition(".")
         symbol = self._lookup(module, first, steps - 1) or Symbol("library", f"builtins.{first}")
         return self.member(symbol, rest, steps - 1)
 
-    def _imported(self, module: Module, dotted: str, steps: int) -> Symbol:
-        if dotted.partition(".")[0] in self.libraries or self._known(dotted):
-            return Symbol("library", dotted)
-        head, rest = dotted, ""
+    def _imported(self, module: Module, dotted: str, name: str, steps: int) -> Symbol:
+        whole = f"{dotted}.{name}" if name and dotted else dotted or name
+        if dotted.partition(".")[0] in self.libraries or self._known(whole):
+            return Symbol("library", whole)
+        head, rest = dotted, name
         while head:
             found = self.locate(head, module)
             if found is not None:
-                if found is module and rest and module.names.get(rest) == Binding("import", dotted):
+                if found is module and rest and module.names.get(rest) == Binding("import", head, rest):
                     return self._submodule(module, rest)  # a package importing its own submodule
                 return self.member(Symbol("module", found.name), rest, steps)
             head, _, last = head.rpartition(".")
             rest = f"{last}.{rest}" if rest else last
-        return Symbol("library", dotted)
+        return Symbol("library", whole)
 
     def _submodule(self, module: Module, name: str) -> Symbol:
         if os.path.basename(module.path) == "__init__.py":

@@ -31,10 +31,14 @@ UNKNOWN = Symbol("unknown", "")
 
 
 class Binding(NamedTuple):
-    """How a module binds a name: ``import`` and ``alias`` lead on by a dotted name, the others end here."""
+    """How a module binds a name: ``import`` and ``alias`` lead on by a dotted name, the others end here.
+
+    Of ``from a.b import c`` the target is ``a.b`` and ``name`` is ``c``.
+    """
 
     kind: Literal["function", "class", "import", "alias", "variable"]
     target: str
+    name: str = ""
 
 
 @dataclass(slots=True)
@@ -245,8 +249,7 @@ class _Collector:
             if alias.name == "*":
                 self.module.stars.append(base)
             else:
-                target = f"{base}.{alias.name}" if base else alias.name
-                self.bind(alias.asname or alias.name, Binding("import", target), weak)
+                self.bind(alias.asname or alias.name, Binding("import", base, alias.name), weak)
 
     def assignment(self, node: ast.Assign | ast.AnnAssign, cls: Class | None, weak: bool) -> None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
