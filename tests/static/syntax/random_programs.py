@@ -7,11 +7,20 @@ swallows some exceptions. A program is run by CPython and from the intermediate 
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable
+from types import CodeType
 from typing import TypeAlias
 
 Text: TypeAlias = Callable[[], str]
 Lines: TypeAlias = Callable[..., list[str]]
+
+
+def compiled(source: str) -> CodeType:
+    """A program for CPython; that it compares literals with ``is`` is no mistake of a random one."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return compile(source, "program", "exec")
 
 
 class Programs:
