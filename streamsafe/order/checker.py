@@ -90,7 +90,7 @@ class Checker(Engine):
         """
         timeline = self._streams[stream]
         self._sequence += 1
-        self._launch(timeline, self._host_of(host))
+        timeline.launch(self._host_of(host))
         line = self._streams[function] = Timeline(function, timeline.device, "function", timeline.name)
         self._devices[timeline.device].add(line)
         line.learn(timeline.snapshot())
@@ -127,8 +127,8 @@ class Checker(Engine):
         if capture is None:
             # edges.record, without launch edges that teach nothing
             line = self._host_of(host) if self._threads else self._host
-            if timeline.clock.get(line.id, 0) < line.count or not timeline.settled():
-                obey(edges.launch(timeline, line, self._devices))
+            if timeline.peers or timeline.clock.get(line.id, 0) < line.count:
+                timeline.launch(line)
             timeline.shown = True
             cell.clock = timeline.clock
             cell.stamp(timeline, self._sequence, site)
@@ -166,8 +166,8 @@ class Checker(Engine):
             if cell.capture is None:
                 # edges.wait, without edges that teach nothing
                 line = self._host_of(host) if self._threads else self._host
-                if timeline.clock.get(line.id, 0) < line.count or not timeline.settled():
-                    obey(edges.launch(timeline, line, self._devices))
+                if timeline.peers or timeline.clock.get(line.id, 0) < line.count:
+                    timeline.launch(line)
                 last = cell.record
                 if last is not None:
                     timeline.learn((last.source.id, last.covered, cell.clock))
@@ -306,7 +306,7 @@ class Checker(Engine):
                 return self._access(timeline, line, reads, writes, operation, site, veto)
             if timeline.kind != "function":
                 before = (timeline.clock, timeline.count, timeline.shown)
-                obey(edges.launch(timeline, line, self._devices))
+                timeline.launch(line)
         sequence = self._sequence + 1
         shadows = self._shadows
         reading: list[Cell] = []

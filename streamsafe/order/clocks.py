@@ -159,6 +159,19 @@ class Timeline(Carrier):
                 return False
         return True
 
+    def launch(self, host: Timeline) -> None:
+        """Learn what a launch by ``host`` teaches: :func:`streamsafe.order.edges.launch`, without the edges that teach
+        nothing.
+        """
+        known = self.clock
+        if known.get(host.id, 0) < host.count:
+            host.shown = True
+            self.learn((host.id, host.count, host.clock))
+        for peer in self.peers:
+            if self.clock.get(peer.id, 0) < peer.count:
+                peer.shown = True
+                self.learn((peer.id, peer.count, peer.clock))
+
     def waits(self) -> list[Wait]:
         """Its last waits, the latest last."""
         return [Wait(*entry) for entry in self.log]

@@ -91,11 +91,6 @@ class Engine:
 
         return ordered
 
-    def _launch(self, timeline: Timeline, line: Timeline) -> None:
-        """The launch edges, where they have something to teach."""
-        if timeline.clock.get(line.id, 0) < line.count or not timeline.settled():
-            obey(edges.launch(timeline, line, self._devices))
-
     def _access(
         self,
         timeline: Timeline,
@@ -126,7 +121,7 @@ class Engine:
             for event in graph.waits:
                 timeline.learn(event.snapshot())
         elif timeline is not line and timeline.kind != "function":
-            obey(edges.launch(timeline, line, self._devices))
+            timeline.launch(line)
         plan: Plan = []
         found: list[Found] = []
         for use in reads:
