@@ -50,6 +50,9 @@ struct Use {
   Id name = 0;
 };
 
+// Neighbours that one operation wrote become one cell when there are more (FEW_CELLS of streamsafe/order/engine.py).
+constexpr size_t few_cells = 8;
+
 struct Piece {
   Addr start, stop;
   std::shared_ptr<const View> view;
@@ -955,7 +958,7 @@ class Core {
         for (Cell* cell : *cells) cell->commit_read(line, record);
       } else {
         for (Cell* cell : *cells) cell->commit_write(record);
-        if (cells->size() > 1) {
+        if (cells->size() > few_cells) {
           shadow.merge(*cells);
           merged = true;
         }

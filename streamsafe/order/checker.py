@@ -298,8 +298,8 @@ class Checker(Engine):
         line = self._host_of(host) if self._threads else self._host
         if timeline.capture is not None:
             return self._capture(timeline, timeline.capture, reads, writes, operation, site)
-        # The usual case in one pass: arrays that are touched as before, and in order. Whatever is not (new memory,
-        # other ranges, an unordered access) goes to :meth:`_access`, from the start.
+        # The usual case in one pass: whole cells, and in order. Whatever is not (new memory, a part of a cell, an
+        # unordered access) goes to :meth:`_access`, from the start.
         before: State | None = None
         if timeline.clock.get(line.id, 0) < line.count or (timeline.peers and not timeline.settled()):
             if timeline.kind == "legacy" and self._captures:
@@ -312,35 +312,41 @@ class Checker(Engine):
         reading: list[Cell] = []
         for use in reads:
             (space, start, stop, _, strides, _), _, _, certain = use
-            cell = shadows[space].cells.get(start)
-            if (
-                cell is None
-                or strides is not None
-                or cell.stop != stop
-                or cell.partial is not None
-                or not certain
-            ):
-                return self._access(timeline, line, reads, writes, operation, site, veto, before)
-            last = cell.write
-            if last is not None and last.timeline is not timeline:
-                if not last.precedes(timeline, line.clock, sequence):
+            cells = shadows[space].cells
+            while start < stop:
+                cell = cells.get(start)
+                if (
+                    cell is None
+                    or strides is not None
+                    or cell.stop > stop
+                    or cell.partial is not None
+                    or not certain
+                ):
                     return self._access(timeline, line, reads, writes, operation, site, veto, before)
-            reading.append(cell)
+                last = cell.write
+                if last is not None and last.timeline is not timeline:
+                    if not last.precedes(timeline, line.clock, sequence):
+                        return self._access(timeline, line, reads, writes, operation, site, veto, before)
+                reading.append(cell)
+                start = cell.stop
         writing: list[Cell] = []
         for use in writes:
             (space, start, stop, _, strides, _), _, _, certain = use
-            cell = shadows[space].cells.get(start)
-            if cell is None or strides is not None or cell.stop != stop or not certain:
-                return self._access(timeline, line, reads, writes, operation, site, veto, before)
-            last, read = cell.write, cell.read
-            if (
-                (last is not None and last.timeline is not timeline)
-                or (read is not None and read.timeline is not timeline)
-                or cell.readers is not None
-                or cell.partial is not None
-            ) and not cell.admits(timeline, "writes", line.clock, sequence):
-                return self._access(timeline, line, reads, writes, operation, site, veto, before)
-            writing.append(cell)
+            cells = shadows[space].cells
+            while start < stop:
+                cell = cells.get(start)
+                if cell is None or strides is not None or cell.stop > stop or not certain:
+                    return self._access(timeline, line, reads, writes, operation, site, veto, before)
+                last, read = cell.write, cell.read
+                if (
+                    (last is not None and last.timeline is not timeline)
+                    or (read is not None and read.timeline is not timeline)
+                    or cell.readers is not None
+                    or cell.partial is not None
+                ) and not cell.admits(timeline, "writes", line.clock, sequence):
+                    return self._access(timeline, line, reads, writes, operation, site, veto, before)
+                writing.append(cell)
+                start = cell.stop
         self._sequence = timeline.last = sequence
         if timeline.shown:
             timeline.count += 1

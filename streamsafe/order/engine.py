@@ -26,6 +26,9 @@ State = tuple[Clock, int, bool]
 Plan = list[tuple[Use, Mode, int, int, View | None, list[Cell]]]
 """What an operation does to memory: the use, what it does, where, and the cells that remember it."""
 
+FEW_CELLS = 8
+"""Neighbours that one operation wrote become one cell when there are more: of fewer, the next look at a part is cheap."""
+
 SWEEP_EVERY = 4096
 """After how many new records, at least, those that everybody knows are dropped."""
 
@@ -230,7 +233,7 @@ class Engine:
             else:
                 for cell in cells:
                     cell.commit_write(record)
-                if len(cells) > 1:
+                if len(cells) > FEW_CELLS:
                     shadow.merge(cells)
         if self._debt > self._sweep_at:
             self._sweep()
