@@ -12,7 +12,7 @@ from typing import Literal
 
 from streamsafe.order import edges
 from streamsafe.order.capture import Capture, CaptureMode, Graph, Subject
-from streamsafe.order.clocks import ENDLESS, Carrier, Event, Recorded, Timeline, obey
+from streamsafe.order.clocks import ENDLESS, Carrier, Event, Recorded, Timeline, obey, of_values
 from streamsafe.order.engine import Engine, State, Veto
 from streamsafe.order.explain import Render
 from streamsafe.order.hazard import Conflict, Mode
@@ -207,10 +207,12 @@ class Checker(Engine):
         self._sequence += 1
         line = self._host_of(host)
         self._log_stream(line, timeline, site)
+        timeline.shown = True  # edges.synchronize_stream
+        line.learn((timeline.id, timeline.count, timeline.clock))
         if timeline.kind == "legacy":
-            obey(edges.synchronize_stream(line, timeline, self._devices))
-        else:
-            line.learn(timeline.snapshot())
+            for peer in timeline.peers:
+                peer.shown = True
+                line.learn((peer.id, peer.count, peer.clock))
         return []
 
     def synchronize_event(
@@ -702,7 +704,7 @@ class Checker(Engine):
 
     def _log_stream(self, line: Timeline, source: Timeline, site: object) -> None:
         now = self._sequence
-        present = Recorded(source, source.count, now, None, source.last)
+        present = of_values(Recorded, (source, source.count, now, None, source.last))
         line.log.append((source.name, None, present, (), None, now, site))
 
     def _log_device(self, line: Timeline, device: Space, site: object) -> None:

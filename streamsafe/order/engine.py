@@ -27,7 +27,7 @@ Plan = list[tuple[Use, Mode, int, int, View | None, list[Cell]]]
 """What an operation does to memory: the use, what it does, where, and the cells that remember it."""
 
 FEW_CELLS = 8
-"""Neighbours that one operation wrote become one cell when there are more: of fewer, the next look at a part is cheap."""
+"""Neighbours that one operation wrote become one cell when there are more: fewer are cheap to look at one by one."""
 
 SWEEP_EVERY = 4096
 """After how many new records, at least, those that everybody knows are dropped."""

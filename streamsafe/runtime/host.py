@@ -512,6 +512,17 @@ class Standin:
         return str(self._original.__name__)
 
 
+def _is_plain_view(result: Any, given: PinnedArray) -> bool:
+    """Whether an array is all of another one again, but for its type."""
+    return (
+        type(result) is numpy.ndarray
+        and address_of(result) == address_of(given)
+        and result.dtype is given.dtype
+        and result.shape == given.shape
+        and result.strides == given.strides
+    )
+
+
 def _converted(name: str) -> Callable[..., Any]:
     """For ``numpy.array`` and its kin: a copy reads the pinned arrays in its argument, a view of one is one."""
 
@@ -520,10 +531,10 @@ def _converted(name: str) -> Callable[..., Any]:
             return result
         given = args[0] if args else next(iter(kwargs.values()), None)
         if type(given) is PinnedArray:
+            if _is_plain_view(result, given):
+                return given  # as NumPy does with a plain array
             if result is given or not numpy.may_share_memory(result, given):
                 found = [given] if result is not given else []
-            elif (result.dtype, result.shape, result.strides) == (given.dtype, given.shape, given.strides):
-                return given  # as NumPy does with a plain array
             else:
                 return watched(result)
         else:

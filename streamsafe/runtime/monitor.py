@@ -237,8 +237,8 @@ class Monitor:
             if by_host and self.mark is not None:
                 self.mark(BY_HOST, None)
             verdict = self._verdict
-            verdict.may_raise = may_raise
-            verdict.by_host = by_host
+            if not may_raise or by_host:
+                verdict = _Verdict(self, may_raise, by_host)
             self.site = site = capture(above)
             conflicts = self._access(
                 stream,
@@ -273,7 +273,6 @@ class Monitor:
             if self.mark is None and self.checker.host_in_order(reads, writes):  # type: ignore[arg-type]
                 return
             verdict = self._verdict
-            verdict.may_raise, verdict.by_host = True, False
             self.checker.host_access(
                 reads,  # type: ignore[arg-type]
                 writes,  # type: ignore[arg-type]
@@ -385,7 +384,6 @@ class Monitor:
             if self.deferred:
                 self._raise_deferred()
             verdict = self._verdict
-            verdict.may_raise, verdict.by_host = True, False
             self.checker.replay(graph, stream, host=self.thread, site=sites.capture(2), veto=verdict)
             hazard = verdict.take()
         if hazard is not None:
@@ -580,15 +578,15 @@ class Monitor:
 class _Verdict:
     """The veto given to the engine: it judges the conflicts while the operation can still be refused.
 
-    One for all operations, used under the monitor's lock.
+    One serves all usual operations: it is used under the monitor's lock.
     """
 
     __slots__ = ("by_host", "hazard", "may_raise", "monitor")
 
-    def __init__(self, monitor: Monitor) -> None:
+    def __init__(self, monitor: Monitor, may_raise: bool = True, by_host: bool = False) -> None:
         self.monitor = monitor
-        self.may_raise = True
-        self.by_host = False
+        self.may_raise = may_raise
+        self.by_host = by_host
         self.hazard: Hazard | None = None
 
     def __call__(self, conflicts: list[Conflict]) -> bool:

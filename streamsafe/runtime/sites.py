@@ -55,7 +55,12 @@ def capture(skip: int = 1) -> Site:
     except ValueError:  # the user's line is the outermost one
         frame = sys._getframe(1)
     code = frame.f_code
-    while _inside.get(code.co_filename) is not False and internal(code):
+    while True:
+        inside = _inside.get(code.co_filename)
+        if inside is None:
+            inside = internal(code)
+        if not inside:
+            break
         frame = frame.f_back
         if frame is None:
             return ()
@@ -89,7 +94,12 @@ def line(skip: int = 1) -> Site:
     except ValueError:
         frame = sys._getframe(1)
     code = frame.f_code
-    while _inside.get(code.co_filename) is not False and internal(code):
+    while True:
+        inside = _inside.get(code.co_filename)
+        if inside is None:
+            inside = internal(code)
+        if not inside:
+            break
         frame = frame.f_back
         if frame is None:
             return ()

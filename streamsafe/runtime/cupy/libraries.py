@@ -279,10 +279,16 @@ def _collective(name: str, parameters: list[str], reads: str, writes: str) -> Ca
 # -- operands that are arrays ----------------------------------------------------------------------------------------
 
 
+_WITHOUT_ARRAYS = frozenset([type(None), int, float, bool, complex, str])
+"""Types of usual arguments that hold no array."""
+
+
 def _arrays(value: Any, depth: int = 0) -> list[Any]:
     """The arrays in an argument: itself, in a sequence, or the parts of a sparse matrix."""
     if isinstance(value, uses.array_type):
         return [value]
+    if type(value) in _WITHOUT_ARRAYS:
+        return []
     if depth < 2 and isinstance(value, (list, tuple)):
         return [array for part in value for array in _arrays(part, depth + 1)]
     parts = (

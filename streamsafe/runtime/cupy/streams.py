@@ -68,9 +68,15 @@ def wait_for(monitor: Monitor, verb: Callable[..., Any], carrier: Hashable, call
         monitor.order(verb, carrier)
         return call()
     result = call()
-    monitor.order(verb, carrier)
-    fingerprints.check(monitor)
+    waited_for(monitor, verb, carrier)
     return result
+
+
+def waited_for(monitor: Monitor, verb: Callable[..., Any], carrier: Hashable) -> None:
+    """The host has waited for a stream, an event or a device."""
+    monitor.order(verb, carrier)
+    if fingerprints:
+        fingerprints.check(monitor)
 
 
 def poll(
@@ -150,9 +156,12 @@ def _stream_synchronize(original: Wrapped) -> Wrapped:
         monitor = state.monitor
         if monitor is None:
             original(self)
-        else:
+        elif monitor.capturing:
             verb = monitor.checker.synchronize_stream
             wait_for(monitor, verb, timeline(monitor, self), lambda: original(self))
+        else:
+            original(self)
+            waited_for(monitor, monitor.checker.synchronize_stream, timeline(monitor, self))
 
     return synchronize
 
@@ -308,8 +317,11 @@ def _event_synchronize(original: Wrapped) -> Wrapped:
         monitor = state.monitor
         if monitor is None:
             original(self)
-        else:
+        elif monitor.capturing:
             wait_for(monitor, monitor.checker.synchronize_event, self.ptr, lambda: original(self))
+        else:
+            original(self)
+            waited_for(monitor, monitor.checker.synchronize_event, self.ptr)
 
     return synchronize
 
