@@ -15,7 +15,7 @@ from streamsafe.order.capture import Capture, CaptureMode, Graph, Subject
 from streamsafe.order.clocks import ENDLESS, Carrier, Event, Recorded, Timeline, obey, of_values
 from streamsafe.order.engine import Engine, State, Veto
 from streamsafe.order.explain import Render
-from streamsafe.order.hazard import Conflict, Mode
+from streamsafe.order.hazard import Conflict, Mode, quoted
 from streamsafe.order.memory import Cell, Partial, Record, Space, Use
 from streamsafe.order.pools import Block, Owner, hand_out, hand_out_again, take_back
 
@@ -719,9 +719,10 @@ class Checker(Engine):
         """The violation, if a capture in progress forbids to wait for or query this."""
         for capture in self._captures:
             if capture.forbids(subject, host):
-                message = f"{timeline.name} cannot be waited for while {capture.origin.name} is capturing"
-                if subject == "device":
-                    message = f"no device can be waited for while {capture.origin.name} is capturing"
+                what = "no device" if subject == "device" else quoted(timeline.name)
+                message = f"{what} cannot be waited for while {quoted(capture.origin.name)} is capturing"
+                if timeline is capture.origin:
+                    message = ""
                 return [self._violation("sync-in-capture", timeline, operation, message, site)]
         return []
 

@@ -477,7 +477,7 @@ class Monitor:
             if not isinstance(item, Block):
                 item()
             elif not item.freed:
-                self.checker.free(item.space, item.start)
+                self.checker.free(item.space, item.start, site=item.freed_site)
 
     def returned(self, gone: Callable[[int], bool]) -> None:
         """A pool gave free memory back to the driver; ``gone`` tells whether an address is no more."""

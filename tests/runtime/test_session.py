@@ -346,6 +346,37 @@ def test_streams_with_no_name_of_their_own(
     assert told == (first.format(path), second.format(path))
 
 
+REUSED = """
+import cupy as cp
+def body(rounds, reader):
+    for _ in range(rounds):
+        with cp.cuda.Stream.null:
+            x = cp.zeros(4096)
+        cp.cuda.Device().synchronize()
+        with reader:
+            y = x * 2
+        {release}
+"""
+
+
+@pytest.mark.parametrize("release", ["del x", "x = None"])
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_where_the_block_was_released(program: Program, tmp_path: Path, release: str, rounds: int) -> None:
+    path = tmp_path / "module.py"
+    source = REUSED.format(release=release)
+    path.write_text(source, encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(compile(source, str(path), "exec"), names)
+    with streamsafe.sanitize("collect") as session:
+        names["body"](rounds, program.reader)
+    found = [hazard for hazard in session.hazards if hazard.code == "SS202"]
+    notes = [
+        (note.role, note.stack[0].line) for note in found[0].notes if note.stack[0].filename == str(path)
+    ]
+    expected = [("allocated", 6), ("released", 10), ("reused", 6)][: 2 if found[0].latent else 3]
+    assert notes == expected
+
+
 def test_one_bug_of_several_kernels_is_one_hazard(program: Program) -> None:
     def fill(value: float) -> None:
         with program.writer:

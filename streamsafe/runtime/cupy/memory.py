@@ -37,6 +37,7 @@ from streamsafe.runtime.cupy.state import (
 from streamsafe.runtime.host import fingerprints
 from streamsafe.runtime.monitor import NULL, Monitor
 from streamsafe.runtime.patches import Patches, StandIn
+from streamsafe.runtime.sites import capture
 
 _plain_add = MemoryPointer.__add__
 _plain = {
@@ -68,8 +69,24 @@ class ReleaseNotifier:
         self.block = block
 
     def __del__(self) -> None:
+        self.block.freed_site = capture(1)
         self.freed(self.block)
         device_blocks.released(self.block)
+
+
+class PooledRelease:
+    """Dies with an array of CuPy's pool, whose lease it holds: notes the line where that is, where it may matter."""
+
+    __slots__ = ("block", "lease")
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.lease = block.lease
+
+    def __del__(self) -> None:
+        block = self.block
+        if block.used_elsewhere():
+            block.freed_site = capture(1)
 
 
 def block_at(address: int) -> tuple[Any, int, int] | None:
@@ -377,7 +394,7 @@ def _told(pointer: MemoryPointer, size: int) -> MemoryPointer:
                 if block is None or block.lease is None or not monitor.allocate_again(block, extent, queue):
                     block = monitor.allocate(memory.device_id, start, extent, stream=queue, owner="cupy")
                     block.lease = block.lease or Lease()
-                memory.__dict__["_streamsafe"] = block.lease
+                memory.__dict__["_streamsafe"] = PooledRelease(block)
             else:
                 pool: Literal["driver", "cupy"] = "driver" if kind is memory_module.Memory else "cupy"
                 block = monitor.allocate(memory.device_id, start, extent, stream=queue, owner=pool)

@@ -24,6 +24,7 @@ from streamsafe.runtime.cupy.state import call_user_allocator, called_here, stat
 from streamsafe.runtime.imports import after_import
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.sites import capture
 
 
 class PinnedReleaseNotifier:
@@ -45,6 +46,7 @@ class PinnedReleaseNotifier:
 
     def __del__(self) -> None:
         if self.block is not None:
+            self.block.freed_site = capture(1)
             self.freed(self.block)
         _drop(self.start)
 
