@@ -13,7 +13,7 @@ import operator
 import sys
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial, update_wrapper, wraps
 from typing import Any, TypeAlias, TypeVar
@@ -99,14 +99,28 @@ def _report(
         return
     touched = [_use(a) for a in writes]
     monitor.host_access([_use(a) for a in reads], touched, operation)
-    if fingerprints:
+    if fingerprints.count:
         for (_, start, stop, *_rest), *_more in touched:
             fingerprints.forget(start, stop)
 
 
+def _report_one(array: numpy.ndarray[Any, Any], writes: bool, operation: str) -> None:
+    """:func:`_report` for one array, which is the usual case."""
+    monitor = current.monitor
+    if monitor is None or not monitor.host:
+        return
+    use = _use(array)
+    if writes:
+        monitor.host_access((), (use,), operation)
+        if fingerprints.count:
+            fingerprints.forget(use[0][1], use[0][2])
+    else:
+        monitor.host_access((use,), (), operation)
+
+
 def host_reads(array: numpy.ndarray[Any, Any], operation: str) -> None:
     """The host is about to read memory that copies use, in a way that the array itself does not hear of."""
-    _report([array], [], operation)
+    _report_one(array, False, operation)
 
 
 def plain(value: Any) -> Any:
@@ -304,7 +318,7 @@ class PinnedArray(numpy.ndarray):
         found = numpy.ndarray.__getitem__(self, index)
         if type(found) is PinnedArray and (found.base is not None and numpy.may_share_memory(found, self)):
             return found
-        _report([self._element(index)], [], "index")
+        _report_one(self._element(index), False, "index")
         return numpy.ndarray.__getitem__(self.view(numpy.ndarray), index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -409,7 +423,7 @@ def _method(name: str, *, writes: bool) -> Callable[..., Any]:
         others = _among((*args, *kwargs.values())) if args or kwargs else []
         views: _Views = {}
         if not others:
-            _report([] if writes else [self], [self] if writes else [], name)
+            _report_one(self, writes, name)
             return _restored(plain(_stripped(self, views), *args, **kwargs), views)
         out = kwargs.get("out")
         written = [self] if writes else [out] if isinstance(out, PinnedArray) else []
@@ -597,7 +611,7 @@ def watch_generators(patches: Patches, module: Any) -> None:
 
 _SAMPLE = 1024
 _LIMIT = 1024
-"""How many copies may be pending."""
+"""How many copies of one stream may be pending: of more, the oldest are not looked at again."""
 
 
 class _Pending:
@@ -606,28 +620,24 @@ class _Pending:
     Attributes:
         start, stop: its source.
         value: the sampled bytes when it was enqueued.
-        queue: the pending copies of its stream, the oldest first.
+        stream: where.
         epoch: its place on the stream, for :meth:`streamsafe.order.checker.Checker.passed`.
         site: where it was enqueued.
+        dropped: there is nothing to look at any more.
     """
 
-    __slots__ = ("epoch", "queue", "site", "start", "stop", "value")
+    __slots__ = ("dropped", "epoch", "site", "start", "stop", "stream", "value")
 
     def __init__(
-        self,
-        start: int,
-        stop: int,
-        value: bytes,
-        queue: OrderedDict[_Pending, None],
-        epoch: Epoch,
-        site: Site,
+        self, start: int, stop: int, value: bytes, stream: Hashable, epoch: Epoch, site: Site
     ) -> None:
         self.start = start
         self.stop = stop
         self.value = value
-        self.queue = queue
+        self.stream = stream
         self.epoch = epoch
         self.site = site
+        self.dropped = False
 
 
 class Fingerprints:
@@ -635,72 +645,81 @@ class Fingerprints:
 
     A wait looks at the oldest pending copy of each stream and a write at the copies near its bytes, however many are
     pending.
+
+    Attributes:
+        count: how many copies are pending.
     """
 
     def __init__(self) -> None:
+        self.count = 0
         self._lock = threading.RLock()  # a finalizer may call `forget` at any time
-        self._queues: dict[Hashable, OrderedDict[_Pending, None]] = {}
+        self._queues: dict[Hashable, deque[_Pending]] = {}
         self._at: dict[int, list[_Pending]] = {}
         self._starts: list[int] = []
         self._longest = 0
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
 
     def watch(self, monitor: Monitor, stream: Hashable, address: int, size: int) -> None:
         """The monitor has just been given a copy from plain pinned memory: takes its print."""
         value = b"".join(_samples(address, size))
         stop = address + size
-        epoch = monitor.checker.epoch(stream)
+        new = _Pending(address, stop, value, stream, monitor.checker.epoch(stream), monitor.site)
         with self._lock:
+            here = self._at.get(address)
+            if here is None:
+                here = self._at[address] = []
+                insort(self._starts, address)
+            else:
+                for pending in here:
+                    if pending.stream == stream and pending.stop == stop and pending.value == value:
+                        here.remove(pending)  # this one is done later
+                        pending.dropped = True
+                        self.count -= 1
+                        break
             queue = self._queues.get(stream)
             if queue is None:
-                queue = self._queues[stream] = OrderedDict()
-            here = self._at.get(address, ())
-            for pending in here:
-                if pending.queue is queue and pending.stop == stop and pending.value == value:
-                    pending.epoch, pending.site = epoch, monitor.site  # done later than the one before
-                    queue.move_to_end(pending)
-                    return
-            if self._count < _LIMIT:
-                if not here:
-                    insort(self._starts, address)
-                pending = _Pending(address, stop, value, queue, epoch, monitor.site)
-                self._at.setdefault(address, []).append(pending)
-                queue[pending] = None
-                self._count += 1
-                self._longest = max(self._longest, size)
+                queue = self._queues[stream] = deque()
+            if len(queue) >= _LIMIT:
+                queue = self._queues[stream] = deque(each for each in queue if not each.dropped)
+                if len(queue) > _LIMIT // 2:
+                    self._drop(queue.popleft())
+            here.append(new)
+            queue.append(new)
+            self.count += 1
+            if size > self._longest:
+                self._longest = size
 
     def check(self, monitor: Monitor) -> None:
         """The host has waited for something: looks again at the sources of copies that are now complete."""
-        if not self._count:
+        if not self.count:
             return
         changed: list[_Pending] = []
         with self._lock:
             passed, host = monitor.checker.passed, monitor.thread
-            for queue in list(self._queues.values()):
+            for queue in self._queues.values():
                 while queue:
-                    pending = next(iter(queue))
-                    if not passed(pending.epoch, host):
-                        break
-                    self._remove(pending)
-                    if b"".join(_samples(pending.start, pending.stop - pending.start)) != pending.value:
-                        changed.append(pending)
+                    pending = queue[0]
+                    if not pending.dropped:
+                        if not passed(pending.epoch, host):
+                            break
+                        self._drop(pending)
+                        if b"".join(_samples(pending.start, pending.stop - pending.start)) != pending.value:
+                            changed.append(pending)
+                    queue.popleft()
         for pending in changed:
             _overwritten(monitor, pending.start, pending.stop - pending.start, pending.site)
 
     def forget(self, start: int, stop: int) -> None:
         """The memory goes back to its pool, or a write to it was seen: its contents may change."""
-        if not self._count:
+        if not self.count:
             return
         with self._lock:
             starts = self._starts
             low = bisect_right(starts, start - self._longest)
-            for begin in starts[low : bisect_left(starts, stop, low)]:
-                for pending in list(self._at[begin]):
-                    if start < pending.stop:
-                        self._remove(pending)
+            if low < len(starts) and starts[low] < stop:
+                for begin in starts[low : bisect_left(starts, stop, low)]:
+                    for pending in list(self._at[begin]):
+                        if start < pending.stop:
+                            self._drop(pending)
 
     def clear(self) -> None:
         """Nothing is pending."""
@@ -708,18 +727,18 @@ class Fingerprints:
             self._queues.clear()
             self._at.clear()
             self._starts.clear()
-            self._longest = self._count = 0
+            self._longest = self.count = 0
 
-    def _remove(self, pending: _Pending) -> None:
-        del pending.queue[pending]
+    def _drop(self, pending: _Pending) -> None:
+        if pending.dropped:
+            return
+        pending.dropped = True
+        self.count -= 1
         here = self._at[pending.start]
         here.remove(pending)
-        self._count -= 1
         if not here:
             del self._at[pending.start]
             del self._starts[bisect_left(self._starts, pending.start)]
-            if not self._starts:
-                self._longest = 0
 
 
 @lru_cache(maxsize=_LIMIT)

@@ -75,7 +75,7 @@ def test_a_source_that_changed_after_the_wait() -> None:
     event = copies.copy(1)
     assert copies.wait(event) == []
     copies.overwrite(1)
-    assert copies.wait(event) == [] and len(copies.prints) == 0
+    assert copies.wait(event) == [] and copies.prints.count == 0
 
 
 def test_a_wait_for_another_copy_says_nothing() -> None:
@@ -93,7 +93,7 @@ def test_the_same_bytes_again_are_pending_until_the_last_copy_is_done() -> None:
     first = copies.copy(0)
     between = copies.copy(1)
     second = copies.copy(0)
-    assert len(copies.prints) == 2
+    assert copies.prints.count == 2
     copies.overwrite(1)
     assert copies.wait(first) == []
     assert copies.wait(between) == [(1, "likely")]

@@ -22,7 +22,7 @@ from cupy_backends.cuda.api import runtime
 
 from streamsafe.order.memory import HOST
 from streamsafe.order.pools import Block, Lease
-from streamsafe.runtime.blocks import device_blocks
+from streamsafe.runtime.blocks import device_blocks, pinned_blocks
 from streamsafe.runtime.cupy import pinned, uses
 from streamsafe.runtime.cupy.perturb import delayed
 from streamsafe.runtime.cupy.state import (
@@ -181,49 +181,73 @@ def refuse_in_capture(monitor: Monitor, queue: Hashable, operation: str) -> None
 
 
 def host_to_device(
-    monitor: Monitor, source: int, target: uses.Touch, size: int, stream: Any, operation: str
+    monitor: Monitor, source: int, target: uses.Touch, size: int, stream: Any, operation: str, queue: Hashable
 ) -> None:
     """An asynchronous copy from the host: pinned memory of the user's is read while the copy runs."""
     if monitor.delay is not None:
         delayed(monitor, stream)
-    queue = timeline(monitor, stream)
     if monitor.capturing:
         refuse_in_capture(monitor, queue, operation)
-    touched = pinned.region(monitor, source, size)
-    monitor.access(queue, [touched] if touched else (), [target], operation, above=4)
-    if touched:
+    touched = uses.of_hosted(source, size) if monitor.host else None
+    if touched is None:
+        monitor.access(queue, (), (target,), operation, above=4)
+    else:
+        monitor.access(queue, (touched,), (target,), operation, above=4)
         pinned.source(monitor, queue, source, size)
 
 
 def device_to_host(
-    monitor: Monitor, source: uses.Touch, target: int, size: int, stream: Any, operation: str
-) -> Hashable | None:
+    monitor: Monitor, source: uses.Touch, target: int, size: int, stream: Any, operation: str, queue: Hashable
+) -> bool:
     """An asynchronous copy to the host: pinned memory is written while the copy runs, pageable before it returns.
 
     Returns:
-        the timeline that the host has waited for once the copy returns, if it waits (CS-14b).
+        whether the host has waited for the copy once the call returns (CS-14b).
     """
     if monitor.delay is not None:
         delayed(monitor, stream)
-    queue = timeline(monitor, stream)
     if monitor.capturing:
         refuse_in_capture(monitor, queue, operation)
-    touched = pinned.region(monitor, target, size)
-    monitor.access(queue, [source], [touched] if touched else (), operation, above=4)
-    if touched:
-        fingerprints.forget(target, target + size)
-        return None
-    return None if is_memory_pinned(target) else queue
+    touched = uses.of_hosted(target, size) if monitor.host else None
+    if touched is not None:
+        monitor.access(queue, (source,), (touched,), operation, above=4)
+        if fingerprints.count:
+            fingerprints.forget(target, target + size)
+        return False
+    monitor.access(queue, (source,), (), operation, above=4)
+    return _is_pageable(target, size)
+
+
+_HEAP = 1 << 16
+"""Memory of up to so many bytes comes from the heap, which stays pageable: what is mapped for itself may go and return
+as pinned memory of a library that is not watched."""
+_pageable: set[int] = set()
+"""Addresses of heap memory that CUDA has called pageable: asking it takes longer than the copy's check."""
+pinned_blocks.changed.append(_pageable.clear)
+
+
+def _is_pageable(address: int, size: int) -> bool:
+    if address in _pageable and size <= _HEAP:
+        return True
+    if is_memory_pinned(address):
+        return False
+    if size <= _HEAP:
+        if len(_pageable) >= 4096:
+            _pageable.clear()
+        _pageable.add(address)
+    return True
+
+
+def _order_lock(monitor: Monitor, queue: Hashable, address: int, size: int) -> AbstractContextManager[Any]:
+    """What a copy from or to the host is told and enqueued under: pageable memory may keep the caller waiting."""
+    if not monitor.host or uses.of_hosted(address, size) is None:
+        return _unordered
+    return order_lock(queue)
 
 
 _unordered: AbstractContextManager[Any] = nullcontext()
-
-
-def _ordered(monitor: Monitor, stream: Any, address: int, size: int) -> AbstractContextManager[Any]:
-    """What a copy from or to the host is told and enqueued under: pageable memory may keep the caller waiting."""
-    if pinned.region(monitor, address, size) is None:
-        return _unordered
-    return order_lock(timeline(monitor, stream))
+_copy_from_host_async = _plain["copy_from_host_async"]
+_copy_to_host_async = _plain["copy_to_host_async"]
 
 
 class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
@@ -268,13 +292,16 @@ class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
     def copy_from_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
         monitor = state.monitor
         if monitor is None or size <= 0:
-            _plain["copy_from_host_async"](self, mem, size, stream)
+            _copy_from_host_async(self, mem, size, stream)
             return
         address = _address(mem)
-        with _ordered(monitor, stream, address, size):
-            host_to_device(monitor, address, uses.of_copied(self, size), size, stream, "copy from host")
+        queue = timeline(monitor, stream)
+        with _order_lock(monitor, queue, address, size):
+            host_to_device(
+                monitor, address, uses.of_copied(self, size), size, stream, "copy from host", queue
+            )
             pinned.copied_here()
-            _plain["copy_from_host_async"](self, mem, size, stream)
+            _copy_from_host_async(self, mem, size, stream)
 
     def copy_to_host(self, mem: Any, size: int) -> None:
         _tell_to_host_sync(self, mem, size)
@@ -284,14 +311,17 @@ class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
     def copy_to_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
         monitor = state.monitor
         if monitor is None or size <= 0:
-            _plain["copy_to_host_async"](self, mem, size, stream)
+            _copy_to_host_async(self, mem, size, stream)
             return
         address = _address(mem)
-        with _ordered(monitor, stream, address, size):
-            waits = device_to_host(monitor, uses.of_copied(self, size), address, size, stream, "copy to host")
-            _plain["copy_to_host_async"](self, mem, size, stream)
-        if waits is not None:
-            monitor.order(monitor.checker.synchronize_stream, waits)
+        queue = timeline(monitor, stream)
+        with _order_lock(monitor, queue, address, size):
+            waits = device_to_host(
+                monitor, uses.of_copied(self, size), address, size, stream, "copy to host", queue
+            )
+            _copy_to_host_async(self, mem, size, stream)
+        if waits:
+            monitor.order(monitor.checker.synchronize_stream, queue)
 
     def memset(self, value: int, size: int) -> None:
         _tell_fill(self, size, cupy.cuda.Stream.null)
@@ -329,6 +359,7 @@ def _tell_from_host_sync(target: MemoryPointer, mem: Any, size: int) -> None:
             size,
             cupy.cuda.Stream.null,
             "copy_from_host",
+            timeline_of_handle(monitor, NULL),
         )
 
 
@@ -336,7 +367,13 @@ def _tell_to_host_sync(source: MemoryPointer, mem: Any, size: int) -> None:
     monitor = state.monitor
     if monitor is not None and size > 0:
         device_to_host(
-            monitor, uses.of_pointer(source, size), _address(mem), size, cupy.cuda.Stream.null, "copy_to_host"
+            monitor,
+            uses.of_pointer(source, size),
+            _address(mem),
+            size,
+            cupy.cuda.Stream.null,
+            "copy_to_host",
+            timeline_of_handle(monitor, NULL),
         )
 
 

@@ -75,7 +75,7 @@ def wait_for(monitor: Monitor, verb: Callable[..., Any], carrier: Hashable, call
 def waited_for(monitor: Monitor, verb: Callable[..., Any], carrier: Hashable) -> None:
     """The host has waited for a stream, an event or a device."""
     monitor.order(verb, carrier)
-    if fingerprints:
+    if fingerprints.count:
         fingerprints.check(monitor)
 
 
