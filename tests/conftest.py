@@ -13,6 +13,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--gpu", action="store_true", help="run the runtime tests on a real GPU, not on the simulated one"
     )
     parser.addoption(
+        "--hostile", action="store_true", help="run all cases of tests/static/test_hostile.py: minutes"
+    )
+    parser.addoption(
         "--every-program",
         action="store_true",
         help="check all programs of tests/static/test_permutations.py: an hour",
