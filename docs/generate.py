@@ -1,21 +1,49 @@
-"""Write docs/rules.md and docs/rules/*.md from the rules' own documentation: ``python docs/generate.py``."""
+"""Write the pages that come from the code: ``python docs/generate.py``.
+
+The rules' pages and their list come from the rules' modules, the command line's page from its options. In pages that
+are written by hand, a block after one of these comments is filled in:
+
+* ``<!-- output: streamsafe check ... -->``: what the command prints, in the project's root or, if the page has any,
+  beside the blocks that are marked ``<!-- source: NAME CODES -->``;
+* ``<!-- file: PATH -->``: the file.
+"""
 
 from __future__ import annotations
 
+import importlib
+import os
+import re
+import shlex
+import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streamsafe.registry import all_rules
 from streamsafe.rule import Rule
 
+if TYPE_CHECKING:
+    import click
+
 DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+SOURCE = re.compile(r"<!-- source: (\S+)((?: SS\d+)*) -->\n```python\n(.*?)```", re.DOTALL)
+OUTPUT = re.compile(r"(<!-- output: streamsafe ([^\n]*) -->\n```text\n)(.*?)(```)", re.DOTALL)
+FILE = re.compile(r"(<!-- file: (\S+) -->\n(````?)\w+\n)(.*?)(^\3$)", re.DOTALL | re.MULTILINE)
 FAMILIES = {
-    "SS1": "Order between streams",
-    "SS2": "Memory handed out too early",
-    "SS3": "The host",
-    "SS4": "Graph captures",
-    "SS5": "Between libraries",
-    "SS9": "Housekeeping",
+    "SS1": ("Order between streams", "Two streams use one tensor, and nothing orders them."),
+    "SS2": ("Memory reused too early", "An allocator gives memory out again while a stream still uses it."),
+    "SS3": ("The host", "The host reads or writes memory, or reads a clock, before a stream has finished."),
+    "SS4": ("Graph captures", "A CUDA graph records something else than the program means."),
+    "SS5": ("Between libraries", "Two libraries share memory, and neither knows the other's stream."),
+    "SS9": ("Housekeeping", "Files and comments that the check itself is about."),
 }
+FIXES = {
+    None: "None: the right repair depends on what the program means.",
+    "safe": "Safe: `--fix` makes it. The program does the same as before.",
+    "unsafe": "Unsafe: `--fix --unsafe-fixes` makes it, where one place is certain. It adds a wait, a synchronize or a "
+    "`record_stream`, so the program may become slower. Look at it first with `--diff --unsafe-fixes`.",
+}
+FOUND_BY = {"check": "`streamsafe check`", "run": "`streamsafe run`"}
 
 
 def pages() -> dict[Path, str]:
@@ -23,31 +51,75 @@ def pages() -> dict[Path, str]:
     rules = list(all_rules().values())
     written = {DOCS / "rules" / f"{rule.name}.md": page(rule) for rule in rules}
     written[DOCS / "rules.md"] = index(rules)
+    written[DOCS / "cli.md"] = command_line()
+    for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))):
+        if path not in written:
+            text = path.read_text(encoding="utf-8")
+            if OUTPUT.search(text) or FILE.search(text):
+                written[path] = filled(text)
     return written
 
 
+def filled(text: str) -> str:
+    """A page with its outputs and files as they are now."""
+    with tempfile.TemporaryDirectory() as folder:
+        sources = SOURCE.findall(text)
+        for name, _, source in sources:
+            Path(folder, name).write_text(source, encoding="utf-8")
+        where = Path(folder) if sources else ROOT
+        text = OUTPUT.sub(lambda match: match[1] + output(match[2], where) + match[4], text)
+    return FILE.sub(lambda match: match[1] + (ROOT / match[2]).read_text(encoding="utf-8") + match[5], text)
+
+
+def output(command: str, where: Path) -> str:
+    """What a command prints in a folder."""
+    from click.testing import CliRunner
+
+    from streamsafe.cli import main
+
+    before = Path.cwd()
+    os.chdir(where)
+    try:
+        return CliRunner().invoke(main, shlex.split(command)).stdout
+    finally:
+        os.chdir(before)
+
+
 def page(rule: Rule) -> str:
-    """One rule's page: what `streamsafe rule CODE` prints."""
-    state = "on by default" if rule.default else "off by default"
+    """One rule's page: what `streamsafe rule CODE` prints, with what the code knows of the rule."""
     title, _, body = rule.documentation().partition("\n")
-    sides = " and ".join(f"`streamsafe {side}`" for side in rule.sides)
-    return f"# {title}\n\nSeverity: {rule.severity}, {state}. Found by {sides}.\n{body}\n"
+    facts = [
+        f"**Severity** {rule.severity}",
+        f"**Default** {'on' if rule.default else 'off'}",
+        f"**Found by** {' and '.join(FOUND_BY[side] for side in rule.sides)}",
+        f"**Fix** {rule.fix or 'none'}",
+    ]
+    before, references, after = body.partition("## References")
+    problems = (
+        ""
+        if "## Known problems" in body
+        else "## Known problems\nNone beyond the general [limits](../limits.md).\n\n"
+    )
+    safety = f"## Fix safety\n{FIXES[rule.fix]}\n\n"
+    return f"# {title}\n\n{' · '.join(facts)}\n{before}{problems}{safety}{references}{after}\n"
 
 
 def index(rules: list[Rule]) -> str:
     """The list of all rules."""
-    lines = ["# Rules", "", "A code is never reused. `streamsafe rule CODE` prints a rule's page.", ""]
-    for prefix, title in FAMILIES.items():
-        lines += [
-            f"## {title} ({prefix})",
-            "",
-            "| code | name | severity | what it reports |",
-            "|---|---|---|---|",
-        ]
+    lines = [
+        "# Rules",
+        "",
+        "Every hazard has a code and a name. A code never gets another meaning. `streamsafe rule CODE` prints a page.",
+        "",
+    ]
+    for prefix, (title, about) in FAMILIES.items():
+        lines += [f"## {title} ({prefix})", "", about, ""]
+        lines += ["| code | name | severity | fix | what it reports |", "|---|---|---|---|---|"]
         for rule in rules:
             if rule.code.startswith(prefix):
                 link = f"[{rule.name}](rules/{rule.name}.md)"
-                lines.append(f"| {rule.code} | {link} | {rule.severity} | {summary(rule)} |")
+                fix = rule.fix or ""
+                lines.append(f"| {rule.code} | {link} | {rule.severity} | {fix} | {summary(rule)} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -57,6 +129,62 @@ def summary(rule: Rule) -> str:
     body = rule.documentation().split("## What it does\n", 1)[1].split("\n\n", 1)[0].replace("\n", " ")
     sentence = body.split(". ", 1)[0].rstrip(".").removeprefix("Reports ").removeprefix(", ")
     return sentence.replace("|", "\\|")
+
+
+def command_line() -> str:
+    """All commands with their options."""
+    from streamsafe.cli import COMMANDS
+
+    parts = [
+        "# Command line",
+        "This page is generated from the commands themselves. `streamsafe COMMAND --help` prints the same.",
+    ]
+    for name, (target, _) in COMMANDS.items():
+        module, _, attribute = target.partition(":")
+        parts.append(_command(name, getattr(importlib.import_module(module), attribute)))
+    return "\n\n".join((*parts, COMPLETION)) + "\n"
+
+
+def _command(name: str, command: click.Command) -> str:
+    import click
+
+    arguments = [each for each in command.params if isinstance(each, click.Argument)]
+    options = [each for each in command.params if isinstance(each, click.Option)]
+    usage = " ".join(["streamsafe", name, *(["[OPTIONS]"] if options else []), *map(_argument, arguments)])
+    rows = [f"| {_names(each)} | {_cell(each.help or '')} |" for each in options]
+    table = "\n".join(["| option | meaning |", "|---|---|", *rows]) if rows else ""
+    text = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n"))
+    return "\n\n".join(filter(None, (f"## `{usage}`", text, table)))
+
+
+def _argument(argument: click.Argument) -> str:
+    name = argument.metavar or argument.human_readable_name
+    if argument.metavar:
+        return name
+    return f"[{name}]..." if argument.nargs == -1 else name if argument.required else f"[{name}]"
+
+
+def _names(option: click.Option) -> str:
+    import click
+
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    if isinstance(option.type, click.Choice):
+        return f"{names} {_cell('|'.join(option.type.choices))}"
+    return f"{names} {option.metavar}" if option.metavar else names
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+COMPLETION = """\
+## Shell completion
+
+```sh
+eval "$(_STREAMSAFE_COMPLETE=bash_source streamsafe)"          # in ~/.bashrc
+eval "$(_STREAMSAFE_COMPLETE=zsh_source streamsafe)"           # in ~/.zshrc
+_STREAMSAFE_COMPLETE=fish_source streamsafe | source           # in ~/.config/fish/completions/streamsafe.fish
+```"""
 
 
 if __name__ == "__main__":

@@ -35,6 +35,9 @@ producer.wait_event(done)
 del x
 ```
 
+## Known problems
+CuPy has no `record_stream`. The repair is a wait of the allocating stream, or a reference that lives longer.
+
 ## References
 - CuPy User Guide, "Memory Management" and "Current Stream"
 - `cupy.cuda.MemoryPool`, `cupy.cuda.Stream.wait_event`

@@ -29,6 +29,9 @@ end.synchronize()
 print(start.elapsed_time(end))
 ```
 
+## Known problems
+An event that another file records or synchronizes is not seen.
+
 ## References
 - CUDA Runtime API: `cudaEventElapsedTime`
 - `torch.cuda.Event.elapsed_time`, `cupy.cuda.get_elapsed_time`

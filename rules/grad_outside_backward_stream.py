@@ -28,6 +28,9 @@ torch.cuda.current_stream().wait_stream(side)
 optimizer.step()
 ```
 
+## Known problems
+Where the module that a backward pass goes through is not seen, all gradients count as one.
+
 ## References
 - PyTorch, "CUDA semantics": Stream semantics of backward passes
 - `torch.Tensor.backward`, `torch.autograd.grad`
@@ -43,6 +46,7 @@ from streamsafe.wording import no_wait, race
 class GradOutsideBackwardStream(Rule):
     code = "SS111"
     name = "grad-outside-backward-stream"
+    fix = "unsafe"
     rank = 90
     sides = ("check",)
     bad = """\

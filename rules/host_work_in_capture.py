@@ -23,6 +23,9 @@ pinned[0] = step
 g.replay()
 ```
 
+## Known problems
+Python counters that a replay does not advance are not reported.
+
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs, constraints
 - `docs/semantics.md`, GC-03 and GC-19

@@ -31,6 +31,9 @@ torch.cuda.current_stream().wait_event(ready)
 y = x.sum()
 ```
 
+## Known problems
+In a loop, an event that one round records and the next round waits for may look ineffective in the first round.
+
 ## References
 - CUDA Runtime API: `cudaEventRecord`, `cudaStreamWaitEvent` (the wait uses the most recent record before the call)
 - `torch.cuda.Event`, `torch.cuda.default_stream`, `cupy.cuda.Event`
@@ -46,6 +49,7 @@ from streamsafe.wording import quoted, race
 class IneffectiveWait(Rule):
     code = "SS103"
     name = "ineffective-wait"
+    fix = "unsafe"
     rank = 100
     bad = """\
 import torch

@@ -46,6 +46,7 @@ from streamsafe.wording import block, by, quoted
 class InitialGradMissingRecordStream(Rule):
     code = "SS113"
     name = "initial-grad-missing-record-stream"
+    fix = "unsafe"
     rank = 70
     sides = ("check",)
     place = "first"

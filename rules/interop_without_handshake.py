@@ -26,6 +26,9 @@ with torch.cuda.stream(side):
     total = a.sum()
 ```
 
+## Known problems
+A library that hands memory over by an unknown path is not seen.
+
 ## References
 - Python array API standard, "Data interchange mechanisms": stream handling of `__dlpack__`
 - CuPy User Guide, "Interoperability"; Numba, "CUDA Array Interface (Version 3)": Synchronization

@@ -30,6 +30,9 @@ with torch.cuda.graph(g):
     model(x).sum().backward()
 ```
 
+## Known problems
+A warm-up in another file is not seen. A capture whose work comes from elsewhere is not reported.
+
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs, whole-network capture, usage with DistributedDataParallel
 - `docs/semantics.md`, GC-17

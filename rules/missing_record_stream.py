@@ -33,6 +33,10 @@ y = model(x)
 del x
 ```
 
+## Known problems
+An object that keeps a second reference in another file is not seen: the memory then lives longer than the check
+thinks.
+
 ## References
 - `torch.Tensor.record_stream`
 - PyTorch, "CUDA semantics": Memory management, CUDA streams
@@ -48,6 +52,7 @@ from streamsafe.wording import quoted, reuse, user
 class MissingRecordStream(Rule):
     code = "SS201"
     name = "missing-record-stream"
+    fix = "unsafe"
     rank = 30
     sides = ("check",)
     place = "first"

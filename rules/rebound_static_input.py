@@ -27,6 +27,9 @@ for batch in loader:
     g.replay()
 ```
 
+## Known problems
+A test that rebinds a captured input on purpose is reported. Suppress it with a reason.
+
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs, "to run the graph on new data, copy it into the static input"
 - CUDA Programming Guide, "CUDA Graphs"

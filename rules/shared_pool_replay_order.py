@@ -31,6 +31,9 @@ second.replay()
 print(b)
 ```
 
+## Known problems
+Graphs that share a pool and are replayed by different callers are not compared.
+
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs, sharing memory across captures
 - `docs/semantics.md`, GC-07

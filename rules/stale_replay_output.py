@@ -25,6 +25,9 @@ for batch in batches:
     outputs.append(static_output.clone())
 ```
 
+## Known problems
+An output that is returned and kept by the caller is not followed.
+
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs
 - `docs/semantics.md`, GC-05

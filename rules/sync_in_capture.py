@@ -24,6 +24,9 @@ g.replay()
 print(loss.item())
 ```
 
+## Known problems
+A function that asks whether a capture is under way is trusted to know what it does.
+
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs, Constraints
 - CUDA Runtime API: `cudaStreamBeginCapture`; CUDA Programming Guide, "Prohibited and Unhandled Operations"

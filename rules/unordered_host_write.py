@@ -29,6 +29,10 @@ for batch in loader:
     copied.record()
 ```
 
+## Known problems
+A pinned buffer that is filled again in each call is reported unless the class itself waits, although a caller in
+another file may wait once in each step.
+
 ## References
 - PyTorch tutorial, "A guide on good usage of non_blocking and pin_memory() in PyTorch"
 - CUDA Runtime API, "API synchronization behavior": Memcpy
@@ -45,6 +49,7 @@ from streamsafe.wording import no_wait, race
 class UnorderedHostWrite(Rule):
     code = "SS302"
     name = "unordered-host-write"
+    fix = "unsafe"
     rank = 50
     bad = """\
 import torch

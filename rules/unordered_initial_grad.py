@@ -40,6 +40,7 @@ from streamsafe.wording import no_wait, race
 class UnorderedInitialGrad(Rule):
     code = "SS112"
     name = "unordered-initial-grad"
+    fix = "unsafe"
     rank = 80
     sides = ("check",)
     bad = """\

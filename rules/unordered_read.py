@@ -28,6 +28,10 @@ torch.cuda.current_stream().wait_stream(side)
 best = scores.argmax()
 ```
 
+## Known problems
+A wait in a function of another file that the check does not follow is not seen, so a read that it orders may be
+reported as *likely*. Describe such a function as a model.
+
 ## References
 - PyTorch, "CUDA semantics": CUDA streams
 - CUDA Runtime API, "Stream synchronization behavior"
@@ -44,6 +48,7 @@ from streamsafe.wording import no_wait, race
 class UnorderedRead(Rule):
     code = "SS101"
     name = "unordered-read"
+    fix = "unsafe"
     rank = 110
     bad = """\
 import torch

@@ -28,6 +28,10 @@ for batch in loader:
     step(buffer)
 ```
 
+## Known problems
+Two slices of one tensor are different memory only where their bounds show it. Rows that a condition keeps apart
+(`if i < j`) may be reported.
+
 ## References
 - PyTorch, "CUDA semantics": CUDA streams
 - CUDA Runtime API, "Stream synchronization behavior"
@@ -44,6 +48,7 @@ from streamsafe.wording import no_wait, race
 class UnorderedWrite(Rule):
     code = "SS102"
     name = "unordered-write"
+    fix = "unsafe"
     rank = 120
     bad = """\
 import torch

@@ -21,6 +21,9 @@ torch.cuda.current_stream().synchronize()
 print(scores.numpy().max())
 ```
 
+## Known problems
+A caller in another file that synchronizes between the copy and the read is not seen.
+
 ## References
 - PyTorch tutorial, "A guide on good usage of non_blocking and pin_memory() in PyTorch"
 - CUDA Runtime API, "API synchronization behavior": Memcpy
@@ -37,6 +40,7 @@ from streamsafe.wording import no_wait, race
 class UnsynchronizedHostRead(Rule):
     code = "SS301"
     name = "unsynchronized-host-read"
+    fix = "unsafe"
     rank = 40
     bad = """\
 import torch

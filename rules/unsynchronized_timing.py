@@ -24,6 +24,9 @@ torch.cuda.synchronize()
 print(time.perf_counter() - start)
 ```
 
+## Known problems
+A clock that times the launch on purpose, or a deadline, is reported too. Suppress it with a reason.
+
 ## References
 - PyTorch, "CUDA semantics": Asynchronous execution
 - `torch.cuda.synchronize`, `torch.utils.benchmark`, `cupyx.profiler.benchmark`
@@ -39,6 +42,7 @@ class UnsynchronizedTiming(Rule):
     code = "SS311"
     name = "unsynchronized-timing"
     severity = "warning"
+    fix = "unsafe"
     rank = 0
     sides = ("check",)
     bad = """\

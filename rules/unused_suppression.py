@@ -31,6 +31,7 @@ class UnusedSuppression(Rule):
     code = "SS901"
     name = "unused-suppression"
     severity = "warning"
+    fix = "safe"
     rank = 0
     sides = ("check",)
     bad = """\

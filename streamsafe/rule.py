@@ -25,6 +25,7 @@ class Rule:
         rank: place in the order in which rules are asked; of the rules that match, the lowest rank wins.
         default: whether the rule is on when nothing is selected.
         place: which of the two accesses the finding stands on.
+        fix: whether `--fix` can repair it: ``safe`` (the program does the same), ``unsafe`` (it waits more) or not.
         sides: who can find it: ``check`` (from source), ``run`` (while the program runs).
         bad, good: complete modules; ``bad`` marks the finding's line with ``# expect: CODE``, ``good`` is silent.
     """
@@ -35,6 +36,7 @@ class Rule:
     rank: ClassVar[int]
     default: ClassVar[bool] = True
     place: ClassVar[Literal["first", "second"]] = "second"
+    fix: ClassVar[Literal["safe", "unsafe"] | None] = None
     sides: ClassVar[tuple[Literal["check", "run"], ...]] = ("check", "run")
     bad: ClassVar[str]
     good: ClassVar[str]

@@ -37,6 +37,7 @@ def rule(code: str | None, every: bool, output_format: str) -> None:
 def _text(item: Rule) -> str:
     title, _, body = item.documentation().partition("\n")
     state = "on by default" if item.default else "off by default"
+    state += f", {item.fix} fix" if item.fix is not None else ""
     address = f"\n\n{item.url}" if item.url else ""
     return f"{title} ({item.severity}, {state})\n{body}{address}"
 
