@@ -47,6 +47,8 @@ METHOD_CALL: Final = 1 << 17
 """By a method that is not seen of an object that holds or is the memory."""
 RECORDED: Final = 1 << 20
 """The block is recorded on the stream of the access: the allocator waits for it."""
+IF_DEVICE: Final = 1 << 21
+"""Made only where the memory lies on the device."""
 CUPY: Final = 1 << 19
 """Of a pool: the block is CuPy's."""
 UNKNOWN_SOURCE: Final = 1 << 18

@@ -143,10 +143,23 @@ def literal_of(kind: str, atom: Atom, other: Hashable, truth: bool) -> Literal |
     return Literal(kind, atom, other, truth)
 
 
-def renamed(guard: Guard, rename: Callable[[Atom], Value], capturing: bool | None) -> Guard | None:
+def _decided_at_call(literal: Literal, atom: Atom) -> bool | None:
+    """As :func:`decided`; a path that was tested for its truth, as ``is None``, may turn out to be a false constant."""
+    if literal.kind == IS_NONE and isinstance(atom, Const) and isinstance(atom.value, bool):
+        return not atom.value
+    return decided(literal.kind, literal.other, atom)
+
+
+def renamed(
+    guard: Guard,
+    rename: Callable[[Atom], Value],
+    capturing: bool | None,
+    is_instance: Callable[[Atom, Hashable], bool | None] | None = None,
+) -> Guard | None:
     """A callee's guard in the caller's names.
 
     Args:
+        is_instance: whether an atom is an instance of the classes that a literal names.
         rename: what an atom of the callee is for the caller.
         capturing: whether the caller is in a capture; None where that is not known.
 
@@ -166,7 +179,10 @@ def renamed(guard: Guard, rename: Callable[[Atom], Value], capturing: bool | Non
         values = rename(literal.atom)
         if not values:
             continue
-        verdicts = {decided(literal.kind, literal.other, atom) for atom in values}
+        if literal.kind == IS_INSTANCE and is_instance is not None:
+            verdicts = {is_instance(atom, literal.other) for atom in values}
+        else:
+            verdicts = {_decided_at_call(literal, atom) for atom in values}
         if None not in verdicts and literal.truth not in verdicts:
             return None
         if len(values) == 1:

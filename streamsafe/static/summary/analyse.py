@@ -273,12 +273,22 @@ class Analysis:
         if len(held) != 1 or len(classes) != 1:
             return True
         (atom,), (cls,) = held, classes
-        verdict = self.engine.is_instance(self, atom, cls)
+        names = self.engine.class_names(cls)
+        verdict = self.is_instance(atom, names)
         if verdict is not None:
             return verdict is truth
-        if isinstance(atom, Path):
-            return self.suppose(s, Literal(guards.IS_INSTANCE, atom, self.engine.class_name(cls), truth))
+        if isinstance(atom, Path) and names:
+            return self.suppose(s, Literal(guards.IS_INSTANCE, atom, names, truth))
         return True
+
+    def is_instance(self, atom: Atom, names: object) -> bool | None:
+        """Whether an atom is an instance of one of some classes, where that can be told."""
+        assert isinstance(names, tuple)
+        sure = isinstance(atom, New | Array)
+        verdicts = [self.engine.is_instance(self.type_of(atom), name, sure) for name in names]
+        if True in verdicts:
+            return True
+        return None if None in verdicts or not verdicts else False
 
     # -- what is known of atoms --------------------------------------------------------------------------------------
 
@@ -322,7 +332,8 @@ class Analysis:
 
     def pair(self, first: Access, second: Access, waits: frozenset[Wait], tags: int = 0) -> None:
         """Two accesses with no edge between them."""
-        key = ("pair", first.span, second.span, first.writes, second.writes, first.guard, second.guard)
+        places = (first.span, second.span, first.writes, second.writes, first.stream, second.stream)
+        key = ("pair", *places, first.guard, second.guard)
         if key not in self.pairs:
             before = self.waits_before(first)
             guard = first.guard | second.guard

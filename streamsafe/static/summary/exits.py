@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain import limits
 from streamsafe.static.domain.access import Access
 from streamsafe.static.domain.atoms import (
+    CAPTURING,
     CURRENT,
     GRADIENTS,
     HOST,
@@ -21,6 +22,7 @@ from streamsafe.static.domain.atoms import (
     path,
     rank,
 )
+from streamsafe.static.domain.guards import IS_CPU, Guard
 from streamsafe.static.domain.order import Ways, antichain, memory
 from streamsafe.static.domain.places import EACH
 from streamsafe.static.domain.state import State
@@ -36,19 +38,13 @@ _MOST_RETURNS = 24
 
 def summarise(a: Analysis) -> Summary:
     """The summary of a function whose states have settled."""
-    merged: dict[object, Exit] = {}
+    found: list[Exit] = []
     for s, result, at in a.returned[:_MOST_RETURNS]:
         a.return_span = a.span(at)
-        one = _exit(a, s, result)
-        key = (
-            frozenset(one.knows.items()),
-            one.current,
-            one.guard if len(a.returned) <= 4 else None,
-            one.result,
-        )
-        known = merged.get(key)
-        merged[key] = one if known is None else _joined(known, one)
-    kept = list(merged.values())
+        found.append(_exit(a, s, result))
+    kept = _merged(found, lambda exit: exit.guard)
+    if len(kept) > limits.EXITS:
+        kept = _merged(found, _deciding)
     if len(kept) > limits.EXITS:
         a.notes.add("exits dropped")
         kept = kept[: limits.EXITS]
@@ -56,6 +52,21 @@ def summarise(a: Analysis) -> Summary:
         exit.knows or any(access.stream is not CURRENT for access in exit.accesses) for exit in kept
     )
     return Summary(a.fn.fid, tuple(kept), tuple(a.pairs.values()), a.yielded, tuple(sorted(a.notes)), orders)
+
+
+def _merged(exits: list[Exit], guard: Callable[[Exit], Guard]) -> list[Exit]:
+    """Exits with equal relation, current stream, result and guard are one."""
+    merged: dict[object, Exit] = {}
+    for exit in exits:
+        key = (frozenset(exit.knows.items()), exit.current, guard(exit), exit.result)
+        known = merged.get(key)
+        merged[key] = exit if known is None else _joined(known, exit)
+    return list(merged.values())
+
+
+def _deciding(exit: Exit) -> Guard:
+    """The literals that keep partitions apart: on devices and captures."""
+    return frozenset(literal for literal in exit.guard if literal.kind == IS_CPU or literal.atom is CAPTURING)
 
 
 def _exit(a: Analysis, s: State, result: Value) -> Exit:

@@ -148,6 +148,8 @@ class Facts:
         if symbol.kind != "library":
             return Fact(optional=optional)
         name = self._engine.canonical(symbol.name)
+        if name in _ANY:
+            return Fact(optional=optional)
         element = None
         if kinds[0].args and depth:
             inner = (
@@ -350,6 +352,7 @@ class Facts:
         return Fact(type=self._engine.constructed(name))
 
 
+_ANY: Final = frozenset(("typing.Any", "builtins.object", "typing.TypeVar", "typing.Union"))
 _MAPPINGS: Final = frozenset("dict mapping mutablemapping defaultdict ordereddict".split())
 
 

@@ -34,7 +34,7 @@ from streamsafe.static.domain.atoms import (
 )
 from streamsafe.static.domain.guards import ALWAYS, Guard, contradicts
 from streamsafe.static.domain.order import Carriers, Ways, antichain, memory
-from streamsafe.static.domain.places import DEVICE, PAGEABLE, is_element, overlap, same_queue
+from streamsafe.static.domain.places import DEVICE, PAGEABLE, PINNED, is_element, overlap, same_queue
 from streamsafe.static.domain.state import Cell, HostWork, State, Wait
 from streamsafe.static.summary.facts import MODULE, OUTER
 from streamsafe.static.summary.model import Exit, Pair, Summary
@@ -43,6 +43,7 @@ from streamsafe.static.transfer import objects
 
 if TYPE_CHECKING:
     from streamsafe.static.summary.analyse import Analysis
+    from streamsafe.static.summary.solve import Given
     from streamsafe.static.syntax import ir
 
 _MOST_WORK: Final = 40
@@ -72,15 +73,17 @@ def instantiate(
         return None
     engine.called.add(fid)
     bind, defaults = _bind(fn, args, keywords)
-    summary = engine.summary(fid, engine.specialise(a, fn, bind))
+    given, extra = engine.specialise(a, fn, bind)
+    summary = engine.summary(fid, given)
+    roots = {**_roots(fn, bind), **(closure or {}), **extra, **_closures(a, s, bind, given)}
     a.orders = a.orders or summary.orders
     if fn.is_generator and _is_context(fn):
-        atom = generator(fid, sorted({**_roots(fn, bind), **defaults, **(closure or {})}.items(), key=_name))
+        atom = generator(fid, sorted({**roots, **defaults}.items(), key=_name))
         s.env[dst] = value(atom)
         return [s]
     if fn.is_generator:
-        return _generator(a, s, at, dst, fn, summary, bind, closure or {})
-    return play(a, s, at, dst, fn, summary, {**_roots(fn, bind), **(closure or {})}, defaults)
+        return _generator(a, s, at, dst, fn, summary, roots)
+    return play(a, s, at, dst, fn, summary, roots, defaults)
 
 
 def _bind(
@@ -122,6 +125,16 @@ def _roots(fn: ir.Function, bind: Mapping[str, Value]) -> dict[str, Value]:
         return dict(bind)
     first = fn.params[0].name
     return {("self" if name == first else name): given for name, given in bind.items()}
+
+
+def _closures(a: Analysis, s: State, bind: Mapping[str, Value], given: Given) -> dict[str, Value]:
+    """What functions given as arguments take from the scopes around them: the callee sees it as their own."""
+    found: dict[str, Value] = {}
+    for name in given.held:
+        for atom in values.reachable((bind.get(name, UNKNOWN),)):
+            if isinstance(atom, Function):
+                found.update(closure_of(a, s, atom))
+    return found
 
 
 def _name(item: tuple[str, Value]) -> str:
@@ -276,7 +289,7 @@ def _age_made(a: Analysis, s: State, span: Span, summary: Summary, line: tuple[i
 def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rename) -> bool:
     """Play one exit in a state; False when what the caller knows contradicts its guard."""
     capturing = _capturing(s)
-    extra = guards.renamed(exit.guard, rename.atom, capturing)
+    extra = guards.renamed(exit.guard, rename.atom, capturing, a.is_instance)
     if extra is None or contradicts(extra, s.guard):
         return False
     if extra:
@@ -319,7 +332,7 @@ def _accesses(
     for one, ways in exit.accesses.items():
         if one.tags & tag.STORED:
             continue  # for pairs of methods; here the object itself is in the heap
-        extra = guards.renamed(one.guard, rename.atom, capturing)
+        extra = guards.renamed(one.guard, rename.atom, capturing, a.is_instance)
         if extra is None or contradicts(extra, s.guard):
             continue
         guard = t.guard | extra if extra else t.guard
@@ -361,10 +374,10 @@ def _in_place(
     tags = one.tags
     place = mem.place_of(a, t, buffer)
     if stream is not HOST:
-        if place == PAGEABLE:
+        if place == PAGEABLE or (place == PINNED and tags & tag.IF_DEVICE):
             return None
-        if place == DEVICE and tags & tag.WEAK:
-            tags &= ~tag.WEAK
+        if place == DEVICE:
+            tags &= ~(tag.WEAK | tag.IF_DEVICE)
     elif tags & tag.PLACE_UNKNOWN and place:
         if place == DEVICE:
             return None
@@ -440,7 +453,7 @@ def _facts(a: Analysis, s: State, t: State, exit: Exit, rename: Rename, waits: M
     if exit.work and len(t.work) < _MOST_WORK:
         found = set()
         for work in exit.work:
-            guard = guards.renamed(work.guard, rename.atom, _capturing(s))
+            guard = guards.renamed(work.guard, rename.atom, _capturing(s), a.is_instance)
             if guard is not None:
                 found.add(HostWork(work.code, work.what, work.span, guard))
         t.work = t.work | found
@@ -460,7 +473,7 @@ def _source(s: State, wait: Wait, rename: Rename) -> Atom | None:
 def _in_capture(a: Analysis, t: State, exit: Exit, span: Span, rename: Rename) -> None:
     assert t.capture is not None
     for work in exit.work:
-        guard = guards.renamed(work.guard, rename.atom, True)
+        guard = guards.renamed(work.guard, rename.atom, True, a.is_instance)
         if guard is not None and work.code:
             notes = (("called here", span), ("the capture begins here", t.capture.span))
             a.violation(work.code, work.span, work.what, guard | t.guard, notes)
@@ -471,7 +484,7 @@ def _undecided(a: Analysis, s: State, summary: Summary, rename: Rename) -> None:
     for pair in summary.pairs:
         if not pair.guard:
             continue
-        decided = guards.renamed(pair.guard, rename.atom, _capturing(s))
+        decided = guards.renamed(pair.guard, rename.atom, _capturing(s), a.is_instance)
         if decided is None or contradicts(decided, s.guard):
             continue
         if len(decided) < len(pair.guard):
@@ -495,14 +508,13 @@ def _generator(
     dst: ir.Reg,
     fn: ir.Function,
     summary: Summary,
-    bind: Mapping[str, Value],
-    closure: Mapping[str, Value],
+    roots: Mapping[str, Value],
 ) -> list[State]:
     """Calling a generator runs nothing yet; here it is taken to run at once, and to give its elements."""
-    states = play(a, s, at, dst, fn, summary, {**_roots(fn, bind), **closure}, {})
+    states = play(a, s, at, dst, fn, summary, roots, {})
     span = a.span(at)
     for t in states:
-        rename = Rename(a, t, {**_roots(fn, bind), **closure}, {}, (span.row, span.column))
+        rename = Rename(a, t, roots, {}, (span.row, span.column))
         container = mem.allocate(a, t, span, "builtins.list", discriminator=1)
         t.heap[container, "[]"] = rename.value(summary.yields)
         t.env[dst] = value(container)

@@ -13,13 +13,20 @@ from streamsafe.static.domain import limits, places, state
 from streamsafe.static.domain.atoms import (
     UNKNOWN,
     Atom,
+    Bound,
     Class,
     Function,
     Library,
     New,
     Partial,
     Path,
+    Tuple,
     Value,
+    bound,
+    function,
+    ordered,
+    partial,
+    path,
     rank,
 )
 from streamsafe.static.summary import analyse
@@ -61,6 +68,9 @@ class Given(NamedTuple):
         held = tuple(sorted((name, tuple(sorted(map(rank, v)))) for name, v in self.held.items()))
         return (held, tuple(sorted(self.types.items())), self.part)
 
+
+GIVEN: Final = "given "
+"""Begins the roots of paths that stand, in a specialised summary, for what belongs to the caller."""
 
 NON_BLOCKING: Final = "/non-blocking"
 """Added to the name of a type of blocking streams, for those of them that are not."""
@@ -269,48 +279,101 @@ class Engine:
                 return "cupy.ndarray" if row.library == "cupy" else self.tensor_type
         return ""
 
-    def is_instance(self, a: Analysis, atom: Atom, cls: Atom) -> bool | None:
-        """Whether an atom is an instance of a class, where that can be told."""
-        type = a.type_of(atom)
-        if not type:
+    def is_instance(self, type: str, name: str, sure: bool) -> bool | None:
+        """Whether what has a type is an instance of a class, by name; ``sure``: it has that type and no subtype."""
+        if not type or not name:
             return None
-        if isinstance(cls, Class) and ":" in type:
-            if cls.cid in self.index.mro(type):
+        if type == name:
+            return True
+        if ":" in type and type in self.index.classes:
+            if name in self.index.mro(type) or name in map(self.canonical, self.index.library_bases(type)):
                 return True
-            return False if isinstance(atom, New) else None
-        if isinstance(cls, Class):
-            return False
-        if isinstance(cls, Library):
-            name = self.canonical(cls.name)
-            if name == type:
-                return True
-            if ":" not in type and name in self.types and self.role(name) != self.role(type):
-                return False
+            return False if sure and (":" in name or name in self.types) else None
+        if ":" in name:
+            return False if type in self.types else None
+        if type in self.types and name in self.types:
+            return self.types[type].base == name or (None if self.role(name) == self.role(type) else False)
         return None
 
-    def class_name(self, cls: Atom) -> str:
-        """A class as a text, for literals."""
+    def class_names(self, cls: Atom) -> tuple[str, ...]:
+        """The classes that an ``isinstance`` asks for, by name; empty where one of them is not known."""
         if isinstance(cls, Class):
-            return cls.cid
-        return cls.name if isinstance(cls, Library) else rank(cls)
+            return (cls.cid,)
+        if isinstance(cls, Library):
+            return (self.canonical(cls.name),)
+        if isinstance(cls, Tuple):
+            found: list[str] = []
+            for item in cls.items:
+                if len(item) != 1:
+                    return ()
+                found += self.class_names(next(iter(item)))
+            return tuple(found)
+        return ()
 
-    def specialise(self, a: Analysis, fn: ir.Function, bind: Mapping[str, Value]) -> Given:
-        """What a call's arguments say of a callee's parameters beside their annotations."""
+    def specialise(
+        self, a: Analysis, fn: ir.Function, bind: Mapping[str, Value]
+    ) -> tuple[Given, dict[str, Value]]:
+        """What a call's arguments say of a callee's parameters beside their annotations.
+
+        Returns:
+            The functions and the types that parameters hold, in terms of the callee; and the values of the paths that
+            stand there for what belongs to the caller (the objects of methods, the arguments of partials).
+        """
         held: dict[str, Value] = {}
         types: dict[str, str] = {}
+        roots: dict[str, Value] = {}
         for parameter in fn.params:
             value = bind.get(parameter.name)
             if not value or len(value) > 2:
                 continue
-            if all(isinstance(atom, Function | Partial | Class) for atom in value):
-                held[parameter.name] = value
+            if all(isinstance(atom, Function | Partial | Class | Bound) for atom in value):
+                images = [
+                    self._abstract(a, atom, f"{GIVEN}{parameter.name} {number}", types, roots)
+                    for number, atom in enumerate(ordered(value))
+                ]
+                if all(images):
+                    held[parameter.name] = frozenset(image for image in images if image is not None)
             elif len(value) == 1 and not self.facts.annotated(fn, parameter.name).type:
                 (atom,) = value
                 if isinstance(atom, New | Path):
                     type = a.type_of(atom)
                     if type and self.role(type) not in ("tensor", "other", ""):
                         types[parameter.name] = type
-        return Given(held, types) if held or types else ANYTHING
+        return (Given(held, types) if held or types else ANYTHING), roots
+
+    def _abstract(
+        self, a: Analysis, atom: Atom, root: str, types: dict[str, str], roots: dict[str, Value]
+    ) -> Atom | None:
+        """A function as a callee sees it: what belongs to the caller is behind paths."""
+        if isinstance(atom, Class):
+            return atom
+        if isinstance(atom, Function):
+            return function(atom.fid)
+        if isinstance(atom, Bound):
+            if len(atom.owner) != 1:
+                return None
+            (owner,) = atom.owner
+            type = a.type_of(owner)
+            if ":" not in type:
+                return None
+            types[root] = type
+            roots[root] = atom.owner
+            return bound(frozenset((path(root),)), atom.name)
+        if isinstance(atom, Partial) and len(atom.function) == 1:
+            (inner,) = atom.function
+            image = self._abstract(a, inner, f"{root} f", types, roots)
+            if image is None:
+                return None
+            arguments = [(f"{root} {number}", held) for number, held in enumerate(atom.arguments)]
+            keywords = [(f"{root} {name}", name, held) for name, held in atom.keywords]
+            roots.update(arguments)
+            roots.update((at, held) for at, _, held in keywords)
+            return partial(
+                frozenset((image,)),
+                (frozenset((path(at),)) for at, _ in arguments),
+                ((name, frozenset((path(at),))) for at, name, _ in keywords),
+            )
+        return None
 
     def all_pairs(self) -> Iterable[tuple[str, Summary]]:
         """Every summary, by function, in an order that is the same in every run."""

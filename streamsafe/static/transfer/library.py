@@ -317,7 +317,7 @@ def _host(
         and isinstance(buffer, Path)
         and not _host_known(a, s, buffer)
     ):
-        mem.touch(a, s, span, buffer, writes, stream, c.operation, 0 if place else tag.WEAK)
+        mem.touch(a, s, span, buffer, writes, stream, c.operation, 0 if place else tag.WEAK | tag.IF_DEVICE)
         if place == DEVICE:
             mem.host_waits(a, s, span, stream)
             return
