@@ -302,6 +302,8 @@ LOST: Final = symbol("lost")
 """A stream of which nothing is known: it conflicts with nothing."""
 GRADIENTS: Final = symbol("gradients")
 """The gradients that a backward pass writes, as one object until parameters are named."""
+ANYTHING: Final = symbol("anything")
+"""In a value: on some path it is unknown."""
 NULL_CONTEXT: Final = symbol("null context")
 CAPTURING: Final = symbol("capturing")
 """The flag whether the current stream is capturing."""

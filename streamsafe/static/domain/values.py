@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from streamsafe.static.domain import limits
 from streamsafe.static.domain.atoms import (
+    ANYTHING,
     LOST,
     UNKNOWN,
     Array,
@@ -32,12 +33,10 @@ from streamsafe.static.domain.atoms import (
 
 
 def joined(first: Value, second: Value) -> Value:
-    """What may be either: unknown when one of the two is, or when there are too many."""
+    """What may be either. What is unknown on one path is still what it is on the other; too many are unknown."""
     if first is second or first == second:
         return first
-    if not first or not second:
-        return UNKNOWN
-    both = first | second
+    both = (first | second) if first and second else (first | second | {ANYTHING})
     return both if len(both) <= limits.ATOMS else UNKNOWN
 
 

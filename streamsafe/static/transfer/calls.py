@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.atoms import (
+    ANYTHING,
     CURRENT,
     UNKNOWN,
     Atom,
@@ -46,7 +47,7 @@ def call(a: Analysis, s: State, i: ir.Call) -> list[State]:
     """dst = func(*args, **keywords)"""
     args = operands(a, s, i.args)
     keywords = {name: s.get(reg) for name, reg in i.keywords if name is not None}
-    callee = ordered(s.get(i.func))[:MOST_CALLEES]
+    callee = _known(s.get(i.func))[:MOST_CALLEES]
     if not callee:
         site = CallSite(i.at, i.dst, args, keywords, operation="a call")
         s.env[i.dst] = unseen(a, s, site, tag.UNSEEN_CALL)
@@ -58,9 +59,14 @@ def call(a: Analysis, s: State, i: ir.Call) -> list[State]:
     return out
 
 
+def _known(held: Value) -> list[Atom]:
+    """The atoms of a value, in order; that it may be unknown on some path adds nothing."""
+    return [atom for atom in ordered(held) if atom is not ANYTHING]
+
+
 def call_value(a: Analysis, s: State, c: CallSite, callee: Value) -> list[State]:
     """Call each of the functions that a value may be."""
-    atoms = ordered(callee)[:MOST_CALLEES]
+    atoms = _known(callee)[:MOST_CALLEES]
     if not atoms:
         s.env[c.dst] = unseen(a, s, c, tag.UNSEEN_CALL)
         return [s]
@@ -176,7 +182,7 @@ def _defaults(a: Analysis, s: State, c: CallSite, cid: str, atom: New) -> None:
 def method(a: Analysis, s: State, c: CallSite, owner: Value, name: str) -> list[State]:
     """A method of each of the objects that a value may be, a state each."""
     c.operation = name
-    atoms = ordered(owner)
+    atoms = _known(owner)
     if len(atoms) == 1 and isinstance(atoms[0], Bound) and atoms[0].name == "super()":
         found = python.call_super(a, s, c, name)
         if found is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from streamsafe.static.domain import limits, values
 from streamsafe.static.domain.atoms import (
+    ANYTHING,
     DEFAULT,
     GRADIENTS,
     NONE,
@@ -50,6 +51,8 @@ ANY = "[]"
 
 def load(a: Analysis, s: State, atom: Atom, name: str) -> Value:
     """What an attribute of an atom is."""
+    if atom is ANYTHING:
+        return value(bound(UNKNOWN, name))
     held = s.heap.get((atom, name))
     if held is not None:
         return held
