@@ -6,7 +6,8 @@ from typing import Final
 
 from streamsafe.order.hazard import Confidence
 from streamsafe.static.domain import access as tag
-from streamsafe.static.domain.atoms import CURRENT, Atom, New, Path
+from streamsafe.static.domain.access import Access
+from streamsafe.static.domain.atoms import CURRENT, HOST, Atom, New, Path
 from streamsafe.static.domain.guards import IS_CPU
 from streamsafe.static.summary.model import Pair
 
@@ -32,6 +33,8 @@ def weigh(pair: Pair) -> Confidence:
     for access in accesses:
         tags |= access.tags
         weak = weak and bool(access.tags & tag.WEAK)
+    if any(_on_device(access) for access in accesses):
+        tags &= ~tag.UNKNOWN_SOURCE  # the other access shows that the memory lies on the device
     if tags & (STRONG | ORDERED_BETWEEN | NO_WITNESS) or weak:
         return "possible"
     if any(literal.kind == IS_CPU and literal.truth for literal in pair.guard):
@@ -49,6 +52,12 @@ def weigh(pair: Pair) -> Confidence:
     if any(isinstance(a.buffer, Path) and a.buffer.fields[-1:] == ("[each]",) for a in accesses):
         steps += 1
     return "certain" if not steps else "likely" if steps < 3 else "possible"
+
+
+def _on_device(access: Access) -> bool:
+    """Whether an access shows that its memory lies on the device."""
+    unsure = tag.UNKNOWN_SOURCE | tag.WEAK | tag.UNSEEN_CALL | tag.METHOD_CALL | tag.H2D | tag.D2H
+    return access.stream is not HOST and not access.tags & unsure
 
 
 def _is_parameter(stream: Atom) -> bool:

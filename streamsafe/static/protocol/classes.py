@@ -57,6 +57,16 @@ def of_module(engine: Engine, module: str) -> Iterator[Pair]:
         if definition.module == module and definition.around is None and definition.fid not in engine.called
     )
     yield from _pairs(engine, fids, MODULE + module, set(), None)
+    for fid in fids:
+        roots = {
+            stream.root
+            for exit in engine.summary(fid).exits
+            for access in exit.accesses
+            for stream in (access.buffer.stream if isinstance(access.buffer, Pool) else ())
+            if isinstance(stream, Path) and stream.fields and not stream.root.startswith(MODULE)
+        }
+        for root in sorted(roots):
+            yield from _pairs(engine, [fid], root, set(), None)
 
 
 def _pairs(

@@ -85,6 +85,11 @@ class Analysis:
         self._spans: list[Span | None] = [None] * len(fn.spans)
         self._graph = cfg.graph(fn)
 
+    @property
+    def self_root(self) -> str:
+        """The root of the instance's paths; "" in a function."""
+        return SELF if self.fn.is_method else ""
+
     # -- the fixpoint ------------------------------------------------------------------------------------------------
 
     def run(self) -> Summary:

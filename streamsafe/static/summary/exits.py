@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain import limits
 from streamsafe.static.domain.access import Access
+from streamsafe.static.domain.access import access as touch
 from streamsafe.static.domain.atoms import (
     CAPTURING,
     CURRENT,
@@ -20,6 +21,7 @@ from streamsafe.static.domain.atoms import (
     Pool,
     Value,
     path,
+    pool,
     rank,
 )
 from streamsafe.static.domain.guards import IS_CPU, Guard
@@ -72,6 +74,7 @@ def _deciding(exit: Exit) -> Guard:
 def _exit(a: Analysis, s: State, result: Value) -> Exit:
     _leaves(a, s, result)
     _release(a, s, result)
+    _siblings(a, s)
     stored: list[tuple[Path, str, Value]] = [
         (owner, field, held) for (owner, field), held in s.heap.items() if isinstance(owner, Path)
     ]
@@ -185,6 +188,36 @@ def _release(a: Analysis, s: State, result: Value) -> None:
         for buffer in candidates:
             if buffer not in live:
                 mem.release(a, s, buffer)
+
+
+def _siblings(a: Analysis, s: State) -> None:
+    """Of an object's tensors some are recorded on a stream: the others that are used there are released with it.
+
+    The fields of ``self`` live as long as it does.
+    """
+    for recorded, stream in sorted(s.recorded, key=lambda pair: (rank(pair[0]), rank(pair[1]))):
+        if stream is CURRENT or not isinstance(recorded, Path) or not recorded.fields:
+            continue
+        owner = recorded.fields[:-1]
+        if recorded.root == a.self_root and not owner:
+            continue
+        for use in list(s.order.accesses()):
+            at = use.buffer
+            if (
+                not isinstance(at, Path)
+                or at.root != recorded.root
+                or not at.fields
+                or at.fields[:-1] != owner
+            ):
+                continue
+            if at is recorded or use.stream is not stream or use.tags & (mem.UNSURE | tag.RECORDED):
+                continue
+            if a.role(at) == "tensor" and any(CURRENT not in way for way in s.order.ways_of(use)):
+                before = s.order.before(CURRENT)
+                after = touch(
+                    pool(CURRENT), True, CURRENT, use.span, before, 0, s.guard, "the next allocation"
+                )
+                a.reuse(use, after, s, tag.LEAVES)
 
 
 def _mark_replaced(a: Analysis, s: State, stored: list[tuple[Path, str, Value]]) -> None:

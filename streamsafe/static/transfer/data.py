@@ -207,7 +207,7 @@ def load_item(a: Analysis, s: State, i: ir.Item) -> list[State] | None:
         elif isinstance(atom, Path) and SLICE in key:
             found.append(value(atom))
         else:
-            if isinstance(atom, Path) and any(isinstance(k, Path) for k in key):
+            if isinstance(atom, Path) and not a.role(atom) and any(isinstance(k, Path) for k in key):
                 mem.read(a, s, span, value(atom), "[]", tag.WEAK)
                 mem.read(a, s, span, key, "[]", tag.WEAK)
             found.append(objects.step_into(a, s, value(atom), step or EACH))
@@ -216,7 +216,12 @@ def load_item(a: Analysis, s: State, i: ir.Item) -> list[State] | None:
 
 
 def _device_index(a: Analysis, s: State, key: Value) -> bool:
-    return any(mem.place_of(a, s, buffer) == DEVICE for buffer in mem.buffers(a, s, key))
+    """Whether an index is a tensor: indexing then is a gather, which makes new memory."""
+    return any(
+        mem.place_of(a, s, buffer) == DEVICE
+        or (a.role(buffer) == "tensor" and not mem.place_of(a, s, buffer))
+        for buffer in mem.buffers(a, s, key)
+    )
 
 
 @transfer(ir.SetItem)
