@@ -13,7 +13,7 @@ from typing import Literal
 from streamsafe.order import edges
 from streamsafe.order.capture import Capture, CaptureMode, Graph, Subject
 from streamsafe.order.clocks import ENDLESS, Carrier, Event, Recorded, Timeline, obey, of_values
-from streamsafe.order.engine import Engine, State, Veto
+from streamsafe.order.engine import FEW_CELLS, Engine, State, Veto
 from streamsafe.order.explain import Render
 from streamsafe.order.hazard import Conflict, Mode, quoted
 from streamsafe.order.memory import Cell, Partial, Record, Space, Use
@@ -335,6 +335,7 @@ class Checker(Engine):
         for use in writes:
             (space, start, stop, _, strides, _), _, _, certain = use
             cells = shadows[space].cells
+            before_it = len(writing)
             while start < stop:
                 cell = cells.get(start)
                 if cell is None or strides is not None or cell.stop > stop or not certain:
@@ -349,6 +350,8 @@ class Checker(Engine):
                     return self._access(timeline, line, reads, writes, operation, site, veto, before)
                 writing.append(cell)
                 start = cell.stop
+            if len(writing) - before_it > FEW_CELLS:  # to be merged
+                return self._access(timeline, line, reads, writes, operation, site, veto, before)
         self._sequence = timeline.last = sequence
         if timeline.shown:
             timeline.count += 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from streamsafe.order.checker import Checker
-from streamsafe.order.engine import SWEEP_EVERY
+from streamsafe.order.engine import FEW_CELLS, SWEEP_EVERY
 from streamsafe.order.memory import Region, Use
 
 OPERATIONS = 100_000
@@ -113,3 +113,15 @@ def test_clocks_forget_streams_that_are_gone() -> None:
     assert len(c.timeline(0).clock) <= 6
     assert len(c.timeline(0).served) <= 6
     assert len(c._gone) == 0
+
+
+@pytest.mark.parametrize(("parts", "kept"), [(FEW_CELLS, FEW_CELLS), (FEW_CELLS + 1, 1)])
+def test_parts_of_an_array_become_one_again_when_they_are_many(parts: int, kept: int) -> None:
+    """A few are kept apart: a loop that writes all of it and looks at a part does not cut and merge in each round."""
+    c = checker()
+    for part in range(parts):
+        c.access(0, [Use(Region(0, part * 64, part * 64 + 64))], operation="part")
+    c.access(0, [], [Use(Region(0, 0, parts * 64))], operation="whole")
+    assert c.remembered() == kept
+    c.access(0, [], [Use(Region(0, 0, parts * 64))], operation="whole again")
+    assert c.remembered() == kept

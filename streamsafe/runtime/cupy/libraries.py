@@ -299,6 +299,17 @@ def _arrays(value: Any, depth: int = 0) -> list[Any]:
     return [part for part in parts if isinstance(part, uses.array_type)]
 
 
+def _among(values: Iterable[Any]) -> list[Any]:
+    """The arrays in several arguments."""
+    found: list[Any] = []
+    for value in values:
+        if isinstance(value, uses.array_type):
+            found.append(value)
+        elif type(value) not in _WITHOUT_ARRAYS:
+            found.extend(_arrays(value))
+    return found
+
+
 def _array_function(
     name: str, *, method: bool = False, held: Callable[[Any], list[uses.Touch]] | None = None
 ) -> Callable[[Wrapped], Wrapped]:
@@ -316,18 +327,19 @@ def _array_function(
             monitor = state.monitor
             if monitor is None:
                 return original(*args, **kwargs)
-            given = args[1:] if method else args
-            inputs = [a for value in (*given, *kwargs.values()) for a in _arrays(value)]
-            out = [a for key in ("out", "y", "C") for a in _arrays(kwargs.get(key))]
+            inputs = _among(args[1:] if method else args)
+            out: list[Any] = []
+            if kwargs:
+                inputs.extend(_among(kwargs.values()))
+                out = _among([kwargs.get(key) for key in ("out", "y", "C")])
             written = {id(array) for array in out}
-            monitor.access(
-                timeline(monitor),
-                [uses.of_array(a) for a in inputs if id(a) not in written],
-                [*(uses.of_array(a) for a in out), *(held(args[0]) if held is not None else ())],
-                name,
-            )
+            writes = [uses.of_array(a) for a in out]
+            if held is not None:
+                writes.extend(held(args[0]))
+            reads = [uses.of_array(a) for a in inputs if id(a) not in written]
+            monitor.access(timeline(monitor), reads, writes, name)
             result = original(*args, **kwargs)
-            fresh = [a for a in _arrays(result) if id(a) not in written]
+            fresh = [a for a in _among((result,)) if id(a) not in written]
             if fresh:
                 monitor.access(
                     timeline(monitor), (), [uses.of_array(a) for a in fresh], name, may_raise=False

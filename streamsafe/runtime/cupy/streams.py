@@ -88,8 +88,7 @@ def poll(
         return call()
     answer = call()
     if answer:
-        monitor.order(verb, carrier)
-        fingerprints.check(monitor)
+        waited_for(monitor, verb, carrier)
     return answer
 
 
@@ -175,8 +174,13 @@ def _stream_done(original: property) -> property:
         if monitor is None:
             return bool(query(self))
         queue = timeline(monitor, self)
-        captured = bool(monitor.capturing) and monitor.checker.capturing(queue)
-        return poll(monitor, monitor.checker.completed_stream, queue, lambda: bool(query(self)), captured)
+        if monitor.capturing:
+            captured = monitor.checker.capturing(queue)
+            return poll(monitor, monitor.checker.completed_stream, queue, lambda: bool(query(self)), captured)
+        answer = bool(query(self))
+        if answer:
+            waited_for(monitor, monitor.checker.completed_stream, queue)
+        return answer
 
     return property(done)
 
@@ -334,8 +338,13 @@ def _event_done(original: property) -> property:
         assert query is not None
         if monitor is None or self.ptr in pinned.internal_events:
             return bool(query(self))
-        captured = monitor.checker.captured(self.ptr)
-        return poll(monitor, monitor.checker.completed_event, self.ptr, lambda: bool(query(self)), captured)
+        event = self.ptr
+        if monitor.checker.captured(event):
+            return poll(monitor, monitor.checker.completed_event, event, lambda: bool(query(self)), True)
+        answer = bool(query(self))
+        if answer:
+            waited_for(monitor, monitor.checker.completed_event, event)
+        return answer
 
     return property(done)
 
