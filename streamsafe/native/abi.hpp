@@ -206,9 +206,10 @@ SS_API int64_t ss_capture_sites(void* c, int64_t* out, int64_t room) {
   for (size_t i = 0; i < sites.size() && int64_t(i) < room; ++i) out[i] = sites[i];
   return int64_t(sites.size());
 }
+// `what`: 0 cells, 1 blocks, 2 operations so far
 SS_API int64_t ss_size(void* c, int what) {
   SS_BEGIN;
-  return int64_t(what ? core.blocks() : core.cells());
+  return int64_t(what == 2 ? core.operations() : what ? core.blocks() : core.cells());
 }
 
 #undef SS_BEGIN

@@ -121,6 +121,10 @@ class NativeChecker(Checker):
         """What a timeline of the core is called from now on."""
         self._line_names[line] = name
 
+    @property
+    def operations(self) -> int:
+        return int(self._library.size(self._core, 2))
+
     # -- streams and events ------------------------------------------------------------------------------------------
 
     def stream(

@@ -296,17 +296,20 @@ class Core {
       saved = true;
       launch(line, waiter);
     }
-    // The usual case in one pass: memory that is touched as before, and in order.
+    // The usual case in one pass: whole cells, and in order.
     const Count sequence = sequence_ + 1;
     hit_.clear();
     for (size_t i = 0; i < n; ++i) {
       const Use& use = uses[i];
       if (use.start >= use.stop) continue;
       Cell* cell = shadow_of(use.space).at(use.start);
-      if (!cell || cell->stop != use.stop || use.dims || !use.certain || cell->has_partial() ||
-          !admits(*cell, line, use.mode, waiter, sequence))
-        return general(line, waiter, uses, n, operation, site, saved ? &before : nullptr, force, false, nullptr);
-      hit_.emplace_back(cell, use.mode);
+      size_t cells = 0;
+      for (Addr at = use.start; at < use.stop; at = cell->stop, cell = cell->next) {
+        if (!cell || cell->start != at || cell->stop > use.stop || use.dims || !use.certain || cell->has_partial() ||
+            (use.mode == Mode::writes && ++cells > few_cells) || !admits(*cell, line, use.mode, waiter, sequence))
+          return general(line, waiter, uses, n, operation, site, saved ? &before : nullptr, force, false, nullptr);
+        hit_.emplace_back(cell, use.mode);
+      }
     }
     sequence_ = line.last = sequence;
     if (line.shown) {
@@ -549,6 +552,7 @@ class Core {
     }
     return *line;
   }
+  Count operations() const { return sequence_; }
   size_t cells() {
     size_t n = 0;
     for (auto& shadow : shadows_) n += shadow.size();

@@ -10,7 +10,7 @@ from streamsafe.order.capture import CapturedAccess, Graph
 from streamsafe.order.clocks import Event, Recorded, Timeline, Wait
 from streamsafe.order.clocks import Kind as TimelineKind
 from streamsafe.order.explain import Explainer, Naming, Render
-from streamsafe.order.hazard import Conflict, Mode
+from streamsafe.order.hazard import Conflict, Mode, quoted
 from streamsafe.order.memory import HOST, Found, Partial, Record, Region, Use
 from streamsafe.order.pools import Block, Owner
 
@@ -27,8 +27,12 @@ VIOLATIONS = (
     ),
     ("unjoined-capture-stream", "wait", "the default stream cannot take part in a capture"),
     ("concurrent-capture", "wait", "{subject} takes part in another capture"),
-    ("sync-in-capture", "synchronize", "{subject} cannot be waited for while {other} is capturing"),
-    ("sync-in-capture", "synchronize", "no device can be waited for while {other} is capturing"),
+    (
+        "sync-in-capture",
+        "synchronize",
+        "{quoted_subject} cannot be waited for while {quoted_other} is capturing",
+    ),
+    ("sync-in-capture", "synchronize", "no device can be waited for while {quoted_other} is capturing"),
     ("capture-on-default-stream", "capture_begin", "the default stream cannot be captured"),
     ("concurrent-capture", "capture_begin", "{subject} is captured already"),
     ("sync-in-capture", "", "{subject} would wait for {other}, which is capturing"),
@@ -40,6 +44,9 @@ VIOLATIONS = (
     ),
 )
 """Rule, operation and message of each of the core's ``Violation``."""
+
+_OF_THE_ORIGIN = (3, 4)
+"""Those that need no message where the subject is the capturing stream itself."""
 
 
 class Source(Protocol):
@@ -197,14 +204,20 @@ class Reader:
         return self.explain.overwritten(graph, two, use, mode, dead, live, entry)
 
     def _violation(self) -> Conflict:
-        rule, operation, message = VIOLATIONS[self._next()]
+        kind = self._next()
+        rule, operation, message = VIOLATIONS[kind]
         by_host, subject, other = bool(self._next()), self._next(), self._next()
         given, site = self._next(), self._source.site_of(self._next())
         begun = [
             self.explain.note("the capture begins here", self._source.site_of(each)) for each in self._list()
         ]
         name = self._source.host_name(subject) if by_host else self._source.line_name(subject)
-        text = message.format(subject=name, other=self._source.line_name(other) if other else "")
+        origin = self._source.line_name(other) if other else ""
+        text = message.format(
+            subject=name, other=origin, quoted_subject=quoted(name), quoted_other=quoted(origin)
+        )
+        if kind in _OF_THE_ORIGIN and other == subject and not by_host:
+            text = ""
         return self.explain.violation(
             rule, name, operation or self._source.operation_name(given), text, site, begun
         )

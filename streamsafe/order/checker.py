@@ -722,8 +722,8 @@ class Checker(Engine):
         """The violation, if a capture in progress forbids to wait for or query this."""
         for capture in self._captures:
             if capture.forbids(subject, host):
-                what = "no device" if subject == "device" else quoted(timeline.name)
-                message = f"{what} cannot be waited for while {quoted(capture.origin.name)} is capturing"
+                what = "no device can" if subject == "device" else f"{quoted(timeline.name)} cannot"
+                message = f"{what} be waited for while {quoted(capture.origin.name)} is capturing"
                 if timeline is capture.origin:
                     message = ""
                 return [self._violation("sync-in-capture", timeline, operation, message, site)]

@@ -113,6 +113,12 @@ class Sites {
     return intern(local, hash, stack);
   }
 
+  // Whether the calling thread runs Python code at all.
+  static bool in_python() {
+    PyThreadState* state = PyGILState_GetThisThreadState();
+    return state && frames::top(state);
+  }
+
   // (code object, offset) pairs, innermost first; with the GIL.
   PyObject* pairs(uint32_t id) {
     std::lock_guard<std::mutex> guard(mutex_);
@@ -189,7 +195,8 @@ class Sites {
     if (PyCode_Check(code)) {
       PyObject *type, *value, *trace;  // an exception may be on its way
       PyErr_Fetch(&type, &value, &trace);
-      PyObject* answer = internal_ ? PyObject_CallFunctionObjArgs(internal_, code, nullptr) : nullptr;
+      PyObject* file = reinterpret_cast<PyCodeObject*>(code)->co_filename;  // "<shim>": where C enters the interpreter
+      PyObject* answer = internal_ && PyUnicode_CompareWithASCIIString(file, "<shim>") ? PyObject_CallFunctionObjArgs(internal_, code, nullptr) : nullptr;
       kind = answer && !PyObject_IsTrue(answer) ? USER : LIBRARY;
       Py_XDECREF(answer);
       PyErr_Clear();

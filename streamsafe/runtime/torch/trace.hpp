@@ -80,7 +80,7 @@ struct Trace final : c10::impl::PyInterpreterVTable {
     const Key thread = the.thread();
     Lock guard(the.core.mutex);
     // a wait by an operator or by the autograd engine is not the program's, which can have meant nothing by it
-    const bool implicit = here.inside || !site || backward_now();
+    const bool implicit = here.inside || backward_now() || !state().sites.in_python();
     the.core.wait(the.line(device, stream), event, thread, site, false, implicit);
     the.core.reports.clear();
   }
