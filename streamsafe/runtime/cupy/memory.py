@@ -98,7 +98,6 @@ def block_at(address: int) -> tuple[Any, int, int] | None:
 def begin() -> None:
     """Nothing is known of memory that the program got from the runtime before."""
     _raw.clear()
-    device_blocks.forget_freed()
 
 
 _raw: dict[int, Block] = {}
