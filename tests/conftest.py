@@ -13,6 +13,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--gpu", action="store_true", help="run the runtime tests on a real GPU, not on the simulated one"
     )
     parser.addoption(
+        "--release",
+        action="store_true",
+        help="build, install and use what is released: two minutes, and a network",
+    )
+    parser.addoption(
         "--hostile", action="store_true", help="run all cases of tests/static/test_hostile.py: minutes"
     )
     parser.addoption(
