@@ -52,7 +52,6 @@ def pages() -> dict[Path, str]:
     written = {DOCS / "rules" / f"{rule.name}.md": page(rule) for rule in rules}
     written[DOCS / "rules.md"] = index(rules)
     written[DOCS / "cli.md"] = command_line()
-    written[DOCS / "changelog.md"] = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))):
         if path not in written:
             text = path.read_text(encoding="utf-8")
