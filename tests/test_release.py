@@ -1,4 +1,4 @@
-"""What is released: built, checked, installed in a fresh environment and used as its README says (`pytest --release`)."""
+"""What is released: built, checked, installed in a fresh environment, used as its README says (`pytest --release`)."""
 
 from __future__ import annotations
 
