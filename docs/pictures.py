@@ -41,7 +41,7 @@ def picture(recorded: Path, code: str) -> str:
     Raises:
         LookupError: the trace has no such hazard.
     """
-    from streamsafe.runtime.picture import page
+    from streamsafe.runtime.page import page
     from streamsafe.runtime.timeline import Timeline
 
     timeline = Timeline.of(str(recorded))

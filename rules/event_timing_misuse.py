@@ -85,7 +85,7 @@ def measure(x):
 _WRONG = {
     "untimed": "an event was made without timing",
     "unrecorded": "an event was never recorded",
-    "pending": "the host has not waited for the last event, which may not have happened yet",
+    "pending": "the host has not waited for the events, which may not have happened yet",
     None: "an event was made without timing, never recorded, or has not happened yet",
 }
 _CUPY = ("get_elapsed_time", "get_elapsed_time()")

@@ -34,6 +34,15 @@ def no_wait(conflict: Conflict) -> str:
     return f"{quoted(target)} does not wait for {quoted(source)}"
 
 
+def missing_edge(hazard: Hazard) -> tuple[str, str]:
+    """From where to where the edge that is missing goes; for a block that is reused, to its next use."""
+    assert hazard.missing is not None
+    target = quoted(hazard.missing.target)
+    if any(note.role for note in hazard.notes):
+        target = f"the next use of its memory on {target}"
+    return quoted(hazard.missing.source), target
+
+
 def race(conflict: Conflict, what: str = "which") -> str:
     """The pair: who does what, while who may still be doing what."""
     first, second = conflict.first, conflict.second

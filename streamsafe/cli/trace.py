@@ -13,15 +13,15 @@ from streamsafe.cli import Failure
 @click.option(
     "-o", "--output", metavar="FILE", help="Write a timeline for Perfetto or chrome://tracing (JSON)."
 )
-@click.option("--html", metavar="FILE", help="Write a page with the picture of one hazard.")
+@click.option("--html", metavar="FILE", help="Write a page with an index and the picture of each hazard.")
 @click.option(
-    "--hazard", type=click.IntRange(min=1), default=1, help="Which hazard the page shows [default: 1]."
+    "--hazard", type=click.IntRange(min=1), help="The one hazard that the page shows [default: all]."
 )
 @click.argument("trace", metavar="TRACE")
-def trace(output: str | None, html: str | None, hazard: int, trace: str) -> None:
+def trace(output: str | None, html: str | None, hazard: int | None, trace: str) -> None:
     """Draw TRACE: streams as tracks, edges as arrows, the accesses of each hazard marked."""
     from streamsafe.order.trace import TraceError
-    from streamsafe.runtime.picture import page
+    from streamsafe.runtime.page import page
     from streamsafe.runtime.replay import TORN
     from streamsafe.runtime.timeline import Timeline
 

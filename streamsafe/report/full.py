@@ -14,7 +14,7 @@ from streamsafe.registry import rule as rule_of
 from streamsafe.report.again import again
 from streamsafe.report.paths import location, shown
 from streamsafe.report.sources import Source, Sources, located
-from streamsafe.wording import block, quoted, still
+from streamsafe.wording import block, missing_edge, quoted, still
 
 Style = Callable[..., str]
 TAB = 4
@@ -160,10 +160,7 @@ class _Block:
         if extent:
             yield "memory", extent
         if hazard.missing is not None and hazard.first is not None:
-            target = quoted(hazard.missing.target)
-            if steps:
-                target = f"the next use of its memory on {target}"
-            yield "missing edge", f"{quoted(hazard.missing.source)} -> {target}"
+            yield "missing edge", " -> ".join(missing_edge(hazard))
         if hazard.help:
             yield "help", hazard.help
         if hazard.count > 1:

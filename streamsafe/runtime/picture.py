@@ -1,18 +1,13 @@
-"""A page that shows one hazard: the lanes of its accesses, the edges around them, the gap, both pieces of code."""
+"""The picture of one hazard: the lanes of its accesses, the edges around them, and the gap between them."""
 
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from streamsafe.order.hazard import Access, Frame, Hazard, Note
-from streamsafe.report.sources import Loaded
-from streamsafe.runtime.present import array, rows_around
 from streamsafe.runtime.timeline import Found, Step, Timeline
-
-TEMPLATE = Path(__file__).with_name("hazard.html")
 
 EDGES = 6
 """Edges drawn at most, besides those that are cited: the last ones before the second access."""
@@ -20,101 +15,79 @@ RUN = 2
 """Operations in a row that say nothing about the hazard, from which on they are only counted."""
 BEFORE = 6
 """Operations shown before one that is illegal where it stands."""
-CALLERS = 4
-NOT_YET = "<p>It has not happened yet: the memory is free, and whoever gets it next need not wait.</p>"
+NARROW = 3
+"""Lanes of the picture for narrow screens at most."""
 
-WIDTH, HEIGHT, COLUMN, ROW, LEFT, TOP = 134, 44, 154, 104, 200, 34
+WIDTH, HEIGHT = 134, 44
+
+Point = tuple[int, int]
+Column = int | tuple[int, ...]
+"""The place of a step, or those of steps that are only counted."""
 
 
-def page(timeline: Timeline, number: int = 1) -> str:
-    """A self-contained page with the picture of one hazard, counted from 1.
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where things stand.
 
-    Raises:
-        LookupError: there is no such hazard.
+    Attributes:
+        tall: time runs from top to bottom and lanes stand side by side; else from left to right, one below the other.
+        along, across: from one operation to the next, and from one lane to the next.
+        before: room for the names of the lanes, along the time.
+        margin: room before the first lane.
     """
-    if not timeline.found:
-        where = "" if timeline.complete else " in the part of the trace that is there"
-        raise LookupError(f"there is no hazard to show{where}")
-    if number > len(timeline.found):
-        count = len(timeline.found)
-        raise LookupError(f"there {'is only 1 hazard' if count == 1 else f'are only {count} hazards'}")
-    found = timeline.found[number - 1]
-    hazard = found.hazard
-    several = f"hazard {number} of {len(timeline.found)}" if len(timeline.found) > 1 else ""
-    parts = {
-        "title": html.escape(f"{hazard.code} {hazard.name}"),
-        "several": several,
-        "message": _rich(hazard.message),
-        "picture": _Picture(timeline, found).svg(),
-        "accesses": "".join(_accesses(hazard)),
-        "facts": "".join(_facts(hazard)),
-    }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], TEMPLATE.read_text(encoding="utf-8"))
+
+    tall: bool
+    along: int
+    across: int
+    before: int
+    margin: int
+
+    def corner(self, place: int, lane: int) -> Point:
+        """The upper left corner of a box."""
+        time, side = self.before + place * self.along, self.margin + lane * self.across
+        return (side, time) if self.tall else (time, side)
+
+    def size(self, places: int, lanes: int) -> Point:
+        """Width and height of the whole picture."""
+        time, side = self.before + places * self.along + 10, self.margin + lanes * self.across
+        return (side, time) if self.tall else (time, side - (self.across - HEIGHT) + 24)
+
+    def arrow(self, source: Point, target: Point) -> tuple[str, Point]:
+        """The path from one box to another, and its middle."""
+        return _down(source, target) if self.tall else _across(source, target)
 
 
-def _rich(text: str) -> str:
-    """A sentence with its code set as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+WIDE = Layout(tall=False, along=154, across=104, before=200, margin=34)
+TALL = Layout(tall=True, along=74, across=150, before=44, margin=8)
 
 
-def _place(stack: tuple[Frame, ...]) -> str:
-    return html.escape(f"{stack[0].filename}:{stack[0].line}") if stack else ""
+def _across(source: Point, target: Point) -> tuple[str, Point]:
+    """From the side of the one box that faces the other one; over the top where they share a lane."""
+    (x, y), (x2, y2) = source, target
+    same, bend = y == y2, 0
+    x1, y1 = x + WIDTH // 2, y + HEIGHT * (y2 > y)
+    x2, y2 = x2 + WIDTH // 2, y2 + HEIGHT * (y2 < y)
+    bend = (y2 - y1) * 2 // 3 or -32
+    path = f"M{x1},{y1} C{x1},{y1 + bend} {x2},{y2 + (bend if same else -bend)} {x2},{y2}"
+    return path, ((x1 + x2) // 2, (y1 + y2) // 2 - (24 if same else 0))
 
 
-def _accesses(hazard: Hazard) -> Iterable[str]:
-    for title, access in (("First", hazard.first), ("Then", hazard.second)):
-        if access is not None:
-            role = "alone" if hazard.first is None else title.lower()
-            code = _code(access) if not hazard.latent or access is hazard.first else NOT_YET
-            yield f'<section class="{role}">{_heading(title, access, hazard)}{code}</section>'
+def _down(source: Point, target: Point) -> tuple[str, Point]:
+    """From the bottom of the one box to the top of the other; between the lanes, where others lie on the way."""
+    (left, y), (x2, y2) = source, target
+    x1, y1 = left + WIDTH // 2, y + HEIGHT
+    gutter = x2 - 8 if x2 > left else x2 + WIDTH + 8
+    x2 += WIDTH // 2
+    if y2 - y1 <= TALL.along:
+        bend = max((y2 - y1) * 2 // 3, 16)
+        return f"M{x1},{y1} C{x1},{y1 + bend} {x2},{y2 - bend} {x2},{y2}", ((x1 + x2) // 2, (y1 + y2) // 2)
+    begin, end = y1 + 34, y2 - 34
+    path = f"M{x1},{y1} C{x1},{y1 + 20} {gutter},{y1 + 10} {gutter},{begin} L{gutter},{end}"
+    return f"{path} C{gutter},{y2 - 10} {x2},{y2 - 28} {x2},{y2}", (gutter, (begin + end) // 2)
 
 
-def _heading(title: str, access: Access, hazard: Hazard) -> str:
-    what = _rich(f"`{access.operation}` on `{access.timeline}`")
-    does = f" {access.reads_or_writes}" if hazard.first is not None else ""
-    return f"<h2>{title if hazard.first is not None else 'Here'}: {what}{does}</h2>"
-
-
-def _code(access: Access) -> str:
-    if not access.stack:
-        return "<p>It was not enqueued from Python code that is known.</p>"
-    frame, *callers = access.stack
-    lines = "".join(
-        f'<span class="{"here" if row == frame.line else "line"}"><i>{row}</i>{html.escape(text)}</span>'
-        for row, text in rows_around(frame, Loaded())
-    )
-    where = f"<p>{_place(access.stack)} in <code>{html.escape(frame.function)}</code></p>"
-    called = "".join(
-        f"<li>called from {_place((each,))} in <code>{html.escape(each.function)}</code></li>"
-        for each in callers[:CALLERS]
-    )
-    return where + (f"<pre>{lines}</pre>" if lines else "") + (f"<ul>{called}</ul>" if called else "")
-
-
-def _facts(hazard: Hazard) -> Iterable[str]:
-    rows: list[tuple[str, str]] = []
-    known = array(hazard.memory)
-    if known:
-        rows.append(("Array", html.escape(known)))
-    rows.extend(("Note", _note(note)) for note in hazard.notes)
-    rows.extend(("Edge that exists", _note(edge)) for edge in hazard.edges)
-    if hazard.missing is not None and hazard.first is not None:
-        edge = f"`{hazard.missing.source}` → `{hazard.missing.target}`"
-        rows.append(("Missing edge", _rich(edge)))
-    if hazard.help:
-        rows.append(("Fix", _rich(hazard.help)))
-    if hazard.count > 1:
-        rows.append(("Met", f"{hazard.count} times; the picture shows the first"))
-    return (f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows)
-
-
-def _note(note: Note) -> str:
-    place = _place(note.stack)
-    return _rich(note.message) + (f" <small>{place}</small>" if place else "")
-
-
-class _Picture:
-    """Lanes from top to bottom, time from left to right: the two accesses, and what could have ordered them."""
+class Picture:
+    """The two accesses, and what could have ordered them."""
 
     def __init__(self, timeline: Timeline, found: Found) -> None:
         self._timeline = timeline
@@ -159,10 +132,10 @@ class _Picture:
             near = (leaves == self._pair[0] and source >= self._begin) or enters == self._pair[-1]
         return near and self._begin < target <= self._end
 
-    def _shown(self, ends: set[int]) -> list[int | tuple[int, ...]]:
+    def _shown(self, ends: set[int]) -> list[Column]:
         """Places of steps, in order; a tuple stands for steps that are only counted."""
         kept = ends | set(self._cited) | {place for edge in self._edges for place in edge}
-        columns: list[int | tuple[int, ...]] = []
+        columns: list[Column] = []
         run: list[int] = []
         for place in range(min([*kept, self._begin]), self._end + 1):
             if place in kept:
@@ -184,67 +157,118 @@ class _Picture:
         above = [lane for lane in others if self._timeline.lanes[lane].device is None]
         return [*above, *pair, *(lane for lane in others if lane not in above)]
 
+    def wide(self) -> str:
+        """Lanes from top to bottom, time from left to right."""
+        return _Drawing(self, WIDE, self._lanes, self._columns).svg()
+
+    def tall(self) -> str:
+        """Lanes side by side, time from top to bottom: for narrow screens, with few lanes."""
+        lanes = self._lanes
+        if len(lanes) > NARROW:
+            steps = self._timeline.steps
+            used = [steps[place].lane for edge in self._edges for place in edge] + [
+                steps[place].lane for place in self._cited
+            ]
+            kept = sorted(set(lanes) - set(self._pair), key=lambda lane: -used.count(lane))
+            few = {*self._pair, *kept[: NARROW - len(set(self._pair))]}
+            lanes = [lane for lane in lanes if lane in few]
+        columns = [each for column in self._columns if (each := self._of_lanes(column, lanes)) is not None]
+        return _Drawing(self, TALL, lanes, columns).svg()
+
+    def _of_lanes(self, column: Column, lanes: list[int]) -> Column | None:
+        steps = self._timeline.steps
+        if isinstance(column, int):
+            return column if steps[column].lane in lanes else None
+        return tuple(place for place in column if steps[place].lane in lanes) or None
+
+
+class _Drawing:
+    """One picture in one layout."""
+
+    def __init__(self, picture: Picture, layout: Layout, lanes: list[int], columns: list[Column]) -> None:
+        self._timeline = picture._timeline
+        self._found = picture._found
+        self._picture = picture
+        self._layout = layout
+        self._lanes = lanes
+        self._columns = columns
+
     def svg(self) -> str:
-        """The picture."""
-        columns = len(self._columns) + (self._found.second is None)
-        right, bottom = LEFT + columns * COLUMN + 10, TOP + len(self._lanes) * ROW - (ROW - HEIGHT) + 24
-        size = f'style="width:{right}px;min-width:min({right}px,72rem)" viewBox="0 0 {right} {bottom}"'
+        layout = self._layout
+        places = len(self._columns) + (self._found.second is None)
+        width, height = layout.size(places, len(self._lanes))
         parts = ["<title>the two accesses, and the edges around them</title>"]
         for lane in self._lanes:
-            y = self._y(lane) + HEIGHT // 2
-            label = html.escape(_short(self._timeline.lanes[lane].label, 24))
-            parts.append(f'<text class="lane" x="8" y="{y + 5}">{label}</text>')
-            parts.append(f'<line class="lane" x1="{LEFT - 14}" y1="{y}" x2="{right}" y2="{y}"/>')
-        corners: dict[int, tuple[int, int]] = {}
+            parts.extend(self._lane(lane, width, height))
+        corners: dict[int, Point] = {}
         for column, entry in enumerate(self._columns):
-            x = LEFT + column * COLUMN
             if isinstance(entry, tuple):
-                parts.append(self._counted(x, entry))
+                parts.extend(self._counted(column, entry))
             else:
-                corners[entry] = (x, self._y(self._timeline.steps[entry].lane))
-                parts.append(self._box(entry, *corners[entry]))
-        for begin, end in self._edges:
+                corners[entry] = layout.corner(column, self._side(self._timeline.steps[entry].lane))
+                parts.append(self._box(entry, corners[entry]))
+        for begin, end in self._picture._edges:
             if begin in corners and end in corners:
-                parts.append(_arrow(corners[begin], corners[end], "edge"))
+                parts.append(self._arrow(corners[begin], corners[end], "edge"))
         parts.extend(self._gap(corners))
-        return f'<svg {size} role="img">{"".join(parts)}</svg>'
+        least = f"min({width}px,72rem)" if not layout.tall else "0"
+        kind = "tall" if layout.tall else "wide"
+        size = f'style="width:{width}px;min-width:{least}" viewBox="0 0 {width} {height}"'
+        return f'<svg class="{kind}" {size} role="img">{"".join(parts)}</svg>'
 
-    def _gap(self, corners: dict[int, tuple[int, int]]) -> Iterable[str]:
+    def _side(self, lane: int) -> int:
+        return self._lanes.index(lane)
+
+    def _lane(self, lane: int, width: int, height: int) -> Iterable[str]:
+        x, y = self._layout.corner(0, self._side(lane))
+        name = self._timeline.lanes[lane].label
+        full = f"<title>{html.escape(name)}</title>"
+        if self._layout.tall:
+            middle = x + WIDTH // 2
+            yield f'<text class="lane" text-anchor="middle" x="{middle}" y="20">{full}{_text(name, 19)}</text>'
+            yield f'<line class="lane" x1="{middle}" y1="30" x2="{middle}" y2="{height}"/>'
+        else:
+            middle = y + HEIGHT // 2
+            yield f'<text class="lane" x="8" y="{middle + 5}">{full}{_text(name, 24)}</text>'
+            yield f'<line class="lane" x1="{x - 14}" y1="{middle}" x2="{width}" y2="{middle}"/>'
+
+    def _counted(self, column: int, places: tuple[int, ...]) -> Iterable[str]:
+        lanes = [self._timeline.steps[place].lane for place in places]
+        for lane in dict.fromkeys(lanes):
+            x, y = self._layout.corner(column, self._side(lane))
+            middle = y + HEIGHT // 2 - (0 if self._layout.tall else 8)
+            yield f'<text class="more" x="{x + WIDTH // 2}" y="{middle}">{lanes.count(lane)} more</text>'
+
+    def _box(self, place: int, corner: Point) -> str:
+        step = self._timeline.steps[place]
+        role: str = step.kind
+        cited = self._picture._cited
+        if place == self._found.first:
+            role = "first"
+        elif place == self._found.second:
+            role = "second"
+        elif place in cited:
+            role += " cited"
+        return _rectangle(role, corner, step.name, _line(step), cited.get(place, ""))
+
+    def _arrow(self, source: Point, target: Point, kind: str) -> str:
+        path, _ = self._layout.arrow(source, target)
+        return f'<path class="{kind}" d="{path}" marker-end="url(#{kind})"/>'
+
+    def _gap(self, corners: dict[int, Point]) -> Iterable[str]:
         """What is missing between the two accesses; the second one is still to come where the hazard is latent."""
         found = self._found
         if found.second is not None:
             second = corners[found.second]
         else:
-            second = (LEFT + len(self._columns) * COLUMN, self._y(self._pair[-1]))
-            yield _rectangle("second latent", *second, found.hazard.second.operation, "still to come")
+            second = self._layout.corner(len(self._columns), self._side(self._picture._pair[-1]))
+            yield _rectangle("second latent", second, found.hazard.second.operation, "still to come")
         if found.first is not None:
             first = corners[found.first]
-            x, y = _middle(first, second)
+            _, (x, y) = self._layout.arrow(first, second)
             said = "no edge" if found.hazard.missing is not None else "same memory"
-            yield _arrow(first, second, "gap")
+            yield self._arrow(first, second, "gap")
             yield f'<text class="gap" x="{x}" y="{y + 5}">{said}</text>'
-
-    def _y(self, lane: int) -> int:
-        return TOP + self._lanes.index(lane) * ROW
-
-    def _counted(self, x: int, places: tuple[int, ...]) -> str:
-        lanes = [self._timeline.steps[place].lane for place in places]
-        middle, above = x + WIDTH // 2, HEIGHT // 2 - 8
-        return "".join(
-            f'<text class="more" x="{middle}" y="{self._y(lane) + above}">{lanes.count(lane)} more</text>'
-            for lane in dict.fromkeys(lanes)
-        )
-
-    def _box(self, place: int, x: int, y: int) -> str:
-        step = self._timeline.steps[place]
-        role: str = step.kind
-        if place == self._found.first:
-            role = "first"
-        elif place == self._found.second:
-            role = "second"
-        elif place in self._cited:
-            role += " cited"
-        return _rectangle(role, x, y, step.name, _line(step), self._cited.get(place, ""))
 
 
 def _line(step: Step) -> str:
@@ -258,31 +282,16 @@ def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _rectangle(role: str, x: int, y: int, name: str, where: str, title: str = "") -> str:
+def _text(text: str, most: int) -> str:
+    return html.escape(_short(text, most))
+
+
+def _rectangle(role: str, corner: Point, name: str, where: str, title: str = "") -> str:
+    x, y = corner
     full = html.escape(" ".join(part for part in (name, where, title) if part))
     return (
         f'<g class="{role}"><title>{full}</title>'
         f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6"/>'
-        f'<text x="{x + WIDTH // 2}" y="{y + 19}">{html.escape(_short(name, 18))}</text>'
+        f'<text x="{x + WIDTH // 2}" y="{y + 19}">{_text(name, 18)}</text>'
         f'<text class="where" x="{x + WIDTH // 2}" y="{y + 35}">{html.escape(where)}</text></g>'
     )
-
-
-def _ends(source: tuple[int, int], target: tuple[int, int]) -> tuple[int, int, int, int]:
-    """From the side of the one box that faces the other one; over the top where they share a lane."""
-    (x1, y1), (x2, y2) = source, target
-    down = y2 > y1
-    return x1 + WIDTH // 2, y1 + HEIGHT * down, x2 + WIDTH // 2, y2 + HEIGHT * (y2 < y1)
-
-
-def _middle(source: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
-    x1, y1, x2, y2 = _ends(source, target)
-    return (x1 + x2) // 2, (y1 + y2) // 2 - (24 if source[1] == target[1] else 0)
-
-
-def _arrow(source: tuple[int, int], target: tuple[int, int], kind: str) -> str:
-    x1, y1, x2, y2 = _ends(source, target)
-    bend = (y2 - y1) * 2 // 3 or -32
-    up = bend if source[1] == target[1] else -bend
-    path = f"M{x1},{y1} C{x1},{y1 + bend} {x2},{y2 + up} {x2},{y2}"
-    return f'<path class="{kind}" d="{path}" marker-end="url(#{kind})"/>'

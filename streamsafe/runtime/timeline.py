@@ -1,7 +1,7 @@
 """A trace laid out: a lane for each queue, the operations on it, the edges between them, the hazards.
 
-:meth:`Timeline.events` is the layout for Perfetto or chrome://tracing, :mod:`streamsafe.runtime.picture` draws one
-hazard.
+:meth:`Timeline.events` is the layout for Perfetto or chrome://tracing, :mod:`streamsafe.runtime.page` shows
+the hazards.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -26,7 +27,7 @@ from streamsafe.order.program import (
     Wait,
 )
 from streamsafe.order.trace import Trace, TraceError
-from streamsafe.runtime.picture import page
+from streamsafe.runtime.page import page
 from streamsafe.runtime.replay import places, replay
 from streamsafe.runtime.timeline import Timeline
 from tests.runtime.helpers import Program
@@ -191,20 +192,58 @@ def test_lanes_and_edges(tmp_path: Path, operations: list[Operation], edges: lis
     assert [(shown[source], shown[target]) for source, target in timeline.edges] == edges
 
 
-def test_the_page(recorded: Path) -> None:
+def pictures(text: str, kind: str) -> list[ElementTree.Element]:
+    """The drawings of a page in one layout."""
+    return [
+        ElementTree.fromstring(drawn)
+        for drawn in re.findall(rf'<svg class="{kind}".*?</svg>', text, flags=re.DOTALL)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["wide", "tall"])
+def test_the_page(recorded: Path, kind: str) -> None:
     timeline = Timeline.of(str(recorded))
     text = page(timeline)
-    begin = text.index("<svg style")
-    picture = ElementTree.fromstring(text[begin : text.index("</svg>", begin) + len("</svg>")])
-    said = [element.text for element in picture.iter("text")]
-    lanes = [element.text for element in picture.iter("text") if element.get("class") == "lane"]
-    assert len(lanes) == 3 and lanes[0] == "the host"
+    (picture,) = pictures(text, kind)
+    said = [element.text or "" for element in picture.iter("text")]
+    lanes = [
+        (element.get("x"), element.get("y"))
+        for element in picture.iter("text")
+        if element.get("class") == "lane"
+    ]
+    assert len(set(lanes)) == 3
     assert [element.get("class") for element in picture.iter("path")] == ["gap"]
     assert "no edge" in said and "fill" in said and "copy" in said
-    assert text.count('<g class="first">') == text.count('<g class="second">') == 1
+    roles = [element.get("class") for element in picture.iter("g")]
+    assert roles.count("first") == roles.count("second") == 1
     assert text.count('<span class="here">') == 2 and "http" not in text and "{{" not in text
     with pytest.raises(LookupError, match="only 1"):
         page(timeline, 2)
+
+
+def test_both_accesses_and_the_gap_fit_a_phone(recorded: Path) -> None:
+    """The tall picture is scaled to the screen: with three lanes its letters keep three quarters of their size."""
+    (picture,) = pictures(page(Timeline.of(str(recorded))), "tall")
+    assert "min-width:0" in (picture.get("style") or "")
+    assert int((picture.get("viewBox") or "").split()[2]) <= 3 * 150 + 20
+
+
+def test_an_index_of_several(program: Program, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    with trace.open("w", encoding="utf-8") as file, streamsafe.sanitize("collect", trace=file):
+        program.race()
+        program.settle()
+        program.read()
+        program.write()
+        program.settle()
+    timeline = Timeline.of(str(trace))
+    text = page(timeline)
+    assert [found.hazard.code for found in timeline.found] == ["SS101", "SS102"]
+    assert re.findall(r'<a href="#(hazard-\d)">(\w+)', text) == [("hazard-1", "SS101"), ("hazard-2", "SS102")]
+    assert re.findall(r'<article id="(hazard-\d)">', text) == ["hazard-1", "hazard-2"]
+    assert len(pictures(text, "wide")) == len(pictures(text, "tall")) == 2
+    only = page(timeline, 2)
+    assert "<nav>" not in only and "SS101" not in only and "hazard 2 of 2" in only
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
