@@ -1,6 +1,7 @@
 """Suppressions in comments: `# noqa: SS101`, `# streamsafe: ignore[SS101] why`, `# streamsafe: ignore-file[SS101]`.
 
-Only comments count, never the inside of a string. A comment on a line of its own covers the next line of code.
+Only comments count, never the inside of a string. A comment on a line of its own covers the next line
+of code, and the whole block where that is a `with`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ class Suppression:
     Attributes:
         text: as written, without what follows it in the comment.
         row, column, end_column: where it stands, from 1, in characters.
-        target: the row that it covers; None for the whole file.
+        target: the row that it covers, or the first of them; None for the whole file.
         codes: codes and names as written; None for a bare `# noqa`.
         used: those of ``codes`` that suppressed something.
+        last: the last row that it covers, where these are several: the block of a ``with``.
     """
 
     kind: Literal["noqa", "ignore", "ignore-file"]
@@ -37,16 +39,21 @@ class Suppression:
     target: int | None
     codes: tuple[str, ...] | None
     used: set[str]
+    last: int = 0
 
     def covers(self, code: str, name: str, rows: Iterable[int]) -> bool:
         """Whether it suppresses a finding of this rule on any of these rows; remembers that it did."""
-        if self.target is not None and self.target not in rows:
+        if self.target is not None and not self._on(rows):
             return False
         if self.codes is None:
             return True
         matching = [given for given in self.codes if given.upper() == code or given.lower() == name]
         self.used.update(matching)
         return bool(matching)
+
+    def _on(self, rows: Iterable[int]) -> bool:
+        first = self.target or 0
+        return any(first <= row <= max(first, self.last) for row in rows)
 
 
 def mentioned(source: bytes) -> bool:
@@ -64,6 +71,7 @@ def find(source: str) -> list[Suppression]:
         if kind == "code":
             for suppression in waiting:
                 suppression.target = row
+                suppression.last = _end_of_with(source, row) if text in ("with", "async") else row
             waiting.clear()
             continue
         for suppression in _directives(text, row, column):
@@ -71,6 +79,22 @@ def find(source: str) -> list[Suppression]:
             if kind == "own line" and suppression.kind == "ignore":
                 waiting.append(suppression)
     return found
+
+
+def _end_of_with(source: str, row: int) -> int:
+    """The last row of the block of the ``with`` that begins at a row; the row itself where none does."""
+    import ast
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return row
+    kinds = (ast.With, ast.AsyncWith)
+    found = (n for n in ast.walk(tree) if isinstance(n, kinds) and n.lineno == row)
+    return max((node.end_lineno or row for node in found), default=row)
 
 
 def _directives(comment: str, row: int, column: int) -> Iterator[Suppression]:
@@ -114,7 +138,7 @@ def _comments_and_code(source: str) -> Iterator[tuple[Literal["comment", "own li
                 yield "comment" if last_code_row == row else "own line", token.string, row, column + 1
             elif token.type not in layout:
                 if row != last_code_row:
-                    yield "code", "", row, column + 1
+                    yield "code", token.string, row, column + 1
                 last_code_row = token.end[0]
     except (tokenize.TokenError, SyntaxError):
         return

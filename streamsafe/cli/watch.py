@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from streamsafe.cli import Failure
+from streamsafe.config import ConfigError
 from streamsafe.static.discovery import SUFFIXES
 
 MISSING = "--watch needs the package watchfiles: pip install 'streamsafe[watch]'"
@@ -40,8 +41,9 @@ def _checked(check: Callable[[], int]) -> int:
         click.clear()
     try:
         status = check()
-    except click.ClickException as error:
-        error.show()
-        status = error.exit_code
+    except (click.ClickException, ConfigError) as error:
+        failure = error if isinstance(error, click.ClickException) else Failure(str(error))
+        failure.show()
+        status = failure.exit_code
     click.echo("Watching for changes; Ctrl-C ends it.", err=True)
     return status

@@ -37,6 +37,21 @@ CASES: dict[str, tuple[str, str, list[str]]] = {
     "ignore of what does not exist": (READ, f"{READ}  # streamsafe: ignore[E501]", ["SS101", "SS902"]),
     "ignore on the line above": (READ, f"    # streamsafe: ignore[SS101] the caller waits\n{READ}", []),
     "ignore two lines above": (READ, f"    # streamsafe: ignore[SS101]\n\n    # and more\n{READ}", []),
+    "ignore above a with covers its block": (
+        "    with torch.cuda.stream(side):",
+        "    # streamsafe: ignore[SS101] the caller waits\n    with torch.cuda.stream(side):",
+        [],
+    ),
+    "ignore above a with does not cover what follows": (
+        READ,
+        f"    # streamsafe: ignore[SS101]\n    with torch.no_grad():\n        pass\n{READ}",
+        ["SS901", "SS101"],
+    ),
+    "noqa on a with covers its line only": (
+        "    with torch.cuda.stream(side):",
+        "    with torch.cuda.stream(side):  # noqa: SS101",
+        ["SS901", "SS101"],
+    ),
     "ignore on another line above": (
         WRITE,
         f"        # streamsafe: ignore[SS101]\n        pass\n{WRITE}",
