@@ -173,6 +173,8 @@ def _run(options: Options) -> int:
         return explain(options.explain_line, configs)
     if options.write_baseline and options.baseline is None:
         raise click.UsageError("--write-baseline needs --baseline FILE")
+    if options.watch and (STDIN in options.paths or options.stdin_filename):
+        raise click.UsageError("standard input (-) cannot be watched")
     if options.watch:
         from streamsafe.cli.watch import watch
 
@@ -287,8 +289,6 @@ def _files(options: Options, configs: Configs, given: dict[str, bytes]) -> Found
         return discover(paths, configs, force_exclude=options.force_exclude)
     if len(paths) > 1:
         raise click.UsageError("standard input (-) cannot be checked together with other paths")
-    if options.watch:
-        raise click.UsageError("standard input (-) cannot be watched")
     name = options.stdin_filename or STDIN
     path = os.path.abspath(name) if options.stdin_filename else name
     given[path] = sys.stdin.buffer.read()
