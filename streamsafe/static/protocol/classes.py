@@ -1,6 +1,7 @@
 """A class as a protocol: after ``__init__`` any entry may follow any other, and itself.
 
-A method with a caller in sight is no entry: what its callers do beats any guess. The stream that is current outside is
+A method that other methods of the class call is no entry: it is part of what they do. Of two methods that one function
+calls, that function shows the order: what callers do beats any guess. The stream that is current outside is
 the same in all entries. Pairs are made of summaries; no method is analysed again. The functions of a module share its
 variables in the same way.
 """
@@ -26,6 +27,9 @@ MOST_PAIRS = 4000
 """Pairs of accesses to one field that are tried."""
 
 
+_NOBODY: set[str] = set()
+
+
 class Entry(NamedTuple):
     """An access of an entry, with the ways in which it is known when the entry returns."""
 
@@ -43,7 +47,9 @@ def of_class(engine: Engine, cid: str) -> Iterator[Pair]:
     entries: dict[str, str] = {}
     for each in reversed(index.mro(cid)):
         entries.update(index.classes[each].methods)
-    fids = sorted({fid for name, fid in entries.items() if name != "__init__" and fid not in engine.called})
+    fids = sorted(
+        {fid for name, fid in entries.items() if name != "__init__" and not engine.called_inside(fid, cid)}
+    )
     own = set(index.classes[cid].methods.values())
     rebound = engine.facts.rebound(cid)
     yield from _pairs(engine, fids, SELF, rebound, own if index.mro(cid)[1:] else None)
@@ -54,7 +60,9 @@ def of_module(engine: Engine, module: str) -> Iterator[Pair]:
     fids = sorted(
         definition.fid
         for definition in engine.index.definitions.values()
-        if definition.module == module and definition.around is None and definition.fid not in engine.called
+        if definition.module == module
+        and definition.around is None
+        and not engine.callers.get(definition.fid)
     )
     yield from _pairs(engine, fids, MODULE + module, set(), None)
     for fid in fids:
@@ -82,7 +90,7 @@ def _pairs(
                 key = _key(access.buffer, root)
                 if key is not None:
                     whole = access.guard | exit.guard
-                    guard = _lasting(whole, root, rebound)
+                    guard = _lasting(whole, root, rebound, access.buffer)
                     table[key].append(Entry(fid, exit, access, ways, guard, whole))
     for key in sorted(table, key=repr):
         accesses = table[key]
@@ -90,7 +98,7 @@ def _pairs(
             continue
         if len({entry.access.stream for entry in accesses}) < 2:
             continue
-        yield from _of_field(accesses, exits, own)
+        yield from _of_field(engine, accesses, exits, own)
 
 
 def _key(buffer: Atom, root: str) -> object:
@@ -103,20 +111,30 @@ def _key(buffer: Atom, root: str) -> object:
     return None
 
 
-def _lasting(guard: Guard, root: str, rebound: set[str]) -> Guard:
-    """The literals that hold in all entries or in none: those on fields that only ``__init__`` assigns."""
+def _lasting(guard: Guard, root: str, rebound: set[str], buffer: Atom) -> Guard:
+    """The literals that hold in all entries or in none: those on fields that only ``__init__`` assigns.
+
+    Those on the object that holds the memory hold as long as it is the same memory.
+    """
+    held_by = buffer.fields if isinstance(buffer, Path) else ()
     return frozenset(
         literal
         for literal in guard
         if isinstance(literal.atom, Path)
         and literal.atom.root == root
         and literal.atom.fields
-        and literal.atom.fields[0] not in rebound
+        and (
+            literal.atom.fields[0] not in rebound
+            or (
+                len(literal.atom.fields) > 1
+                and held_by[: len(literal.atom.fields) - 1] == literal.atom.fields[:-1]
+            )
+        )
     )
 
 
 def _of_field(
-    accesses: list[Entry], exits: dict[str, tuple[Exit, ...]], own: set[str] | None
+    engine: Engine, accesses: list[Entry], exits: dict[str, tuple[Exit, ...]], own: set[str] | None
 ) -> Iterator[Pair]:
     seen: set[object] = set()
     firsts = [entry for entry in accesses if entry.ways and entry.access.stream is not HOST]
@@ -131,6 +149,8 @@ def _of_field(
             if tried > MOST_PAIRS:
                 return
             if own is not None and first.fid not in own and second.fid not in own:
+                continue
+            if engine.callers.get(first.fid, _NOBODY) & engine.callers.get(second.fid, _NOBODY):
                 continue
             key = (a.span, b.span, a.writes, b.writes)
             if key in seen or not _meet(first, second):

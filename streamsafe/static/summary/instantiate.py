@@ -71,7 +71,7 @@ def instantiate(
     fn = engine.function(fid)
     if fn is None:
         return None
-    engine.called.add(fid)
+    engine.callers.setdefault(fid, set()).add(a.fn.fid)
     bind, defaults = _bind(fn, args, keywords)
     given, extra = engine.specialise(a, fn, bind)
     summary = engine.summary(fid, given)

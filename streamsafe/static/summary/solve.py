@@ -84,7 +84,7 @@ class Engine:
     Attributes:
         index: the tree.
         models: what library calls do.
-        called: functions with a caller in what was analysed: what their callers do beats any guess.
+        callers: function -> who calls it in what was analysed: what callers do beats any guess.
         names: what the program calls what is made at a place.
         blocks: (use of a pool, its stream) -> the block that was used.
         unseen: what a call that is not seen does with memory: a ``possible`` read, ``nothing``, or ``reads``.
@@ -97,7 +97,7 @@ class Engine:
         self.index = index
         self.models = models
         self.facts = Facts(self, index)
-        self.called: set[str] = set()
+        self.callers: dict[str, set[str]] = {}
         self.names: dict[tuple[str, int, int], str] = {}
         self.blocks: dict[tuple[Span, Atom], New] = {}
         self.entries: dict[tuple[str, Literal["", "hook"]], None] = {}
@@ -186,6 +186,15 @@ class Engine:
                 return file.read()
         except OSError:
             return ""
+
+    def called_inside(self, fid: str, cid: str) -> bool:
+        """Whether methods of a class call one of its methods: it is then part of what they do."""
+        for caller in self.callers.get(fid, ()):
+            definition = self.index.definitions.get(caller)
+            if definition is not None and definition.cls is not None:
+                if definition.cls in self.index.mro(cid) or cid in self.index.mro(definition.cls):
+                    return True
+        return False
 
     def settle(self) -> None:
         """All classes asked for are known: what was computed before they were is computed again when asked for."""
