@@ -226,6 +226,7 @@ _ASKED_FIRST = (
     "cupy.cuda.Stream",
     "cupy.cuda.MemoryPointer",
     "torch.distributed.Work",
+    "torch.nn.Module",
 )
 """Whose method is meant where the receiver is not known."""
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from streamsafe.static import confidence
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.access import Access
-from streamsafe.static.domain.atoms import CURRENT, HOST, Atom, Path, Pool, path
+from streamsafe.static.domain.atoms import CURRENT, HOST, Atom, New, Path, Pool, path
 from streamsafe.static.domain.guards import Guard, contradicts, decided
 from streamsafe.static.domain.order import Ways
 from streamsafe.static.domain.places import overlap, same_queue
@@ -137,6 +137,7 @@ def _of_field(
     engine: Engine, accesses: list[Entry], exits: dict[str, tuple[Exit, ...]], own: set[str] | None
 ) -> Iterator[Pair]:
     seen: set[object] = set()
+    waiters = {fid: some for fid, some in exits.items() if all(map(_only_orders, some))}
     firsts = [entry for entry in accesses if entry.ways and entry.access.stream is not HOST]
     tried = 0
     for first in firsts:
@@ -159,7 +160,7 @@ def _of_field(
             if not any(way.isdisjoint(before) for way in first.ways):
                 continue
             seen.add(key)
-            yield _pair(first, second, exits)
+            yield _pair(first, second, waiters)
 
 
 def _meet(first: Entry, second: Entry) -> bool:
@@ -206,7 +207,10 @@ def _pair(first: Entry, second: Entry, exits: dict[str, tuple[Exit, ...]]) -> Pa
 
 
 def _ordered_between(first: Entry, second: Entry, exits: dict[str, tuple[Exit, ...]]) -> bool:
-    """Whether another entry, called between the two, would order them."""
+    """Whether another entry, called between the two, would order them.
+
+    Only entries that do nothing else are asked: those that use memory wait for their own sake.
+    """
     before = second.access.before | {HOST}
     for fid, some in exits.items():
         if fid in (first.fid, second.fid):
@@ -215,6 +219,13 @@ def _ordered_between(first: Entry, second: Entry, exits: dict[str, tuple[Exit, .
             if exit.knows and all(_reaches(way, exit, before) for way in first.ways):
                 return True
     return False
+
+
+def _only_orders(exit: Exit) -> bool:
+    """Whether an entry touches and replaces no memory: what it is there for is to wait."""
+    if any(not access.tags & tag.WEAK for access in exit.accesses):
+        return False
+    return not any(isinstance(atom, New) for held in exit.heap.values() for atom in held)
 
 
 def _reaches(way: frozenset[Atom], exit: Exit, before: frozenset[Atom]) -> bool:

@@ -337,6 +337,8 @@ class Analysis:
 
     def pair(self, first: Access, second: Access, waits: frozenset[Wait], tags: int = 0) -> None:
         """Two accesses with no edge between them."""
+        if first.tags & second.tags & tag.BACKWARD and first.writes and second.writes:
+            return  # nothing shows that two passes are about the same parameters
         places = (first.span, second.span, first.writes, second.writes, first.stream, second.stream)
         key = ("pair", *places, first.guard, second.guard)
         if key not in self.pairs:
@@ -351,6 +353,10 @@ class Analysis:
         key = ("reuse", use.span, use.guard)
         if key not in self.pairs:
             self.pairs[key] = Pair("reuse", use, after, use.span, frozenset(), use.guard | s.guard, tags)
+
+    def unordered_at(self, use: Access) -> bool:
+        """Whether a use was reported as not ordered: its lifetime is another hazard once it is."""
+        return any(pair.kind == "pair" and pair.second is use for pair in self.pairs.values())
 
     def remember_release(self, use: Access, block: Atom) -> None:
         """The block that a use of a pool was a use of, for messages."""

@@ -53,7 +53,7 @@ class Fact(NamedTuple):
         type: a dotted name, a class id, or "".
         optional: whether it may be None.
         element: of a container, what its elements are.
-        home: of memory, the stream it was allocated on, relative as the aliases are.
+        hinted: whether only a name says the type.
     """
 
     aliases: Value = UNKNOWN
@@ -61,6 +61,7 @@ class Fact(NamedTuple):
     type: str = ""
     optional: bool = False
     element: Fact | None = None
+    hinted: bool = False
 
 
 NOTHING: Final = Fact()
@@ -104,8 +105,22 @@ class Facts:
             elif ":" in fact.type:
                 fact = self.fields(fact.type).get(step, NOTHING)
             else:
-                return NOTHING
-        return fact
+                fact = NOTHING
+        if fact.type or fact.aliases or fact.place:
+            return fact
+        return self._hint(atom, fact)
+
+    def _hint(self, atom: Path, fact: Fact) -> Fact:
+        """What the name of a field or a parameter alone says."""
+        name = atom.fields[-1] if atom.fields else atom.root
+        if name == SELF or is_element(name) or " " in name:
+            return fact
+        row = self._engine.models.hint("attribute" if atom.fields else "parameter", name)
+        type = HINTED.get(row.role, "") if row is not None else ""
+        if not type:
+            return fact
+        self._engine.hints[name] = self._engine.hints.get(name, 0) + 1
+        return fact._replace(type=type, hinted=True)
 
     def _root(self, fn: ir.Function, given: Given, root: str) -> Fact:
         known = given.types.get(root)
@@ -351,6 +366,15 @@ class Facts:
             return Fact(type=name) if name in self._index.classes else NOTHING
         return Fact(type=self._engine.constructed(name))
 
+
+HINTED: Final = {
+    "stream": "torch.cuda.Stream",
+    "event": "torch.cuda.Event",
+    "graph": "torch.cuda.CUDAGraph",
+    "module": "torch.nn.Module",
+    "optimizer": "torch.optim.Optimizer",
+}
+"""The type that a hint's role stands for."""
 
 _ANY: Final = frozenset(("typing.Any", "builtins.object", "typing.TypeVar", "typing.Union"))
 _MAPPINGS: Final = frozenset("dict mapping mutablemapping defaultdict ordereddict".split())

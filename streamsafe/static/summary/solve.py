@@ -87,6 +87,7 @@ class Engine:
         callers: function -> who calls it in what was analysed: what callers do beats any guess.
         names: what the program calls what is made at a place.
         blocks: (use of a pool, its stream) -> the block that was used.
+        hints: what names alone decided, and for how many paths.
         unseen: what a call that is not seen does with memory: a ``possible`` read, ``nothing``, or ``reads``.
         visits: blocks interpreted so far.
     """
@@ -101,6 +102,7 @@ class Engine:
         self.names: dict[tuple[str, int, int], str] = {}
         self.blocks: dict[tuple[Span, Atom], New] = {}
         self.entries: dict[tuple[str, Literal["", "hook"]], None] = {}
+        self.hints: dict[str, int] = {}
         self.unseen = "possible"
         self.visits = 0
         self.crashes: list[tuple[str, str]] = []

@@ -26,6 +26,7 @@ from streamsafe.static.domain.atoms import (
     ordered,
     value,
 )
+from streamsafe.static.domain.guards import IS_NONE, Literal
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State
 from streamsafe.static.summary.facts import MODULE, OUTER
@@ -123,7 +124,9 @@ def _call_object(a: Analysis, s: State, c: CallSite, atom: Atom) -> list[State]:
 
 
 def _call_path(a: Analysis, s: State, c: CallSite, atom: Path) -> list[State]:
-    if a.fact(atom).type or not atom.fields:
+    fact = a.fact(atom)
+    called_stream = fact.hinted and a.engine.role(fact.type) in ("stream", "event")  # the name of a method
+    if not atom.fields or (fact.type and not called_stream):
         return _call_object(a, s, c, atom)
     from streamsafe.static.domain.atoms import path
 
@@ -241,6 +244,10 @@ def _method(a: Analysis, s: State, c: CallSite, atom: Atom, name: str) -> list[S
             if row is not None:
                 return library.apply(a, s, c, row)
         return _unseen(a, s, c, tag.METHOD_CALL)
+    if isinstance(atom, Path) and a.engine.role(type) in ("stream", "event"):
+        literal = Literal(IS_NONE, atom, None, False)
+        if literal.negated() not in s.guard:
+            s.guard = s.guard | {literal}  # None has no such method
     if type:
         row = a.engine.method(type, name)
         if row is not None:

@@ -9,7 +9,6 @@ from streamsafe.static.domain.atoms import (
     FALSE,
     HOST,
     NONE,
-    TRUE,
     UNKNOWN,
     Atom,
     Const,
@@ -123,10 +122,13 @@ def place_of(a: Analysis, s: State, c: CallSite, place: Place, row: Row) -> str:
         if named:
             return named
         found = {mem.place_of(a, s, b) for b in mem.buffers(a, s, library.argument(a, s, c, place.arg))}
-        if len(found) == 1:
-            (only,) = found
+        known = found - {""}
+        if len(known) == 1:
+            (only,) = known
             return PAGEABLE if only == PINNED else only
-        return ""
+        return (
+            DEVICE if found and not known else ""
+        )  # what is like a tensor follows its use: work on a device
     if place.kind == "target":
         found_place = target_place(a, s, c, place)
         return found_place if found_place != UNCHANGED else ""
@@ -135,7 +137,8 @@ def place_of(a: Analysis, s: State, c: CallSite, place: Place, row: Row) -> str:
 
 def _named(a: Analysis, s: State, c: CallSite, row: Row, default: str | None = None) -> str:
     """As ``device=`` and ``pin_memory=`` say."""
-    if c.given.get("pin_memory") == value(TRUE):
+    pinned = c.given.get("pin_memory", UNKNOWN)
+    if "pin_memory" in c.given and pinned != value(FALSE):
         return PINNED
     device = c.given.get("device", UNKNOWN)
     given = "device" in c.given and device != value(NONE)

@@ -269,7 +269,8 @@ def compute(a: Analysis, s: State, at: int, dst: ir.Reg, operation: str, held: V
     touched = mem.buffers(a, s, held, 1)
     span = a.span(at)
     places = {mem.place_of(a, s, buffer) for buffer in touched}
-    if DEVICE in places:
+    typed = any(a.role(b) == "tensor" and not mem.place_of(a, s, b) for b in touched)
+    if DEVICE in places or (typed and not places & {PINNED, PAGEABLE}):
         for buffer in touched:
             mem.read_one(a, s, span, buffer, s.current, operation)
         s.env[dst] = mem.result(a, s, span, operation, kind=_kind_of(a, touched))

@@ -346,7 +346,7 @@ def _order(
             if c.row
             else set()
         )
-        if whom == "current" and places and places <= {PINNED, PAGEABLE}:
+        if whom == "current" and places and not (DEVICE in places or _typed(a, s, c)):
             return
         if not sources:
             streams.wait_for_all(a, s, HOST)
@@ -369,6 +369,13 @@ def _order(
             return
         for source in sources:
             streams.wait(a, s, span, waiters[0], source)
+
+
+def _typed(a: Analysis, s: State, c: CallSite) -> bool:
+    """Whether something that the host looks at is certainly memory, wherever it lies but on the host."""
+    assert c.row is not None
+    touched = memory_of(a, s, c, (*c.row.host_reads, *c.row.reads))
+    return any(a.role(b) == "tensor" and mem.place_of(a, s, b) not in (PINNED, PAGEABLE) for b in touched)
 
 
 # -- results ----------------------------------------------------------------------------------------------------------

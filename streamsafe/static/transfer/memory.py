@@ -339,7 +339,7 @@ def release(a: Analysis, s: State, atom: Atom) -> None:
             after = access(
                 pool(home), True, home, use.span, s.order.before(home), 0, s.guard, "the next allocation"
             )
-            if any(home not in way for way in s.order.ways[token]):
+            if any(home not in way for way in s.order.ways[token]) and not a.unordered_at(use):
                 a.remember_release(use, atom)
                 a.reuse(use, after, s, tag.LEAVES)
             continue
