@@ -614,30 +614,31 @@ _LIMIT = 1024
 """How many copies of one stream may be pending: of more, the oldest are not looked at again."""
 
 
-class _Pending:
-    """A copy from plain pinned memory that the host has not waited for.
+class _Source:
+    """Plain pinned memory that a stream copies from, kept from one copy to the next.
 
     Attributes:
-        start, stop: its source.
-        value: the sampled bytes when it was enqueued.
-        stream: where.
+        start, stop: its addresses.
+        stream: where it is copied from.
+        pending: whether the host has not waited for the last copy, and no write to the memory was seen since.
+        value: the sampled bytes when that copy was enqueued.
+        number: which copy that was.
         epoch: its place on the stream, for :meth:`streamsafe.order.checker.Checker.passed`.
         site: where it was enqueued.
-        dropped: there is nothing to look at any more.
     """
 
-    __slots__ = ("dropped", "epoch", "site", "start", "stop", "stream", "value")
+    __slots__ = ("epoch", "number", "pending", "site", "start", "stop", "stream", "value")
 
-    def __init__(
-        self, start: int, stop: int, value: bytes, stream: Hashable, epoch: Epoch, site: Site
-    ) -> None:
+    epoch: Epoch
+    site: Site
+    number: int
+    value: bytes
+
+    def __init__(self, start: int, stop: int, stream: Hashable) -> None:
         self.start = start
         self.stop = stop
-        self.value = value
         self.stream = stream
-        self.epoch = epoch
-        self.site = site
-        self.dropped = False
+        self.pending = False
 
 
 class Fingerprints:
@@ -653,8 +654,9 @@ class Fingerprints:
     def __init__(self) -> None:
         self.count = 0
         self._lock = threading.RLock()  # a finalizer may call `forget` at any time
-        self._queues: dict[Hashable, deque[_Pending]] = {}
-        self._at: dict[int, list[_Pending]] = {}
+        self._numbers = 0
+        self._queues: dict[Hashable, deque[tuple[_Source, int]]] = {}
+        self._at: dict[int, list[_Source]] = {}
         self._starts: list[int] = []
         self._longest = 0
 
@@ -662,51 +664,51 @@ class Fingerprints:
         """The monitor has just been given a copy from plain pinned memory: takes its print."""
         value = b"".join(_samples(address, size))
         stop = address + size
-        new = _Pending(address, stop, value, stream, monitor.checker.epoch(stream), monitor.site)
         with self._lock:
-            here = self._at.get(address)
-            if here is None:
-                here = self._at[address] = []
-                insort(self._starts, address)
+            for source in self._at.get(address, ()):
+                # the same bytes again: the copy before is done when this one is
+                if (
+                    (not source.pending or source.value == value)
+                    and source.stop == stop
+                    and source.stream == stream
+                ):
+                    break
             else:
-                for pending in here:
-                    if pending.stream == stream and pending.stop == stop and pending.value == value:
-                        here.remove(pending)  # this one is done later
-                        pending.dropped = True
-                        self.count -= 1
-                        break
+                source = self._add(address, stop, stream)
+            self._numbers = number = self._numbers + 1
+            source.value, source.number, source.site = value, number, monitor.site
+            source.epoch = monitor.checker.epoch(stream)
+            if not source.pending:
+                source.pending = True
+                self.count += 1
             queue = self._queues.get(stream)
             if queue is None:
                 queue = self._queues[stream] = deque()
-            if len(queue) >= _LIMIT:
-                queue = self._queues[stream] = deque(each for each in queue if not each.dropped)
-                if len(queue) > _LIMIT // 2:
-                    self._drop(queue.popleft())
-            here.append(new)
-            queue.append(new)
-            self.count += 1
-            if size > self._longest:
-                self._longest = size
+            elif len(queue) >= _LIMIT:
+                self._shorten(queue)
+            queue.append((source, number))
 
     def check(self, monitor: Monitor) -> None:
         """The host has waited for something: looks again at the sources of copies that are now complete."""
         if not self.count:
             return
-        changed: list[_Pending] = []
+        changed: list[tuple[int, int, Site]] = []
         with self._lock:
             passed, host = monitor.checker.passed, monitor.thread
             for queue in self._queues.values():
                 while queue:
-                    pending = queue[0]
-                    if not pending.dropped:
-                        if not passed(pending.epoch, host):
+                    source, number = queue[0]
+                    if source.number == number and source.pending:
+                        if not passed(source.epoch, host):
                             break
-                        self._drop(pending)
-                        if b"".join(_samples(pending.start, pending.stop - pending.start)) != pending.value:
-                            changed.append(pending)
+                        source.pending = False
+                        self.count -= 1
+                        size = source.stop - source.start
+                        if b"".join(_samples(source.start, size)) != source.value:
+                            changed.append((source.start, size, source.site))
                     queue.popleft()
-        for pending in changed:
-            _overwritten(monitor, pending.start, pending.stop - pending.start, pending.site)
+        for start, size, site in changed:
+            _overwritten(monitor, start, size, site)
 
     def forget(self, start: int, stop: int) -> None:
         """The memory goes back to its pool, or a write to it was seen: its contents may change."""
@@ -715,11 +717,13 @@ class Fingerprints:
         with self._lock:
             starts = self._starts
             low = bisect_right(starts, start - self._longest)
-            if low < len(starts) and starts[low] < stop:
-                for begin in starts[low : bisect_left(starts, stop, low)]:
-                    for pending in list(self._at[begin]):
-                        if start < pending.stop:
-                            self._drop(pending)
+            high = bisect_left(starts, stop, low)
+            if low < high:
+                for begin in starts[low:high]:
+                    for source in self._at[begin]:
+                        if source.pending and start < source.stop:
+                            source.pending = False
+                            self.count -= 1
 
     def clear(self) -> None:
         """Nothing is pending."""
@@ -729,16 +733,32 @@ class Fingerprints:
             self._starts.clear()
             self._longest = self.count = 0
 
-    def _drop(self, pending: _Pending) -> None:
-        if pending.dropped:
-            return
-        pending.dropped = True
-        self.count -= 1
-        here = self._at[pending.start]
-        here.remove(pending)
-        if not here:
-            del self._at[pending.start]
-            del self._starts[bisect_left(self._starts, pending.start)]
+    def _add(self, start: int, stop: int, stream: Hashable) -> _Source:
+        if len(self._starts) >= _LIMIT:
+            for each in list(self._at):
+                kept = [source for source in self._at[each] if source.pending]
+                if kept:
+                    self._at[each] = kept
+                else:
+                    del self._at[each]
+            self._starts = sorted(self._at)
+        source = _Source(start, stop, stream)
+        if start not in self._at:
+            insort(self._starts, start)
+        self._at.setdefault(start, []).append(source)
+        self._longest = max(self._longest, stop - start)
+        return source
+
+    def _shorten(self, queue: deque[tuple[_Source, int]]) -> None:
+        """Leaves the pending copies of a stream in its queue, and of many of these the younger half."""
+        kept = [(source, number) for source, number in queue if source.pending and source.number == number]
+        queue.clear()
+        if len(kept) > _LIMIT // 2:
+            for source, _ in kept[: -_LIMIT // 2]:
+                source.pending = False
+                self.count -= 1
+            kept = kept[-_LIMIT // 2 :]
+        queue.extend(kept)
 
 
 @lru_cache(maxsize=_LIMIT)

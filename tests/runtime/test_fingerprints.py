@@ -158,3 +158,17 @@ def test_against_a_list_of_all_copies(seed: int) -> None:
             assert sorted(copies.wait(event)) == sorted(expected)
             found += len(expected)
     assert found
+
+
+def test_of_very_many_pending_copies_the_oldest_are_left_alone() -> None:
+    """Nothing grows without end; what was copied last is looked at still."""
+    copies = Copies(3)
+    for _ in range(3000):
+        copies.copy(0)
+        copies.overwrite(0)
+    event = copies.copy(1)
+    copies.overwrite(1)
+    assert copies.prints.count <= 1025
+    found = copies.wait(event)
+    assert (1, "likely") in found and len(found) <= 1025
+    assert copies.prints.count == 0
