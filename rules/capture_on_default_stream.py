@@ -74,4 +74,6 @@ def capture(model, x):
         return f"{deed(conflict.second)}: the default stream cannot be captured"
 
     def help(self, conflict: Conflict) -> str:
-        return super().help(conflict) or "begin the capture inside `with torch.cuda.stream(side):`"
+        return (
+            super().help(conflict) or "with torch.cuda.stream(side):  # CuPy: with side:; around the capture"
+        )

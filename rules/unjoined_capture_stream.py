@@ -76,5 +76,5 @@ def capture(x):
     def help(self, conflict: Conflict) -> str:
         return (
             super().help(conflict)
-            or "let the side stream wait for the capturing stream, and the capturing one for it"
+            or "side.wait_event(event)  # recorded on the capturing stream; and that one waits for side before the end"
         )

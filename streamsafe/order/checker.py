@@ -72,6 +72,10 @@ class Checker(Engine):
         if name:
             timeline.name = name
 
+    def name_stream(self, key: Hashable, name: str) -> None:
+        """A better name is known for a queue. Also while an operation is being checked."""
+        self._streams[key].name = name
+
     def destroy_stream(self, key: Hashable) -> None:
         """The handle is gone; what was enqueued stays unordered until something orders it."""
         timeline = self._streams.pop(key, None)
@@ -180,7 +184,9 @@ class Checker(Engine):
         if captured is None:
             if cell.record is None:
                 return []
-            message = f"{timeline.name} is capturing, the event was recorded by work that is not captured"
+            message = (
+                f"{quoted(timeline.name)} is capturing, the event was recorded by work that is not captured"
+            )
             return [self._violation("unjoined-capture-stream", timeline, "wait", message, site)]
         if timeline.kind == "legacy":
             message = "the default stream cannot take part in a capture"
@@ -188,7 +194,7 @@ class Checker(Engine):
         if capture is None:
             captured.join(timeline)
         elif capture is not captured:
-            message = f"{timeline.name} takes part in another capture"
+            message = f"{quoted(timeline.name)} takes part in another capture"
             return [self._violation("concurrent-capture", timeline, "wait", message, site)]
         captured.program.wait(stream, event, site=site)
         return []
@@ -584,7 +590,7 @@ class Checker(Engine):
             message = "the default stream cannot be captured"
             return [self._violation("capture-on-default-stream", timeline, "capture_begin", message, site)]
         if timeline.capture is not None:
-            message = f"{timeline.name} is captured already"
+            message = f"{quoted(timeline.name)} is captured already"
             return [self._violation("concurrent-capture", timeline, "capture_begin", message, site)]
         self._graphs += 1
         program = Checker()
@@ -605,12 +611,13 @@ class Checker(Engine):
             return Graph(self._graphs, None, site)
         graph = capture.graph
         if timeline is not capture.origin:
-            message = f"the capture began on {capture.origin.name} (GC-24)"
+            message = f"the capture began on {quoted(capture.origin.name)} (GC-24)"
             graph.conflicts.append(
                 self._violation("unjoined-capture-stream", timeline, "capture_end", message, site)
             )
         for member in capture.unjoined():
-            message = f"{member.name} was brought into the capture and {capture.origin.name} never waits for it again"
+            who, origin = quoted(member.name), quoted(capture.origin.name)
+            message = f"{who} was brought into the capture and {origin} never waits for it again"
             graph.conflicts.append(
                 self._violation("unjoined-capture-stream", member, "capture_end", message, site)
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -29,6 +30,10 @@ def no_name(_: object) -> str:
     return ""
 
 
+def no_better_name(_: Timeline) -> None:
+    """Timelines keep their names."""
+
+
 class Missed(NamedTuple):
     """A wait that was meant to cover an access and does not: what is to be said of it, and what may be asked later."""
 
@@ -37,11 +42,16 @@ class Missed(NamedTuple):
 
 
 class Explainer:
-    """Writes conflicts. ``render`` turns a site into stack frames, innermost first."""
+    """Writes conflicts. ``render`` turns a site into stack frames, innermost first.
+
+    Attributes:
+        calling: told of a timeline whose name is about to be used, so that it may find a better one.
+    """
 
     def __init__(self, render: Render, naming: Naming = no_name) -> None:
         self._render = render
         self._naming = naming
+        self.calling: Callable[[Timeline], None] = no_better_name
 
     def note(self, message: str, site: object, role: Role = "") -> Note:
         """A further place."""
@@ -70,6 +80,8 @@ class Explainer:
         was not meant for the first access.
         """
         source, target = found.first.timeline, second.timeline
+        self.calling(source)
+        self.calling(target)
         use = found.use
         first = self._access(found.first, found.first_mode, of=target)
         last = self._access(second, found.second_mode)
@@ -114,6 +126,8 @@ class Explainer:
     def latent(self, entry: Partial, block: Block, start: int, stop: int) -> Conflict:
         """A use that the block's allocation stream does not come after, though the block was freed."""
         source, target = entry.record.timeline, block.timeline
+        self.calling(source)
+        self.calling(target)
         use = Use(Region(block.space, start, stop))
         return Conflict(
             second=Access("next allocation", target.name, "writes", stack=self._stack(block.freed_site)),
@@ -142,8 +156,7 @@ class Explainer:
         start, stop = max(use[0][1], live.start), min(use[0][2], live.stop)
         notes = [
             *self._captured(graph, start, stop),
-            *self._lives(dead),
-            self._again(live),
+            *(replace(note, role="") for note in (*self._lives(dead), self._again(live))),
         ]
         captured = dead.graph is graph
         return Conflict(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,7 +18,7 @@ from streamsafe.order.checker import Checker
 from streamsafe.order.explain import Render, no_stack
 from streamsafe.order.hazard import Conflict, Frame
 from streamsafe.order.memory import Region, Use
-from streamsafe.order.program import OPERATIONS, Mark, Operation, Program
+from streamsafe.order.program import OPERATIONS, Mark, Operation, Program, Stream
 
 VERSION = 1
 
@@ -68,6 +68,10 @@ class Recorder(Checker):
         self._write = write
         self._render = render
         self._inside = False
+
+    def name_stream(self, key: Hashable, name: str) -> None:
+        super().name_stream(key, name)
+        self._write(Stream(key=key, device=self.timeline(key).device, name=name))
 
 
 def _frame(value: object) -> list[object]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from streamsafe.wording import block, missing_edge, quoted, still
 
 Style = Callable[..., str]
 TAB = 4
+_STDLIB = os.path.dirname(os.__file__) + os.sep
 WIDEST = 200
 """Characters of a row that are shown."""
 
@@ -208,6 +210,8 @@ def _called(stack: tuple[Frame, ...]) -> str:
     frame, *callers = stack
     parts = [f"in {frame.function}"]
     for caller in callers:
+        if caller.filename.startswith(_STDLIB) and "site-packages" not in caller.filename:
+            continue
         within = "" if caller.function == "<module>" else f" in {caller.function}"
         parts.append(f"called at {shown(caller.filename)}:{caller.line}{within}")
     return ", ".join(parts)

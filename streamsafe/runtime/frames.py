@@ -37,24 +37,29 @@ def variable(frame: FrameType, name: str) -> Any:
 
 def variables(frame: FrameType) -> list[Any]:
     """What the local names of a frame stand for."""
+    return [value for _, value in named(frame)]
+
+
+def named(frame: FrameType) -> list[tuple[str, Any]]:
+    """The local names of a frame and what they stand for."""
     code = frame.f_code
     if not code.co_flags & inspect.CO_OPTIMIZED:
-        return list(frame.f_locals.values())
+        return list(frame.f_locals.items())
     if _get is None:
         return _of_snapshot(frame)
     found = []
     for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
         try:
-            found.append(_get(frame, name))
+            found.append((name, _get(frame, name)))
         except NameError:
             continue
     return found
 
 
-def _of_snapshot(frame: FrameType) -> list[Any]:
-    """The values of ``f_locals``, which is emptied again unless the program holds it too."""
+def _of_snapshot(frame: FrameType) -> list[tuple[str, Any]]:
+    """The items of ``f_locals``, which is emptied again unless the program holds it too."""
     snapshot = frame.f_locals
-    values = list(snapshot.values())
+    items = list(snapshot.items())
     if sys.getrefcount(snapshot) <= _OURS:
         snapshot.clear()
-    return values
+    return items

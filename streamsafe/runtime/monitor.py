@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from streamsafe.order.checker import Checker, Graph, Kind, Owner
+from streamsafe.order.clocks import Timeline
 from streamsafe.order.hazard import Access, Conflict, Facts, Hazard, Memory, Note
 from streamsafe.order.memory import HOST, Space, Use
 from streamsafe.order.pools import Block
@@ -134,6 +135,7 @@ class Monitor:
             if line.kind != "host" and line.kind != "function":
                 checker.stream(key, device=line.device, kind=line.kind, name=line.name)
         self.checker = checker
+        self.checker._explain.calling = self._call
         self._access = self.checker.access
         self._allocate = self.checker.allocate
         self._allocate_again = self.checker.allocate_again
@@ -180,6 +182,19 @@ class Monitor:
         if self.one_device and handle >= 0:
             self.by_handle[handle] = key
         return key
+
+    def _call(self, line: Timeline) -> None:
+        """A stream that no variable named when it was made may have a name where the hazard is."""
+        key = line.key
+        if line.gone or line.kind not in ("blocking", "non-blocking"):
+            return
+        if not isinstance(key, tuple) or len(key) != 2:
+            return
+        if " " in line.name or names.means_another(line.name, key[1]):
+            name = names.in_scope(key[1], list(self._names.values()))
+            if name:
+                self._names[key] = name
+                self.checker.name_stream(key, name)
 
     def known(self, device: int, handle: int) -> bool:
         """Whether a raw handle has a timeline."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from itertools import islice
 from types import FrameType
 
 from streamsafe.order.hazard import Frame, quoted
-from streamsafe.report.paths import shown
-from streamsafe.runtime import sites
+from streamsafe.runtime import frames, sites
 from streamsafe.runtime.frontend import loaded
 
 DEPTH = 4
@@ -19,6 +20,90 @@ def of_new_stream(site: sites.Site) -> str:
     """The variable that a stream is bound to where it is made, or that place in words; empty where none is known."""
     found = sites.frames(site)
     return sites.name_of(site) or (f"the stream made at {_place(found[0])}" if found else "")
+
+
+SCOPES = 4
+"""Frames of the program in which a stream of no name is looked for when a hazard is reported."""
+ELEMENTS = 64
+"""Elements of a container, and attributes of an object, that are looked at."""
+
+
+def in_scope(handle: int, taken: Container[str]) -> str:
+    """What the running functions call a stream (``side``, ``self.side``, ``self.streams[1]``), or nothing.
+
+    Reads only dictionaries, lists and tuples, so no code of the program runs.
+
+    Args:
+        handle: the raw handle.
+        taken: what other streams are called.
+    """
+    for known in _scopes():
+        for look in (_itself, _attributes, _elements, _elements_of_attributes):
+            for name, value in known:
+                for path, each in look(name, value):
+                    if path not in taken and handle in _handles(each):
+                        return path
+    return ""
+
+
+def means_another(name: str, handle: int) -> bool:
+    """Whether a variable of the running functions that has this name holds another stream by now."""
+    for known in _scopes():
+        for variable, value in known:
+            if variable == name:
+                found = _handles(value)
+                return bool(found) and handle not in found
+    return False
+
+
+def _scopes() -> Iterator[list[tuple[str, object]]]:
+    """The variables of the running functions of the program, the innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    looked = 0
+    while frame is not None and looked < SCOPES:
+        if not sites.internal(frame.f_code):
+            looked += 1
+            yield [each for each in frames.named(frame) if each[0].isidentifier()]
+        frame = frame.f_back
+
+
+def _handles(value: object) -> list[int]:
+    """The raw handle of a stream; none for anything else."""
+    found = (library.stream_handle(value) for library in loaded())
+    return [handle for handle in found if handle is not None]
+
+
+Paths = Iterator[tuple[str, object]]
+
+
+def _itself(name: str, value: object) -> Paths:
+    yield name, value
+
+
+def _attributes(name: str, value: object) -> Paths:
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return
+    if type(held) is dict:
+        for key, each in islice(list(held.items()), ELEMENTS):
+            yield f"{name}.{key}", each
+
+
+def _elements(name: str, value: object) -> Paths:
+    kind = type(value)
+    if kind is list or kind is tuple:
+        for index, each in enumerate(islice(value, ELEMENTS)):  # type: ignore[call-overload]
+            yield f"{name}[{index}]", each
+    elif kind is dict:
+        for key, each in islice(list(value.items()), ELEMENTS):  # type: ignore[attr-defined]
+            if isinstance(key, (str, int)):
+                yield f"{name}[{key!r}]", each
+
+
+def _elements_of_attributes(name: str, value: object) -> Paths:
+    for path, each in _attributes(name, value):
+        yield from _elements(path, each)
 
 
 def unique(name: str, taken: Container[str]) -> str:
@@ -37,7 +122,7 @@ def _numbered(name: str, number: int) -> str:
 
 
 def _place(frame: Frame) -> str:
-    return f"{shown(frame.filename)}:{frame.line}"
+    return f"{os.path.basename(frame.filename)}:{frame.line}"
 
 
 def of_stream(handle: int) -> str:
