@@ -80,16 +80,6 @@ class Block:
         """Whether it went back."""
         return self.ended or (self.lease is not None and getrefcount(self.lease) == _ALONE)
 
-    def used_elsewhere(self) -> bool:
-        """Whether another stream than its own may have used it: then it matters where it is released."""
-        cell = self.cell
-        if cell is None or cell.readers is not None or cell.partial is not None:
-            return True
-        write, read, own = cell.write, cell.read, self.timeline
-        return (write is not None and write.timeline is not own) or (
-            read is not None and read.timeline is not own
-        )
-
     def replaced(self) -> None:
         """Its addresses are another block's, or the driver's."""
         self.ended = True

@@ -75,18 +75,24 @@ class ReleaseNotifier:
 
 
 class PooledRelease:
-    """Dies with an array of CuPy's pool, whose lease it holds: notes the line where that is, where it may matter."""
+    """Dies with an array of CuPy's pool, whose lease it holds: notes the line where that is, where it may matter.
+
+    There is one for each array that is made: so it has no ``__init__``, which would take longer than the rest.
+    """
 
     __slots__ = ("block", "lease")
 
-    def __init__(self, block: Block) -> None:
-        self.block = block
-        self.lease = block.lease
+    block: Block
+    lease: Lease | None
 
     def __del__(self) -> None:
         block = self.block
-        if block.used_elsewhere():
-            block.freed_site = capture(1)
+        cell, own = block.cell, block.timeline
+        if cell is not None and cell.readers is None and cell.partial is None:
+            write, read = cell.write, cell.read
+            if (write is None or write.timeline is own) and (read is None or read.timeline is own):
+                return  # only its own stream has used it, which is given it again
+        block.freed_site = capture(1)
 
 
 def block_at(address: int) -> tuple[Any, int, int] | None:
@@ -430,7 +436,9 @@ def _told(pointer: MemoryPointer, size: int) -> MemoryPointer:
                 if block is None or block.lease is None or not monitor.allocate_again(block, extent, queue):
                     block = monitor.allocate(memory.device_id, start, extent, stream=queue, owner="cupy")
                     block.lease = block.lease or Lease()
-                memory.__dict__["_streamsafe"] = PooledRelease(block)
+                release = PooledRelease()
+                release.block, release.lease = block, block.lease
+                memory.__dict__["_streamsafe"] = release
             else:
                 pool: Literal["driver", "cupy"] = "driver" if kind is memory_module.Memory else "cupy"
                 block = monitor.allocate(memory.device_id, start, extent, stream=queue, owner=pool)
