@@ -49,6 +49,8 @@ RECORDED: Final = 1 << 20
 """The block is recorded on the stream of the access: the allocator waits for it."""
 IF_DEVICE: Final = 1 << 21
 """Made only where the memory lies on the device."""
+CAPTURED: Final = 1 << 22
+"""Made while a capture is under way: it runs at the replays, and meets no access of the program outside."""
 CUPY: Final = 1 << 19
 """Of a pool: the block is CuPy's."""
 UNKNOWN_SOURCE: Final = 1 << 18

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from streamsafe.static.domain.access import CAPTURED, D2H, H2D
 from streamsafe.static.domain.atoms import CURRENT, DEFAULT, GRADIENTS, LOST, Atom, New, Path
 
 Place = Literal["device", "pinned", "pageable"]
@@ -53,6 +54,16 @@ def is_blocking(stream: Atom) -> bool:
 
 BLOCKING: Final[set[str]] = {"cupy.cuda.Stream"}
 """Types of streams that are blocking; the models add theirs."""
+
+
+def can_meet(first: int, second: int, second_is_host: bool) -> bool:
+    """Whether two accesses with these tags can be a pair at all.
+
+    What a capture records meets only what it records; and the host meets only the copies that it does not wait for.
+    """
+    if (first ^ second) & CAPTURED:
+        return False
+    return not second_is_host or bool(first & (D2H | H2D))
 
 
 def same_queue(first: Atom, second: Atom) -> bool:

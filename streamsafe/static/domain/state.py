@@ -11,6 +11,7 @@ from streamsafe.static.domain.access import Access
 from streamsafe.static.domain.atoms import (
     CAPTURING,
     CURRENT,
+    LOST,
     Atom,
     Capture,
     Context,
@@ -187,8 +188,8 @@ class State:
         self._sig = None
         changed = _join_values(self.env, other.env)
         changed |= _join_values(self.heap, other.heap)
-        changed |= _join_missing(self.places, other.places)
-        changed |= _join_missing(self.homes, other.homes)
+        changed |= _join_flat(self.places, other.places, "")
+        changed |= _join_flat(self.homes, other.homes, LOST)
         changed |= _join_missing(self.cells, other.cells)
         changed |= self.order.join(other.order)
         if self.waits is not other.waits and not other.waits <= self.waits:
@@ -305,6 +306,20 @@ def _join_values(mine: dict[K, Value], theirs: dict[K, Value]) -> bool:
             if both != known:
                 mine[key] = both
                 changed = True
+    return changed
+
+
+def _join_flat(mine: dict[K, V], theirs: dict[K, V], unknown: V) -> bool:
+    """Equal on both sides, or not known."""
+    changed = False
+    for key, value in theirs.items():
+        known = mine.get(key)
+        if known is None:
+            mine[key] = value
+            changed = True
+        elif known != value and known != unknown:
+            mine[key] = unknown
+            changed = True
     return changed
 
 

@@ -18,7 +18,7 @@ from streamsafe.static.domain.access import Access
 from streamsafe.static.domain.atoms import CURRENT, HOST, Atom, New, Path, Pool, path
 from streamsafe.static.domain.guards import Guard, contradicts, decided
 from streamsafe.static.domain.order import Ways
-from streamsafe.static.domain.places import overlap, same_queue
+from streamsafe.static.domain.places import can_meet, overlap, same_queue
 from streamsafe.static.summary.facts import MODULE, SELF
 from streamsafe.static.summary.model import Exit, Pair
 from streamsafe.static.summary.solve import Engine
@@ -166,6 +166,8 @@ def _of_field(
 def _meet(first: Entry, second: Entry) -> bool:
     a, b = first.access, second.access
     if same_queue(a.stream, b.stream) or not overlap(a.buffer, b.buffer):
+        return False
+    if not can_meet(a.tags, b.tags, b.stream is HOST):
         return False
     if contradicts(first.guard, second.guard) or _left_otherwise(first.exit, second.whole):
         return False

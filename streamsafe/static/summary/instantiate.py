@@ -34,7 +34,15 @@ from streamsafe.static.domain.atoms import (
 )
 from streamsafe.static.domain.guards import ALWAYS, Guard, contradicts
 from streamsafe.static.domain.order import Carriers, Ways, antichain, memory
-from streamsafe.static.domain.places import DEVICE, PAGEABLE, PINNED, is_element, overlap, same_queue
+from streamsafe.static.domain.places import (
+    DEVICE,
+    PAGEABLE,
+    PINNED,
+    can_meet,
+    is_element,
+    overlap,
+    same_queue,
+)
 from streamsafe.static.domain.state import Cell, HostWork, State, Wait
 from streamsafe.static.summary.facts import MODULE, OUTER
 from streamsafe.static.summary.model import Exit, Pair, Summary
@@ -371,7 +379,7 @@ def _in_place(
     a: Analysis, t: State, one: Access, buffer: Atom, stream: Atom, entry: Carriers, guard: Guard
 ) -> Access | None:
     """The callee's access to a buffer of the caller, who may know where it lies; None when it is no such access."""
-    tags = one.tags
+    tags = one.tags | (tag.CAPTURED if t.capture is not None else 0)
     place = mem.place_of(a, t, buffer)
     if stream is not HOST:
         if place == PAGEABLE or (place == PINNED and tags & tag.IF_DEVICE):
@@ -394,6 +402,8 @@ def _check(a: Analysis, s: State, second: Access, before: Carriers, waits: froze
         if not any(way.isdisjoint(before) for way in order.ways[token]):
             continue
         if not overlap(first.buffer, second.buffer) or same_queue(first.stream, second.stream):
+            continue
+        if not can_meet(first.tags, second.tags, second.stream is HOST):
             continue
         if not contradicts(first.guard, second.guard):
             if isinstance(second.buffer, Pool):

@@ -294,8 +294,7 @@ def unseen(a: Analysis, s: State, c: CallSite, tags: int) -> Value:
         if mem.place_of(a, s, buffer) in (PINNED, PAGEABLE):
             continue
         mem.touch(a, s, span, buffer, False, s.current, c.operation, reads)
-    device = any(isinstance(b, New) and mem.place_of(a, s, b) == DEVICE for b in touched)
-    if device or (tags & tag.MODULE_CALL and touched):
+    if tags & tag.MODULE_CALL and touched:
         return mem.result(a, s, span, c.operation, DEVICE, tags)
     return UNKNOWN
 

@@ -257,10 +257,7 @@ def _move(
     for buffer in sources:
         place = mem.place_of(a, s, buffer)
         if place == PINNED:
-            if nonblocking:
-                mem.touch(a, s, span, buffer, False, stream, c.operation, tag.H2D)
-            else:
-                mem.touch(a, s, span, buffer, False, HOST, c.operation)
+            mem.touch(a, s, span, buffer, False, stream, c.operation, tag.H2D if nonblocking else 0)
         elif place == PAGEABLE:
             mem.touch(a, s, span, buffer, False, HOST, c.operation)
         elif nonblocking and to == DEVICE:

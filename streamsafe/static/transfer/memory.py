@@ -30,7 +30,16 @@ from streamsafe.static.domain.atoms import (
 )
 from streamsafe.static.domain.guards import IS_NONE, Literal, contradicts
 from streamsafe.static.domain.order import ORDERED, memory
-from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED, is_blocking, overlap, same_queue
+from streamsafe.static.domain.places import (
+    DEVICE,
+    EACH,
+    PAGEABLE,
+    PINNED,
+    can_meet,
+    is_blocking,
+    overlap,
+    same_queue,
+)
 from streamsafe.static.domain.state import State
 from streamsafe.static.domain.values import reachable
 
@@ -116,6 +125,8 @@ def touch(
         launch(s, stream)
     if s.recorded and (buffer, stream) in s.recorded:
         tags |= tag.RECORDED
+    if s.capture is not None:
+        tags |= tag.CAPTURED
     before = s.order.before(stream)
     one = access(buffer, writes, stream, span, before, tags, s.guard, operation)
     check(a, s, one)
@@ -143,6 +154,8 @@ def check(a: Analysis, s: State, second: Access) -> None:
         if not any(second.stream not in way for way in order.ways[token]):
             continue
         if not overlap(first.buffer, second.buffer) or same_queue(first.stream, second.stream):
+            continue
+        if not can_meet(first.tags, second.tags, second.stream is HOST):
             continue
         if not contradicts(first.guard, second.guard):
             found.append(first)
@@ -223,7 +236,7 @@ def allocate(a: Analysis, s: State, span: Span, kind: str, place: str = "", disc
         s.places[atom] = place
     if a.role(atom) == "tensor":
         s.homes[atom] = s.current
-        if place == DEVICE and not a.light:
+        if place == DEVICE and not a.light and s.capture is None:
             _take_block(a, s, span, s.current)
     return atom
 
