@@ -543,7 +543,7 @@ def _converted(name: str) -> Callable[..., Any]:
     def convert(result: Any, args: Any, kwargs: Any) -> Any:
         if current.monitor is None:
             return result
-        given = args[0] if args else next(iter(kwargs.values()), None)
+        given = args[0] if args else kwargs.get("a", kwargs.get("object"))
         if type(given) is PinnedArray:
             if _is_plain_view(result, given):
                 return given  # as NumPy does with a plain array

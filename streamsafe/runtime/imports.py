@@ -20,6 +20,9 @@ class _Loader(importlib.abc.Loader):
         self.own = own
         self.after = after
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         found: ModuleType | None = self.own.create_module(spec)
         return found

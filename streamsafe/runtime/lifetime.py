@@ -88,7 +88,7 @@ def _imported(library: FrontEnd, module: ModuleType) -> None:
                 raise
             return
         if monitor is not None:
-            library.begin(monitor, monitor.sessions[0].patches)
+            library.begin(monitor, monitor.sessions[0]._patches)
 
 
 def refuse_interpreter() -> None:
@@ -132,10 +132,10 @@ def enter(session: Session, *, threads: bool = False, host: Host = True, trace: 
         monitor.sessions.append(session)
         try:
             for library in _hooked:
-                library.begin(monitor, session.patches)
-            _thread_edges(monitor, session.patches)
+                library.begin(monitor, session._patches)
+            _thread_edges(monitor, session._patches)
         except BaseException:
-            session.patches.restore()
+            session._patches.restore()
             raise
         current.monitor = monitor
 
@@ -161,7 +161,7 @@ def leave(session: Session) -> None:
         finally:
             current.monitor = None
             monitor.sessions.remove(session)
-            session.patches.restore()
+            session._patches.restore()
 
 
 def _forget() -> None:

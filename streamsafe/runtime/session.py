@@ -70,7 +70,7 @@ class Session:
         self.complete = True
         self.operations: int | None = None
         self.found: Callable[[Hazard], None] | None = None
-        self.patches = Patches()
+        self._patches = Patches()
 
     # -- called by the monitor ---------------------------------------------------------------------------------------
 
