@@ -498,7 +498,7 @@ def test_an_address_passed_as_a_number_is_possible(program: Program) -> None:
             x.fill(1)
         with program.reader:
             kernel((1,), (1,), (np.int64(x.data.ptr), np.int32(1)))
-            kernel((1,), (1,), (12345, np.int32(1)))
+            kernel((1,), (1,), (12345, np.int32(0)))  # a number that is no address, and is not used as one
         program.settle()
     assert [(hazard.code, hazard.confidence) for hazard in session.hazards] == [("SS102", "possible")]
 
