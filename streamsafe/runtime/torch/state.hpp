@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <dlfcn.h>
 #include <atomic>
 #include <map>
 #include <string>
@@ -111,7 +112,9 @@ struct State {
     if (cudaStreamGetFlags(reinterpret_cast<cudaStream_t>(handle), &flags) != cudaSuccess) (void)cudaGetLastError();
     return flags & cudaStreamNonBlocking ? Kind::non_blocking : Kind::blocking;
 #else
-    return Kind::non_blocking;
+    using Flags = int (*)(uintptr_t);  // of a simulated device (simulate/streams.cpp)
+    static const Flags flags = reinterpret_cast<Flags>(dlsym(RTLD_DEFAULT, "streamsafe_simulated_stream_flags"));
+    return flags && flags(uintptr_t(handle)) == 0 ? Kind::blocking : Kind::non_blocking;
 #endif
   }
 
