@@ -2,7 +2,7 @@
 
 ## What it does
 Reports an array of CuPy's that goes back to its memory pool while a stream other than the one it was
-allocated on may still be using it. The finding stands on the use that nothing covers.
+allocated on may still be using it. The hazard stands on the use that nothing covers.
 
 ## Why is this bad?
 CuPy's pool keeps one arena for each stream, that of the stream that was current at the allocation. When the

@@ -2,7 +2,7 @@
 
 ## What it does
 Reports a tensor that is released or rebound while a stream other than the one it was allocated on may still
-be using it, with neither `record_stream` nor a wait to protect the memory. The finding stands on the use that
+be using it, with neither `record_stream` nor a wait to protect the memory. The hazard stands on the use that
 nothing covers.
 
 ## Why is this bad?

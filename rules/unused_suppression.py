@@ -1,7 +1,7 @@
 """SS901 unused-suppression
 
 ## What it does
-Reports a `# noqa: SS101` or `# streamsafe: ignore[SS101]` on a line with no finding of that code. Codes of
+Reports a `# noqa: SS101` or `# streamsafe: ignore[SS101]` on a line with no hazard of that code. Codes of
 rules that are switched off are not reported, and neither is a bare `# noqa`.
 
 ## Why is this bad?
@@ -18,7 +18,7 @@ y = x.sum()
 ```
 
 ## References
-- [Suppressing findings](../suppressions.md)
+- [Suppressing hazards](../suppressions.md)
 """
 
 from __future__ import annotations
