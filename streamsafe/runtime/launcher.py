@@ -33,6 +33,9 @@ NO_DRIVER = (
     "streamsafe: no CUDA driver here: `streamsafe run --simulate` checks the order of the work without one"
 )
 
+MOST = 20
+"""Lines at most about hazards that happened again."""
+
 
 class LaunchError(Exception):
     """The program cannot be run as asked; the message says why."""
@@ -131,6 +134,7 @@ class _Verdict:
         self._pid = os.getpid()
         self._errors = sys.stderr
         self.format = "full"
+        self._shown: list[tuple[Hazard, str]] = []
         session.found = self._found
 
     def here(self) -> bool:
@@ -140,6 +144,7 @@ class _Verdict:
     def _found(self, hazard: Hazard) -> None:
         """Shows a hazard at once: whatever ends the program, it has been said."""
         if self.here():
+            self._shown.append((hazard, hazard.code))
             if self.format == "full":
                 self._print(lambda: show(hazard, self._errors))
             elif self.format == "concise":
@@ -166,10 +171,8 @@ class _Verdict:
         if self.format in MACHINE:  # such a report is one whole
             text = written(session.hazards, self.format)
             self._print(lambda: print(text, end="\n" if text else "", file=self._errors))
-        repeated = [hazard for hazard in session.hazards if hazard.count > 1]
-        for hazard in repeated:
-            line = f"streamsafe: {hazard.code} at {place_of(hazard)} was seen {hazard.count} times"
-            self._print(lambda line=line: print(line, file=self._errors))  # type: ignore[misc]
+        for line in self._since():
+            self._print(lambda line=line: print(f"streamsafe: {line}", file=self._errors))  # type: ignore[misc]
         self._print(lambda: print(session.summary(), file=self._errors))
         if self._simulation is not None:
             summary = self._simulation.summary()
@@ -180,6 +183,17 @@ class _Verdict:
             except ReportError as error:
                 raise LaunchError(str(error)) from error
         return status or (1 if session.hazards else 0)
+
+    def _since(self) -> Iterator[str]:
+        """What was not known yet when a hazard was shown."""
+        repeated = [hazard for hazard, _ in self._shown if hazard.count > 1]
+        for hazard in repeated[:MOST]:
+            yield f"{hazard.code} at {place_of(hazard)} was seen {hazard.count} times"
+        if len(repeated) > MOST:
+            yield f"{len(repeated) - MOST} more were seen several times"
+        for hazard, code in self._shown:
+            if hazard.code != code:
+                yield f"{code} at {place_of(hazard)} is {hazard.code}: the wait that is shown was for other work"
 
     @contextlib.contextmanager
     def at_os_exit(self) -> Iterator[None]:
