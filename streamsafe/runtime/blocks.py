@@ -6,6 +6,7 @@ a block. Both indexes outlive sessions: what a program allocated in an earlier o
 
 from __future__ import annotations
 
+import os
 import threading
 from bisect import bisect_right, insort
 from collections import deque
@@ -109,3 +110,11 @@ class PinnedBlocks:
 
 device_blocks = DeviceBlocks()
 pinned_blocks = PinnedBlocks()
+
+
+def _forked() -> None:
+    """Another thread may have held the lock: nobody gives it back in the child."""
+    device_blocks._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -151,6 +151,7 @@ def leave(session: Session) -> None:
     with _lock:
         monitor = current.monitor
         if monitor is None or session not in monitor.sessions:
+            session._patches.restore()  # a forked child leaves what its parent has entered
             return
         session.notes.extend(text.format(count) for text, count in sorted(monitor.unseen.items()))
         if len(monitor.sessions) > 1:

@@ -64,7 +64,8 @@ PROCESSES: dict[str, tuple[str, str]] = {
         "last words\n",
     ),
     "a forked child is not watched": (
-        SIMULATED + f"import os\nfrom streamsafe.runtime.monitor import current\n{RACE}\n"
+        SIMULATED + f"import os, queue, numpy\nfrom streamsafe.runtime.monitor import current\n{RACE}\n"
+        "before = queue.SimpleQueue, id(numpy.array)\n"
         "def ends():\n"
         "    child = os.fork()\n"
         "    if child:\n"
@@ -76,6 +77,7 @@ PROCESSES: dict[str, tuple[str, str]] = {
         "    if status is not None:\n"
         "        race()\n"
         "if status is None:\n"
+        "    assert before == (queue.SimpleQueue, id(numpy.array))\n"
         "    with streamsafe.sanitize():\n        os._exit(5)\n"
         "print(status, [hazard.code for hazard in session.hazards])",
         "5 ['SS101']\n",
