@@ -13,6 +13,7 @@ from streamsafe.static.project import Checked, Task, syntax_error
 from streamsafe.static.protocol import classes
 from streamsafe.static.summary.solve import Engine, Given
 from streamsafe.static.syntax.index import Index
+from streamsafe.static.syntax.relevance import Relevance
 
 TRANSFERS = "data objects contexts calls gradients captures python".split()
 """The modules that register transfer functions."""
@@ -68,7 +69,10 @@ def check(tasks: Sequence[Task], jobs: int = 0, *, unseen: str = "possible") -> 
 def analyse(engine: Engine, modules: Sequence[str]) -> list:  # type: ignore[type-arg]
     """All conflicts of modules."""
     wanted = set(modules)
-    fids = sorted(d.fid for d in engine.index.definitions.values() if d.module in wanted)
+    models = engine.models
+    relevance = Relevance(engine.index, models.order_words(), models.flag_positions(), wanted)
+    engine.relevance = relevance
+    fids = sorted(relevance.entries)
     for fid in [*fids, *(f"{module}:<module>" for module in sorted(wanted))]:
         engine.guarded(fid)
     for fid, part in list(engine.entries):

@@ -165,6 +165,43 @@ class Models:
                 return row
         return None
 
+    def order_words(self) -> frozenset[str]:
+        """Identifiers without which code neither orders, captures, copies without waiting, nor reads a clock."""
+        words: set[str] = {"stream", "async_op"}
+        for row in self._rows.values():
+            if row.copy is not None and row.copy.flag:
+                words.add(row.copy.flag)
+            if self._orders(row):
+                words.add(row.name.rpartition(".")[2])
+        for kind in self.types.values():
+            if kind.role in _ORDERING:
+                words.add(kind.name.rpartition(".")[2])
+        return frozenset(word for word in words if f"builtins.{word}" not in self._rows)
+
+    def _orders(self, row: Row) -> bool:
+        if row.library == "python":
+            return row.clock
+        made = self.types.get(row.result.type)
+        pinned = row.result.place is not None and row.result.place.kind == "pinned"
+        return (
+            any(o.kind != "query" and (o.kind != "sync" or o.whom != "current") for o in row.order)
+            or bool(row.sets_current)
+            or row.result.kind in _STREAM_RESULTS
+            or (made is not None and made.role in _ORDERING)
+            or any(calls.mode in ("stream", "thread") for calls in row.calls)
+            or (row.copy is not None and row.copy.default)
+            or pinned
+            or row.special in _STREAM_SPECIALS
+        )
+
+    def flag_positions(self) -> dict[str, int]:
+        """Methods that copy, and at which position their flag may be given: ``x.copy_(y, True)``."""
+        return {
+            row.name.rpartition(".")[2]: row.params.index(row.copy.flag)
+            for row in self._rows.values()
+            if row.copy is not None and row.copy.flag and not row.copy.inverted
+        }
+
     # -- filling ---------------------------------------------------------------------------------------------------
     def add_table(self, table: Mapping[str, Any], where: str) -> None:
         """Add the contents of one TOML file.
@@ -215,6 +252,11 @@ class Models:
                     self._by_method[name[len(head) :]] = row
 
 
+_ORDERING = frozenset({"stream", "event", "graph", "work"})
+_STREAM_RESULTS = frozenset({"stream_context", "current_stream", "default_stream", "capture_context"})
+_STREAM_SPECIALS = frozenset(
+    "collective p2p capture_begin capture_end replay graphed_callables interop elapsed_time pin_memory".split()
+)
 _ASKED_FIRST = (
     "torch.Tensor",
     "torch.cuda.Stream",

@@ -98,7 +98,7 @@ class Analysis:
         pending: dict[int, list[State]] = {}
         visits: dict[int, int] = {}
         queue: list[tuple[int, int]] = []
-        most = 1 if self.light else limits.VISITS
+        most = 2 if self.light else limits.VISITS
 
         position = self._graph.position
 
@@ -310,8 +310,10 @@ class Analysis:
         """What is known of an access path: its aliases, its place and its type."""
         found = self._facts.get(atom)
         if found is None:
-            found = self.engine.facts.of(self.fn, self.given, atom)
-            if not self.engine.facts.unfinished:
+            facts = self.engine.facts
+            before = facts.incomplete
+            found = facts.of(self.fn, self.given, atom)
+            if facts.incomplete == before:
                 self._facts[atom] = found
         return found
 

@@ -68,7 +68,11 @@ NOTHING: Final = Fact()
 
 
 class Facts:
-    """The facts of all classes and modules, computed when they are asked for."""
+    """The facts of all classes and modules, computed when they are asked for.
+
+    Attributes:
+        incomplete: how often facts were read that are still being computed: what rests on them is not cached.
+    """
 
     def __init__(self, engine: Engine, index: Index) -> None:
         self._engine = engine
@@ -76,7 +80,8 @@ class Facts:
         self._fields: dict[str, dict[str, Fact]] = {}
         self._paths: dict[tuple[str, Atom], Fact] = {}
         self._rebound: dict[str, set[str]] = {}
-        self.unfinished = 0
+        self._open: set[str] = set()
+        self.incomplete = 0
 
     # -- paths -------------------------------------------------------------------------------------------------------
 
@@ -92,8 +97,9 @@ class Facts:
         key = (scope, atom)
         found = self._paths.get(key)
         if found is None:
+            before = self.incomplete
             found = self._walk(fn, given, atom)
-            if not self.unfinished:
+            if self.incomplete == before:
                 self._paths[key] = found
         return found
 
@@ -182,7 +188,7 @@ class Facts:
 
     def recover(self) -> None:
         """After an internal error: what was being computed is no longer."""
-        self.unfinished = 0
+        self._open.clear()
 
     # -- fields ------------------------------------------------------------------------------------------------------
 
@@ -190,17 +196,18 @@ class Facts:
         """The fields of a class, or the variables of a module (``module name``)."""
         known = self._fields.get(owner)
         if known is not None:
+            self.incomplete += owner in self._open
             return known
         self._fields[owner] = {}
-        self.unfinished += 1
+        self._open.add(owner)
         try:
             found = (
                 self._of_module(owner[len(MODULE) :]) if owner.startswith(MODULE) else self._of_class(owner)
             )
         finally:
-            self.unfinished -= 1
+            self._open.discard(owner)
         self._fields[owner] = found
-        if not self.unfinished:
+        if not self._open:
             self._engine.settle()
         return found
 

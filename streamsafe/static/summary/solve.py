@@ -35,6 +35,7 @@ from streamsafe.static.summary.model import NOTHING, Summary
 from streamsafe.static.syntax import ir
 from streamsafe.static.syntax.index import Index
 from streamsafe.static.syntax.modules import Symbol
+from streamsafe.static.syntax.relevance import Relevance
 
 if TYPE_CHECKING:
     from streamsafe.static.models.load import Models
@@ -112,7 +113,7 @@ class Engine:
         self._special: dict[str, int] = {}
         self._roles: dict[str, str] = {"": ""}
         self._functions: dict[str, ir.Function | None] = {}
-        self._light: dict[str, bool] = {}
+        self.relevance: Relevance | None = None
         self.types = dict(models.types)
         for row in models.types.values():
             if row.blocking:
@@ -130,6 +131,7 @@ class Engine:
         key = (fid, given.key() if given else ())
         found = self.summaries.get(key)
         if found is not None:
+            self.facts.incomplete += key in self._provisional
             return found
         if given and not given.part and self._special.get(fid, 0) >= limits.SPECIALISATIONS:
             return self.summary(fid)
@@ -143,12 +145,13 @@ class Engine:
         if given:
             self._special[fid] = self._special.get(fid, 0) + 1
         self._active.add(key)
+        before = self.facts.incomplete
         try:
             found = analyse.Analysis(self, fn, given, self.is_light(fid)).run()
         finally:
             self._active.discard(key)
         self.summaries[key] = found
-        if self.facts.unfinished:
+        if self.facts.incomplete != before:
             self._provisional.add(key)
         return found
 
@@ -206,7 +209,7 @@ class Engine:
 
     def is_light(self, fid: str) -> bool:
         """Whether nothing below a function orders, copies asynchronously or names a stream: a footprint will do."""
-        return self._light.get(fid, False)
+        return self.relevance is not None and self.relevance.is_light(fid)
 
     # -- the tree ----------------------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ class Index:
     Args:
         libraries: top-level names that are never resolved to files.
         known: whether a dotted name has a model, wherever its source lies.
-        parse: the syntax tree of a file; it raises ``ValueError`` (or a subclass) where there is none.
+        parse: the syntax tree of a file, and its text in UTF-8; it raises ``ValueError`` where there is none.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Index:
         name, package = module_name(path)
         if name in self.modules:
             name = f"{name}@{sum(1 for m in self.modules if m.partition('@')[0] == name) + 1}"
-        module = Module(name, path, package, tree, rebinds=b":=" in data or b"nonlocal" in data)
+        module = Module(name, path, package, tree, rebinds=b":=" in data or b"nonlocal" in data, source=data)
         self.modules[name] = self._by_path[path] = module
         self._take(collect(module))
         return module
@@ -377,7 +377,7 @@ class Index:
 
 
 def parse_file(path: str) -> tuple[ast.Module, bytes]:
-    """The syntax tree of a file and its bytes.
+    """The syntax tree of a file, and the text that was parsed, in UTF-8.
 
     Raises:
         ValueError, OSError: it cannot be read, or is no Python source.
@@ -387,7 +387,8 @@ def parse_file(path: str) -> tuple[ast.Module, bytes]:
     with open(path, "rb") as opened:
         data = opened.read()
     try:
-        return parse(read(data, path).text), data
+        text = read(data, path).text
+        return parse(text), text.encode("utf-8", "surrogatepass")
     except SourceError as error:
         raise ValueError(error.message) from error
 

@@ -104,6 +104,7 @@ class Module:
         stars: modules whose names it imports with ``*``.
         exported: ``__all__``, where it is a plain list.
         rebinds: whether it has ``:=`` or ``nonlocal``.
+        source: the text that was parsed, in UTF-8.
     """
 
     name: str
@@ -114,6 +115,19 @@ class Module:
     stars: list[str] = field(default_factory=list)
     exported: frozenset[str] | None = None
     rebinds: bool = True
+    source: bytes = b""
+    starts: list[int] = field(default_factory=list)
+
+    def lines(self, first: int, last: int) -> bytes:
+        """The text of some lines, counted from 1."""
+        if not self.starts:
+            self.starts.append(0)
+            at = self.source.find(b"\n")
+            while at >= 0:
+                self.starts.append(at + 1)
+                at = self.source.find(b"\n", at + 1)
+            self.starts.append(len(self.source))
+        return self.source[self.starts[first - 1] : self.starts[min(last, len(self.starts) - 1)]]
 
 
 @dataclass(slots=True)

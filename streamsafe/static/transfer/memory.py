@@ -236,7 +236,7 @@ def allocate(a: Analysis, s: State, span: Span, kind: str, place: str = "", disc
         s.places[atom] = place
     if a.role(atom) == "tensor":
         s.homes[atom] = s.current
-        if place == DEVICE and not a.light and s.capture is None:
+        if place == DEVICE and s.capture is None:
             _take_block(a, s, span, s.current)
     return atom
 

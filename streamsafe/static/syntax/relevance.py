@@ -1,0 +1,133 @@
+"""Which functions are worth analysing, and which of them order nothing: told by the identifiers in them.
+
+A function is a *seed* when it names something that orders, copies without waiting, captures or reads a clock (the words
+come from the models). Worth analysing are the seeds, the other methods of their classes, and the functions that name
+one of these. A function that neither is a seed nor names a function that orders is *light*: all that its callers need
+of it is what memory it touches.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from streamsafe.static.syntax.index import Index
+from streamsafe.static.syntax.modules import Definition
+
+COMMON = 20
+"""A name that so many functions of the tree have says nothing about which of them is meant."""
+
+_IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
+
+
+class Relevance:
+    """What is known of the functions of some modules.
+
+    Args:
+        index: the tree.
+        words: identifiers that make a seed.
+        flags: for methods whose non-blocking flag may be given by position: name -> that position.
+        modules: names of the modules to look through.
+    """
+
+    def __init__(
+        self, index: Index, words: Iterable[str], flags: dict[str, int], modules: Iterable[str]
+    ) -> None:
+        self._index = index
+        self._seed_words = frozenset(word.encode() for word in words)
+        self._flags = flags
+        self._words: dict[str, frozenset[bytes]] = {}
+        self._light: dict[str, bool] = {}
+        wanted = set(modules)
+        definitions = [d for d in index.definitions.values() if d.module in wanted]
+        self.seeds = frozenset(d.fid for d in definitions if self._is_seed(d))
+        self._ordering = self._close(definitions)
+        self.entries = self._entries(definitions)
+
+    # -- words -----------------------------------------------------------------------------------------------------
+    def words(self, definition: Definition) -> frozenset[bytes]:
+        """The identifiers in a function's text, those of comments and strings included."""
+        found = self._words.get(definition.fid)
+        if found is None:
+            module = self._index.modules[definition.module]
+            node = definition.node
+            text = module.lines(node.lineno, node.end_lineno or node.lineno)
+            found = self._words[definition.fid] = frozenset(_IDENTIFIER.findall(text))
+        return found
+
+    def _names(self, definition: Definition, wanted: frozenset[bytes] | set[bytes]) -> bool:
+        """Whether the code of a function names one of some identifiers."""
+        near = self.words(definition) & wanted
+        if not near:
+            return False
+        names = {word.decode() for word in near}
+        for node in ast.walk(definition.node):
+            if isinstance(node, ast.Attribute):
+                if node.attr in names:
+                    return True
+            elif isinstance(node, ast.Name):
+                if node.id in names:
+                    return True
+            elif isinstance(node, ast.keyword) and node.arg in names:
+                return True
+        return False
+
+    def _is_seed(self, definition: Definition) -> bool:
+        if self._names(definition, self._seed_words):
+            return True
+        if b"True" not in self.words(definition):
+            return False
+        for node in ast.walk(definition.node):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                position = self._flags.get(node.func.attr)
+                if position is not None and len(node.args) > position:
+                    given = node.args[position]
+                    if isinstance(given, ast.Constant) and given.value is True:
+                        return True
+        return False
+
+    # -- closures --------------------------------------------------------------------------------------------------
+    def _called(self, functions: Iterable[Definition], counts: Counter[str]) -> set[bytes]:
+        names = {d.name for d in functions if counts[d.name] <= COMMON and not d.name.startswith("__")}
+        names |= {
+            d.cls.rpartition(".")[2].rpartition(":")[2] for d in functions if d.cls and d.name == "__init__"
+        }
+        return {name.encode() for name in names}
+
+    def _close(self, definitions: list[Definition]) -> frozenset[bytes]:
+        """Names of functions below which something orders."""
+        counts = Counter(d.name for d in self._index.definitions.values())
+        found = {d.fid: d for d in definitions if d.fid in self.seeds}
+        names = self._called(found.values(), counts)
+        while True:
+            more = [d for d in definitions if d.fid not in found and self._names(d, names)]
+            if not more:
+                return frozenset(names)
+            found.update((d.fid, d) for d in more)
+            names |= self._called(more, counts)
+
+    def _entries(self, definitions: list[Definition]) -> frozenset[str]:
+        classes = {d.cls for d in definitions if d.fid in self.seeds and d.cls is not None}
+        for cid in sorted(classes):
+            classes.update(self._index.mro(cid))
+        return frozenset(
+            d.fid
+            for d in definitions
+            if d.fid in self.seeds or d.cls in classes or self._names(d, self._ordering)
+        )
+
+    def is_light(self, fid: str) -> bool:
+        """Whether nothing in a function, or below it as far as names tell, orders, copies or captures."""
+        found = self._light.get(fid)
+        if found is None:
+            definition = self._index.definitions.get(fid)
+            if definition is None:
+                found = False
+            elif definition.around is not None:
+                found = self.is_light(definition.around.owner)
+            else:
+                found = not self._is_seed(definition) and not self._names(definition, self._ordering)
+            self._light[fid] = found
+        return found

@@ -1,0 +1,66 @@
+"""Which functions are worth analysing: those that order, the methods beside them, and those that name one of them."""
+
+from __future__ import annotations
+
+import ast
+
+from streamsafe.static.models.load import library_models
+from streamsafe.static.syntax.index import Index
+from streamsafe.static.syntax.relevance import Relevance
+
+SOURCE = """
+import torch
+
+class Feed:
+    def __init__(self):
+        self.side = torch.cuda.Stream()
+    def fill(self, x):
+        self.buffer = x + 1
+    def wait_for_it(self):
+        torch.cuda.current_stream().wait_stream(self.side)
+
+def unnamed_flag(x):
+    return x.to("cpu", torch.float, True)
+
+def caller(feed):
+    feed.wait_for_it()
+
+def callers_caller(feed):
+    # a comment that says stream
+    return caller(feed)
+
+def arithmetic(x):
+    return x * 2
+
+def speaks_of_a_stream(x):
+    "a stream"  # non_blocking
+    return arithmetic(x)
+"""
+
+
+def relevance() -> Relevance:
+    models = library_models()
+    index = Index(models.libraries, known=models.knows)
+    assert index.add("/m.py", (ast.parse(SOURCE), SOURCE.encode())) is not None
+    return Relevance(index, models.order_words(), models.flag_positions(), ["m"])
+
+
+def test_seeds_name_what_orders() -> None:
+    assert relevance().seeds == {"m:Feed.__init__", "m:Feed.wait_for_it", "m:unnamed_flag"}
+
+
+def test_methods_beside_seeds_and_callers_are_analysed() -> None:
+    assert relevance().entries == {
+        "m:Feed.__init__",
+        "m:Feed.fill",
+        "m:Feed.wait_for_it",
+        "m:unnamed_flag",
+        "m:caller",
+        "m:callers_caller",
+    }
+
+
+def test_light_functions_order_nothing() -> None:
+    found = relevance()
+    light = {fid for fid in found._index.definitions if found.is_light(fid)}
+    assert light == {"m:Feed.fill", "m:arithmetic", "m:speaks_of_a_stream"}
