@@ -15,7 +15,7 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial, update_wrapper, wraps
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 import numpy
@@ -25,7 +25,6 @@ from streamsafe.order.hazard import Access, Conflict, Facts, Memory, Missing
 from streamsafe.order.memory import HOST
 from streamsafe.runtime import sites
 from streamsafe.runtime.monitor import Monitor, current
-from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.sites import Site
 
 _POINTER = ctypes.c_void_p.from_address
@@ -90,7 +89,7 @@ def _use(array: numpy.ndarray[Any, Any]) -> tuple[Any, ...]:
     )
 
 
-def _report(
+def report(
     reads: Sequence[numpy.ndarray[Any, Any]], writes: Sequence[numpy.ndarray[Any, Any]], operation: str
 ) -> None:
     """The host is about to read and write the elements of arrays."""
@@ -132,24 +131,24 @@ _LEAVES = frozenset([int, float, bool, complex, str, bytes, type(None), slice, t
 """Types of usual arguments that hold no pinned array."""
 
 
-def _found(value: Any) -> Iterator[PinnedArray]:
+def found_in(value: Any) -> Iterator[PinnedArray]:
     """The pinned arrays in an argument, also inside lists, tuples and dictionaries."""
     if isinstance(value, PinnedArray):
         yield value
     elif isinstance(value, (list, tuple)):
         for part in value:
-            yield from _found(part)
+            yield from found_in(part)
     elif isinstance(value, dict):
         for part in value.values():
-            yield from _found(part)
+            yield from found_in(part)
 
 
-def _among(values: Iterable[Any]) -> list[PinnedArray]:
+def among(values: Iterable[Any]) -> list[PinnedArray]:
     """The pinned arrays in several arguments."""
     found: list[PinnedArray] = []
     for value in values:
         if type(value) not in _LEAVES:
-            found.extend(_found(value))
+            found.extend(found_in(value))
     return found
 
 
@@ -322,7 +321,7 @@ class PinnedArray(numpy.ndarray):
         return numpy.ndarray.__getitem__(self.view(numpy.ndarray), index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        _report(_among((value,)), [self._element(index)], "assign")
+        report(among((value,)), [self._element(index)], "assign")
         numpy.ndarray.__setitem__(self, index, plain(value))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -330,7 +329,7 @@ class PinnedArray(numpy.ndarray):
         written = [a for a in (out if isinstance(out, tuple) else (out,)) if isinstance(a, PinnedArray)]
         if method == "at" and inputs and isinstance(inputs[0], PinnedArray):
             written.append(inputs[0])
-        _report(_among(inputs), written, ufunc.__name__)
+        report(among(inputs), written, ufunc.__name__)
         views: _Views = {}
         for name in ("out", "where"):
             if name in kwargs:
@@ -346,14 +345,14 @@ class PinnedArray(numpy.ndarray):
             return _views_only(
                 numpy.ndarray.__array_function__(self, function, types, args, kwargs), self, name
             )
-        written = list(_found(kwargs.get("out")))
+        written = list(found_in(kwargs.get("out")))
         if name in _WRITTEN:
             position, keyword = _WRITTEN[name]
             target = args[position] if len(args) > position else kwargs.get(keyword)
-            written.extend(_found(target))
+            written.extend(found_in(target))
         ids = {id(array) for array in written}
-        reads = [a for a in _found([list(args), kwargs]) if id(a) not in ids]
-        _report(reads, written, name)
+        reads = [a for a in found_in([list(args), kwargs]) if id(a) not in ids]
+        report(reads, written, name)
         return _restored(function(*_stripped(tuple(args), views), **_stripped(dict(kwargs), views)), views)
 
     def reshape(self, *args: Any, **kwargs: Any) -> Any:
@@ -363,23 +362,23 @@ class PinnedArray(numpy.ndarray):
         return _views_only(numpy.ndarray.ravel(self, *args, **kwargs), self, "ravel")
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        _report([self], [], "array")
+        report([self], [], "array")
         return numpy.ndarray.__array__(self, *args, **kwargs)
 
     def __dlpack__(self, **kwargs: Any) -> Any:
-        _report([self], [], "dlpack")
+        report([self], [], "dlpack")
         return numpy.ndarray.__dlpack__(self, **kwargs)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        _report([self], [], "pickle")
+        report([self], [], "pickle")
         return self.view(numpy.ndarray).__reduce_ex__(protocol)
 
     def __deepcopy__(self, memo: Any) -> Any:
-        _report([self], [], "copy")
+        report([self], [], "copy")
         return self.view(numpy.ndarray).__deepcopy__(memo)
 
     def __format__(self, spec: str) -> str:
-        _report([self], [], "format")
+        report([self], [], "format")
         return format(self.view(numpy.ndarray), spec)
 
     if sys.version_info >= (3, 12):
@@ -387,31 +386,31 @@ class PinnedArray(numpy.ndarray):
         def __buffer__(self, flags: int) -> memoryview:
             """The memory, for C code: to write when it asks for memory that it can write, else to read."""
             writes = flags & _WRITABLE
-            _report([] if writes else [self], [self] if writes else [], "buffer")
+            report([] if writes else [self], [self] if writes else [], "buffer")
             return numpy.ndarray.__buffer__(self, flags)
 
     @property
     def data(self) -> memoryview:
         """The buffer, which is the host's to read from here on."""
-        _report([self], [], "data")
+        report([self], [], "data")
         return self.view(numpy.ndarray).data
 
     @property
     def flat(self) -> Any:
         """An iterator over the elements."""
-        _report([self], [], "flat")
+        report([self], [], "flat")
         return self.view(numpy.ndarray).flat
 
     @flat.setter
     def flat(self, value: Any) -> None:
-        _report(_among((value,)), [self], "flat")
+        report(among((value,)), [self], "flat")
         self.view(numpy.ndarray).flat = plain(value)  # type: ignore[misc]
 
 
 def _views_only(result: Any, given: PinnedArray, name: str) -> Any:
     """The result of a function that gives a view, or where it cannot a copy, which is a plain array."""
     if isinstance(result, PinnedArray) and result is not given and not numpy.may_share_memory(result, given):
-        _report([given], [], name)
+        report([given], [], name)
         return result.view(numpy.ndarray)
     return result
 
@@ -420,14 +419,14 @@ def _method(name: str, *, writes: bool) -> Callable[..., Any]:
     plain = getattr(numpy.ndarray, name)
 
     def method(self: PinnedArray, *args: Any, **kwargs: Any) -> Any:
-        others = _among((*args, *kwargs.values())) if args or kwargs else []
+        others = among((*args, *kwargs.values())) if args or kwargs else []
         views: _Views = {}
         if not others:
             _report_one(self, writes, name)
             return _restored(plain(_stripped(self, views), *args, **kwargs), views)
         out = kwargs.get("out")
         written = [self] if writes else [out] if isinstance(out, PinnedArray) else []
-        _report([each for each in (self, *others) if not any(each is w for w in written)], written, name)
+        report([each for each in (self, *others) if not any(each is w for w in written)], written, name)
         return _restored(
             plain(_stripped(self, views), *_stripped(args, views), **_stripped(kwargs, views)), views
         )
@@ -495,115 +494,6 @@ for _name in _READERS + _WRITERS:
 def watched(array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
     """The array as one whose host accesses are seen."""
     return array if isinstance(array, PinnedArray) else array.view(PinnedArray)
-
-
-class Standin:
-    """A function of NumPy's as a session has it. It is equal to the one whose place it takes, also as a key, which
-    compilers of Python look functions up by, and pickled as that one.
-    """
-
-    def __init__(self, original: Callable[..., Any], convert: Callable[..., Any]) -> None:
-        update_wrapper(self, original)
-        self._original = original
-        self._convert = convert
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._convert(self._original(*args, **kwargs), args, kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._original, name)
-
-    def __eq__(self, other: object) -> bool:
-        return other is self or other == self._original
-
-    def __hash__(self) -> int:
-        return hash(self._original)
-
-    def __repr__(self) -> str:
-        return repr(self._original)
-
-    def __reduce__(self) -> str:
-        return str(self._original.__name__)
-
-
-def _is_plain_view(result: Any, given: PinnedArray) -> bool:
-    """Whether an array is all of another one again, but for its type."""
-    return (
-        type(result) is numpy.ndarray
-        and address_of(result) == address_of(given)
-        and result.dtype is given.dtype
-        and result.shape == given.shape
-        and result.strides == given.strides
-    )
-
-
-def _converted(name: str) -> Callable[..., Any]:
-    """For ``numpy.array`` and its kin: a copy reads the pinned arrays in its argument, a view of one is one."""
-
-    def convert(result: Any, args: Any, kwargs: Any) -> Any:
-        if current.monitor is None:
-            return result
-        given = args[0] if args else kwargs.get("a", kwargs.get("object"))
-        if type(given) is PinnedArray:
-            if _is_plain_view(result, given):
-                return given  # as NumPy does with a plain array
-            if result is given or not numpy.may_share_memory(result, given):
-                found = [given] if result is not given else []
-            else:
-                return watched(result)
-        else:
-            found = list(_found(given)) if type(given) in (list, tuple) else []
-        if found:
-            _report(found, [], name)
-        return result
-
-    return convert
-
-
-_CONVERSIONS = {
-    name: Standin(getattr(numpy, name), _converted(name))
-    for name in ("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray")
-}
-
-
-def begin(patches: Patches) -> None:
-    """A session begins: NumPy's conversion functions, which a subclass does not hear of, are watched while it lasts."""
-    for name, conversion in _CONVERSIONS.items():
-        patches.variable(numpy, name, conversion)
-
-
-_DRAWN = {"random": 2, "standard_normal": 2, "standard_exponential": 3, "standard_gamma": 3, "permuted": 3}
-"""Methods of ``numpy.random.Generator`` that fill an array, and the position of their ``out``."""
-
-
-def watch_generators(patches: Patches, module: Any) -> None:
-    """Has NumPy's random generators tell which pinned arrays they fill: their C code asks no array."""
-
-    def draw(position: int, original: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(original)
-        def drawn(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if current.monitor is not None:
-                out = args[position] if len(args) > position else kwargs.get("out")
-                if isinstance(out, PinnedArray):
-                    _report(_among(args[:1]), [out], original.__name__)
-            return original(self, *args, **kwargs)
-
-        return drawn
-
-    def shuffle(original: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(original)
-        def shuffled(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-            if current.monitor is not None and isinstance(x, PinnedArray):
-                _report([x], [x], "shuffle")
-                x = x.view(numpy.ndarray)
-            return original(self, x, *args, **kwargs)
-
-        return shuffled
-
-    for name, position in _DRAWN.items():
-        patches.wrap(module.Generator, name, partial(draw, position))
-    for owner in (module.Generator, module.RandomState):
-        patches.wrap(owner, "shuffle", shuffle)
 
 
 # -- plain arrays in pinned memory -----------------------------------------------------------------------------------

@@ -626,7 +626,7 @@ def test_what_is_told_and_what_is_enqueued_is_one_step(program: Program) -> None
 
     told: list[int] = []
     enqueued: list[int] = []
-    plain = kernels._plain_linear
+    plain = kernels.plain_linear
 
     def launch(*args: Any) -> None:
         time.sleep(0.001)  # where another thread goes on
@@ -642,7 +642,7 @@ def test_what_is_told_and_what_is_enqueued_is_one_step(program: Program) -> None
             told.append(threading.get_ident())
             access(*args)
 
-        patch.setattr(kernels, "_plain_linear", launch)
+        patch.setattr(kernels, "plain_linear", launch)
         patch.setattr(monitor, "access", heard)
 
         def work() -> None:

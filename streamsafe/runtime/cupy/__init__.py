@@ -19,7 +19,17 @@ PACKAGES = ("cupy", "cupyx", "cupy_backends")
 SUPPORTED = ((13, 6), (14, 99))
 """The first and the last supported (major, minor)."""
 
-_LAYERS = ("streams", "memory", "pinned", "graphs", "kernels", "runtime_calls", "libraries", "interop")
+_LAYERS = (
+    "streams",
+    "memory",
+    "pinned",
+    "graphs",
+    "kernels",
+    "compiled_before",
+    "runtime_calls",
+    "libraries",
+    "interop",
+)
 
 
 def install(patches: Patches) -> None:

@@ -7,12 +7,9 @@ come through :meth:`TracedFunction.linear_launch` or ``__call__``.
 
 from __future__ import annotations
 
-import gc
 import re
-import sys
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from types import ModuleType
 from typing import Any
 
 import cupy._core._cub_reduction as cub_reduction
@@ -37,8 +34,8 @@ from streamsafe.runtime.cupy.uses import array_type, latest
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
 
-_plain_call = Function.__call__
-_plain_linear = Function.linear_launch
+plain_call = Function.__call__
+plain_linear = Function.linear_launch
 
 _LIMIT = 256
 _GENERATED = {"_ind", "_in_ind", "_segment_size"}
@@ -67,9 +64,9 @@ class TracedFunction(Function):
 
     def __init__(self, module: TracedModule, name: str) -> None:
         super().__init__(module.plain, name)
-        self._describe(module, name)
+        self.describe(module, name)
 
-    def _describe(self, module: TracedModule, name: str) -> None:
+    def describe(self, module: TracedModule, name: str) -> None:
         """Reads in the module's source what the kernel does."""
         self.name = base_name(module.expression(name))
         self.operation = self.name
@@ -145,7 +142,7 @@ class TracedFunction(Function):
             self.seen[key] = found
         return found
 
-    def _tell(self, monitor: Monitor, args: Any, stream: Any, grid: Any, block: Any) -> OrderLock:
+    def report(self, monitor: Monitor, args: Any, stream: Any, grid: Any, block: Any) -> OrderLock:
         """Tells the monitor of a launch.
 
         Returns:
@@ -244,11 +241,11 @@ class TracedFunction(Function):
         if monitor is None:
             if plain_pointer:
                 plain_pointer.discard(get_ident())
-            _plain_call(self, grid, block, args, shared_mem, stream, enable_cooperative_groups)
+            plain_call(self, grid, block, args, shared_mem, stream, enable_cooperative_groups)
             return
-        ordered = self._tell(monitor, args, stream, grid, block)
+        ordered = self.report(monitor, args, stream, grid, block)
         try:
-            _plain_call(self, grid, block, args, shared_mem, stream, enable_cooperative_groups)
+            plain_call(self, grid, block, args, shared_mem, stream, enable_cooperative_groups)
         finally:
             ordered.release()
 
@@ -265,11 +262,11 @@ class TracedFunction(Function):
         if monitor is None:
             if plain_pointer:
                 plain_pointer.discard(get_ident())
-            _plain_linear(self, size, args, shared_mem, block_max_size, stream, enable_cooperative_groups)
+            plain_linear(self, size, args, shared_mem, block_max_size, stream, enable_cooperative_groups)
             return
-        ordered = self._tell(monitor, args, stream, size, block_max_size)
+        ordered = self.report(monitor, args, stream, size, block_max_size)
         try:
-            _plain_linear(self, size, args, shared_mem, block_max_size, stream, enable_cooperative_groups)
+            plain_linear(self, size, args, shared_mem, block_max_size, stream, enable_cooperative_groups)
         finally:
             ordered.release()
 
@@ -414,7 +411,7 @@ def _module_memory(
 
 
 def install(patches: Patches) -> None:
-    """Traces kernels compiled from now on, and those compiled before."""
+    """Traces kernels compiled from now on."""
 
     def compile_(original: Callable[..., Module]) -> Callable[..., Module]:
         def compile_module_with_cache(source: str, *args: Any, **kwargs: Any) -> Module:
@@ -444,115 +441,3 @@ def install(patches: Patches) -> None:
     patches.wrap(compiler, "_compile_module_with_cache", compile_)
     patches.wrap(raw, "_get_raw_module", load)
     patches.wrap(cub_reduction, "_get_param_info", parameters)
-    patches.calling(Function, _call_compiled_before)
-    patches.attribute(Function, "linear_launch", _launch_compiled_before)
-    _forget_generated()
-
-
-# -- kernels compiled before the hooks were in place -----------------------------------------------------------------
-
-_described: dict[int, tuple[Function, TracedFunction]] = {}
-"""By the identity of a plain function, which is kept: what is known of it."""
-
-
-def _description(function: Function) -> TracedFunction:
-    """What is known of a plain function: of a raw kernel's, what its source says."""
-    found = _described.get(id(function))
-    if found is None:
-        source, name = _source_of(function)
-        known = TracedFunction.__new__(TracedFunction)
-        known._describe(TracedModule(function.module, source), name)
-        found = _described[id(function)] = function, known
-    return found[1]
-
-
-def _source_of(function: Function) -> tuple[str, str]:
-    """The source and the name of a function that some raw kernel of the program holds, else nothing."""
-    for held in gc.get_referrers(function):
-        if type(held) is list:
-            for kernel in gc.get_referrers(held):
-                if isinstance(kernel, raw.RawKernel):
-                    return kernel.code or "", kernel.name
-    return "", "a kernel compiled before"
-
-
-def _call_compiled_before(
-    self: Function,
-    grid: tuple[int, ...],
-    block: tuple[int, ...],
-    args: Any,
-    shared_mem: int = 0,
-    stream: Any = None,
-    enable_cooperative_groups: bool = False,
-) -> None:
-    """What ``Function.__call__`` becomes."""
-    monitor = state.monitor
-    if monitor is None or isinstance(self, TracedFunction):
-        _plain_call(self, grid, block, args, shared_mem, stream, enable_cooperative_groups)
-        return
-    ordered = _description(self)._tell(monitor, args, stream, grid, block)
-    try:
-        _plain_call(self, grid, block, args, shared_mem, stream, enable_cooperative_groups)
-    finally:
-        ordered.release()
-
-
-def _launch_compiled_before(
-    self: Function,
-    size: int,
-    args: Any,
-    shared_mem: int = 0,
-    block_max_size: int = 128,
-    stream: Any = None,
-    enable_cooperative_groups: bool = False,
-) -> None:
-    """What ``Function.linear_launch`` becomes for callers in Python."""
-    monitor = state.monitor
-    if monitor is None or isinstance(self, TracedFunction):
-        _plain_linear(self, size, args, shared_mem, block_max_size, stream, enable_cooperative_groups)
-        return
-    ordered = _description(self)._tell(monitor, args, stream, size, block_max_size)
-    try:
-        _plain_linear(self, size, args, shared_mem, block_max_size, stream, enable_cooperative_groups)
-    finally:
-        ordered.release()
-
-
-def _forget_generated() -> None:
-    """Empties CuPy's own caches of the kernels that it generated: C code calls these past the type's dictionary.
-
-    They are fetched again at their next launch, from CuPy's cache on disk. Only caches that are CuPy's are touched:
-    those inside its kernel objects, and those of the functions that it memoizes itself.
-    """
-    modules = [
-        module
-        for name, module in list(sys.modules.items())
-        if name.partition(".")[0] in ("cupy", "cupyx") and isinstance(module, ModuleType)
-    ]
-    kinds = set()
-    for module in modules:
-        for value in list(vars(module).values()):
-            if isinstance(value, type):
-                if value.__module__.startswith(_GENERATORS):
-                    kinds.add(value)
-            elif type(value).__name__ == _MEMOIZED and hasattr(value, "__wrapped__"):
-                for scope in gc.get_referents(value):
-                    _drop_functions(gc.get_referents(scope))
-    for kernel in gc.get_objects():
-        if type(kernel) in kinds:
-            _drop_functions([*gc.get_referents(kernel), *getattr(kernel, "__dict__", {}).values()])
-
-
-_GENERATORS = ("cupy._core", "cupyx.jit")
-_MEMOIZED = "cython_function_or_method"
-"""The type of what ``cupy.memoize`` makes of a function: in its closure is what it remembers."""
-
-
-def _drop_functions(caches: Sequence[Any]) -> None:
-    """Of those that are dictionaries, the entries that hold a compiled function go."""
-    for cache in caches:
-        if type(cache) is dict:
-            for key, value in list(cache.items()):
-                parts = value if type(value) is tuple else (value,)
-                if type(key) is tuple and any(type(part) is Function for part in parts):
-                    cache.pop(key, None)

@@ -17,7 +17,7 @@ from cupy.cuda.pinned_memory import PinnedMemoryPointer, PinnedMemoryPool, is_me
 
 from streamsafe.order.memory import HOST
 from streamsafe.order.pools import Block
-from streamsafe.runtime import adopt, assignments, host
+from streamsafe.runtime import adopt, assignments, host, numpy_functions
 from streamsafe.runtime.blocks import pinned_blocks
 from streamsafe.runtime.cupy import uses
 from streamsafe.runtime.cupy.state import call_user_allocator, called_here, state, user_allocator
@@ -149,7 +149,7 @@ def begin(monitor: Monitor, patches: Patches) -> None:
         patches: what lasts as long as the session.
     """
     if monitor.host:
-        host.begin(patches)
+        numpy_functions.begin(patches)
     if monitor.host == "deep":
         assignments.install(patches)
         _earlier()
@@ -269,7 +269,7 @@ def install(patches: Patches) -> None:
         return array
 
     def stand_in(original: Callable[..., Any]) -> Callable[..., Any]:
-        return host.Standin(original, laid_over)
+        return numpy_functions.Standin(original, laid_over)
 
     def set_(original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
@@ -304,4 +304,4 @@ def install(patches: Patches) -> None:
     patches.wrap(numpy.ctypeslib, "as_array", stand_in)
     patches.wrap(cupy.ndarray, "set", set_)
     patches.wrap(cupy.ndarray, "get", get_)
-    after_import("numpy.random", partial(host.watch_generators, patches))
+    after_import("numpy.random", partial(numpy_functions.watch_generators, patches))
