@@ -127,6 +127,17 @@ class Capture(Atom):
         self.graph = graph
 
 
+class Test(Atom):
+    """The outcome of comparing two values that are not known: the same comparison has the same outcome."""
+
+    __slots__ = ("left", "op", "right")
+
+    def __init__(self, op: str, left: Value, right: Value) -> None:
+        self.op = op
+        self.left = left
+        self.right = right
+
+
 class Array(Atom):
     """A view of memory under another type: the NumPy array of a tensor."""
 
@@ -242,6 +253,11 @@ def context(streams: Value) -> Context:
 def capture(streams: Value, graph: Value = UNKNOWN) -> Capture:
     """A capture context."""
     return _interned(Capture, streams, graph)
+
+
+def compared(op: str, left: Value, right: Value) -> Test:
+    """The outcome of a comparison."""
+    return _interned(Test, op, left, right)
 
 
 def array(of: Value, type: str) -> Array:

@@ -6,8 +6,9 @@ A literal says of one atom that something holds or does not. Literals name atoms
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Final, NamedTuple
+import operator
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final, NamedTuple
 
 from streamsafe.static.domain.atoms import (
     CAPTURING,
@@ -25,6 +26,7 @@ from streamsafe.static.domain.atoms import (
     Partial,
     Path,
     Symbol,
+    Test,
     Tuple,
     Value,
     ordered,
@@ -91,11 +93,27 @@ def without(guard: Guard, atom: Atom) -> Guard:
     return frozenset(
         literal
         for literal in guard
-        if not (
-            isinstance(literal.atom, Path)
-            and literal.atom.root == atom.root
-            and literal.atom.fields[:depth] == atom.fields
+        if not any(
+            isinstance(each, Path) and each.root == atom.root and each.fields[:depth] == atom.fields
+            for each in _mentioned(literal.atom)
         )
+    )
+
+
+def _mentioned(atom: Atom) -> Iterable[Atom]:
+    if isinstance(atom, Test):
+        for side in (atom.left, atom.right):
+            for each in side:
+                yield from _mentioned(each)
+    else:
+        yield atom
+
+
+def comparable(atom: Test) -> bool:
+    """Whether both sides of a comparison are one thing each that stays what it is."""
+    return all(
+        len(side) == 1 and all(isinstance(each, Path | Const | Test) for each in side)
+        for side in (atom.left, atom.right)
     )
 
 
@@ -114,6 +132,8 @@ def decided(kind: str, other: Hashable, atom: Atom) -> bool | None:
         if kind == IS_CPU:
             return isinstance(atom.value, str) and atom.value.partition(":")[0] == "cpu"
         return None
+    if isinstance(atom, Test):
+        return _outcome(atom) if kind == IS_TRUE else False if kind == IS_NONE else None
     if kind == IS_NONE:
         if isinstance(atom, _NEVER_NONE):
             return False
@@ -127,6 +147,30 @@ def decided(kind: str, other: Hashable, atom: Atom) -> bool | None:
     return None
 
 
+def _outcome(atom: Test) -> bool | None:
+    """What a comparison of two constants gives."""
+    compare = _COMPARED.get(atom.op)
+    if compare is None or len(atom.left) != 1 or len(atom.right) != 1:
+        return None
+    (left,), (right,) = atom.left, atom.right
+    if not isinstance(left, Const) or not isinstance(right, Const):
+        return None
+    try:
+        return bool(compare(left.value, right.value))
+    except TypeError:
+        return None
+
+
+_COMPARED: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
 def literal_of(kind: str, atom: Atom, other: Hashable, truth: bool) -> Literal | None:
     """The literal that a test of one atom stands for; None where none is kept.
 
@@ -134,6 +178,8 @@ def literal_of(kind: str, atom: Atom, other: Hashable, truth: bool) -> Literal |
     """
     if atom is CAPTURING:
         return Literal(IS_TRUE, atom, None, truth) if kind == IS_TRUE else None
+    if isinstance(atom, Test):
+        return Literal(IS_TRUE, atom, None, truth) if kind == IS_TRUE and comparable(atom) else None
     if not isinstance(atom, Path):
         return None
     if kind == IS_TRUE:
@@ -187,7 +233,7 @@ def renamed(
             return None
         if len(values) == 1:
             (atom,) = values
-            if isinstance(atom, Path) or atom is CAPTURING:
+            if isinstance(atom, Path) or atom is CAPTURING or (isinstance(atom, Test) and comparable(atom)):
                 found.add(Literal(literal.kind, atom, literal.other, literal.truth))
     return frozenset(found)
 

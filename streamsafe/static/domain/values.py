@@ -18,11 +18,13 @@ from streamsafe.static.domain.atoms import (
     Generator,
     Partial,
     Pool,
+    Test,
     Tuple,
     Value,
     array,
     bound,
     capture,
+    compared,
     context,
     function,
     generator,
@@ -79,6 +81,8 @@ def inside(atom: Atom, rename: Callable[[Value], Value]) -> Atom:
         )
     if isinstance(atom, Array):
         return array(rename(atom.of), atom.type)
+    if isinstance(atom, Test):
+        return compared(atom.op, rename(atom.left), rename(atom.right))
     if isinstance(atom, Pool):
         (stream,) = rename(atom.stream) or (LOST,)
         return pool(stream)
@@ -107,6 +111,8 @@ def parts(atom: Atom) -> Iterable[Value]:
         return (atom.function, *atom.arguments, *(value for _, value in atom.keywords))
     if isinstance(atom, Array):
         return (atom.of,)
+    if isinstance(atom, Test):
+        return (atom.left, atom.right)
     if isinstance(atom, Generator):
         return (value for _, value in (*atom.roots, *atom.resumed))
     if isinstance(atom, Capture):

@@ -19,11 +19,13 @@ from streamsafe.static.domain.atoms import (
     Path,
     Tuple,
     Value,
+    compared,
     const,
     ordered,
     tuple_of,
     value,
 )
+from streamsafe.static.domain.guards import comparable
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State, splits
 from streamsafe.static.syntax import ir
@@ -319,7 +321,12 @@ def compare(a: Analysis, s: State, i: ir.Compare) -> list[State] | None:
     if i.op in ("is", "is not", "in", "not in"):
         s.env[i.dst] = UNKNOWN
         return None
-    compute(a, s, i.at, i.dst, i.op, s.get(i.left) | s.get(i.right))
+    left, right = s.get(i.left), s.get(i.right)
+    compute(a, s, i.at, i.dst, i.op, left | right)
+    if not s.get(i.dst):
+        test = compared(i.op, left, right)
+        if comparable(test):
+            s.env[i.dst] = value(test)
     return None
 
 

@@ -91,7 +91,14 @@ def _may_be_memory(a: Analysis, s: State, atom: Path) -> bool:
     if s.guard and Literal(IS_NONE, atom, None, True) in s.guard:
         return False
     role = a.role(atom)
-    return role in ("", "tensor", "container")
+    if role or not atom.fields:
+        return role in ("", "tensor", "container")
+    last = atom.fields[-1]
+    if last == "grad" or last.startswith("["):
+        return True
+    return (
+        a.role(path(atom.root, *atom.fields[:-1])) != "tensor"
+    )  # an attribute of a tensor: its shape, its dtype
 
 
 def place_of(a: Analysis, s: State, atom: Atom) -> str:

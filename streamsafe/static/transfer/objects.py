@@ -83,7 +83,7 @@ def _of_path(a: Analysis, s: State, atom: Path, name: str) -> Value:
     elif a.engine.role(fact.type) == "tensor":
         if name in SAME_MEMORY:
             return value(atom)
-        if name != "grad":
+        if name != "grad" and a.engine.method(fact.type, name) is not None:
             return value(bound(value(atom), name))
     elif fact.type and a.engine.role(fact.type) not in ("other", "module", "container"):
         return value(bound(value(atom), name))
