@@ -7,7 +7,7 @@ from typing import Final
 from streamsafe.order.hazard import Confidence
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.access import Access
-from streamsafe.static.domain.atoms import CURRENT, HOST, Atom, New, Path
+from streamsafe.static.domain.atoms import CURRENT, DEFAULT, HOST, Atom, New, Path
 from streamsafe.static.domain.guards import IS_CPU
 from streamsafe.static.summary.model import Pair
 
@@ -47,6 +47,8 @@ def weigh(pair: Pair) -> Confidence:
     streams = {access.stream for access in accesses}
     if CURRENT in streams and any(_is_parameter(stream) for stream in streams):
         steps += 1
+    if CURRENT in streams and any(wait.source is DEFAULT for wait in pair.waits):
+        steps += 1  # the stream that is current here is not the default one
     if tags & ENTRIES and any(_is_parameter(stream) for stream in streams):
         return "possible"  # no caller in sight says which stream it is
     if any(isinstance(a.buffer, Path) and a.buffer.fields[-1:] == ("[each]",) for a in accesses):

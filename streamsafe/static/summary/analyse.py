@@ -165,7 +165,7 @@ class Analysis:
         handler = block.handler if block.handler in self._graph.position else None
         seen: list[object] = []
         for instruction in block.instrs[start:]:
-            if handler is not None and isinstance(instruction, ir.Call | ir.Raise):
+            if handler is not None and not isinstance(instruction, _NEVER_RAISE):
                 now = [(s.order.relation, len(s.order.made), s.current) for s in states]
                 if now != seen:
                     seen = list(now)
@@ -174,8 +174,6 @@ class Analysis:
             if not states:
                 return
         states = [s for s in states if not s.dead]
-        if handler is not None:
-            yield handler, [s.fork() for s in states]
         for edge in block.edges:
             more = []
             for s in states:
@@ -414,6 +412,8 @@ class Analysis:
         """The tag of what rests on a budget that was hit."""
         return tag.BUDGET if self.notes else 0
 
+
+_NEVER_RAISE: Final = (ir.Const, ir.Move, ir.Global, ir.Return, ir.Closure)
 
 _TESTS: Final = {"true": guards.IS_TRUE, "none": guards.IS_NONE, "eq": guards.EQUALS}
 
