@@ -870,7 +870,10 @@ class Core {
     if (exact && exact->stop == piece.stop) {
       planned.cells.push_back(exact);
     } else {
-      shadow.cover(piece.start, piece.stop, blocks_of(space), planned.cells);
+      if (piece.view)
+        shadow.around(piece.start, piece.stop, blocks_of(space), planned.cells);
+      else
+        shadow.cover(piece.start, piece.stop, blocks_of(space), planned.cells);
       debt_ += planned.cells.size();
     }
     if (found)
@@ -992,6 +995,9 @@ class Core {
     if (!trial)
       for (auto& pair : best)
         if (!pair.certain) suspected_.insert(suspicion(pair, second));
+    // the order of an operation's conflicts does not depend on the cells of its memory
+    std::stable_sort(best.begin(), best.end(),
+                     [](const Found& a, const Found& b) { return a.first.sequence < b.first.sequence; });
     return best;
   }
 

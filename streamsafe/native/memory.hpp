@@ -313,6 +313,35 @@ class Shadow {
     }
   }
 
+  // Cells that together hold [start, stop), for a view, which says itself which of their bytes it means: nothing is cut,
+  // and a gap becomes a cell as large as its block allows.
+  void around(Addr start, Addr stop, Blocks& blocks, std::vector<Cell*>& covered) {
+    std::vector<Cell*> there;
+    overlapping(start, stop, there);
+    Addr at = start;
+    for (size_t i = 0; i <= there.size(); ++i) {
+      const Addr limit = i < there.size() ? there[i]->start : stop;
+      while (at < limit) {
+        Addr low = at, end;
+        Block* block = blocks.owner(at, &end);
+        if (block) {
+          auto after = cells_.lower_bound(at);
+          low = block->start;
+          if (after != cells_.begin()) low = std::max(low, std::prev(after)->second.stop);
+          if (after != cells_.end()) end = std::min(end, after->first);
+        } else {
+          end = std::min(end, limit);
+        }
+        covered.push_back(&insert(low, end, Ref<Block>(block)));
+        at = end;
+      }
+      if (i < there.size()) {
+        covered.push_back(there[i]);
+        at = there[i]->stop;
+      }
+    }
+  }
+
   // Make one cell of neighbours that lie in one block; their histories must be the same from here on.
   void merge(std::vector<Cell*>& cells) {
     Cell* last = cells[0];

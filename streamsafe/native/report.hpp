@@ -179,7 +179,7 @@ inline void Core::finish() {
   std::set<std::pair<Id, const Timeline*>> reported;
   for (auto& shadow : shadows_)
     shadow.each([&](Cell& cell) {
-      cell.history([&](const Record& record, Mode mode, const std::shared_ptr<const View>&, bool certain, const Ref<Block>& block) {
+      cell.history([&](const Record& record, Mode mode, const std::shared_ptr<const View>& view, bool certain, const Ref<Block>& block) {
         if (!block || !block->ended || !certain || record.graph) return;
         const std::pair<Id, const Timeline*> pair{record.line, block->timeline.get()};
         if (reported.count(pair)) return;
@@ -187,7 +187,9 @@ inline void Core::finish() {
         for (auto& [key, host] : hosts_)
           if (host->knows(record.line, record.count)) return;
         reported.insert(pair);
-        report_latent(record, mode, *block, cell.start, cell.stop);
+        const Addr low = view ? std::max(cell.start, view->start) : cell.start;
+        const Addr high = view ? std::min(cell.stop, view->stop()) : cell.stop;
+        report_latent(record, mode, *block, low, high);
       });
       return true;
     });

@@ -702,7 +702,10 @@ class Checker(Engine):
                     if pair in reported or self._ordered(block.timeline, *self._hosts.values())(entry):
                         continue
                     reported.add(pair)
-                    conflicts.append(self._explain.latent(entry, block, cell.start, cell.stop))
+                    low, high = cell.start, cell.stop
+                    if entry.view is not None:
+                        low, high = max(low, entry.view.start), min(high, entry.view.stop)
+                    conflicts.append(self._explain.latent(entry, block, low, high))
         return conflicts
 
     # -- inside --------------------------------------------------------------------------------------------------

@@ -177,7 +177,8 @@ class Engine:
             if cell is not None and cell.stop == stop:
                 cells = [cell]
             else:
-                cells = shadow.cover(start, stop, self._blocks[space].owner)
+                find = shadow.cover if view is None else shadow.around
+                cells = find(start, stop, self._blocks[space].owner)
                 self._debt += len(cells)
             for cell in cells:
                 if not cell.admits(timeline, mode, known, self._sequence):
@@ -205,7 +206,7 @@ class Engine:
             for pair in best.values():
                 if not pair.certain:
                     self._suspected.add(self._suspicion(pair, second))
-        return list(best.values())
+        return sorted(best.values(), key=_earliest)
 
     @staticmethod
     def _suspicion(pair: Found, second: Record) -> Hashable:
@@ -325,6 +326,11 @@ class Engine:
 
 def _rank(pair: Found) -> tuple[Any, ...]:
     return (not pair.certain, pair.second_mode == "writes", -pair.first.sequence)
+
+
+def _earliest(pair: Found) -> int:
+    """The order in which conflicts of one operation are given: of its memory's cells they do not depend."""
+    return pair.first.sequence
 
 
 def _needs(plan: Plan, source: Timeline, host: Timeline) -> bool:

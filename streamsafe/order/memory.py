@@ -403,6 +403,36 @@ class Shadow:
                 at = cell.stop
         return covered
 
+    def around(self, start: int, stop: int, owner: Callable[[int], tuple[Block | None, int]]) -> list[Cell]:
+        """Cells that together hold ``[start, stop)``, for a view, which says itself which of their bytes it means.
+
+        Nothing is cut, and a gap becomes a cell as large as its block allows: views of one array lie in one cell,
+        whatever their borders.
+        """
+        covered: list[Cell] = []
+        at = start
+        for cell in [*self.overlapping(start, stop), None]:
+            limit = stop if cell is None else cell.start
+            while at < limit:
+                block, end = owner(at)
+                index = bisect_left(self.starts, at)
+                low = at
+                if block is not None:
+                    low = max(block.start, self.cells[self.starts[index - 1]].stop if index else 0)
+                    if index < len(self.starts):
+                        end = min(end, self.starts[index])
+                    block.cell = None
+                else:
+                    end = min(end, limit)
+                fresh = self.cells[low] = Cell(low, end, block)
+                self.starts.insert(index, low)
+                covered.append(fresh)
+                at = end
+            if cell is not None:
+                covered.append(cell)
+                at = cell.stop
+        return covered
+
     def merge(self, cells: list[Cell]) -> list[Cell]:
         """Make one cell of neighbours that lie in one block; their histories must be the same from here on."""
         merged = [cells[0]]
