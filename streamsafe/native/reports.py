@@ -23,10 +23,10 @@ VIOLATIONS = (
     (
         "unjoined-capture-stream",
         "wait",
-        "{subject} is capturing, the event was recorded by work that is not captured",
+        "{quoted_subject} is capturing, the event was recorded by work that is not captured",
     ),
     ("unjoined-capture-stream", "wait", "the default stream cannot take part in a capture"),
-    ("concurrent-capture", "wait", "{subject} takes part in another capture"),
+    ("concurrent-capture", "wait", "{quoted_subject} takes part in another capture"),
     (
         "sync-in-capture",
         "synchronize",
@@ -34,13 +34,13 @@ VIOLATIONS = (
     ),
     ("sync-in-capture", "synchronize", "no device can be waited for while {quoted_other} is capturing"),
     ("capture-on-default-stream", "capture_begin", "the default stream cannot be captured"),
-    ("concurrent-capture", "capture_begin", "{subject} is captured already"),
-    ("sync-in-capture", "", "{subject} would wait for {other}, which is capturing"),
-    ("unjoined-capture-stream", "capture_end", "the capture began on {other} (GC-24)"),
+    ("concurrent-capture", "capture_begin", "{quoted_subject} is captured already"),
+    ("sync-in-capture", "", "{quoted_subject} would wait for {quoted_other}, which is capturing"),
+    ("unjoined-capture-stream", "capture_end", "the capture began on {quoted_other} (GC-24)"),
     (
         "unjoined-capture-stream",
         "capture_end",
-        "{subject} was brought into the capture and {other} never waits for it again",
+        "{quoted_subject} was brought into the capture and {quoted_other} never waits for it again",
     ),
 )
 """Rule, operation and message of each of the core's ``Violation``."""

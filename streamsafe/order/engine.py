@@ -13,7 +13,7 @@ from streamsafe.order import edges
 from streamsafe.order.capture import Capture, Graph
 from streamsafe.order.clocks import Carrier, Clock, Devices, Event, Timeline, obey
 from streamsafe.order.explain import Explainer, Naming, Render, no_name, no_stack
-from streamsafe.order.hazard import Conflict, Mode
+from streamsafe.order.hazard import Conflict, Mode, quoted
 from streamsafe.order.memory import HOST, Cell, Found, Partial, Record, Shadow, Space, Use, pieces
 from streamsafe.order.pools import Blocks
 from streamsafe.order.views import View
@@ -76,7 +76,7 @@ class Engine:
         """The default stream would wait for a blocking stream that is capturing: CUDA refuses (GP-02)."""
         for member in self._devices[timeline.device].blocking:
             if member.capture is not None:
-                message = f"{timeline.name} would wait for {member.name}, which is capturing"
+                message = f"{quoted(timeline.name)} would wait for {quoted(member.name)}, which is capturing"
                 return [self._violation("sync-in-capture", timeline, operation, message, site)]
         return []
 
