@@ -84,10 +84,12 @@ def offer(report: Report, *, unsafe: bool, fixing: bool = False) -> str:
     parts = []
     safe = fixable["safe"] + (fixable["unsafe"] if unsafe else 0)
     if safe:
-        parts.append(f"{safe} fixable with --fix")
+        flags = " --unsafe-fixes" if unsafe else ""
+        parts.append(f"{safe} fixable: --diff{flags} shows how, --fix{flags} does it.")
     if fixable["unsafe"] and not unsafe:
-        parts.append(f"{fixable['unsafe']} fixable with --fix --unsafe-fixes")
-    return f"{', '.join(parts)}; see them with --diff." if parts else ""
+        flags = " --unsafe-fixes"
+        parts.append(f"{fixable['unsafe']} fixable: --diff{flags} shows how, --fix{flags} does it.")
+    return "\n".join(parts)
 
 
 def add_noqa(report: Report, reason: str) -> int:

@@ -29,8 +29,11 @@ def test_a_wait_is_not_added_without_being_asked_for(cli: Cli, project: Path) ->
     assert result.exit_code == 1
     assert (project / "bug.py").read_text() == BUG
     assert "1 repair can be made with --unsafe-fixes." in result.stdout
-    assert "1 fixable with --fix --unsafe-fixes; see them with --diff." in cli("check").stdout
-    assert "1 fixable with --fix; see them with --diff." in cli("check", "--unsafe-fixes").stdout
+    assert (
+        "1 fixable: --diff --unsafe-fixes shows how, --fix --unsafe-fixes does it.\n" in cli("check").stdout
+    )
+    (project / "bug.py").write_text(UNUSED)
+    assert "1 fixable: --diff shows how, --fix does it.\n" in cli("check").stdout
 
 
 def test_diff(cli: Cli, project: Path) -> None:
