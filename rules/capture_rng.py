@@ -40,6 +40,7 @@ from streamsafe.wording import deed
 class CaptureRng(Rule):
     code = "SS404"
     name = "capture-rng"
+    fix = "unsafe"
     rank = 0
     sides = ("check",)
     bad = """\

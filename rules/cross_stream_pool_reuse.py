@@ -53,6 +53,7 @@ from streamsafe.wording import reuse
 class CrossStreamPoolReuse(Rule):
     code = "SS202"
     name = "cross-stream-pool-reuse"
+    fix = "unsafe"
     rank = 20
     place = "first"
     bad = """\

@@ -48,6 +48,7 @@ class EventTimingMisuse(Rule):
     code = "SS312"
     name = "event-timing-misuse"
     severity = "warning"
+    fix = "unsafe"
     rank = 0
     bad = """\
 import torch

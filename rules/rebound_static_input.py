@@ -45,6 +45,7 @@ from streamsafe.wording import block
 class ReboundStaticInput(Rule):
     code = "SS403"
     name = "rebound-static-input"
+    fix = "unsafe"
     rank = 0
     bad = """\
 import torch

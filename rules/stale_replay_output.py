@@ -42,6 +42,7 @@ from streamsafe.rule import Rule
 class StaleReplayOutput(Rule):
     code = "SS412"
     name = "stale-replay-output"
+    fix = "unsafe"
     rank = 0
     sides = ("check",)
     bad = """\

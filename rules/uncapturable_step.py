@@ -44,6 +44,7 @@ from streamsafe.wording import deed
 class UncapturableStep(Rule):
     code = "SS408"
     name = "uncapturable-step"
+    fix = "unsafe"
     rank = 0
     sides = ("check",)
     bad = """\

@@ -40,6 +40,7 @@ from streamsafe.wording import deed
 class UnjoinedCaptureStream(Rule):
     code = "SS402"
     name = "unjoined-capture-stream"
+    fix = "unsafe"
     rank = 0
     bad = """\
 import torch

@@ -75,15 +75,3 @@ def apply(data: bytes, edits: Iterable[Edit]) -> bytes:
         return "".join(lines).encode(encoding)
     except UnicodeEncodeError as error:
         raise EditError(f"the new text cannot be written in {encoding}: {error}") from error
-
-
-def apart(edits: Iterable[Edit]) -> list[Edit]:
-    """The edits that can be made at once: of those that touch one row, and of equal ones, the first."""
-    chosen: list[Edit] = []
-    rows: set[int] = set()
-    for edit in edits:
-        here = set(range(edit.row, edit.end_row + 1))
-        if rows.isdisjoint(here):
-            chosen.append(edit)
-            rows |= here
-    return chosen

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamsafe.edits import Edit, EditError, Fix, apart, apply
+from streamsafe.edits import Edit, EditError, Fix, apply
+from streamsafe.repairs import REPAIRS, after_use, place
 from streamsafe.static.baseline import symbol
-from streamsafe.static.fixes import insertion
+from streamsafe.static.fixes import insertion, names_known
 from streamsafe.static.helps import BEFORE
 from streamsafe.static.reading import Text
 from streamsafe.suppressions import Suppression
@@ -33,8 +34,37 @@ def fix_of(finding: Finding, texts: Texts) -> Fix | None:
         return None
     if finding.rule.code == "SS901":
         return _without_suppression(finding, text)
+    return _line_before(finding, text) or _of_a_rule(finding, text)
+
+
+def _of_a_rule(finding: Finding, text: Text) -> Fix | None:
+    """The repair that a rule has of its own."""
+    hazard = finding.hazard
+    known = REPAIRS.get(hazard.code)
+    notes = tuple(note.span for note in hazard.notes if note.span is not None)
+    at = (
+        place(text.text, finding.span, notes, hazard.help)
+        if known is not None or hazard.code == "SS202"
+        else None
+    )
+    if at is None:
+        return None
+    if known is not None:
+        found = known(at)
+    else:
+        line = hazard.help.partition("  #")[0].strip()
+        found = after_use(at, line) if names_known(text.text, line, finding.span) else None
+    if found is None:
+        return None
+    message, edits = found
+    made = tuple(edit for edit in edits if edit is not None)
+    return Fix("unsafe", message, made) if made and len(made) == len(edits) else None
+
+
+def _line_before(finding: Finding, text: Text) -> Fix | None:
+    """The help's line of code, before the statement of the finding or the `with` around it."""
     other, line = finding.other, finding.hazard.help
-    if not line or (other is not None and other.span is None):
+    if not line or finding.hazard.code in ("SS202", *REPAIRS) or (other is not None and other.span is None):
         return None
     found = insertion(text.text, line, finding.span, other.span if other is not None else None)
     if found is None:
@@ -158,8 +188,7 @@ def _step(
         chosen.setdefault(path, {}).setdefault(inside, (finding, fix))
     step: dict[str, tuple[bytes, list[Finding]]] = {}
     for path, pairs in chosen.items():
-        edits = apart(edit for _, fix in pairs.values() for edit in fix.edits)
-        made = [finding for finding, fix in pairs.values() if all(edit in edits for edit in fix.edits)]
+        edits, made = _together(pairs.values())
         try:
             data = result.changed.get(path) or given.get(path) or Path(path).read_bytes()
             new = apply(data, edits)
@@ -170,6 +199,20 @@ def _step(
             continue
         step[path] = (new, made)
     return step
+
+
+def _together(pairs: Iterable[tuple[Finding, Fix]]) -> tuple[list[Edit], list[Finding]]:
+    """The edits of the repairs that can be made at once: no row is touched by two of them."""
+    edits: list[Edit] = []
+    made: list[Finding] = []
+    rows: set[int] = set()
+    for finding, fix in pairs:
+        here = {row for edit in fix.edits for row in range(edit.row, edit.end_row + 1)}
+        if rows.isdisjoint(here):
+            rows |= here
+            edits += fix.edits
+            made.append(finding)
+    return edits, made
 
 
 def count_fixable(findings: Iterable[Finding], texts: Texts | None) -> Counter[str]:

@@ -78,6 +78,16 @@ def insertion(source: str, line: str, place: Span, other: Span | None) -> Insert
     return Insertion(statement.lineno, f"{indent}{code.strip()}\n")
 
 
+def names_known(source: str, line: str, place: Span) -> bool:
+    """Whether every name of a line of code means one thing at a place."""
+    names, tree = _names(line), _parse(source)
+    scope = _scope(tree, place) if tree is not None else None
+    if names is None or tree is None or scope is None or not _attributes(line) <= _made(tree, place):
+        return False
+    statements = [node for node in _statements(scope) if _holds(node, place)]
+    return bool(statements) and names <= _known(tree, scope, statements[-1])
+
+
 @lru_cache(maxsize=4)
 def _parse(source: str) -> ast.Module | None:
     try:

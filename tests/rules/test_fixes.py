@@ -10,7 +10,7 @@ import pytest
 
 from streamsafe.checking import Report, Request, check
 from streamsafe.config import Configs
-from streamsafe.edits import Edit, EditError, apart, apply
+from streamsafe.edits import Edit, EditError, apply
 from streamsafe.fixing import Repaired, fix_of, repair
 from streamsafe.registry import all_rules
 from streamsafe.static.discovery import File, discover
@@ -38,7 +38,7 @@ def examples(tmp_path: Path) -> list[File]:
 
 def test_examples(examples: list[File]) -> None:
     before, done = run(examples)
-    assert len(FIXED) >= 11, "of the 27 that `check` finds"
+    assert len(FIXED) >= 18, "of the 27 that `check` finds"
     assert done.problems == []
     assert {code for code in codes(before) if codes(done.report)[code] < codes(before)[code]} == FIXED
     assert not codes(done.report) - codes(before), "a repair causes no other finding"
@@ -46,8 +46,9 @@ def test_examples(examples: list[File]) -> None:
         ast.parse(data)
         old = Path(path).read_text(encoding="utf-8").splitlines()
         new = data.decode().splitlines()
-        if not path.endswith("SS901.py"):
-            assert [line for line in new if line in old] == old, "lines are added, and none is changed"
+        gone = [line for line in old if line not in new]
+        changed = {"SS403", "SS408", "SS412", "SS901"}
+        assert len(gone) <= (Path(path).stem in changed), "what the repair is not about stays as it is"
         Path(path).write_bytes(data)
     _, again = run(examples)
     assert (again.changed, again.fixed) == ({}, 0)
@@ -108,13 +109,3 @@ def test_apply(data: bytes, edits: list[Edit], after: bytes) -> None:
 def test_apply_refuses(data: bytes, content: str) -> None:
     with pytest.raises(EditError):
         apply(data, [Edit(1, 1, 1, 1, content)])
-
-
-def test_apart() -> None:
-    one, same, other, below = (
-        Edit(1, 1, 1, 1, "a"),
-        Edit(1, 1, 1, 1, "a"),
-        Edit(1, 5, 1, 5, "b"),
-        Edit(2, 1, 2, 1, "c"),
-    )
-    assert apart([one, same, other, below]) == [one, below]
