@@ -157,7 +157,7 @@ def timed_events(at: Place) -> tuple[str, list[Edit | None]] | None:
         return None
     if "enable_timing" in at.help:
         untimed = [made for name in names for made in _made(at, name) if _untimed(made)]
-        edits = [edit for made in untimed for edit in _with_argument(at, made, "enable_timing=True")]
+        edits = [edit for made in untimed for edit in _timed(at, made)]
         return "make the events with enable_timing=True", edits
     if ".synchronize()" not in at.help:
         return None
@@ -175,9 +175,24 @@ def _made(at: Place, name: ast.expr) -> Iterator[ast.Call]:
                 yield node.value
 
 
+_TIMING = {"enable_timing": True, "disable_timing": False}
+"""The argument of an event's constructor, and its value in an event with timing: PyTorch's and CuPy's."""
+
+
 def _untimed(made: ast.Call) -> bool:
     name = made.func.attr if isinstance(made.func, ast.Attribute) else getattr(made.func, "id", "")
-    return name == "Event" and not any(keyword.arg == "enable_timing" for keyword in made.keywords)
+    given = [k.value for k in made.keywords if k.arg in _TIMING]
+    return name == "Event" and all(isinstance(value, ast.Constant) for value in given)
+
+
+def _timed(at: Place, made: ast.Call) -> list[Edit | None]:
+    """The event of a constructor's call with timing; nothing where it has that already."""
+    for keyword in made.keywords:
+        if keyword.arg in _TIMING and isinstance(keyword.value, ast.Constant):
+            value, wanted = keyword.value, _TIMING[keyword.arg]
+            row, column = value.lineno, at.column(value.lineno, value.col_offset)
+            return [] if value.value is wanted else [Edit(row, column, *at.end(value), str(wanted))]
+    return _with_argument(at, made, "enable_timing=True")
 
 
 def _with_argument(at: Place, call: ast.Call, argument: str) -> list[Edit | None]:
@@ -264,8 +279,14 @@ def filled_input(at: Place) -> tuple[str, list[Edit | None]] | None:
     ]
 
 
+_WAITS = ("wait", "wait_event", "wait_stream")
+
+
 def joined_stream(at: Place) -> tuple[str, list[Edit | None]] | None:
     """SS402: the side stream waits for the capturing one, and the capturing one for it."""
+    call = _call(at)
+    if call is not None and isinstance(call.func, ast.Attribute) and call.func.attr in _WAITS:
+        return None  # on work that the capture does not have
     for block in at.around(ast.With):
         assert isinstance(block, ast.With)
         if len(block.items) != 1:
