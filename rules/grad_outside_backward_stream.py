@@ -48,7 +48,6 @@ class GradOutsideBackwardStream(Rule):
     name = "grad-outside-backward-stream"
     fix = "unsafe"
     rank = 90
-    sides = ("check",)
     bad = """\
 import torch
 

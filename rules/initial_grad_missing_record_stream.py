@@ -48,7 +48,6 @@ class InitialGradMissingRecordStream(Rule):
     name = "initial-grad-missing-record-stream"
     fix = "unsafe"
     rank = 70
-    sides = ("check",)
     place = "first"
     bad = """\
 import torch

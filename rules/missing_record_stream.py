@@ -54,7 +54,6 @@ class MissingRecordStream(Rule):
     name = "missing-record-stream"
     fix = "unsafe"
     rank = 30
-    sides = ("check",)
     place = "first"
     bad = """\
 import torch

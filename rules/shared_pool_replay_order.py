@@ -50,7 +50,6 @@ class SharedPoolReplayOrder(Rule):
     code = "SS409"
     name = "shared-pool-replay-order"
     rank = 0
-    sides = ("check",)
     bad = """\
 import torch
 
@@ -81,6 +80,11 @@ def run(f, h, x):
 """
 
     def message(self, conflict: Conflict) -> str:
+        if conflict.first is not None:  # seen by a run, when the array is read
+            return (
+                f"{deed(conflict.second)} reads what the replay of another graph overwrote: graphs that share a pool "
+                "are replayed in the order of their captures, and read before the next round"
+            )
         return (
             f"{deed(conflict.second)} of a graph that shares its pool: such graphs are replayed in the order of their "
             "captures, one after the other"

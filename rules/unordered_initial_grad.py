@@ -42,7 +42,6 @@ class UnorderedInitialGrad(Rule):
     name = "unordered-initial-grad"
     fix = "unsafe"
     rank = 80
-    sides = ("check",)
     bad = """\
 import torch
 

@@ -272,6 +272,9 @@ class NativeChecker(Checker):
     ) -> list[Conflict]:
         return self._enqueue(0, reads, writes, operation, host, site, None, _TRIAL)
 
+    def host_in_order(self, reads: Sequence[Use] = (), writes: Sequence[Use] = ()) -> bool:
+        return False
+
     # -- memory ------------------------------------------------------------------------------------------------------
 
     def allocate(

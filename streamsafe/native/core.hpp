@@ -21,7 +21,7 @@ namespace streamsafe {
 using Key = uint64_t;  // of an event, a host thread or any other carrier: the caller's, above 1; 0: none
 using Report = std::vector<int64_t>;
 
-enum class ReportKind : int64_t { pair, latent, overwritten, violation };
+enum class ReportKind : int64_t { pair, latent, overwritten, violation, overlaid };
 enum class CaptureMode : uint8_t { global, thread_local_, relaxed };
 enum class Violation : int64_t {
   wait_outside,  // a captured stream waits for an event of work that is not captured
@@ -122,6 +122,8 @@ class Core {
     lines_.clear();
     free_ids_.clear();
     suspected_.clear();
+    overlaid_.clear();
+    overlays_.clear();
     hit_.clear();
     debt_ = 0;
     sweep_at_ = SWEEP_EVERY;
@@ -306,7 +308,7 @@ class Core {
       size_t cells = 0;
       for (Addr at = use.start; at < use.stop; at = cell->stop, cell = cell->next) {
         if (!cell || cell->start != at || cell->stop > use.stop || use.dims || !use.certain || cell->has_partial() ||
-            (use.mode == Mode::writes && ++cells > few_cells) || !admits(*cell, line, use.mode, waiter, sequence))
+            (use.mode == Mode::writes ? ++cells > few_cells : other_graphs(*cell)) || !admits(*cell, line, use.mode, waiter, sequence))
           return general(line, waiter, uses, n, operation, site, saved ? &before : nullptr, force, false, nullptr);
         hit_.emplace_back(cell, use.mode);
       }
@@ -515,6 +517,11 @@ class Core {
       return true;
     }
     return general(line, host_of(host), nullptr, 0, operation, site, nullptr, force, false, &graph);
+  }
+
+  // An operation of a captured stream would wait for the device on the host.
+  bool synchronizes(Timeline& line, Id operation, Id site) {
+    return line.capture ? violation(Violation::stream_wait, line, line.capture->origin, operation, site) : true;
   }
 
   // -- questions -----------------------------------------------------------------------------------------------------
@@ -813,6 +820,24 @@ class Core {
     return true;
   }
 
+  // Whether a launch wrote memory that was allocated in another graph's capture.
+  static bool other_graphs(const Cell& cell) {
+    return cell.write.graph && cell.block && cell.block->graph && cell.block->graph != cell.write.graph;
+  }
+
+  // Whether that launch holds the memory for its own: the graphs share a pool, and are not launched in the order of their
+  // captures (GC-07). A graph that was given the other's array writes it rightly.
+  bool overlaid(const Cell& cell) {
+    if (!other_graphs(cell)) return false;
+    auto [known, added] = overlaid_.try_emplace({cell.write.graph, cell.block.get()}, false);
+    if (added)
+      if (Graph* graph = this->graph(cell.write.graph))
+        for (auto& each : graph->accesses)
+          if (each.mode == Mode::writes && each.start < cell.stop && cell.start < each.stop && each.block != cell.block)
+            known->second = true;
+    return known->second;
+  }
+
   static std::vector<Piece> pieces(const Use& use) {
     std::vector<Piece> found;
     if (use.start >= use.stop) return found;
@@ -880,6 +905,9 @@ class Core {
       for (Cell* cell : planned.cells)
         if (cell->has_partial() || !admits(*cell, line, mode, host, sequence_))
           examine(*cell, line, index, certain, mode, piece.view.get(), host, *found);
+    if (found && mode == Mode::reads)
+      for (Cell* cell : planned.cells)
+        if (overlaid(*cell) && overlays_.insert({cell->write.graph, cell->write.sequence}).second) report_overlaid(*cell, line, index);
     plan.push_back(std::move(planned));
   }
 
@@ -891,6 +919,8 @@ class Core {
       for (Timeline* member : device_of(line.device).blocking)
         if (member->capture) return force || violation(Violation::implicit_wait, line, member, operation, site);
     ++sequence_;
+    operation_ = operation;
+    site_ = site;
     if (graph) {
       launch(line, host);
       line.learn(0, 0, graph->clock);
@@ -1162,6 +1192,7 @@ class Core {
                    Graph* graph);
   void report_latent(const Record& record, Mode mode, const Block& block, Addr start, Addr stop);
   void overwritten(Graph& graph, const Record& second, bool trial);
+  void report_overlaid(const Cell& cell, Timeline& line, uint32_t use);
   void write_captured(Report& out, uint32_t graph, Addr start, Addr stop);
   void write_waits(Report& out, const std::vector<Timeline*>& lines, const std::vector<const Timeline*>& mentioned_too);
   bool needs(const Plan& plan, const Timeline& source, const Timeline& host);
@@ -1183,6 +1214,9 @@ class Core {
   Core* outer_ = nullptr;
   Count sequence_ = 0;
   std::set<Suspicion> suspected_;
+  std::map<std::pair<uint32_t, const Block*>, bool> overlaid_;
+  std::set<std::pair<uint32_t, Count>> overlays_;  // launches of which it was said
+  Id operation_ = 0, site_ = 0;  // of the operation that is examined
   size_t debt_ = 0, sweep_at_ = SWEEP_EVERY;
   std::vector<std::pair<Cell*, Mode>> hit_;
 };

@@ -195,6 +195,17 @@ inline void Core::finish() {
     });
 }
 
+inline void Core::report_overlaid(const Cell& cell, Timeline& line, uint32_t) {
+  Report out{int64_t(ReportKind::overlaid)};
+  detail::write(out, cell.write, lines_[cell.write.line].get());
+  detail::write(out, Record{line.id, operation_, site_, 0, line.count, sequence_}, &line);
+  out.insert(out.end(), {cell.block->space, int64_t(cell.start), int64_t(cell.stop)});
+  detail::write(out, cell.block.get());
+  write_captured(out, cell.write.graph, cell.start, cell.stop);
+  write_waits(out, {}, {lines_[cell.write.line].get(), &line, cell.block->timeline.get()});
+  reports.push_back(std::move(out));
+}
+
 // The graph's memory that was freed since its capture and now is somebody else's (GC-06, GP-13).
 inline void Core::overwritten(Graph& graph, const Record& second, bool trial) {
   for (auto& each : graph.accesses) {

@@ -14,7 +14,7 @@ from streamsafe.order.hazard import Conflict, Mode, quoted
 from streamsafe.order.memory import HOST, Found, Partial, Record, Region, Use
 from streamsafe.order.pools import Block, Owner
 
-PAIR, LATENT, OVERWRITTEN, VIOLATION = range(4)
+PAIR, LATENT, OVERWRITTEN, VIOLATION, OVERLAID = range(5)
 MODES: tuple[Mode, Mode] = ("reads", "writes")
 KINDS: tuple[TimelineKind, ...] = ("legacy", "blocking", "non-blocking", "per-thread", "host", "function")
 OWNERS: tuple[str, ...] = ("unknown", "cupy", "torch", "pinned", "driver")
@@ -136,6 +136,8 @@ class Reader:
             return self._latent()
         if kind == OVERWRITTEN:
             return self._overwritten()
+        if kind == OVERLAID:
+            return self._overlaid()
         return self._violation()
 
     # -- kinds -------------------------------------------------------------------------------------------------------
@@ -203,6 +205,18 @@ class Reader:
         self.details.second, self.details.second_operation = two, second[1]
         return self.explain.overwritten(graph, two, use, mode, dead, live, entry)
 
+    def _overlaid(self) -> Conflict:
+        """A graph of a shared pool was launched after the one whose output lies in the same memory."""
+        first, second = self._record(), self._record()
+        space, start, stop = self._next(), self._next(), self._next()
+        block = self._block()
+        self._captured(space, start, stop)
+        self._waits()
+        launch, reading = self._made(first), self._made(second)
+        self.details.first, self.details.second = launch, reading
+        self.details.first_operation, self.details.second_operation = first[1], second[1]
+        return self.explain.overlaid(launch, reading, Use(Region(_space(space), start, stop)), block)
+
     def _violation(self) -> Conflict:
         kind = self._next()
         rule, operation, message = VIOLATIONS[kind]
@@ -219,7 +233,7 @@ class Reader:
         if kind in _OF_THE_ORIGIN and other == subject and not by_host:
             text = ""
         return self.explain.violation(
-            rule, name, operation or self._source.operation_name(given), text, site, begun
+            rule, name, self._source.operation_name(given) or operation, text, site, begun
         )
 
     # -- parts -------------------------------------------------------------------------------------------------------

@@ -167,6 +167,21 @@ class Explainer:
             notes=tuple(notes),
         )
 
+    def overlaid(self, launch: Record, reading: Record, use: Use, block: Block | None) -> Conflict:
+        """What one graph left for the program was overwritten by the launch of another that shares its pool (GC-07)."""
+        notes = (
+            []
+            if block is None
+            else [self.note("it was allocated in the capture of another graph", block.site)]
+        )
+        return Conflict(
+            second=self._access(reading, "reads"),
+            first=self._access(launch, "writes"),
+            memory=self._memory(use, block, use[0][1], use[0][2]),
+            facts=Facts(violation="shared-pool-replay-order"),
+            notes=tuple(notes),
+        )
+
     def _access(self, record: Record, mode: Mode, of: Timeline | None = None) -> Access:
         name = other_name(record.timeline, of) if of is not None else record.timeline.name
         return Access(record.operation, name, mode, stack=self._stack(record.site))

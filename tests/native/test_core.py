@@ -8,6 +8,7 @@ import pytest
 
 from streamsafe.native.checker import NativeChecker
 from streamsafe.native.library import Library
+from streamsafe.order.checker import Checker
 from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import Region, Use
 from streamsafe.order.program import Operation, Program
@@ -75,6 +76,13 @@ def test_random_programs(library: Library, length: int, threads: bool, captures:
 def test_programs(library: Library, text: str) -> None:
     operations = translate(text)
     assert conflicts(operations, native(library), False) == conflicts(operations, None, False)
+
+
+def test_every_verb_is_the_cores() -> None:
+    """A verb that is only the Python engine's would ask an engine that knows nothing."""
+    verbs = {name for name in vars(Checker) if not name.startswith("_")}
+    # the first two call other verbs; a timeline is an object of the Python engine
+    assert verbs - set(vars(NativeChecker)) == {"completed_event", "completed_stream", "timeline"}
 
 
 def test_reads_are_remembered(library: Library) -> None:

@@ -9,6 +9,7 @@ from streamsafe.native.checker import NativeChecker
 from streamsafe.native.library import Library
 from streamsafe.native.reports import KINDS
 from streamsafe.order.checker import Kind
+from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import Space
 from streamsafe.runtime import names
 from streamsafe.runtime.monitor import named, rendered
@@ -57,6 +58,10 @@ class TorchChecker(NativeChecker):
                 self._extension.forget_line(*key)
         else:
             super().destroy_stream(key)
+
+    def finish(self) -> list[Conflict]:
+        stashed = [self.reader.read(report) for report in self._extension.take_stashed()]
+        return stashed + super().finish()
 
     def _foreign_line(self, label: int) -> str:
         found = self._extension.line_of(label)

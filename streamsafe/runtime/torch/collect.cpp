@@ -304,7 +304,40 @@ struct Borrowed {
 
 void raise_pending() {
   State& the = state();
-  if (the.pending.exchange(false)) judge({}, 0, nullptr, true);
+  if (!the.pending.exchange(false)) return;
+  std::vector<Report> reports;
+  {
+    Lock guard(the.core.mutex);
+    reports.swap(the.stashed);
+  }
+  judge(reports, 0, nullptr, true);
+}
+
+// Inside a capture the host must not wait: said before CUDA loses the capture.
+void refuse_wait(const Operator& op, const torch::jit::Stack& stack, size_t base, const Seen& seen, uint32_t operation, uint32_t site) {
+  bool waits = op.synchronizes;
+  if (op.copy && !waits) {
+    const auto& flag = op.non_blocking >= 0 ? stack[base + size_t(op.non_blocking)] : stack[base];
+    const bool non_blocking = flag.isBool() && flag.toBool();
+    bool host = false;
+    for (const auto& argument : op.arguments)
+      if (stack[base + argument.index].isTensor()) {
+        const at::Tensor& tensor = stack[base + argument.index].toTensor();
+        host = host || (tensor.defined() && tensor.is_cpu() && tensor.dim());
+      }
+    if (op.device >= 0 && stack[base + size_t(op.device)].isDevice()) host = host || stack[base + size_t(op.device)].toDevice().is_cpu();
+    waits = host && !non_blocking;
+  }
+  if (!waits) return;
+  State& the = state();
+  const Queue queue = queue_now(seen.index);
+  std::vector<Report> reports;
+  {
+    Lock guard(the.core.mutex);
+    if (the.core.synchronizes(the.line(queue.device, queue.handle), operation, site)) return;
+    reports = take_reports(the.core);
+  }
+  judge(reports, operation, nullptr, true);
 }
 
 void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -335,6 +368,7 @@ void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch:
   if (op.copy && the.host) {
     see_copy(op, *stack, base, seen, by_stream, site);
   }
+  if (the.capturing.load(std::memory_order_relaxed) && !seen.device.uses.empty()) refuse_wait(op, *stack, base, seen, operation, site);
   if (!seen.cpu.uses.empty()) {
     keep_known(seen.cpu);
     if (!seen.cpu.uses.empty() && the.host) enqueue(nullptr, seen.cpu, operation, site);
@@ -472,7 +506,9 @@ void start(py::object judge, bool fresh, bool threads, bool host) {
       the.lines = Flat<Timeline*>(256);
       the.handles.clear();
       the.recorded_before.clear();
+      the.stashed.clear();
       the.host_blocks = 0;
+      the.capturing = false;
     }
     the.threads = threads;
     the.host = host;
@@ -562,6 +598,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     if (main) state().main_thread = key;
   });
   module.def("set_pending", [](bool pending) { state().pending = pending; });
+  module.def("set_capturing", [](bool capturing) { state().capturing = capturing; });
+  module.def("take_stashed", []() {
+    Lock guard(state().core.mutex);
+    return std::exchange(state().stashed, {});
+  });
   module.def("launch", &launch);
   module.def("host_access", &host_access);
   module.def("backward_begins", &backward_begins);

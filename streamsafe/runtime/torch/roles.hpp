@@ -29,6 +29,7 @@ struct Operator {
   bool copy = false;       // may copy between host and device
   bool fresh = false;      // gives memory that it does not write
   bool collective = false;
+  bool synchronizes = false;  // the host waits for the device inside
 };
 
 namespace roles {
@@ -75,6 +76,12 @@ inline const Written WRITTEN[] = {
     {"aten::batch_norm_gather_stats_with_counts", "running_var"},
 };
 
+// The host waits inside (TM-08, TM-10).
+inline const char* const SYNCHRONIZING[] = {
+    "aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::_unique", "aten::_unique2",
+    "aten::unique_dim", "aten::unique_consecutive", "aten::repeat_interleave",
+};
+
 inline const char* const COPIES[] = {"aten::copy_", "aten::_to_copy", "aten::_foreach_copy_", "aten::_copy_from"};
 
 template <class List>
@@ -111,6 +118,7 @@ inline Operator* describe(const c10::OperatorHandle& handle) {
   made->fresh = among(FRESH, name);
   made->collective = starts(name, "c10d::");
   made->copy = among(COPIES, name);
+  made->synchronizes = among(SYNCHRONIZING, name);
   made->argument_count = uint16_t(schema.arguments().size());
   made->result_count = uint16_t(schema.returns().size());
   for (size_t i = 0; i < schema.arguments().size(); ++i) {

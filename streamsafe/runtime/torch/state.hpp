@@ -55,7 +55,7 @@ struct State {
   Core core;
   Sites sites;
   roles::Table table;
-  std::atomic<bool> on{false}, host{true}, threads{false}, pending{false};
+  std::atomic<bool> on{false}, host{true}, threads{false}, pending{false}, capturing{false};
   std::atomic<size_t> host_blocks{0};
   std::atomic<Key> main_thread{0};
   Counters counters;
@@ -66,6 +66,7 @@ struct State {
   std::unordered_map<std::string, uint32_t> operation_ids;
   Flat<Timeline*> lines{256};
   std::map<Id, std::pair<int, Addr>> handles;
+  std::vector<Report> stashed;  // found where Python cannot be asked
   std::map<Addr, std::vector<Timeline*>> recorded_before;  // record_stream on memory from before the program
 
   uint32_t intern(const std::string& name) {
@@ -95,6 +96,13 @@ struct State {
     }
     return *known;
   }
+  // What the core just found is for the next operation to raise; under the lock.
+  void stash() {
+    for (auto& report : core.reports) stashed.push_back(std::move(report));
+    core.reports.clear();
+    pending = pending || !stashed.empty();
+  }
+
   void forget_line(int device, Addr handle) {
     const Addr key = (handle << 6 | Addr(device) << 1) + 3;
     if (Timeline** known = lines.find(key)) {

@@ -82,7 +82,7 @@ struct Trace final : c10::impl::PyInterpreterVTable {
     // a wait by an operator or by the autograd engine is not the program's, which can have meant nothing by it
     const bool implicit = here.inside || backward_now() || !state().sites.in_python();
     the.core.wait(the.line(device, stream), event, thread, site, false, implicit);
-    the.core.reports.clear();
+    the.stash();
   }
   void trace_gpu_memory_allocation(c10::DeviceType type, uintptr_t address) const override {
     if (next) (*next)->trace_gpu_memory_allocation(type, address);
@@ -103,7 +103,7 @@ struct Trace final : c10::impl::PyInterpreterVTable {
     const Key thread = the.thread();
     Lock guard(the.core.mutex);
     the.core.synchronize_device(device, thread, site);
-    the.core.reports.clear();
+    the.stash();
   }
   void trace_gpu_stream_synchronization(c10::DeviceType type, uintptr_t stream) const override {
     if (next) (*next)->trace_gpu_stream_synchronization(type, stream);
@@ -115,7 +115,7 @@ struct Trace final : c10::impl::PyInterpreterVTable {
     const Key thread = the.thread();
     Lock guard(the.core.mutex);
     the.core.synchronize_stream(the.line(device, stream), thread, site);
-    the.core.reports.clear();
+    the.stash();
   }
   void trace_gpu_event_synchronization(c10::DeviceType type, uintptr_t event) const override {
     if (next) (*next)->trace_gpu_event_synchronization(type, event);
@@ -126,7 +126,7 @@ struct Trace final : c10::impl::PyInterpreterVTable {
     const Key thread = the.thread();
     Lock guard(the.core.mutex);
     the.core.synchronize_event(event, thread, site);
-    the.core.reports.clear();
+    the.stash();
   }
 
   static bool ours() { return state().on.load(std::memory_order_relaxed); }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import importlib.util
 import sys
@@ -17,7 +18,7 @@ from streamsafe.runtime import sites
 from streamsafe.runtime.monitor import Monitor, current, local
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.session import StreamHazardError, refined
-from streamsafe.runtime.torch import build
+from streamsafe.runtime.torch import build, order
 from streamsafe.runtime.torch.checker import TorchChecker
 from streamsafe.runtime.torch.hooks.interface import Use as HookUse
 
@@ -90,6 +91,7 @@ class Watch:
         module.include_thread(True)  # for good: dynamo compiles anew for each change
         self._problem = module.self_test()
         self._install_names(torch)
+        order.install(torch, self._patches, self, module.site_now)
         self._install_backward()
         _install_hooks(self._patches, self)
         torch.cuda._lazy_call(self._attach)
@@ -204,6 +206,7 @@ class Watch:
         if monitor is None or checker is None:
             return None
         with monitor.lock:
+            self._extension.set_pending(False)
             if not reports:
                 session = monitor.sessions[-1] if monitor.sessions else None
                 due = session.due() if session is not None else None
@@ -249,6 +252,50 @@ class Watch:
         site = self._streams.get((device, handle))
         return sites.name_of(site) if site else ""
 
+    @property
+    def capturing(self) -> bool:
+        """Whether a capture is in progress."""
+        return bool(self._capturing)
+
+    def refuse_wait(self, stream: Any, event: Any) -> None:
+        """In a capture: a captured stream may wait for captured work only, another one for none of it."""
+        monitor = self._monitor
+        handle = getattr(event, "cuda_event", 0)
+        if monitor is None or not handle:
+            return
+        key = self._key(stream.device_index, stream.cuda_stream)
+        checker = monitor.checker
+        if checker.capturing(key) and checker.recorded(handle) and not checker.captured(handle):
+            self._violation(
+                key, "unjoined-capture-stream", "wait", "the event was recorded by work that is not captured"
+            )
+
+    def refuse_synchronize(self, what: Any) -> None:
+        """In a capture: nothing of it may be waited for, and no device (None)."""
+        monitor = self._monitor
+        if monitor is None:
+            return
+        checker = monitor.checker
+        origin = next(iter(self._capturing.values()))
+        if what is None:
+            self._violation(origin, "sync-in-capture", "synchronize", "no device can be waited for meanwhile")
+        elif hasattr(what, "cuda_stream"):
+            key = self._key(what.device_index, what.cuda_stream)
+            if checker.capturing(key):
+                self._violation(key, "sync-in-capture", "synchronize", "")
+        elif what.cuda_event and checker.captured(what.cuda_event):
+            self._violation(origin, "sync-in-capture", "synchronize", "the event was recorded in the capture")
+
+    def _violation(self, key: Hashable, rule: str, operation: str, message: str) -> None:
+        monitor = self._monitor
+        assert monitor is not None
+        site = sites.capture(3)
+        with monitor.lock:
+            conflict = monitor.checker.capture_violation(
+                rule, key, operation=operation, message=message, site=site
+            )
+        monitor.report([conflict])
+
     # -- what the Python hooks see (streamsafe.runtime.torch.hooks.interface.Collector) -----------------------------
 
     def thread_begins(self) -> None:
@@ -266,6 +313,13 @@ class Watch:
 
     def exported(self, tensor: Any, interface: str, stream: int | None) -> None:
         pass
+
+    def numpy_made(self, tensor: Any, array: Any) -> Any:
+        """The NumPy view of a CPU tensor: of pinned memory one whose reads and writes are seen."""
+        monitor = self._monitor
+        if monitor is None or not monitor.host or not tensor.is_pinned():
+            return array
+        return importlib.import_module("streamsafe.runtime.host").watched(array)
 
     def event_done(self, event: int) -> None:
         monitor = self._monitor
@@ -310,12 +364,14 @@ class Watch:
                 site=sites.capture(2),
             )
         self._capturing[graph] = key
+        self._extension.set_capturing(True)
         if conflicts:
             monitor.report(conflicts)
 
     def capture_ends(self, graph: Hashable, pool: tuple[int, int] | None, failed: bool) -> None:
         monitor = self._monitor
         key = self._capturing.pop(graph, None)
+        self._extension.set_capturing(bool(self._capturing))
         if monitor is None or key is None:
             return
         with monitor.lock:

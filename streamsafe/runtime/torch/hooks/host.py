@@ -49,6 +49,7 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
         def exported(self: Any, *args: Any, **kwargs: Any) -> Any:
             if on_host(torch, self):
                 collector.exported(self, "numpy", None)
+                return collector.numpy_made(self, original(self, *args, **kwargs))
             return original(self, *args, **kwargs)
 
         return exported

@@ -53,6 +53,9 @@ class Collector(Protocol):
         consumer's stream as it was asked for, None when the export orders nothing. Rows CI-03, CI-07. May raise.
         """
 
+    def numpy_made(self, tensor: Any, array: Any) -> Any:
+        """The NumPy array of a CPU tensor has been made; returns what the program is given: it or a view of it."""
+
     def event_done(self, event: int) -> None:
         """``query()`` of an event answered True: its record is ordered before the host (rows TS-16, TS-17)."""
 
