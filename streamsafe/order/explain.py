@@ -46,9 +46,11 @@ class Explainer:
 
     Attributes:
         calling: told of a timeline whose name is about to be used, so that it may find a better one.
+        library: whose words a fix is written in where nothing tells whose the memory is; empty: CuPy's.
     """
 
     def __init__(self, render: Render, naming: Naming = no_name) -> None:
+        self.library = ""
         self._render = render
         self._naming = naming
         self.calling: Callable[[Timeline], None] = no_better_name
@@ -218,7 +220,9 @@ class Explainer:
     def _missing(
         self, source: Timeline, target: Timeline, block: Block | None, reused: Block | None
     ) -> Missing:
-        fix = Fix((reused or block).owner if reused or block else "")  # type: ignore[union-attr]
+        memory = reused or block
+        owner = memory.owner if memory is not None else ""
+        fix = Fix(owner if owner in ("torch", "cupy") else self.library)
         if reused is None:
             line = fix.synchronize(source) if target.kind == "host" else fix.wait(target, source)
             return Missing(other_name(source, target), target.name, line)

@@ -29,6 +29,7 @@ class TorchChecker(NativeChecker):
         self, extension: Any, library: Library, *, threads: bool, name_of: Callable[[int, int], str]
     ) -> None:
         super().__init__(library, extension.core(), threads=threads, render=rendered, naming=named)
+        self.reader.explain.library = "torch"
         self._extension = extension
         self._name_of = name_of
         self.foreign_line = self._foreign_line

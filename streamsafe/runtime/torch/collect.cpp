@@ -151,23 +151,23 @@ bool is_known(const at::Tensor& tensor) {
 // One tensor of a copy between host and device, and how the copy treats it.
 enum class HostSide { unseen, by_stream, by_host };
 
-HostSide side_of(const at::Tensor& tensor, bool non_blocking, uint32_t site) {
+HostSide side_of(const at::Tensor& tensor, bool non_blocking) {
   if (!tensor.defined() || !tensor.has_storage() || !tensor.numel() || !tensor.storage().data()) return HostSide::unseen;
   const bool known = is_known(tensor);
   if (!known && !(non_blocking && tensor.is_pinned())) return HostSide::unseen;  // pageable memory is staged (TM-03)
-  if (!known) know(tensor, false, site);
+  if (!known) know(tensor, false, 0);
   // what is not contiguous goes through a temporary of the host's (TM-16, TM-17)
   return tensor.is_contiguous() ? HostSide::by_stream : HostSide::by_host;
 }
 
 // The CPU tensors of a copy operator; whatever else an operator does with them the host does.
-void see_copy(const Operator& op, const torch::jit::Stack& stack, size_t base, Seen& seen, Touched& by_stream, uint32_t site) {
+void see_copy(const Operator& op, const torch::jit::Stack& stack, size_t base, Seen& seen, Touched& by_stream) {
   const bool non_blocking = op.non_blocking >= 0 && stack[base + size_t(op.non_blocking)].isBool() && stack[base + size_t(op.non_blocking)].toBool();
   const bool elsewhere = op.device >= 0 && stack[base + size_t(op.device)].isDevice() && stack[base + size_t(op.device)].toDevice().is_cuda();
   if (seen.device.uses.empty() && !elsewhere) return;  // between tensors of the host
   auto one = [&](const at::Tensor& tensor, Role role) {
     if (!tensor.defined() || !tensor.is_cpu()) return;
-    const HostSide side = side_of(tensor, non_blocking, site);
+    const HostSide side = side_of(tensor, non_blocking);
     if (side == HostSide::unseen) return;
     Seen its;
     see(its, tensor, role);
@@ -363,11 +363,8 @@ void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch:
   the.counters.operators.fetch_add(1, std::memory_order_relaxed);
   uint32_t operation = op.id, site = 0;
   Touched by_stream;
-  at::Tensor source;
   if (!seen.device.uses.empty() || !seen.cpu.uses.empty() || op.copy || !op.results.empty()) name_operation(op, operation, site);
-  if (op.copy && the.host) {
-    see_copy(op, *stack, base, seen, by_stream, site);
-  }
+  if (op.copy && the.host) see_copy(op, *stack, base, seen, by_stream);
   if (the.capturing.load(std::memory_order_relaxed) && !seen.device.uses.empty()) refuse_wait(op, *stack, base, seen, operation, site);
   if (!seen.cpu.uses.empty()) {
     keep_known(seen.cpu);
@@ -388,14 +385,12 @@ void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch:
           reports = take_reports(the.core);
       }
       if (!reports.empty()) judge(reports, operation, &seen.device, true);
-    } else if (seen.several && !by_stream.uses.empty()) {
-      enqueue_all(seen, operation, site, true);
     } else {
       enqueue_all(seen, operation, site, true);
     }
   }
   if (at::GradMode::is_enabled()) remember_forward(site);
-  const bool from_host = op.copy && op.name == "_to_copy" && (*stack)[base].isTensor() && (*stack)[base].toTensor().is_cpu();
+  const bool from_host = op.copy && op.makes_copy && (*stack)[base].isTensor() && (*stack)[base].toTensor().is_cpu();
   const bool non_blocking = op.copy && op.non_blocking >= 0 && (*stack)[base + size_t(op.non_blocking)].isBool() &&
                             (*stack)[base + size_t(op.non_blocking)].toBool();
   if (op.collective && device) {
@@ -423,7 +418,7 @@ void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch:
     enqueue_all(seen, operation, site, true);
   }
   if (!the.host) return;
-  if (op.copy && op.name == "_to_copy" && !from_host && (*stack)[first].isTensor()) {
+  if (op.copy && op.makes_copy && !from_host && (*stack)[first].isTensor()) {
     const at::Tensor& made = (*stack)[first].toTensor();
     if (non_blocking && made.is_cpu() && made.numel() && made.is_pinned()) {  // the copy of a device tensor (TM-05)
       know(made, true, site);

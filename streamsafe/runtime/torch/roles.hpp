@@ -27,6 +27,7 @@ struct Operator {
   bool pass = false;       // not an operation of its own: what it calls is seen
   bool skip = false;       // touches no memory
   bool copy = false;       // may copy between host and device
+  bool makes_copy = false; // its result is the copy
   bool fresh = false;      // gives memory that it does not write
   bool collective = false;
   bool synchronizes = false;  // the host waits for the device inside
@@ -82,6 +83,16 @@ inline const char* const SYNCHRONIZING[] = {
     "aten::unique_dim", "aten::unique_consecutive", "aten::repeat_interleave",
 };
 
+// What users call it.
+struct Called {
+  const char* name;
+  const char* called;
+};
+inline const Called CALLED[] = {
+    {"aten::_to_copy", "to"}, {"aten::_local_scalar_dense", "item"}, {"aten::_pin_memory", "pin_memory"},
+    {"aten::_index_put_impl_", "index_put_"}, {"aten::_softmax", "softmax"}, {"aten::_log_softmax", "log_softmax"},
+};
+
 inline const char* const COPIES[] = {"aten::copy_", "aten::_to_copy", "aten::_foreach_copy_", "aten::_copy_from"};
 
 template <class List>
@@ -118,6 +129,9 @@ inline Operator* describe(const c10::OperatorHandle& handle) {
   made->fresh = among(FRESH, name);
   made->collective = starts(name, "c10d::");
   made->copy = among(COPIES, name);
+  made->makes_copy = name == "aten::_to_copy";
+  for (const auto& each : CALLED)
+    if (name == each.name) made->name = each.called;
   made->synchronizes = among(SYNCHRONIZING, name);
   made->argument_count = uint16_t(schema.arguments().size());
   made->result_count = uint16_t(schema.returns().size());
