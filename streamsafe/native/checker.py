@@ -25,16 +25,17 @@ _MODES: dict[str, int] = {"global": 0, "thread_local": 1, "relaxed": 2}
 
 
 class _Keys:
-    """Numbers for arbitrary keys; integers above 1 that fit stand for themselves."""
+    """Numbers for arbitrary keys; integers from ``least`` on that fit stand for themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, least: int) -> None:
+        self._least = least
         self._known: dict[Hashable, int] = {}
         self._keys: dict[int, Hashable] = {}
 
     def __call__(self, key: Hashable) -> int:
         if key is None:
             return 0
-        if type(key) is int and 1 < key < 1 << 62:
+        if type(key) is int and self._least <= key < 1 << 62:
             return key
         found = self._known.get(key)
         if found is None:
@@ -79,7 +80,8 @@ class NativeChecker(Checker):
         self._line_ids: dict[Hashable, int] = {}
         self._line_names: dict[int, str] = {}
         self._spaces: dict[Hashable, Space] = {}
-        self._key = _Keys()
+        self._key = _Keys(2)
+        self._thread = _Keys(1)
         self._operations: dict[str, int] = {}
         self._operation_names: list[str] = []
         self._site_ids: dict[Hashable, int] = {}
@@ -99,7 +101,7 @@ class NativeChecker(Checker):
         return self.foreign_line(label) if name is None else name
 
     def host_name(self, key: int) -> str:
-        return f"the host (thread {self._key.of(key)})" if self._threads else "the host"
+        return f"the host (thread {self._thread.of(key)})" if self._threads else "the host"
 
     def operation_name(self, operation: int) -> str:
         if operation >= OURS:
@@ -488,9 +490,6 @@ class NativeChecker(Checker):
             conflicts.append(self.reader.read(data[at + 1 : at + 1 + data[at]], uses))
             at += 1 + data[at]
         return conflicts
-
-    def _thread(self, host: Hashable) -> int:
-        return self._key(host)
 
     def _operation(self, name: str) -> int:
         found = self._operations.get(name)
