@@ -74,6 +74,7 @@ class NativeChecker(Checker):
         self._owned = core is None
         self._core: Any = library.new(int(threads)) if core is None else core
         self.reader = Reader(self, render, naming)
+        self._explain = self.reader.explain
         self.foreign_line: Callable[[int], str] = lambda label: f"timeline {label}"
         self.foreign_operation: Callable[[int], str] = lambda operation: ""
         self.foreign_site: Callable[[int], object] = lambda site: None
@@ -99,6 +100,9 @@ class NativeChecker(Checker):
     def line_name(self, label: int) -> str:
         name = self._line_names.get(label)
         return self.foreign_line(label) if name is None else name
+
+    def line_key(self, label: int) -> Hashable:
+        return next((key for key, line in self._line_ids.items() if line == label), None)
 
     def host_name(self, key: int) -> str:
         return f"the host (thread {self._thread.of(key)})" if self._threads else "the host"
@@ -140,6 +144,12 @@ class NativeChecker(Checker):
                 self._line_names[line] = "the default stream" if kind == "legacy" else f"stream {key}"
         if name:
             self._line_names[line] = name
+
+    def name_stream(self, key: Hashable, name: str) -> None:
+        line = self._line_ids.get(key)
+        if line is not None:
+            self.name_line(line, name)
+        self.reader.rename(key, name)
 
     def destroy_stream(self, key: Hashable) -> None:
         line = self._line_ids.pop(key, None)

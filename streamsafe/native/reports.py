@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -23,24 +23,24 @@ VIOLATIONS = (
     (
         "unjoined-capture-stream",
         "wait",
-        "{quoted_subject} is capturing, the event was recorded by work that is not captured",
+        "{subject} is capturing, the event was recorded by work that is not captured",
     ),
     ("unjoined-capture-stream", "wait", "the default stream cannot take part in a capture"),
-    ("concurrent-capture", "wait", "{quoted_subject} takes part in another capture"),
+    ("concurrent-capture", "wait", "{subject} takes part in another capture"),
     (
         "sync-in-capture",
         "synchronize",
-        "{quoted_subject} cannot be waited for while {quoted_other} is capturing",
+        "{subject} cannot be waited for while {other} is capturing",
     ),
-    ("sync-in-capture", "synchronize", "no device can be waited for while {quoted_other} is capturing"),
+    ("sync-in-capture", "synchronize", "no device can be waited for while {other} is capturing"),
     ("capture-on-default-stream", "capture_begin", "the default stream cannot be captured"),
-    ("concurrent-capture", "capture_begin", "{quoted_subject} is captured already"),
-    ("sync-in-capture", "", "{quoted_subject} would wait for {quoted_other}, which is capturing"),
-    ("unjoined-capture-stream", "capture_end", "the capture began on {quoted_other} (GC-24)"),
+    ("concurrent-capture", "capture_begin", "{subject} is captured already"),
+    ("sync-in-capture", "", "{subject} would wait for {other}, which is capturing"),
+    ("unjoined-capture-stream", "capture_end", "the capture began on {other} (GC-24)"),
     (
         "unjoined-capture-stream",
         "capture_end",
-        "{quoted_subject} was brought into the capture and {quoted_other} never waits for it again",
+        "{subject} was brought into the capture and {other} never waits for it again",
     ),
 )
 """Rule, operation and message of each of the core's ``Violation``."""
@@ -54,6 +54,9 @@ class Source(Protocol):
 
     def line_name(self, label: int) -> str:
         """The stream or host thread, as a user would say it."""
+
+    def line_key(self, label: int) -> Hashable:
+        """The caller's key of the stream; None where there is none."""
 
     def host_name(self, key: int) -> str:
         """The host, or one of its threads."""
@@ -120,6 +123,12 @@ class Reader:
         if found is None:
             found = self._graphs[key] = Graph(key, None, None)
         return found
+
+    def rename(self, key: Hashable, name: str) -> None:
+        """A stream has a better name."""
+        for line in self._lines.values():
+            if line.key == key:
+                line.name = name
 
     def read(self, report: Sequence[int], uses: Sequence[Use] = ()) -> Conflict:
         """The conflict that a report tells of.
@@ -227,9 +236,7 @@ class Reader:
         ]
         name = self._source.host_name(subject) if by_host else self._source.line_name(subject)
         origin = self._source.line_name(other) if other else ""
-        text = message.format(
-            subject=name, other=origin, quoted_subject=quoted(name), quoted_other=quoted(origin)
-        )
+        text = message.format(subject=quoted(name), other=quoted(origin))
         if kind in _OF_THE_ORIGIN and other == subject and not by_host:
             text = ""
         return self.explain.violation(
@@ -329,6 +336,7 @@ class Reader:
             if line is None:
                 line = self._lines[serial] = Timeline(serial, device, "non-blocking", "")
             line.device, line.kind, line.last = device, KINDS[kind], last
+            line.key = self._source.line_key(label)
             line.name = (
                 self._source.host_name(device) if KINDS[kind] == "host" else self._source.line_name(label)
             )

@@ -41,6 +41,15 @@ class TorchChecker(NativeChecker):
         found = self._extension.operation_of(operation)
         return ("", False, "", 0) if found is None else found
 
+    def line_key(self, label: int) -> Hashable:
+        found: tuple[int, int] | None = self._extension.line_of(label)
+        return super().line_key(label) if found is None else found
+
+    def name_stream(self, key: Hashable, name: str) -> None:
+        if isinstance(key, tuple) and len(key) == 2:
+            self.name_line(self._extension.line(key[0], key[1], -1), name)
+        super().name_stream(key, name)
+
     def stream(
         self, key: Hashable, *, device: Space = 0, kind: Kind = "non-blocking", name: str = ""
     ) -> None:
