@@ -125,3 +125,16 @@ def test_parts_of_an_array_become_one_again_when_they_are_many(parts: int, kept:
     assert c.remembered() == kept
     c.access(0, [], [Use(Region(0, 0, parts * 64))], operation="whole again")
     assert c.remembered() == kept
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_views_of_an_array_lie_in_one_cell(columns: int) -> None:
+    """Whatever their borders: each column of a matrix begins and ends elsewhere, and is looked at in one place."""
+    c = checker()
+    c.allocate(0, 4096, 4096, stream=0, owner="cupy")
+    for column in range(0, 60, columns):
+        start = 4096 + 4 * column
+        hull = Region(0, start, start + 15 * 256 + 4 * columns, (16, columns), (256, 4), 4)
+        c.access(0, [], [Use(hull)], operation="column")
+    assert len(c._shadows[0].cells) == 1
+    assert c.remembered() == 1  # neighbours of one epoch are one access

@@ -9,7 +9,7 @@ import pytest
 
 from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import HOST
-from streamsafe.runtime.host import Fingerprints
+from streamsafe.runtime.fingerprints import Fingerprints
 from streamsafe.runtime.monitor import Monitor
 
 SIZE = 4096

@@ -34,7 +34,7 @@ from streamsafe.runtime.cupy.state import (
     timeline_of_handle,
     user_allocator,
 )
-from streamsafe.runtime.host import fingerprints
+from streamsafe.runtime.fingerprints import fingerprints
 from streamsafe.runtime.monitor import NULL, Monitor
 from streamsafe.runtime.patches import Patches, StandIn
 from streamsafe.runtime.sites import capture

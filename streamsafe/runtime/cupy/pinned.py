@@ -21,6 +21,7 @@ from streamsafe.runtime import adopt, assignments, host, numpy_functions
 from streamsafe.runtime.blocks import pinned_blocks
 from streamsafe.runtime.cupy import uses
 from streamsafe.runtime.cupy.state import call_user_allocator, called_here, state, user_allocator
+from streamsafe.runtime.fingerprints import fingerprints
 from streamsafe.runtime.imports import after_import
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
@@ -54,7 +55,7 @@ class PinnedReleaseNotifier:
 def _drop(start: int) -> None:
     size = pinned_blocks.sizes.get(start, 0)
     pinned_blocks.discard(start)
-    host.fingerprints.forget(start, start + size)
+    fingerprints.forget(start, start + size)
 
 
 class TracedPinnedPointer(PinnedMemoryPointer):
@@ -112,7 +113,7 @@ def source(monitor: Monitor, queue: Hashable, address: int, size: int) -> None:
     """A pinned block of the user's is the source of an asynchronous copy."""
     global _last_source
     _last_source = (queue, address)
-    host.fingerprints.watch(monitor, queue, address, size)
+    fingerprints.watch(monitor, queue, address, size)
 
 
 def recorded_here(monitor: Monitor, queue: Hashable, event: int) -> None:
@@ -158,7 +159,7 @@ def begin(monitor: Monitor, patches: Patches) -> None:
         pinned_blocks.discard(start)
     _pinned.clear()
     internal_events.clear()
-    host.fingerprints.clear()
+    fingerprints.clear()
 
 
 # -- arrays that were not made here ----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from cupy_backends.cuda.api import runtime as private
 from streamsafe.order.memory import HOST
 from streamsafe.runtime.cupy import graphs, memory, pinned, streams, uses
 from streamsafe.runtime.cupy.state import order_lock, state, timeline_of_handle
-from streamsafe.runtime.host import fingerprints
+from streamsafe.runtime.fingerprints import fingerprints
 from streamsafe.runtime.monitor import NULL, PER_THREAD, Monitor
 from streamsafe.runtime.patches import Patches
 

@@ -14,7 +14,7 @@ from streamsafe.order.hazard import Facts
 from streamsafe.runtime import names, sites
 from streamsafe.runtime.cupy import pinned
 from streamsafe.runtime.cupy.state import order_lock, state, timeline
-from streamsafe.runtime.host import fingerprints
+from streamsafe.runtime.fingerprints import fingerprints
 from streamsafe.runtime.monitor import PER_THREAD, Monitor
 from streamsafe.runtime.patches import Patches
 
