@@ -281,7 +281,7 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
     if finding.ineffective is not None and isinstance(finding.ineffective.site, Site):
         notes.append(Note("this wait does not cover it", _span(finding.ineffective.site)))
         if isinstance(finding.ineffective.recorded, Site):
-            notes.append(Note("the event was recorded here", _span(finding.ineffective.recorded)))
+            notes.append(Note("the event is recorded here", _span(finding.ineffective.recorded)))
     return Conflict(
         second=second,
         first=first,

@@ -345,7 +345,7 @@ class Captures(Replays):
                 "unjoined-capture-stream",
                 site,
                 f"{operation} on {self.timeline_text(stream)}",
-                [("capturing since here", capture.site)],  # type: ignore[list-item]
+                [("the capture begins here", capture.site)],  # type: ignore[list-item]
                 tags=frozenset({"not forked"}),
             )
             st.capture = replace(capture, members=capture.members | {stream})
@@ -384,7 +384,7 @@ class Captures(Replays):
             if self.is_default(stream) and not self.takes_part(capture, stream):  # GM-default_waits_cap
                 who = "the stream that was current before" if stream == AMBIENT else "the default stream"
                 assumed = Assumed.AMBIENT if stream == AMBIENT else Assumed.NOTHING
-                notes = [("capturing since here", capture.site)]
+                notes = [("the capture begins here", capture.site)]
                 self.violation(
                     st,
                     "unjoined-capture-stream",
@@ -410,7 +410,7 @@ class Captures(Replays):
             "unjoined-capture-stream",
             site,
             f"waits for {what}",
-            [("capturing since here", capture.site)],  # type: ignore[list-item]
+            [("the capture begins here", capture.site)],  # type: ignore[list-item]
             tags=frozenset({"isolation"}),
         )
 
@@ -464,7 +464,7 @@ class Captures(Replays):
             "sync-in-capture",
             site,
             operation,
-            [("capturing since here", st.capture.site)],  # type: ignore[list-item]
+            [("the capture begins here", st.capture.site)],  # type: ignore[list-item]
             assumed,
         )
 
@@ -491,7 +491,7 @@ class Captures(Replays):
             "capture-rng",
             site,
             operation,
-            [("capturing since here", st.capture.site)],  # type: ignore[list-item]
+            [("the capture begins here", st.capture.site)],  # type: ignore[list-item]
         )
 
     def check_capture_stream(self, st: State, stream: Value | None, library: str, site: Site) -> bool:

@@ -318,7 +318,7 @@ class Interpreter(Iteration):
                 "host-work-in-capture",
                 site,
                 "the host's count",
-                [("capturing since here", st.capture.site)],  # type: ignore[list-item]
+                [("the capture begins here", st.capture.site)],  # type: ignore[list-item]
             )
 
     def _return(self, node: cst.Return, st: State) -> None:

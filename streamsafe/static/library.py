@@ -192,7 +192,7 @@ class Library(Streams):
         """A number drawn on the host: a replay does not draw it again (GC-03)."""
         name = call.text.rpartition(".")[2]
         if st.capture is not None and name in apis.HOST_RANDOM:
-            notes = [("capturing since here", st.capture.site)]
+            notes = [("the capture begins here", st.capture.site)]
             self.violation(st, "host-work-in-capture", call.site, f"{call.text}()", notes)  # type: ignore[arg-type]
         return self.do_numpy_function(call, st) if call.text.startswith("numpy.") else UNKNOWN
 

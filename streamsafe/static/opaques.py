@@ -81,7 +81,7 @@ class Opaques(Threads):
         if st.capture is None or name != "step":
             return
         stepped: Value | None = receiver
-        notes: list[tuple[str, Any]] = [("capturing since here", st.capture.site)]
+        notes: list[tuple[str, Any]] = [("the capture begins here", st.capture.site)]
         if _scales(receiver, st):
             stepped = call.get(0, "optimizer")
             if not self.is_fused(stepped, st):
