@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 EngineName = Literal["default", "next"]
 Unseen = Literal["possible", "nothing", "reads"]
 
+CACHE = ".streamsafe_cache"
+"""Where results are kept between runs, in the working directory."""
+
 Done = Callable[[int, int], None]
 """Told after each file that was analysed: how many are done, of how many."""
 
@@ -36,6 +39,7 @@ class Request:
         jobs: at most so many processes; 0 for as many as there are processors.
         engine: the static engine that is used, or the one that is to take its place.
         unseen: what the next engine takes a call that is not seen to do with memory it is given.
+        cache: the directory in which results are kept between runs; "" for none.
     """
 
     configs: Configs
@@ -47,6 +51,7 @@ class Request:
     jobs: int = 0
     engine: EngineName = "default"
     unseen: Unseen = "possible"
+    cache: str = ""
 
     def config_of(self, path: str) -> Config:
         """The configuration that counts for a file."""
@@ -61,12 +66,14 @@ class Report:
         outcome, texts: None when nothing was found, which needs no rule to be imported.
         crashes: files that were not checked because of an internal error.
         analysed: how many files were worth parsing.
+        problems: what went wrong with the cache, in one sentence each.
     """
 
     outcome: Outcome | None = None
     texts: Texts | None = None
     crashes: list[project.Checked] = field(default_factory=list)
     analysed: int = 0
+    problems: list[str] = field(default_factory=list)
 
     @property
     def findings(self) -> list[Finding]:
@@ -95,8 +102,9 @@ def check(
     given = given or {}
     _check_selectors(request, files)
     plan = project.plan(files, given, use_prefilter=request.prefilter, jobs=request.jobs)
-    checked = [*plan.unread, *_analyse(request, plan.tasks, done)]
-    report = Report(crashes=[each for each in checked if each.crash], analysed=len(plan.tasks))
+    report = Report(analysed=len(plan.tasks))
+    checked = [*plan.unread, *_analyse(request, plan, report.problems, done)]
+    report.crashes = [each for each in checked if each.crash]
     found = plan.mentions or any(each.conflicts for each in checked) or request.baseline is not None
     if not found:
         return report
@@ -118,12 +126,21 @@ def check(
     return report
 
 
-def _analyse(request: Request, tasks: list[project.Task], done: Done | None) -> list[project.Checked]:
+def _analyse(
+    request: Request, plan: project.Plan, problems: list[str], done: Done | None
+) -> list[project.Checked]:
     if request.engine == "next":
         from streamsafe.static import engine
+        from streamsafe.static.cache import Cache
 
-        return engine.check(tasks, request.jobs, unseen=request.unseen)
-    return project.check(tasks, request.jobs, done)
+        models = sorted({repr(task.models) for task in plan.tasks})
+        cache = Cache(request.cache, (request.unseen, *models)) if request.cache else None
+        checked = engine.check(
+            plan.tasks, request.jobs, unseen=request.unseen, looked=plan.looked, cache=cache
+        )
+        problems += cache.problems if cache is not None else ()
+        return checked
+    return project.check(plan.tasks, request.jobs, done)
 
 
 def _check_selectors(request: Request, files: Sequence[File]) -> None:

@@ -67,6 +67,7 @@ class Options:
     explain_line: str | None
     engine: checking.EngineName
     unseen: checking.Unseen
+    cache: bool
 
 
 def _listed(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -142,6 +143,9 @@ class _AddNoqa(click.Command):
 @click.option(
     "--explain-line", metavar="FILE:LINE", help="Show the streams, accesses and edges known at a line."
 )
+@click.option(
+    "--cache/--no-cache", default=True, help="Keep results between runs in .streamsafe_cache.", hidden=True
+)
 @click.option("--engine", type=click.Choice(["default", "next"]), default="default", hidden=True)
 @click.option(
     "--unseen", type=click.Choice(["possible", "nothing", "reads"]), default="possible", hidden=True
@@ -206,11 +210,14 @@ def _once(options: Options, configs: Configs) -> int:
         options.jobs,
         options.engine,
         options.unseen,
+        os.path.abspath(checking.CACHE) if options.cache and options.engine == "next" else "",
     )
     began = time.perf_counter()
     report = _check(options, request, found.files, given)
     if options.verbose:
         _say_how(found.files, report, time.perf_counter() - began)
+    for problem in report.problems:
+        click.echo(f"streamsafe: warning: {problem}", err=True)
     for result in report.crashes:
         output.error(
             f"internal error, {shown(result.path)} was not checked: {result.crash}; please report it"

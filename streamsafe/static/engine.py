@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 
+from streamsafe.config import Models
+from streamsafe.order.hazard import Conflict
+from streamsafe.static import prefilter, project
+from streamsafe.static.cache import Cache
 from streamsafe.static.findings import Findings
 from streamsafe.static.models.load import load
-from streamsafe.static.project import Checked, Task, syntax_error
+from streamsafe.static.project import PARALLEL_FROM, Checked, Task, syntax_error
 from streamsafe.static.protocol import classes
 from streamsafe.static.summary.solve import Engine, Given
-from streamsafe.static.syntax.index import Index
+from streamsafe.static.syntax.index import Index, parse_data, parse_file
 from streamsafe.static.syntax.relevance import Relevance
+from streamsafe.static.units import Outcome, Unit, group, importers
 
 TRANSFERS = "data objects contexts calls gradients captures python".split()
 """The modules that register transfer functions."""
@@ -21,58 +26,174 @@ TRANSFERS = "data objects contexts calls gradients captures python".split()
 RECURSION = 20_000
 
 
-def check(tasks: Sequence[Task], jobs: int = 0, *, unseen: str = "possible") -> list[Checked]:
-    """Check files, in the order given.
+def check(
+    tasks: Sequence[Task],
+    jobs: int = 0,
+    *,
+    unseen: str = "possible",
+    looked: Mapping[str, bool] | None = None,
+    cache: Cache | None = None,
+) -> list[Checked]:
+    """Check files, in the order given. Neither the order nor the number of processes changes what is found.
 
     Args:
         tasks: the files.
-        jobs: at most so many processes.
+        jobs: at most so many processes; 0 for as many as there are processors.
         unseen: what a call that is not seen does with memory it is given.
+        looked: files that were read already: whether they have stream code.
+        cache: what earlier runs found.
     """
+    results = {
+        path: Checked(path) for path in dict.fromkeys([*(task.path for task in tasks), *(looked or ())])
+    }
+    models = next((task.models for task in tasks if task.models), {})
+    names = tuple(models)
+    known_files = dict(looked or {})
+    known_files.update((task.path, True) for task in tasks if task.analyse)
+    for task in tasks:
+        if task.data is not None:
+            known_files.pop(task.path, None)
+    units = group(known_files, lambda data: prefilter.concerned(data, names))
+    outcomes: list[Outcome] = []
+    todo: list[Unit] = []
+    for unit in units:
+        known = cache.get(unit) if cache is not None else None
+        if known is None:
+            todo.append(unit)
+        else:
+            outcomes.append(known)
+    for unit, outcome in zip(todo, _run(todo, jobs, models, unseen), strict=True):
+        outcomes.append(outcome)
+        if cache is not None:
+            cache.put(unit, outcome)
+    for task in tasks:
+        if task.data is not None and task.analyse:
+            unit = Unit(task.path, (task.path,), (), task.size)
+            outcomes.append(analyse_unit(unit, models, unseen, {task.path: task.data}))
+        elif not task.analyse:
+            outcomes.append(_parses(task))
+    _report(results, outcomes, {task.path for task in tasks if task.report_syntax})
+    wanted = {task.path for task in tasks}
+    return [found for path, found in results.items() if path in wanted or found.conflicts or found.crash]
+
+
+def _report(results: dict[str, Checked], outcomes: Sequence[Outcome], syntax: set[str]) -> None:
+    """Give each file what was found in it, by whichever unit, once."""
+    seen: set[Conflict] = set()
+    for outcome in outcomes:
+        for conflict in outcome.conflicts:
+            span = conflict.second.span
+            use = conflict.first.span if conflict.facts.reuse and conflict.first else span
+            at = use.filename if use is not None else ""
+            if at in results and conflict not in seen:
+                seen.add(conflict)
+                results[at].conflicts.append(conflict)
+        for path, problem in outcome.broken.items():
+            if path in syntax and not results[path].conflicts:
+                results[path].conflicts = [syntax_error(path, problem)]
+        for path, problem in outcome.crashes:
+            if path in results and not results[path].crash:
+                results[path].crash = problem
+
+
+def _run(units: Sequence[Unit], jobs: int, models: Models, unseen: str) -> list[Outcome]:
+    """Analyse units, in several processes where that pays."""
+    jobs = min(jobs or project.processors(), len(units))
+    if jobs <= 1 or sum(unit.size for unit in units) < PARALLEL_FROM:
+        return [analyse_unit(unit, models, unseen) for unit in units]
+    from concurrent.futures.process import BrokenProcessPool
+
+    _prepare()
+    found: dict[str, Outcome] = {}
+    with project.pool(jobs) as workers:
+        largest_first = sorted(units, key=lambda unit: (-unit.size, unit.name))
+        futures = {unit.name: workers.submit(analyse_unit, unit, models, unseen) for unit in largest_first}
+        for name, future in futures.items():
+            try:
+                found[name] = future.result()
+            except BrokenProcessPool:
+                break
+    for unit in units:  # only after a process died: each unit that is left has one for itself
+        if unit.name not in found:
+            found[unit.name] = _alone(unit, models, unseen)
+    return [found[unit.name] for unit in units]
+
+
+def _alone(unit: Unit, models: Models, unseen: str) -> Outcome:
+    from concurrent.futures.process import BrokenProcessPool
+
+    with project.pool(1) as workers:
+        try:
+            return workers.submit(analyse_unit, unit, models, unseen).result()
+        except BrokenProcessPool:
+            return Outcome(crashes=[(path, "the process that analysed it died") for path in unit.files])
+
+
+def _prepare() -> None:
+    """Import what the analysis needs, once, before processes are started."""
     for name in TRANSFERS:
         import_module(f"streamsafe.static.transfer.{name}")
-    models = load()
+    load()
+
+
+def _parses(task: Task) -> Outcome:
+    """A file without stream code, of which all that matters is whether it parses."""
+    try:
+        parse_file(task.path) if task.data is None else parse_data(task.data, task.path)
+    except (ValueError, OSError, RecursionError, MemoryError) as error:
+        return Outcome(broken={task.path: str(error)})
+    return Outcome()
+
+
+def analyse_unit(
+    unit: Unit, wrappers: Models, unseen: str, given: Mapping[str, bytes] | None = None
+) -> Outcome:
+    """Analyse the files of a unit.
+
+    Args:
+        unit: which.
+        wrappers: the user's own models.
+        unseen: what a call that is not seen does with memory it is given.
+        given: the bytes of files that are not to be read from disk.
+    """
+    _prepare()
+    models = load(wrappers)
     index = Index(models.libraries, known=models.knows)
-    modules = []
-    results = {task.path: Checked(task.path) for task in tasks}
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, RECURSION))
     enabled = gc.isenabled()
     gc.disable()
     try:
-        for task in tasks:
-            module = index.add(task.path)
-            if module is None:
-                if task.report_syntax:
-                    problem = index.broken.get(task.path, "does not parse")
-                    results[task.path].conflicts = [syntax_error(task.path, problem)]
-            elif task.analyse:
+        modules = []
+        for path in unit.files:
+            data = (given or {}).get(path)
+            module = index.add(path) if data is None else index.add_data(path, data)
+            if module is not None:
                 modules.append(module.name)
         engine = Engine(index, models)
         engine.unseen = unseen
-        for conflict in analyse(engine, modules):
-            span = conflict.second.span
-            use = conflict.first.span if conflict.facts.reuse and conflict.first else span
-            at = use.filename if use is not None else ""
-            if at in results:
-                results[at].conflicts.append(conflict)
-        for path, problem in engine.crashes:
-            if path in results and not results[path].crash:
-                results[path].crash = problem
+        found = importers(unit.others, _relevance(engine, modules).exported())
+        modules += [module.name for module in map(index.add, found) if module is not None]
+        conflicts = analyse(engine, modules)
+        loaded, absent = index.dependencies()
+        return Outcome(conflicts, dict(index.broken), list(engine.crashes), loaded, absent)
     finally:
         sys.setrecursionlimit(limit)
         if enabled:
             gc.enable()
-    return [results[task.path] for task in tasks]
+            gc.collect()
 
 
-def analyse(engine: Engine, modules: Sequence[str]) -> list:  # type: ignore[type-arg]
+def _relevance(engine: Engine, modules: Sequence[str]) -> Relevance:
+    models = engine.models
+    return Relevance(engine.index, models.order_words(), models.flag_positions(), modules)
+
+
+def analyse(engine: Engine, modules: Sequence[str]) -> list[Conflict]:
     """All conflicts of modules."""
     wanted = set(modules)
-    models = engine.models
-    relevance = Relevance(engine.index, models.order_words(), models.flag_positions(), wanted)
-    engine.relevance = relevance
-    fids = sorted(relevance.entries)
+    engine.relevance = _relevance(engine, modules)
+    fids = sorted(engine.relevance.entries)
     for fid in [*fids, *(f"{module}:<module>" for module in sorted(wanted))]:
         engine.guarded(fid)
     for fid, part in list(engine.entries):

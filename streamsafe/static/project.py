@@ -76,11 +76,13 @@ class Plan:
         tasks: files to parse.
         mentions: files that may hold a suppression of ours.
         unread: files that cannot be read, with the reason.
+        looked: all files that were read, and whether they have stream code.
     """
 
     tasks: list[Task] = field(default_factory=list)
     mentions: set[str] = field(default_factory=set)
     unread: list[Checked] = field(default_factory=list)
+    looked: dict[str, bool] = field(default_factory=dict)
 
 
 def plan(
@@ -102,6 +104,7 @@ def plan(
         if look.problem:
             result.unread.append(Checked(file.path, [syntax_error(file.path, look.problem)]))
             continue
+        result.looked[file.path] = look.concerned
         if look.mentions:
             result.mentions.add(file.path)
         task = Task(
@@ -138,13 +141,13 @@ def _look(file: File, data: bytes | None = None) -> _Look:
 
 def _looks(files: Sequence[File], given: Mapping[str, bytes], jobs: int) -> Iterable[_Look]:
     """What the bytes of each file say; of many files, found out by several processes."""
-    jobs = min(jobs or _processors(), len(files) // LOOKS_A_PROCESS)
+    jobs = min(jobs or processors(), len(files) // LOOKS_A_PROCESS)
     if jobs > 1 and not given:
         from concurrent.futures.process import BrokenProcessPool
 
         try:
-            with _pool(jobs) as pool:
-                return [*pool.map(_look, files, chunksize=len(files) // (4 * jobs) + 1)]
+            with pool(jobs) as workers:
+                return [*workers.map(_look, files, chunksize=len(files) // (4 * jobs) + 1)]
         except BrokenProcessPool:
             pass  # this process can do it alone
     return (_look(file, given.get(file.path)) for file in files)
@@ -161,7 +164,7 @@ def check(tasks: list[Task], jobs: int = 0, done: Callable[[int, int], None] | N
     from streamsafe.static import elsewhere
 
     elsewhere.forget()  # files may have changed since an earlier run in this process
-    jobs = min(jobs or _processors(), len(tasks))
+    jobs = min(jobs or processors(), len(tasks))
     # trees and tables are many and live long: looking through them for cycles would be a tenth of the time
     thresholds = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER)
@@ -237,7 +240,8 @@ def violation(name: str, operation: str, span: Span) -> Conflict:
     return Conflict(second=access, first=None, memory=Memory(""), facts=Facts(violation=name))
 
 
-def _processors() -> int:
+def processors() -> int:
+    """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -252,9 +256,9 @@ def _in_parallel(
         import_module("streamsafe.static.analyze")
 
     results: dict[str, Checked] = {}
-    with _pool(jobs) as pool:
+    with pool(jobs) as workers:
         largest_first = sorted(tasks, key=lambda task: (-task.size, task.path))
-        futures = {task.path: pool.submit(check_one, task) for task in largest_first}
+        futures = {task.path: workers.submit(check_one, task) for task in largest_first}
         for path, future in futures.items():
             try:
                 results[path] = future.result()
@@ -263,7 +267,7 @@ def _in_parallel(
             except BrokenProcessPool:
                 break
             except KeyboardInterrupt:
-                pool.shutdown(wait=False, cancel_futures=True)
+                workers.shutdown(wait=False, cancel_futures=True)
                 raise
     for task in tasks:  # only after a process died: each file that is left has one for itself
         if task.path not in results:
@@ -274,15 +278,16 @@ def _in_parallel(
 def _alone(task: Task) -> Checked:
     from concurrent.futures.process import BrokenProcessPool
 
-    with _pool(1) as pool:
-        future: Future[Checked] = pool.submit(check_one, task)
+    with pool(1) as workers:
+        future: Future[Checked] = workers.submit(check_one, task)
         try:
             return future.result()
         except BrokenProcessPool:
             return Checked(task.path, crash="the process that analysed it died")
 
 
-def _pool(jobs: int) -> ProcessPoolExecutor:
+def pool(jobs: int) -> ProcessPoolExecutor:
+    """So many processes, which Ctrl-C ends without a word."""
     import multiprocessing
     import signal
     from concurrent.futures import ProcessPoolExecutor

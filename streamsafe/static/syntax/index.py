@@ -85,6 +85,19 @@ class Index:
         self._take(collect(module))
         return module
 
+    def add_data(self, path: str, data: bytes) -> Module | None:
+        """Index a file whose bytes are given."""
+        try:
+            return self.add(path, parse_data(data, path))
+        except (ValueError, RecursionError) as error:
+            self.broken[path] = str(error)
+            return None
+
+    def dependencies(self) -> tuple[list[str], list[str]]:
+        """The files that were parsed, and the places where an imported module was looked for and not found."""
+        absent = [os.path.join(folder, top) for (folder, top), held in self._folders.items() if not held]
+        return sorted(self._by_path), sorted(absent + [f"{path}.py" for path in absent])
+
     def _take(self, contents: Contents) -> None:
         self._ids.update(contents.ids)
         for definition in contents.functions:
@@ -382,10 +395,18 @@ def parse_file(path: str) -> tuple[ast.Module, bytes]:
     Raises:
         ValueError, OSError: it cannot be read, or is no Python source.
     """
+    with open(path, "rb") as opened:
+        return parse_data(opened.read(), path)
+
+
+def parse_data(data: bytes, path: str) -> tuple[ast.Module, bytes]:
+    """The same of bytes that were read already.
+
+    Raises:
+        ValueError: they are no Python source.
+    """
     from streamsafe.static.reading import SourceError, parse, read
 
-    with open(path, "rb") as opened:
-        data = opened.read()
     try:
         text = read(data, path).text
         return parse(text), text.encode("utf-8", "surrogatepass")

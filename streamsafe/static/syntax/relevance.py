@@ -118,6 +118,17 @@ class Relevance:
             if d.fid in self.seeds or d.cls in classes or self._names(d, self._ordering)
         )
 
+    def exported(self) -> set[str]:
+        """Names of functions and classes below which something orders, copies or captures."""
+        names = set()
+        for fid in self.entries:
+            definition = self._index.definitions[fid]
+            if definition.cls is None:
+                names.add(definition.name)
+            elif fid in self.seeds:
+                names.add(definition.cls.rpartition(":")[2].rpartition(".")[2])
+        return names
+
     def is_light(self, fid: str) -> bool:
         """Whether nothing in a function, or below it as far as names tell, orders, copies or captures."""
         found = self._light.get(fid)
