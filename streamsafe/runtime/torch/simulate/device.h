@@ -30,6 +30,12 @@ constexpr int MOST_DEVICES = 16;
 using Queue = std::pair<DeviceIndex, uintptr_t>;
 using PoolId = std::pair<uint64_t, uint64_t>;
 
+// State that outlives everything: torch's tensors are released while the process ends, in no known order.
+template <class T>
+T& forever() {
+  return *new T;
+}
+
 // One lock for all state of this library; operators compute outside it.
 std::recursive_mutex& lock();
 

@@ -59,11 +59,11 @@ struct Pools {
   int users = 0;  // graphs and MemPool contexts; the default pools have none
 };
 
-std::map<std::pair<DeviceIndex, PoolId>, Pools> pools;
-std::unordered_map<uintptr_t, Block*> taken;
-std::vector<Block*> pending;                         // freed, and recorded on other streams
-std::map<size_t, std::vector<uintptr_t>> returned;   // segments given back to the driver: still mapped, for old graphs
-std::map<DeviceIndex, std::vector<std::pair<PoolId, uint64_t>>> routed;  // use_mem_pool(): pool, thread (0: any)
+auto& pools = forever<std::map<std::pair<DeviceIndex, PoolId>, Pools>>();
+auto& taken = forever<std::unordered_map<uintptr_t, Block*>>();
+auto& pending = forever<std::vector<Block*>>();  // freed, and recorded on other streams
+auto& returned = forever<std::map<size_t, std::vector<uintptr_t>>>();   // segments given back to the driver: still mapped, for old graphs
+auto& routed = forever<std::map<DeviceIndex, std::vector<std::pair<PoolId, uint64_t>>>>();  // use_mem_pool(): pool, thread (0: any)
 
 struct Numbers {
   int64_t allocated = 0, most_allocated = 0, reserved = 0, most_reserved = 0, allocations = 0, frees = 0;
@@ -200,8 +200,8 @@ REGISTER_ALLOCATOR(c10::kCUDA, &device_allocator)
 
 // -- pinned memory: blocks of powers of two, given out again at once -------------------------------------------------------
 
-std::map<uintptr_t, size_t> pinned;  // live blocks, and what cudaHostRegister was asked for
-std::map<size_t, std::vector<void*>> free_pinned;
+auto& pinned = forever<std::map<uintptr_t, size_t>>();  // live blocks, and what cudaHostRegister was asked for
+auto& free_pinned = forever<std::map<size_t, std::vector<void*>>>();
 
 void free_pinned_block(void* address) {
   Locked locked(lock());

@@ -26,7 +26,7 @@ int devices = 1;
 thread_local DeviceIndex device_now = 0;
 thread_local int64_t stream_now[MOST_DEVICES] = {};
 int64_t given[MOST_DEVICES][POOLS] = {};
-std::map<uintptr_t, unsigned> made;  // handles of cudaStreamCreate, with their flags
+auto& made = forever<std::map<uintptr_t, unsigned>>();  // handles of cudaStreamCreate, with their flags
 uintptr_t next_made = MADE_HANDLES;
 
 // A stream's id is 0, a place in a pool, or the raw handle of a stream made elsewhere, as in the CUDA build.
@@ -44,9 +44,9 @@ struct Event {
   bool external = false;
 };
 
-std::map<uint64_t, std::unique_ptr<Capture>> captures;  // under way
-std::map<uint64_t, std::vector<std::function<void()>>> graphs;
-std::map<Queue, uint64_t> capturing;
+auto& captures = forever<std::map<uint64_t, std::unique_ptr<Capture>>>();  // under way
+auto& graphs = forever<std::map<uint64_t, std::vector<std::function<void()>>>>();
+auto& capturing = forever<std::map<Queue, uint64_t>>();
 uint64_t next_capture = 1, next_pool = 1;
 thread_local bool external_event = false;
 
