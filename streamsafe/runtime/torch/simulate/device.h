@@ -78,6 +78,8 @@ void host_waits(Queue queue);
 
 void* allocate_bytes(size_t size, DeviceIndex device);
 bool is_pinned(const void* address);
+// A copy on a queue uses pinned memory: torch's allocator records an event there when the memory is freed.
+void use_pinned(const void* address, Queue queue);
 
 // -- errors ----------------------------------------------------------------------------------------------------------
 

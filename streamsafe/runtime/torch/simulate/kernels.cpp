@@ -465,8 +465,9 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
     TORCH_CHECK(is_pinned(host.storage().data()),
                 "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is pinned. Please use "
                 "tensor.pin_memory() or allocate the tensor with pin_memory=True.");
-  if (!asynchronous && !non_blocking) host_waits(queue);
+  if (!non_blocking) host_waits(queue);
   enqueue_move(queue, self, from);
+  if (asynchronous && !captured(queue)) use_pinned(host.storage().data(), queue);
   return self;
 }
 

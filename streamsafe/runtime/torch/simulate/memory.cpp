@@ -19,6 +19,9 @@ namespace simulated {
 
 using Locked = std::lock_guard<std::recursive_mutex>;
 
+void* record_event_on(Queue queue);                      // streams.cpp
+void destroy_event(void* event, DeviceIndex device);  // streams.cpp
+
 namespace {
 
 // The rules of c10/cuda/CUDACachingAllocator: what is rounded to what, and when a block is split.
@@ -198,12 +201,29 @@ struct DeviceAllocator final : c10::Allocator {
 DeviceAllocator device_allocator;
 REGISTER_ALLOCATOR(c10::kCUDA, &device_allocator)
 
-// -- pinned memory: blocks of powers of two, given out again at once -------------------------------------------------------
+// -- pinned memory: blocks of powers of two. One that a copy uses is freed behind an event of the copy's stream -------------
 
 auto& pinned = forever<std::map<uintptr_t, size_t>>();  // live blocks, and what cudaHostRegister was asked for
 auto& free_pinned = forever<std::map<size_t, std::vector<void*>>>();
 
+auto& pinned_uses = forever<std::map<uintptr_t, std::set<Queue>>>();  // of live blocks
+auto& pinned_events = forever<std::vector<std::pair<void*, DeviceIndex>>>();
+
 void free_pinned_block(void* address) {
+  std::set<Queue> queues;
+  {
+    Locked locked(lock());
+    auto used = pinned_uses.find(reinterpret_cast<uintptr_t>(address));
+    if (used != pinned_uses.end()) {
+      queues = std::move(used->second);
+      pinned_uses.erase(used);
+    }
+  }
+  for (Queue queue : queues) {
+    void* event = record_event_on(queue);
+    Locked locked(lock());
+    pinned_events.emplace_back(event, queue.first);
+  }
   Locked locked(lock());
   auto found = pinned.find(reinterpret_cast<uintptr_t>(address));
   if (found == pinned.end()) return;
@@ -211,9 +231,19 @@ void free_pinned_block(void* address) {
   pinned.erase(found);
 }
 
+void process_pinned_events() {  // what they wait for is done
+  std::vector<std::pair<void*, DeviceIndex>> events;
+  {
+    Locked locked(lock());
+    events.swap(pinned_events);
+  }
+  for (auto& [event, device] : events) destroy_event(event, device);
+}
+
 struct PinnedAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t wanted) override {
     if (wanted == 0) return {nullptr, nullptr, &free_pinned_block, c10::kCPU};
+    process_pinned_events();
     Locked locked(lock());
     size_t size = 512;
     while (size < wanted) size *= 2;
@@ -266,6 +296,14 @@ bool is_pinned(const void* address) {
   if (found == pinned.begin()) return false;
   --found;
   return reinterpret_cast<uintptr_t>(address) < found->first + found->second;
+}
+
+void use_pinned(const void* address, Queue queue) {
+  Locked locked(lock());
+  auto found = pinned.upper_bound(reinterpret_cast<uintptr_t>(address));
+  if (found == pinned.begin()) return;
+  --found;
+  if (reinterpret_cast<uintptr_t>(address) < found->first + found->second) pinned_uses[found->first].insert(queue);
 }
 
 // A capture executes nothing: what its operators computed on the way is taken back.

@@ -34,6 +34,11 @@ uintptr_t handle_of(DeviceIndex device, int64_t id) {
   bool of_a_pool = id > 0 && id <= STREAMS_A_POOL * POOLS;
   return of_a_pool ? POOL_HANDLES + uintptr_t(device) * 0x100000 + uintptr_t(id) * 0x100 : uintptr_t(id);
 }
+int64_t stream_id_of(Queue queue) {
+  uintptr_t first = POOL_HANDLES + uintptr_t(queue.first) * 0x100000;
+  bool of_a_pool = queue.second > first && queue.second <= first + STREAMS_A_POOL * POOLS * 0x100;
+  return of_a_pool ? int64_t((queue.second - first) / 0x100) : int64_t(queue.second);
+}
 Queue queue_of(const c10::Stream& stream) { return {stream.device_index(), handle_of(stream.device_index(), stream.id())}; }
 
 struct Event {
@@ -255,6 +260,15 @@ void record_on_queue(void* address, Queue queue);  // memory.cpp
 void Guard::recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const {
   record_on_queue(data.get(), queue_of(stream));
 }
+
+// Events of the pinned allocator, which keeps no stream object.
+void* record_event_on(Queue queue) {
+  void* event = nullptr;
+  int64_t id = stream_id_of(queue);
+  Guard().record(&event, Guard::stream(queue.first, id), queue.first, c10::EventFlag::PYTORCH_DEFAULT);
+  return event;
+}
+void destroy_event(void* event, DeviceIndex device) { Guard().destroyEvent(event, device); }
 
 void zero_and_restore(Capture& capture);  // memory.cpp
 
