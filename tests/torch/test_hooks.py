@@ -100,6 +100,19 @@ def test_queries_of_generic_objects(torch: Any, seen: Recorder) -> None:
     assert seen.named("stream_done") == [(0, handle)]
 
 
+def test_waits_for_an_event_never_recorded(torch: Any, seen: Recorder) -> None:
+    side, event = torch.cuda.Stream(), torch.cuda.Event()
+    side.wait_event(event)
+    event.wait()
+    event.synchronize()
+    assert seen.named("waits_for_nothing") == [(0, side.cuda_stream), (0, 0)]
+    assert len(seen.named("host_waits_for_nothing")) == 1
+    event.record()
+    side.wait_event(event)
+    event.synchronize()
+    assert len(seen.calls) == 3
+
+
 def test_elapsed_time(torch: Any, seen: Recorder) -> None:
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(True)
     start.record()

@@ -24,7 +24,6 @@ MARK = re.compile(r"# (FIRST|HAZARD)(?: (\d))?$")
 _OWN_BACKWARD = "what the backward of a program's own Function writes is not taken for the backward pass's"
 _NUMPY = "a NumPy array over a pinned tensor is not seen"
 _CAPTURE = "calls that are illegal in a capture are not explained"
-_NEVER = "a wait for an event that was never recorded makes no call that torch reports"
 NOT_YET = {
     "ta03_gradients_used_outside_the_stream": _OWN_BACKWARD,
     "ta03c_gradients_used_on_a_third_stream": _OWN_BACKWARD,
@@ -40,9 +39,6 @@ NOT_YET = {
         "gm_another_thread_synchronizes gc01_capture_on_the_default_stream".split(),
         _CAPTURE,
     ),
-    "ts12_never_recorded": _NEVER,
-    "ts13_waited_before_recorded": _NEVER,
-    "ts17_query_of_an_event_never_recorded": _NEVER,
 }
 """Programs whose verdict is not right yet, and what is missing."""
 

@@ -331,6 +331,16 @@ class Watch:
         if monitor is not None:
             monitor.order(monitor.checker.completed_stream, self._key(device, stream), above=1)
 
+    def waits_for_nothing(self, device: int, stream: int) -> None:
+        monitor = self._monitor
+        if monitor is not None:
+            monitor.order(monitor.checker.wait, self._key(device, stream), object(), above=1)
+
+    def host_waits_for_nothing(self) -> None:
+        monitor = self._monitor
+        if monitor is not None:
+            monitor.order(monitor.checker.synchronize_event, object(), above=1)
+
     def elapsed_time(self, start: int, end: int, timed: tuple[bool, bool]) -> None:
         monitor = self._monitor
         if monitor is None:

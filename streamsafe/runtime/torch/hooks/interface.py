@@ -62,6 +62,12 @@ class Collector(Protocol):
     def stream_done(self, device: int, stream: int) -> None:
         """``query()`` of a stream answered True (row TS-20)."""
 
+    def waits_for_nothing(self, device: int, stream: int) -> None:
+        """A stream waits for an event that was never recorded, which CUDA is not asked for (row TS-12)."""
+
+    def host_waits_for_nothing(self) -> None:
+        """The host waits for an event that was never recorded (row TS-17)."""
+
     def elapsed_time(self, start: int, end: int, timed: tuple[bool, bool]) -> None:
         """``start.elapsed_time(end)`` is about to be called; ``timed``: which were made with timing. May raise.
 

@@ -1,4 +1,4 @@
-"""``query()`` of events and streams, for which the GPU trace has no callback, and ``elapsed_time``."""
+"""Calls for which the GPU trace has no callback: queries, waits for events never recorded, ``elapsed_time``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def event_of(event: Any) -> int:
 
 
 def install(torch: Any, patches: Patches, collector: Collector) -> None:
-    """Reports the answers True of both kinds of events and streams, and calls of ``elapsed_time``."""
+    """Reports queries that answer True, waits that CUDA is not asked for, and calls of ``elapsed_time``."""
 
     def event_query(original: Callable[[Any], bool]) -> Callable[[Any], bool]:
         @wraps(original)
@@ -50,6 +50,25 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
             return done
 
         return query
+
+    def event_wait(original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def wait(self: Any, stream: Any = None) -> None:
+            if not event_of(self):
+                waiter = torch.cuda.current_stream() if stream is None else stream
+                collector.waits_for_nothing(waiter.device_index, handle_of(torch, waiter))
+            original(self, stream)
+
+        return wait
+
+    def event_synchronize(original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def synchronize(self: Any) -> None:
+            if not event_of(self):
+                collector.host_waits_for_nothing()
+            original(self)
+
+        return synchronize
 
     def elapsed(original: Callable[..., float]) -> Callable[..., float]:
         @wraps(original)
@@ -73,6 +92,8 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
     patches.wrap(torch.cuda.Stream, "query", stream_query)
     patches.wrap(torch.Event, "query", event_query)
     patches.wrap(torch.Stream, "query", stream_query)
+    patches.wrap(torch.cuda.Event, "wait", event_wait)
+    patches.wrap(torch.cuda.Event, "synchronize", event_synchronize)
     patches.wrap(torch.cuda.Event, "elapsed_time", elapsed)
     original = torch.cuda.Event.__dict__.get("__new__")
     if original is not None:
