@@ -87,13 +87,13 @@ class PinnedBlocks:
         if start not in self.sizes:
             insort(self._starts, start)
         self.sizes[start] = size
-        self._tell()
+        self._changed()
 
     def discard(self, start: int) -> None:
         """What begins at ``start`` is pinned no more."""
         if self.sizes.pop(start, None) is not None:
             self._starts.remove(start)
-            self._tell()
+            self._changed()
 
     def holding(self, address: int) -> int | None:
         """The start of the block that holds an address."""
@@ -103,7 +103,7 @@ class PinnedBlocks:
         start = self._starts[index]
         return start if address < start + self.sizes[start] else None
 
-    def _tell(self) -> None:
+    def _changed(self) -> None:
         for each in self.changed:
             each()
 

@@ -127,7 +127,7 @@ def _address(memory: Any) -> int:
     return memory if isinstance(memory, int) else int(memory.value or 0)
 
 
-def tell_copy(
+def report_copy(
     monitor: Monitor,
     stream: Any,
     reads: list[uses.Touch],
@@ -256,7 +256,7 @@ _copy_to_host_async = _plain["copy_to_host_async"]
 
 
 class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
-    """A pointer whose copies and fills are told to the monitor.
+    """A pointer whose copies and fills are reported to the monitor.
 
     Attributes:
         notifier: dies with the block, where the block itself cannot carry it.
@@ -277,7 +277,7 @@ class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
         return self + -offset
 
     def copy_from_device(self, src: MemoryPointer, size: int) -> None:
-        _tell_device_copy(self, src, size, cupy.cuda.Stream.null)
+        _report_device_copy(self, src, size, cupy.cuda.Stream.null)
         _plain["copy_from_device"](self, src, size)
 
     def copy_from_device_async(self, src: MemoryPointer, size: int, stream: Any = None) -> None:
@@ -286,11 +286,11 @@ class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
             _plain["copy_from_device_async"](self, src, size, stream)
             return
         with order_lock(timeline(monitor, stream)):
-            _tell_device_copy(self, src, size, stream)
+            _report_device_copy(self, src, size, stream)
             _plain["copy_from_device_async"](self, src, size, stream)
 
     def copy_from_host(self, mem: Any, size: int) -> None:
-        _tell_from_host_sync(self, mem, size)
+        _report_from_host_sync(self, mem, size)
         _plain["copy_from_host"](self, mem, size)
         _host_waits_for_legacy()
 
@@ -309,7 +309,7 @@ class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
             _copy_from_host_async(self, mem, size, stream)
 
     def copy_to_host(self, mem: Any, size: int) -> None:
-        _tell_to_host_sync(self, mem, size)
+        _report_to_host_sync(self, mem, size)
         _plain["copy_to_host"](self, mem, size)
         _host_waits_for_legacy()
 
@@ -329,7 +329,7 @@ class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
             monitor.order(monitor.checker.synchronize_stream, queue)
 
     def memset(self, value: int, size: int) -> None:
-        _tell_fill(self, size, cupy.cuda.Stream.null)
+        _report_fill(self, size, cupy.cuda.Stream.null)
         _plain["memset"](self, value, size)
 
     def memset_async(self, value: int, size: int, stream: Any = None) -> None:
@@ -338,23 +338,23 @@ class TracedMemoryPointer(MemoryPointer, metaclass=StandIn):
             _plain["memset_async"](self, value, size, stream)
             return
         with order_lock(timeline(monitor, stream)):
-            _tell_fill(self, size, stream)
+            _report_fill(self, size, stream)
             _plain["memset_async"](self, value, size, stream)
 
 
-def _tell_device_copy(target: MemoryPointer, source: MemoryPointer, size: int, stream: Any) -> None:
+def _report_device_copy(target: MemoryPointer, source: MemoryPointer, size: int, stream: Any) -> None:
     monitor = state.monitor
     if monitor is not None and size > 0 and isinstance(source, MemoryPointer):
-        tell_copy(monitor, stream, [uses.of_pointer(source, size)], [uses.of_pointer(target, size)], "copy")
+        report_copy(monitor, stream, [uses.of_pointer(source, size)], [uses.of_pointer(target, size)], "copy")
 
 
-def _tell_fill(target: MemoryPointer, size: int, stream: Any) -> None:
+def _report_fill(target: MemoryPointer, size: int, stream: Any) -> None:
     monitor = state.monitor
     if monitor is not None and size > 0:
-        tell_copy(monitor, stream, [], [uses.of_pointer(target, size)], "memset")
+        report_copy(monitor, stream, [], [uses.of_pointer(target, size)], "memset")
 
 
-def _tell_from_host_sync(target: MemoryPointer, mem: Any, size: int) -> None:
+def _report_from_host_sync(target: MemoryPointer, mem: Any, size: int) -> None:
     monitor = state.monitor
     if monitor is not None and size > 0:
         host_to_device(
@@ -368,7 +368,7 @@ def _tell_from_host_sync(target: MemoryPointer, mem: Any, size: int) -> None:
         )
 
 
-def _tell_to_host_sync(source: MemoryPointer, mem: Any, size: int) -> None:
+def _report_to_host_sync(source: MemoryPointer, mem: Any, size: int) -> None:
     monitor = state.monitor
     if monitor is not None and size > 0:
         device_to_host(
@@ -404,21 +404,21 @@ def _plain_of(allocator: Any) -> Any:
 
 
 def _wrap(plain: Callable[[int], MemoryPointer]) -> Callable[[int], MemoryPointer]:
-    """A user's, or CuPy's, allocator whose blocks are told to the monitor."""
+    """A user's, or CuPy's, allocator whose blocks the monitor tracks."""
     plain = _plain_of(plain)
     given: Callable[[int], MemoryPointer] = unwrapped(plain)
     if not isinstance(given, BuiltinFunctionType):
         given = partial(call_user_allocator, plain)
 
     def allocate(size: int) -> MemoryPointer:
-        return _told(given(size), size)
+        return _track(given(size), size)
 
     setattr(allocate, _PLAIN, plain)
     return allocate
 
 
-def _told(pointer: MemoryPointer, size: int) -> MemoryPointer:
-    """Tells the monitor of a block that is handed out; the pointer that the program gets."""
+def _track(pointer: MemoryPointer, size: int) -> MemoryPointer:
+    """Has the monitor track a block that is handed out; gives the pointer that the program gets."""
     start = pointer.ptr
     if start == 0 or type(pointer) is not MemoryPointer:
         return pointer
@@ -471,7 +471,7 @@ def _direct(original: Any) -> Any:
         pointer = original(*args, **kwargs)
         if user_allocator.running or state.monitor is None:
             return pointer
-        return _told(pointer, args[-1] if args else kwargs["size"])
+        return _track(pointer, args[-1] if args else kwargs["size"])
 
     _methods[malloc] = original
     return malloc
