@@ -64,7 +64,8 @@ PROCESSES: dict[str, tuple[str, str]] = {
         "last words\n",
     ),
     "a forked child is not watched": (
-        SIMULATED + f"import os, queue, numpy\nfrom streamsafe.runtime.monitor import current\n{RACE}\n"
+        SIMULATED + "import os, queue, warnings, numpy\nfrom streamsafe.runtime.monitor import current\n"
+        f"warnings.simplefilter('ignore', DeprecationWarning)  # a fork beside threads: Python 3.12\n{RACE}\n"
         "before = queue.SimpleQueue, id(numpy.array)\n"
         "def ends():\n"
         "    child = os.fork()\n"
