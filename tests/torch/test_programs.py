@@ -107,12 +107,20 @@ def modules(backend: Any) -> Iterator[Any]:
     sys.path.remove(str(FOLDER))
 
 
+def release(torch: Any) -> tuple[int, ...]:
+    return tuple(int(part) for part in torch.__version__.split(".")[:2])
+
+
 def missing(torch: Any, program: Program, gpu: bool) -> str:
     for need in program.needs:
         if need == "gpu" and not gpu:
             return "needs a GPU: run with --gpu"
         if need == "devices" and torch.cuda.device_count() < 2:
             return "needs two devices"
+        if need == "nccl" and not torch.distributed.is_nccl_available():
+            return "needs NCCL"
+        if need == "2.8" and release(torch) < (2, 8):
+            return "needs torch 2.8"
         if need in ("numpy", "cupy", "triton"):
             pytest.importorskip(need)
     return ""

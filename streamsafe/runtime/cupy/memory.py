@@ -540,7 +540,9 @@ def install(patches: Patches) -> None:
     # Not in cupy.cuda.memory: extension modules that are imported later take the type from there.
     patches.attribute(cupy.cuda, "MemoryPointer", TracedMemoryPointer)
     for array in gc.get_objects():
-        if isinstance(array, uses.array_type):
+        if issubclass(
+            type(array), uses.array_type
+        ):  # `isinstance` would run code of proxies and lazy modules
             convert(array)
 
 
