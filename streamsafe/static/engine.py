@@ -20,7 +20,7 @@ from streamsafe.static.syntax.index import Index, parse_data, parse_file
 from streamsafe.static.syntax.relevance import Relevance
 from streamsafe.static.units import Outcome, Unit, group, importers
 
-TRANSFERS = "data objects contexts calls gradients captures python".split()
+TRANSFERS = "data objects contexts calls gradients captures python timing".split()
 """The modules that register transfer functions."""
 
 RECURSION = 20_000
@@ -193,6 +193,7 @@ def analyse(engine: Engine, modules: Sequence[str]) -> list[Conflict]:
     """All conflicts of modules."""
     wanted = set(modules)
     engine.relevance = _relevance(engine, modules)
+    engine.timed = engine.relevance.mentions(engine.models.clock_words())
     fids = sorted(engine.relevance.entries)
     for fid in [*fids, *(f"{module}:<module>" for module in sorted(wanted))]:
         engine.guarded(fid)

@@ -59,7 +59,12 @@ class Findings:
             second = Access(pair.what, "", "reads", self.span(pair.span))
             notes = tuple(Note(text, self.span(span)) for text, span in pair.notes)
             return Conflict(
-                second, None, Memory(""), Facts(violation=pair.violation), notes=notes, confidence=sure
+                second,
+                None,
+                Memory(""),
+                Facts(violation=pair.violation, timing=pair.reason),
+                notes=notes,
+                confidence=sure,
             )
         if pair.kind == "reuse":
             return self._reuse(pair, pair.first, pair.second, sure)
@@ -180,7 +185,7 @@ class Findings:
         )
 
     def _place(self, block: New) -> Span:
-        filename, row, column = block.place
+        filename, row, column, _ = block.place
         return self.span(Span(filename, row, column, row, column + 1))
 
     def _text(self, filename: str) -> list[str] | None:

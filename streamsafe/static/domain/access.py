@@ -51,6 +51,12 @@ IF_DEVICE: Final = 1 << 21
 """Made only where the memory lies on the device."""
 CAPTURED: Final = 1 << 22
 """Made while a capture is under way: it runs at the replays, and meets no access of the program outside."""
+RECORD: Final = 1 << 23
+"""A record: of an event, by its stream."""
+ELAPSED: Final = 1 << 24
+"""The host asks how much time lies between two events."""
+ON_SOME_PATH: Final = 1 << 25
+"""Holds on some path, of what can be seen."""
 CUPY: Final = 1 << 19
 """Of a pool: the block is CuPy's."""
 UNKNOWN_SOURCE: Final = 1 << 18

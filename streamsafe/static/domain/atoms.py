@@ -14,8 +14,8 @@ Value = frozenset["Atom"]
 
 UNKNOWN: Final[Value] = frozenset()
 
-Place = tuple[str, int, int]
-"""Where an object is made: file, row and column (both from 1)."""
+Place = tuple[str, int, int, tuple[int, int]]
+"""Where an object is made: file, row and column (both from 1), and where the call ends: a chain has one beginning."""
 
 
 class Atom:

@@ -30,6 +30,7 @@ from streamsafe.static.domain.atoms import (
     Tuple,
     Value,
     ordered,
+    path,
 )
 
 IS_NONE: Final = "is none"
@@ -182,6 +183,11 @@ def literal_of(kind: str, atom: Atom, other: Hashable, truth: bool) -> Literal |
         return Literal(IS_TRUE, atom, None, truth) if kind == IS_TRUE and comparable(atom) else None
     if not isinstance(atom, Path):
         return None
+    last = atom.fields[-1] if atom.fields else ""
+    if kind == IS_TRUE and last in ("is_cuda", "is_cpu"):
+        return Literal(IS_CPU, path(atom.root, *atom.fields[:-1]), None, truth is (last == "is_cpu"))
+    if kind == EQUALS and last == "type" and other in ("cuda", "cpu"):
+        return Literal(IS_CPU, path(atom.root, *atom.fields[:-1]), None, truth is (other == "cpu"))
     if kind == IS_TRUE:
         return Literal(IS_NONE, atom, None, not truth)
     if kind == IS_NONE:

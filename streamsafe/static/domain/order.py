@@ -207,7 +207,7 @@ class Order:
     def exposed(self, access: Access, before: Carriers) -> bool:
         """Whether on some path an operation that comes after ``before`` (carriers now) is not after the access."""
         ways = self.ways[self.made[memory(access.buffer)][access]]
-        return any(way.isdisjoint(before) for way in ways)
+        return ALL not in before and any(way.isdisjoint(before) for way in ways)
 
     def assume_ordered(self, access: Access, stream: Atom) -> None:
         """A stream is taken to have waited for an access: one missing edge is one hazard."""

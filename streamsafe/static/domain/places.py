@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from streamsafe.static.domain.access import CAPTURED, D2H, H2D
+from streamsafe.static.domain.access import CAPTURED, D2H, H2D, RECORD
 from streamsafe.static.domain.atoms import CURRENT, DEFAULT, GRADIENTS, LOST, Atom, New, Path
 
 Place = Literal["device", "pinned", "pageable"]
@@ -63,7 +63,7 @@ def can_meet(first: int, second: int, second_is_host: bool) -> bool:
     """
     if (first ^ second) & CAPTURED:
         return False
-    return not second_is_host or bool(first & (D2H | H2D))
+    return not second_is_host or bool(first & (D2H | H2D | RECORD))
 
 
 def same_queue(first: Atom, second: Atom) -> bool:

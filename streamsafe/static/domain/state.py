@@ -23,6 +23,7 @@ from streamsafe.static.domain.atoms import (
 )
 from streamsafe.static.domain.guards import ALWAYS, IS_CPU, Guard
 from streamsafe.static.domain.order import Carriers, Order, antichain
+from streamsafe.static.domain.timing import Timing
 
 Reg = str | int
 K = TypeVar("K")
@@ -87,6 +88,7 @@ class State:
         recorded: (buffer, stream): ``record_stream``.
         work: what would be illegal in a capture.
         entered: context register -> what was current before it was entered.
+        timing: the readings of clocks.
         choices: the locals that hold streams, events or contexts: they keep partitions apart.
     """
 
@@ -105,6 +107,7 @@ class State:
         "order",
         "places",
         "recorded",
+        "timing",
         "waits",
         "work",
     )
@@ -122,6 +125,7 @@ class State:
         self.cells: dict[Atom, Cell] = {}
         self.recorded: frozenset[tuple[Atom, Atom]] = frozenset()
         self.work: frozenset[HostWork] = frozenset()
+        self.timing = Timing()
         self.entered: dict[Reg, tuple[Atom, Region | None]] = {}
         self.choices: dict[Reg, Value] = {}
         self.dead = False
@@ -135,6 +139,7 @@ class State:
         twin.order = self.order.fork()
         twin.current, twin.capture, twin.guard = self.current, self.capture, self.guard
         twin.waits, twin.recorded, twin.work = self.waits, self.recorded, self.work
+        twin.timing = self.timing.fork()
         twin.entered, twin.choices = dict(self.entered), dict(self.choices)
         twin.dead, twin._sig = self.dead, None
         return twin
@@ -192,6 +197,7 @@ class State:
         changed |= _join_flat(self.homes, other.homes, LOST)
         changed |= _join_missing(self.cells, other.cells)
         changed |= self.order.join(other.order)
+        changed |= self.timing.join(other.timing)
         if self.waits is not other.waits and not other.waits <= self.waits:
             self.waits = self.waits | other.waits
             changed = True
@@ -261,6 +267,7 @@ class State:
             if old in self.cells:
                 self.cells[new] = self.cells.pop(old)
         self.order = renamed_order(self.order, names)
+        self.timing.rename(names)
         if self.recorded:
             self.recorded = frozenset((names.get(b, b), names.get(s, s)) for b, s in self.recorded)
         if self.waits:

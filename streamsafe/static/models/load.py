@@ -178,6 +178,10 @@ class Models:
                 words.add(kind.name.rpartition(".")[2])
         return frozenset(word for word in words if f"builtins.{word}" not in self._rows)
 
+    def clock_words(self) -> frozenset[str]:
+        """Identifiers without which code reads no clock of the host."""
+        return frozenset(row.name.rpartition(".")[2] for row in self._rows.values() if row.clock)
+
     def _orders(self, row: Row) -> bool:
         if row.library == "python":
             return row.clock

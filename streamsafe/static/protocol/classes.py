@@ -29,6 +29,9 @@ MOST_PAIRS = 4000
 
 _NOBODY: set[str] = set()
 
+_EVENTS = tag.RECORD | tag.ELAPSED
+"""Accesses to events: whoever asks for their time, at some time, may well have waited."""
+
 
 class Entry(NamedTuple):
     """An access of an entry, with the ways in which it is known when the entry returns."""
@@ -87,7 +90,7 @@ def _pairs(
         exits[fid] = summary.exits
         for exit in summary.exits:
             for access, ways in exit.accesses.items():
-                key = _key(access.buffer, root)
+                key = _key(access.buffer, root) if not access.tags & _EVENTS else None
                 if key is not None:
                     whole = access.guard | exit.guard
                     guard = _lasting(whole, root, rebound, access.buffer)

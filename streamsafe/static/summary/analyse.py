@@ -25,7 +25,7 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.guards import Guard, Literal
 from streamsafe.static.domain.state import HostWork, Reg, State, Wait
 from streamsafe.static.summary import exits
-from streamsafe.static.summary.model import Pair, Summary
+from streamsafe.static.summary.model import Pair, Reason, Summary
 from streamsafe.static.syntax import cfg, ir
 from streamsafe.static.transfer.gradients import hook_entry
 from streamsafe.static.transfer.registry import TRANSFERS
@@ -339,6 +339,9 @@ class Analysis:
         """Two accesses with no edge between them."""
         if first.tags & second.tags & tag.BACKWARD and first.writes and second.writes:
             return  # nothing shows that two passes are about the same parameters
+        if second.tags & tag.ELAPSED:
+            self.misuse(second.span, second.operation, "pending", second.guard, first.span, tag.ON_SOME_PATH)
+            return
         places = (first.span, second.span, first.writes, second.writes, first.stream, second.stream)
         key = ("pair", *places, first.guard, second.guard)
         if key not in self.pairs:
@@ -375,13 +378,30 @@ class Analysis:
         guard: Guard = guards.ALWAYS,
         notes: tuple[tuple[str, Span], ...] = (),
         tags: int = 0,
+        reason: Reason | None = None,
     ) -> None:
         """An operation that is illegal where it stands."""
         key = ("violation", name, span)
         if key not in self.pairs:
             self.pairs[key] = Pair(
-                "violation", None, None, span, guard=guard, tags=tags, violation=name, what=what, notes=notes
+                "violation",
+                None,
+                None,
+                span,
+                guard=guard,
+                tags=tags,
+                violation=name,
+                what=what,
+                notes=notes,
+                reason=reason,
             )
+
+    def misuse(
+        self, span: Span, what: str, reason: Reason, guard: Guard, recorded: Span | None = None, tags: int = 0
+    ) -> None:
+        """An event's time is asked for that has none: ``untimed``, ``unrecorded``, or ``pending``."""
+        notes = (("recorded here", recorded),) if recorded is not None else ()
+        self.violation("event-timing-misuse", span, what, guard, notes, tags, reason)
 
     def host_work(self, s: State, span: Span, what: str, code: str = "sync-in-capture") -> None:
         """Something that is illegal while the current stream captures: a violation here, or in a caller's capture."""

@@ -28,6 +28,7 @@ from streamsafe.static.domain.guards import IS_CPU, Guard
 from streamsafe.static.domain.order import Ways, antichain, memory
 from streamsafe.static.domain.places import EACH
 from streamsafe.static.domain.state import State
+from streamsafe.static.domain.timing import LAUNCHES
 from streamsafe.static.domain.values import reachable
 from streamsafe.static.summary.model import Exit, Summary
 from streamsafe.static.transfer import memory as mem
@@ -83,11 +84,14 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
         if isinstance(owner, Path):
             _publish(a, s, path(owner.root, *owner.fields, field), held)
     live = _live(s, result)
+    read = live.union(*s.timing.elapsed)
     accesses = {
         access: s.order.ways[token]
         for table in s.order.made.values()
         for access, token in table.items()
-        if isinstance(access.buffer, Path | Pool) or access.buffer is GRADIENTS or access.buffer in live
+        if isinstance(access.buffer, Path | Pool)
+        or access.buffer in (GRADIENTS, LAUNCHES)
+        or access.buffer in live
     }
     if len(accesses) > limits.ACCESSES:
         a.notes.add("accesses dropped")
@@ -108,6 +112,9 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
         recorded=s.recorded,
         work=s.work,
         waited={access: a.waits_before(access) for access in accesses} if s.waits else {},
+        clocks={atom: clock for atom, clock in s.timing.clocks.items() if atom in read},
+        late=frozenset(late for late in s.timing.late if late.now in read),
+        elapsed=s.timing.elapsed,
     )
 
 
@@ -177,6 +184,9 @@ def _joined(one: Exit, other: Exit) -> Exit:
         recorded=one.recorded & other.recorded,
         work=one.work | other.work,
         waited={**one.waited, **other.waited},
+        clocks={**one.clocks, **other.clocks},
+        late=one.late | other.late,
+        elapsed=one.elapsed | other.elapsed,
     )
 
 
@@ -250,6 +260,7 @@ def _publish(a: Analysis, s: State, at: Path, held: Value) -> None:
             s.order.learn(at, atom, forget=True)  # from here on the path names this one
             if atom in s.cells:
                 s.cells[at] = s.cells[atom]
+            _copy_accesses(a, s, atom, at)
             continue
         if role in ("tensor", "container"):
             for buffer in mem.buffers(a, s, frozenset((atom,))):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamsafe.static.domain.atoms import (
     CURRENT,
+    FALSE,
     NONE,
     NULL_CONTEXT,
     UNKNOWN,
@@ -54,6 +55,7 @@ class Fact(NamedTuple):
         optional: whether it may be None.
         element: of a container, what its elements are.
         hinted: whether only a name says the type.
+        untimed: of an event, whether it was made without timing.
     """
 
     aliases: Value = UNKNOWN
@@ -62,6 +64,7 @@ class Fact(NamedTuple):
     optional: bool = False
     element: Fact | None = None
     hinted: bool = False
+    untimed: bool = False
 
 
 NOTHING: Final = Fact()
@@ -324,7 +327,8 @@ class Facts:
                         given = self.annotated(fn, atom.root)
                         type, place, element = given.type or type, given.place or place, given.element
                         optional = optional or given.optional
-        return Fact(frozenset(aliases), place, type, optional, element)
+        untimed = bool(held) and all(exit.heap.get((atom, "timing")) == value(FALSE) for atom in held)
+        return Fact(frozenset(aliases), place, type, optional, element, untimed=untimed)
 
     def _stored_elsewhere(self, cid: str) -> dict[str, Fact]:
         """What methods other than ``__init__`` store in fields, by a look at their instructions, in no order."""

@@ -44,10 +44,11 @@ from streamsafe.static.domain.places import (
     same_queue,
 )
 from streamsafe.static.domain.state import Cell, HostWork, State, Wait
+from streamsafe.static.domain.timing import LAUNCHES
 from streamsafe.static.summary.facts import MODULE, OUTER
 from streamsafe.static.summary.model import Exit, Pair, Summary
 from streamsafe.static.transfer import memory as mem
-from streamsafe.static.transfer import objects
+from streamsafe.static.transfer import objects, timing
 
 if TYPE_CHECKING:
     from streamsafe.static.summary.analyse import Analysis
@@ -304,6 +305,7 @@ def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rena
         t.guard = s.guard | extra
     waits = {wait: _renamed_wait(s, wait, rename) for wait in exit.waits}
     arrived = _accesses(a, s, t, exit, rename, capturing, waits)
+    read = timing.before_call(a, t, exit, rename) if exit.clocks else {}
     relation: dict[Atom, Carriers] = {}
     for learner, known in exit.knows.items():
         image = rename.carrier(learner)
@@ -311,7 +313,12 @@ def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rena
             relation[image] = relation.get(image, frozenset()) | rename.carriers(known)
     t.order.compose(relation)
     for one, ways in arrived:
+        if one.tags & tag.RECORD:
+            timing.forget_records(t, one.buffer)
+        elif a.engine.timed and ways and one.buffer is not LAUNCHES:
+            timing.launch_below(a, t, one, ways)
         t.order.put(one, ways)
+    timing.after_call(a, t, exit, rename, read)
     stored = _stored(exit, rename)
     _facts(a, s, t, exit, rename, waits)
     _objects(t, exit, rename, stored)
@@ -354,20 +361,23 @@ def _accesses(
         )
         entry = s.order.entry(before)
         after = antichain(map(rename.carriers, ways)) if ways else ways
-        for buffer in _memory(a, s, rename, one.buffer):
+        for buffer in _memory(a, s, rename, one.buffer, one.tags):
             mine = _in_place(a, t, one, buffer, stream, entry, guard)
             if mine is None:
                 continue
             earlier = s.waits.union(waits[wait] for wait in exit.waited.get(one, ()) if wait in waits)
-            _check(a, s, mine, before, earlier)
+            if buffer is not LAUNCHES:
+                _check(a, s, mine, before, earlier)
             a.remember_waits(mine, earlier)
             out.append((mine, after if mine.stream is stream else frozenset()))
     return out
 
 
-def _memory(a: Analysis, s: State, rename: Rename, buffer: Atom) -> list[Atom]:
-    if buffer is GRADIENTS:
+def _memory(a: Analysis, s: State, rename: Rename, buffer: Atom, tags: int) -> list[Atom]:
+    if buffer in (GRADIENTS, LAUNCHES):
         return [buffer]
+    if tags & (tag.RECORD | tag.ELAPSED):
+        return timing.events_of(a, rename.atom(buffer))
     if isinstance(buffer, Pool):
         (home,) = buffer.stream
         image = rename.carrier(home)
@@ -399,7 +409,7 @@ def _check(a: Analysis, s: State, second: Access, before: Carriers, waits: froze
     for first, token in order.made.get(memory(second.buffer), mem.NO_ACCESSES).items():
         if not token or first.stream is second.stream or not (first.writes or second.writes):
             continue
-        if not any(way.isdisjoint(before) for way in order.ways[token]):
+        if ALL in before or not any(way.isdisjoint(before) for way in order.ways[token]):
             continue
         if not overlap(first.buffer, second.buffer) or same_queue(first.stream, second.stream):
             continue

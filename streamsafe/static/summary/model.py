@@ -12,8 +12,12 @@ from streamsafe.static.domain.atoms import CURRENT, UNKNOWN, Atom, Value
 from streamsafe.static.domain.guards import ALWAYS, Guard
 from streamsafe.static.domain.order import Carriers, Ways
 from streamsafe.static.domain.state import Cell, HostWork, Wait
+from streamsafe.static.domain.timing import Clock, Late
 
 PairKind = Literal["pair", "reuse", "violation"]
+
+Reason = Literal["untimed", "unrecorded", "pending"]
+"""What is wrong with an event whose time is asked for."""
 
 
 class Pair(NamedTuple):
@@ -30,6 +34,7 @@ class Pair(NamedTuple):
         what: what a violation is about.
         notes: further places.
         before: the waits made before both.
+        reason: of several ways to violate a rule, which.
     """
 
     kind: PairKind
@@ -43,6 +48,7 @@ class Pair(NamedTuple):
     what: str = ""
     notes: tuple[tuple[str, Span], ...] = ()
     before: frozenset[Wait] = frozenset()
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class Exit:
         recorded: (buffer, stream).
         work: what would be illegal in a capture.
         waited: access -> the waits made before it.
+        clocks, late, elapsed: as in :class:`~streamsafe.static.domain.timing.Timing`.
     """
 
     guard: Guard = ALWAYS
@@ -77,6 +84,9 @@ class Exit:
     recorded: frozenset[tuple[Atom, Atom]] = frozenset()
     work: frozenset[HostWork] = frozenset()
     waited: Mapping[Access, frozenset[Wait]] = field(default_factory=dict)
+    clocks: Mapping[Atom, Clock] = field(default_factory=dict)
+    late: frozenset[Late] = frozenset()
+    elapsed: frozenset[tuple[Atom, Atom]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

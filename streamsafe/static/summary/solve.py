@@ -20,6 +20,7 @@ from streamsafe.static.domain.atoms import (
     New,
     Partial,
     Path,
+    Place,
     Tuple,
     Value,
     bound,
@@ -29,6 +30,7 @@ from streamsafe.static.domain.atoms import (
     path,
     rank,
 )
+from streamsafe.static.domain.timing import CLOCK
 from streamsafe.static.summary import analyse
 from streamsafe.static.summary.facts import Facts
 from streamsafe.static.summary.model import NOTHING, Summary
@@ -90,6 +92,7 @@ class Engine:
         blocks: (use of a pool, its stream) -> the block that was used.
         hints: what names alone decided, and for how many paths.
         unseen: what a call that is not seen does with memory: a ``possible`` read, ``nothing``, or ``reads``.
+        timed: whether a function that is analysed reads a clock of the host.
         visits: blocks interpreted so far.
     """
 
@@ -100,11 +103,12 @@ class Engine:
         self.models = models
         self.facts = Facts(self, index)
         self.callers: dict[str, set[str]] = {}
-        self.names: dict[tuple[str, int, int], str] = {}
+        self.names: dict[Place, str] = {}
         self.blocks: dict[tuple[Span, Atom], New] = {}
         self.entries: dict[tuple[str, Literal["", "hook"]], None] = {}
         self.hints: dict[str, int] = {}
         self.unseen = "possible"
+        self.timed = False
         self.visits = 0
         self.crashes: list[tuple[str, str]] = []
         self.summaries: dict[tuple[str, tuple[object, ...]], Summary] = {}
@@ -123,6 +127,7 @@ class Engine:
         state.SPLITTING.update(
             row.name for row in self.types.values() if row.role in ("stream", "event", "work")
         )
+        state.SPLITTING.add(CLOCK)
 
     # -- summaries ---------------------------------------------------------------------------------------------------
 

@@ -57,6 +57,11 @@ class Relevance:
             found = self._words[definition.fid] = frozenset(_IDENTIFIER.findall(text))
         return found
 
+    def mentions(self, wanted: Iterable[str]) -> bool:
+        """Whether a function that is a seed has one of some identifiers in its text."""
+        words = frozenset(word.encode() for word in wanted)
+        return any(not self.words(self._index.definitions[fid]).isdisjoint(words) for fid in self.seeds)
+
     def _names(self, definition: Definition, wanted: frozenset[bytes] | set[bytes]) -> bool:
         """Whether the code of a function names one of some identifiers."""
         near = self.words(definition) & wanted

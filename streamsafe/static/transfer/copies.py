@@ -146,7 +146,21 @@ def _named(a: Analysis, s: State, c: CallSite, row: Row, default: str | None = N
         if default is not None:
             return default
         return DEVICE if row.library == "cupy" else PAGEABLE
+    if _defaults_to_cpu(a, s, device):
+        return ""
     return device_place(s, device)
+
+
+def _defaults_to_cpu(a: Analysis, s: State, device: Value) -> bool:
+    """Whether a device is a parameter that is the CPU unless a caller says otherwise."""
+    defaults = {p.name: p.default for p in a.fn.params if p.has_default and isinstance(p.default, str)}
+    return any(
+        isinstance(atom, Path)
+        and not atom.fields
+        and defaults.get(atom.root) == "cpu"
+        and Literal(IS_CPU, atom, None, False) not in s.guard
+        for atom in device
+    )
 
 
 def device_place(s: State, device: Value) -> str:

@@ -30,7 +30,7 @@ from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State, splits
 from streamsafe.static.syntax import ir
 from streamsafe.static.transfer import memory as mem
-from streamsafe.static.transfer import objects
+from streamsafe.static.transfer import objects, timing
 from streamsafe.static.transfer.objects import ANY
 from streamsafe.static.transfer.registry import transfer
 
@@ -297,7 +297,14 @@ def _kind_of(a: Analysis, touched: list[Atom]) -> str:
 @transfer(ir.Binary)
 def binary(a: Analysis, s: State, i: ir.Binary) -> list[State] | None:
     """dst = left op right"""
-    compute(a, s, i.at, i.dst, i.op, s.get(i.left) | s.get(i.right))
+    left, right = s.get(i.left), s.get(i.right)
+    if i.op == "-":
+        timing.subtract(a, s, left, right)
+    compute(a, s, i.at, i.dst, i.op, left | right)
+    if i.op == "%" and not s.get(i.dst) and any(isinstance(atom, Const) for atom in left):
+        s.env[i.dst] = left if not mem.buffers(a, s, right) else UNKNOWN  # a text
+    if i.op in "*/" and s.timing.clocks:
+        s.env[i.dst] = timing.converted(a, s, left | right) or s.env[i.dst]
     return None
 
 

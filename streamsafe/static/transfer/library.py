@@ -35,7 +35,7 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State
 from streamsafe.static.models.rows import Arg, Result, Row
-from streamsafe.static.transfer import copies, objects, streams
+from streamsafe.static.transfer import copies, objects, streams, timing
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import SPECIALS, CallSite, special
 
@@ -61,7 +61,10 @@ def make(a: Analysis, s: State, c: CallSite, type: str) -> Value:
     """A new object of a library's type."""
     if a.engine.role(type) == "stream" and c.keywords.get("non_blocking") == value(TRUE):
         type = a.engine.non_blocking(type)
-    return value(mem.allocate(a, s, a.span(c.at), type))
+    made = mem.allocate(a, s, a.span(c.at), type)
+    if a.engine.role(type) == "event":
+        timing.keeps_time(s, c, type, made)
+    return value(made)
 
 
 def _default(a: Analysis, s: State, c: CallSite, name: str) -> Value:
@@ -206,6 +209,9 @@ def apply(a: Analysis, s: State, c: CallSite, row: Row, weak: bool = False) -> l
     if weak and row.weak and not _maybe_memory(a, s, c):
         return [s]
     c.tags = tag.WEAK if weak and not row.copy else 0
+    if row.clock:
+        s.env[c.dst] = timing.read_clock(a, s, c)
+        return [s]
     if row.special:
         handler = SPECIALS.get(row.special)
         if handler is not None:
@@ -226,6 +232,10 @@ def apply(a: Analysis, s: State, c: CallSite, row: Row, weak: bool = False) -> l
         from streamsafe.static.transfer import callbacks
 
         states = [out for t in states for out in callbacks.run(a, t, c, row)]
+        for t in states:
+            for order in row.order:
+                if order.kind == "sync":  # the host waits for what was called, too
+                    _order(a, t, c, a.span(c.at), order.kind, order.who, order.whom, UNKNOWN)
     return states
 
 
@@ -348,6 +358,8 @@ def _order(
         )
         if whom == "current" and places and not (DEVICE in places or _typed(a, s, c)):
             return
+        if whom == "current" and c.row and "*" in c.row.host_reads and _only_constants(c):
+            return
         if not sources:
             streams.wait_for_all(a, s, HOST)
         for source in sources[:1]:
@@ -369,6 +381,11 @@ def _order(
             return
         for source in sources:
             streams.wait(a, s, span, waiters[0], source)
+
+
+def _only_constants(c: CallSite) -> bool:
+    """Whether all arguments are literals: ``print("done")`` looks at no memory."""
+    return bool(c.args) and all(held and all(isinstance(atom, Const) for atom in held) for held in c.args)
 
 
 def _typed(a: Analysis, s: State, c: CallSite) -> bool:

@@ -139,6 +139,10 @@ def touch(
     check(a, s, one)
     s.order.add(one)
     a.remember_waits(one, s.waits)
+    if a.engine.timed:
+        from streamsafe.static.transfer import timing
+
+        timing.launch(a, s, one)
 
 
 def launch(s: State, stream: Atom) -> None:
@@ -236,7 +240,7 @@ def host_waits(a: Analysis, s: State, span: Span, source: Atom | None) -> None:
 
 def allocate(a: Analysis, s: State, span: Span, kind: str, place: str = "", discriminator: int = 0) -> New:
     """A new object at a site. What the site made before becomes *earlier*."""
-    where = (span.filename, span.row, span.column + discriminator)
+    where = (span.filename, span.row, span.column + discriminator, (span.end_row, span.end_column))
     atom = new(kind, where)
     age(a, s, [atom])
     if place:

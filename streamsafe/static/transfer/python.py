@@ -103,9 +103,7 @@ def enter_context(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
     return out or UNKNOWN
 
 
-@special(
-    "hasattr", "isinstance", "type", "vars", "len", "elapsed_time", "set_device", "attrgetter", "methodcaller"
-)
+@special("hasattr", "isinstance", "type", "vars", "len", "set_device", "attrgetter", "methodcaller")
 def look_only(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
     """Calls that touch no memory."""
     return UNKNOWN

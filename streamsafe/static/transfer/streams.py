@@ -20,6 +20,7 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.state import Cell, State, Wait
 from streamsafe.static.domain.values import reachable
 from streamsafe.static.transfer import memory as mem
+from streamsafe.static.transfer import timing
 from streamsafe.static.transfer.registry import CallSite
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def record(a: Analysis, s: State, span: Span, event: Atom, stream: Atom) -> None
     mem.launch(s, stream)
     s.order.learn(stream, HOST)
     s.order.learn(event, stream, forget=not (isinstance(event, New) and bool(event.age)))
+    timing.record_event(s, span, event, stream)
     known = s.cells.get(event)
     earlier = known.earlier | {known.stream} if known is not None else frozenset()
     s.cells[event] = Cell(stream, span, earlier)
