@@ -1,0 +1,266 @@
+"""The fixtures of clocks, captures and interop under the new engine: what it says of them, and the gaps it has.
+
+A gap is a definition of which the engine says something else than the fixture expects. A gap that is mended leaves
+the table; one that appears is a regression.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from streamsafe.cli import main
+from tests.static.evalfiles import EvalFile, Found, eval_files
+
+PREFIXES = ("ss31", "ss4", "ss5")
+
+GAPS: dict[str, set[str]] = {
+    "ss311_unsynchronized_timing": {
+        "BadTimer",
+        "bad_one_of_many_losses",
+        "good_reference_on_the_host",
+        "good_waits_where_there_is_a_device",
+        "good_weights_from_the_host",
+    },
+    "ss312_event_timing_misuse": {
+        "BadStages",
+    },
+    "ss401_below_a_capture": {
+        "CutByHand",
+        "Masked",
+        "ScaledByHand",
+        "bad_kernel_beside_the_capture",
+    },
+    "ss401_cupy_capture": {
+        "BadAsksWhetherItIsCaptured",
+        "GoodAsksWhetherItIsCaptured",
+        "bad_asks_what_it_counts_up",
+        "bad_asnumpy",
+        "bad_get",
+        "bad_null_stream_takes_up_what_was_captured",
+    },
+    "ss401_default_device": {
+        "BadDrafter",
+    },
+    "ss401_given_objects": {
+        "Shifted",
+    },
+    "ss401_moved_modules": {
+        "GoodMovedTable",
+        "GoodTableOnDemand",
+    },
+    "ss401_sync_in_capture": {
+        "PositiveOnly",
+        "bad_make_graphed_callables",
+        "bad_mask_index",
+        "bad_repeats_on_the_device",
+        "bad_selection_of_a_parameter",
+        "bad_tensor_from_list",
+        "shown",
+    },
+    "ss401_values_on_the_host": {
+        "BadSizes",
+        "Doubling",
+        "Gate",
+        "bad_barrier",
+        "bad_bounds_computed_from_a_mask",
+        "bad_combined_mask",
+        "bad_fill_value_on_the_device",
+        "bad_index_on_the_host",
+        "bad_mask_by_its_type",
+        "bad_one_hot",
+        "bad_range",
+        "bad_repeats",
+        "bad_rows_are_sorted_by_their_values",
+        "bad_size_of_a_factory",
+        "bad_slice_bound",
+        "good_expected_to_fail",
+        "good_printed_after_the_replay",
+        "good_side_stream_query_in_the_relaxed_mode",
+        "good_synchronize_in_a_handler",
+    },
+    "ss402_events_of_captures": {
+        "bad_event_of_a_capture",
+        "bad_not_drained_before_the_capture",
+        "bad_some_left_for_the_capture",
+    },
+    "ss402_replays_and_branches": {
+        "AheadForgetful",
+        "BadRunner",
+        "Piece",
+        "bad_branches_of_a_capture",
+        "bad_branches_of_a_raw_capture",
+        "bad_default_stream_waits",
+        "bad_input_filled_on_another_stream",
+        "bad_input_refilled_while_the_graph_runs",
+        "bad_one_of_many_captures",
+        "bad_output_read_on_another_stream",
+    },
+    "ss402_unjoined_capture_stream": {
+        "BadOverlap",
+        "GoodBranchesOnAList",
+        "bad_default_stream_inside",
+        "bad_event_fork_without_join",
+        "bad_event_recorded_before_the_capture",
+        "bad_join_before_the_last_work",
+        "bad_joins_what_takes_no_part",
+        "bad_not_forked",
+        "bad_not_joined",
+        "bad_one_of_two_joined",
+        "bad_raw_capture_not_joined",
+        "bad_waits_for_uncaptured_work",
+        "good_joins_a_table",
+    },
+    "ss403_captured_steps": {
+        "BadCache",
+        "BadHiddenOfLayers",
+        "BadState",
+        "BadWorkspace",
+        "CapturedByAnother",
+        "CapturedStep",
+        "GraphedByHand",
+        "GraphedPass",
+        "Observed",
+        "RunnerOfNamedInputs",
+        "WithState",
+        "bad_dict",
+        "bad_grown_after_the_capture",
+        "bad_local",
+        "bad_step_alone",
+    },
+    "ss403_lifetimes": {
+        "BadGivenEachCall",
+        "BadInputList",
+        "BadLocalInput",
+        "BadState",
+        "BadWeak",
+        "BadWeightReplaced",
+        "Keys",
+        "bad_deleted",
+        "bad_first_batch_captured",
+        "captured_alone",
+    },
+    "ss403_made_on_first_use": {
+        "BadMadeForEachSize",
+    },
+    "ss403_rebound_static_input": {
+        "BadFreed",
+        "BadReloading",
+        "BadReset",
+        "BadRunner",
+        "BadSetter",
+        "bad_augmented_out_of_place",
+        "bad_dict_entry_rebound",
+        "bad_local_rebound",
+        "bad_parameter_given_other_memory",
+        "bad_parameters_of_another",
+        "bad_the_last_name_of_it",
+    },
+    "ss404_capture_rng": {
+        "BadSampler",
+        "bad_explicit_generator",
+        "bad_in_place_with_generator",
+        "bad_state_of_the_default_generator",
+    },
+    "ss405_capture_on_default_stream": {
+        "BadManual",
+        "BadReplacement",
+        "Recording",
+        "bad_after_the_context",
+        "bad_default_stream_context",
+        "bad_no_stream",
+    },
+    "ss406_missing_capture_warmup": {
+        "bad_never_ran",
+        "bad_on_the_default_stream",
+        "bad_too_few_runs",
+        "bad_warmed_up_after",
+    },
+    "ss408_uncapturable_step": {
+        "BadTrainer",
+        "bad_adam",
+        "bad_explicitly_not",
+        "bad_fused_but_counting",
+        "bad_scale_asked_in_the_capture",
+        "bad_scaler",
+        "good_optimizer_that_may_take_the_scale",
+        "good_scaler_beside_a_fused_step",
+        "good_scaler_updated_in_the_capture",
+    },
+    "ss409_shared_pool_replay_order": {
+        "BadUsesWhatTheOtherOverlays",
+        "CapturedByAMethod",
+        "CapturedByName",
+        "bad_at_once",
+        "bad_handle",
+        "bad_order",
+    },
+    "ss410_host_work_in_capture": {
+        "BadCount",
+        "BadCounter",
+        "BadCountsUnknowingly",
+        "bad_random_choice_below",
+        "bad_random_number",
+    },
+    "ss411_concurrent_capture": {
+        "ReplaysAlways",
+        "bad_graphed_callable_in_a_capture",
+        "bad_loader_thread_global_mode",
+        "bad_pool_at_work",
+        "bad_replay_in_a_capture",
+        "bad_worker_of_a_class_of_its_own",
+        "bad_worker_thread",
+        "capture_beside_a_pinning_thread",
+    },
+    "ss412_outputs_with_names": {
+        "BadOlderOutput",
+        "bad_comprehension",
+        "bad_graphed_callable",
+        "bad_kept_beside_its_number",
+        "bad_one_expression",
+        "bad_one_list",
+        "bad_parts_of_rows_kept",
+        "bad_previous_round",
+        "bad_rows_kept",
+        "bad_two_names",
+        "bad_views_by_name",
+        "bad_views_put_by_name",
+    },
+    "ss412_stale_replay_output": {
+        "BadRunner",
+        "Decoder",
+        "bad_list_of_outputs",
+        "bad_straight_line",
+        "first_output_read_after_the_second",
+    },
+}
+
+
+@cache
+def shown() -> dict[str, list[Found]]:
+    """File name -> what the new engine shows of it by default."""
+    paths = [str(file.path) for file in eval_files(PREFIXES)]
+    options = ["--isolated", "--engine", "next", "--output-format", "json"]
+    result = CliRunner().invoke(main, ["check", *options, *paths], catch_exceptions=False)
+    found: dict[str, list[Found]] = defaultdict(list)
+    for finding in json.loads(result.stdout):
+        row = finding["location"]["row"]
+        found[Path(finding["filename"]).name].append(Found(row, finding["code"], finding["confidence"]))
+    return found
+
+
+def gaps(file: EvalFile) -> set[str]:
+    """The definitions of a file of which something else is said than is expected."""
+    wrong = file.disagreements(shown().get(file.path.name, []))
+    return {match[1] for line in wrong if (match := re.search(r" in (\S+)(?:\n|$)", line))}
+
+
+@pytest.mark.parametrize("file", eval_files(PREFIXES), ids=lambda f: f.name)
+def test_what_is_shown(file: EvalFile) -> None:
+    assert gaps(file) == GAPS.get(file.name, set())
