@@ -10,9 +10,11 @@ import ast
 import json
 import os
 import warnings
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 VERSION = 1
@@ -42,7 +44,7 @@ def fingerprint(code: str, filename: str, row: int, source: str, baseline: str) 
         source: the file's text.
         baseline: the baseline file.
     """
-    lines = source.split("\n")
+    lines = _lines(source)
     line = lines[row - 1] if 0 < row <= len(lines) else ""
     path = os.path.relpath(filename, os.path.dirname(os.path.abspath(baseline)))
     return Fingerprint(
@@ -50,26 +52,42 @@ def fingerprint(code: str, filename: str, row: int, source: str, baseline: str) 
     )
 
 
+@lru_cache(maxsize=4)
+def _lines(source: str) -> list[str]:
+    return source.split("\n")
+
+
 def symbol(source: str, row: int) -> str:
     """The dotted name of the innermost function or class around a row; empty at the top level."""
+    rows, definitions = _definitions(source)
+    for first, last, name in reversed(definitions[: bisect_right(rows, row)]):
+        if first <= row <= last:
+            return name
+        if "." not in name:  # what stands before it is beside it
+            break
+    return ""
+
+
+@lru_cache(maxsize=4)
+def _definitions(source: str) -> tuple[list[int], list[tuple[int, int, str]]]:
+    """The functions and classes of a file by their rows: first and last row, and dotted name."""
+    found: list[tuple[int, int, str]] = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            node: ast.AST = ast.parse(source)
+            pending: list[tuple[ast.AST, str]] = [(ast.parse(source), "")]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    names: list[str] = []
-    while True:
-        for child in ast.walk(node):
-            inside = (
-                isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and child is not node
-            )
-            if inside and child.lineno <= row <= (child.end_lineno or child.lineno):  # type: ignore[attr-defined]
-                names.append(child.name)  # type: ignore[attr-defined]
-                node = child
-                break
-        else:
-            return ".".join(names)
+        return [], []
+    while pending:
+        node, prefix = pending.pop()
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                found.append((child.lineno, child.end_lineno or child.lineno, f"{prefix}{child.name}"))
+                pending.append((child, f"{prefix}{child.name}."))
+            elif not isinstance(child, ast.expr):
+                pending.append((child, prefix))
+    found.sort()
+    return [first for first, _, _ in found], found
 
 
 def write(path: str, found: Iterable[Fingerprint]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,17 +39,16 @@ def insertion(source: str, line: str, place: Span, other: Span | None) -> Insert
         other: its other access; None for an operation that is wrong by itself.
     """
     code, _, before = line.partition(BEFORE)
-    if "  # " in code:  # what it says is not only code
-        return None
     names = _names(code)
-    tree = _parse(source)
-    if names is None or tree is None or (scope := _scope(tree, place)) is None:
+    file = _File.of(source)
+    if names is None or file is None:
         return None
+    scope = file.scope(place)
     if other is None:
         other = Span(place.filename, 0, 0, 0, 0)  # a place that no node holds
-    elif place.filename != other.filename or _scope(tree, other) is not scope:
+    elif place.filename != other.filename or file.scope(other) is not scope:
         return None
-    statements = [node for node in _statements(scope) if _holds(node, place)]
+    statements = list(_path(scope, place))
     if not statements or (_holds(statements[-1], other) and not hasattr(statements[-1], "body")):
         return None
     statement = statements[-1]
@@ -62,45 +62,97 @@ def insertion(source: str, line: str, place: Span, other: Span | None) -> Insert
         statement = entered[0]
     elif entered and "current_stream()" in code:  # another one is current there than the finding means
         return None
-    lines = [f"{line}\n" for line in source.split("\n")]  # not at form feeds, which end no line of Python
-    start = lines[statement.lineno - 1]
+    start = file.lines[statement.lineno - 1]
     indent = start[: len(start) - len(start.lstrip())]
     alone = len(indent.encode()) == statement.col_offset and not start.lstrip().startswith("elif")
     if not alone or isinstance(statement, (ast.While, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return None
-    if statement.lineno > 1 and lines[statement.lineno - 2].strip() == code.strip():
+    if statement.lineno > 1 and file.lines[statement.lineno - 2].strip() == code.strip():
         return None  # it stands there already, and the access is one of another call
     inner = (node for node in ast.walk(statement) if isinstance(node, _INNER))
     if any(_holds(node, place) and not _holds(node, other) for node in inner):
         return None
-    if not names <= _known(tree, scope, statement) or not _attributes(code) <= _made(tree, place):
+    if not file.knows(names, scope, statement) or not _attributes(code) <= file.assigned(place):
         return None
     return Insertion(statement.lineno, f"{indent}{code.strip()}\n")
 
 
 def names_known(source: str, line: str, place: Span) -> bool:
     """Whether every name of a line of code means one thing at a place."""
-    names, tree = _names(line), _parse(source)
-    scope = _scope(tree, place) if tree is not None else None
-    if names is None or tree is None or scope is None or not _attributes(line) <= _made(tree, place):
+    names, file = _names(line), _File.of(source)
+    if names is None or file is None or not _attributes(line) <= file.assigned(place):
         return False
-    statements = [node for node in _statements(scope) if _holds(node, place)]
-    return bool(statements) and names <= _known(tree, scope, statements[-1])
+    scope = file.scope(place)
+    statements = list(_path(scope, place))
+    return bool(statements) and file.knows(names, scope, statements[-1])
 
 
-@lru_cache(maxsize=4)
-def _parse(source: str) -> ast.Module | None:
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+class _File:
+    """What is asked of one file many times: its lines, who is inside whom, and what the module binds."""
 
+    def __init__(self, source: str, tree: ast.Module) -> None:
+        self.lines = source.split("\n")  # not at form feeds, which end no line of Python
+        self.tree = tree
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        found = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+        self._definitions = sorted(found, key=lambda node: (node.lineno, -(node.end_lineno or 0)))
+        self._rows = [node.lineno for node in self._definitions]
+        self._module: Counter[str] = Counter(
+            name for node in _statements(tree) for name in _bound(node, inside=False)
+        )
+        self._assigned: dict[ast.ClassDef, set[str]] = {}
 
-@lru_cache(maxsize=4)
-def _definitions(tree: ast.Module) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, ...]:
-    """Functions and classes of a file, from the outside inwards."""
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return tuple(node for node in ast.walk(tree) if isinstance(node, kinds))
+    @staticmethod
+    @lru_cache(maxsize=4)
+    def of(source: str) -> _File | None:
+        """A file; None where it does not parse."""
+        try:
+            return _File(source, ast.parse(source))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+    def around(self, span: Span) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+        """The functions and classes that hold a span, the innermost first."""
+        for node in reversed(self._definitions[: bisect_right(self._rows, span.row)]):
+            if _holds(node, span):
+                yield node
+            if node.col_offset == 0:  # what stands before it is beside it
+                return
+
+    def scope(self, span: Span) -> Scope:
+        """The innermost function (or the module) that holds a span."""
+        functions = (node for node in self.around(span) if not isinstance(node, ast.ClassDef))
+        return next(functions, self.tree)
+
+    def assigned(self, span: Span) -> set[str]:
+        """The attributes of ``self`` that the methods of the class at a span assign."""
+        owner = next((node for node in self.around(span) if isinstance(node, ast.ClassDef)), None)
+        if owner is None:
+            return set()
+        if owner not in self._assigned:
+            self._assigned[owner] = {node.attr for node in _of_self(owner) if isinstance(node.ctx, ast.Store)}
+        return self._assigned[owner]
+
+    def knows(self, names: set[str], scope: Scope, place: ast.stmt) -> bool:
+        """Whether names mean one thing at a statement: parameters, and what the function or the module binds once."""
+        around = set(_path(scope, Span("", place.lineno, 0, place.lineno, 0)))
+        inside: Counter[str] = Counter()
+        if not isinstance(scope, ast.Module):
+            given = scope.args
+            every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+            inside.update(argument.arg for argument in every if argument is not None)
+        known = set(inside)
+        for node in _statements(scope):
+            bound = [*_bound(node, inside=node in around)]
+            inside.update(bound)
+            if node.lineno < place.lineno:
+                known.update(bound)
+        if isinstance(scope, ast.Module):
+            return all(name in known and inside[name] == 1 for name in names)
+        return all(
+            (inside[name] == 1 and name in known) if name in inside else self._module[name] == 1
+            for name in names
+        )
 
 
 def _names(code: str) -> set[str] | None:
@@ -117,14 +169,6 @@ def _names(code: str) -> set[str] | None:
 def _attributes(code: str) -> set[str]:
     """The attributes of ``self`` that a line needs."""
     return {node.attr for node in _of_self(ast.parse(code.strip()))}
-
-
-def _made(tree: ast.Module, place: Span) -> set[str]:
-    """The attributes that the methods of the class at a place assign."""
-    classes = [n for n in _definitions(tree) if isinstance(n, ast.ClassDef) and _holds(n, place)]
-    return {
-        node.attr for owner in classes[-1:] for node in _of_self(owner) if isinstance(node.ctx, ast.Store)
-    }
 
 
 def _of_self(tree: ast.AST) -> Iterator[ast.Attribute]:
@@ -147,13 +191,17 @@ def _holds(node: ast.AST, span: Span) -> bool:
     return bool(first <= span.row and span.end_row <= last)
 
 
-def _scope(tree: ast.Module, span: Span) -> Scope | None:
-    """The innermost function (or the module) that holds a span; None inside a class body."""
-    scope: Scope = tree
-    for node in _definitions(tree):
-        if not isinstance(node, ast.ClassDef) and _holds(node, span):
-            scope = node
-    return scope
+def _path(scope: Scope, span: Span) -> Iterator[ast.stmt]:
+    """The statements of a scope that hold a span, outer ones first; not those of functions and classes inside it."""
+    waiting: list[ast.AST] = list(scope.body)
+    while waiting:
+        node = waiting.pop(0)
+        if hasattr(node, "lineno") and not _holds(node, span):
+            continue
+        if isinstance(node, ast.stmt):
+            yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.expr)):
+            waiting.extend(ast.iter_child_nodes(node))
 
 
 def _statements(scope: Scope) -> Iterator[ast.stmt]:
@@ -167,40 +215,19 @@ def _statements(scope: Scope) -> Iterator[ast.stmt]:
             waiting.extend(ast.iter_child_nodes(node))
 
 
-def _known(tree: ast.Module, scope: Scope, place: ast.stmt) -> set[str]:
-    """The names that mean one thing at a statement: parameters, and what the function or the module binds once."""
-    module = Counter(name for node in _statements(tree) for name in _bound(node, place))
-    if isinstance(scope, ast.Module):
-        here = {
-            name for node in _statements(tree) if node.lineno < place.lineno for name in _bound(node, place)
-        }
-        return {name for name in here if module[name] == 1}
-    arguments = scope.args
-    every = [
-        *arguments.posonlyargs,
-        *arguments.args,
-        *arguments.kwonlyargs,
-        arguments.vararg,
-        arguments.kwarg,
-    ]
-    inside = Counter(argument.arg for argument in every if argument is not None)
-    known = set(inside)
-    for node in _statements(scope):
-        inside.update(_bound(node, place))
-        if node.lineno < place.lineno:
-            known.update(_bound(node, place))
-    known |= {name for name in module if name not in inside}
-    return {name for name in known if inside[name] == 1 or (name not in inside and module[name] == 1)}
+def _bound(node: ast.stmt, *, inside: bool) -> Iterator[str]:
+    """The names that a statement binds by itself, and as often as it does; twice where a loop has ended.
 
-
-def _bound(node: ast.stmt, place: ast.stmt) -> Iterator[str]:
-    """The names that a statement binds by itself, and as often as it does; twice where a loop has ended."""
+    Args:
+        node: the statement.
+        inside: whether the place that is asked about is in it.
+    """
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         yield from (alias.asname or alias.name.split(".")[0] for alias in node.names)
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name
     else:
-        over = isinstance(node, (ast.For, ast.AsyncFor)) and place not in ast.walk(node)
+        over = isinstance(node, (ast.For, ast.AsyncFor)) and not inside
         for name in _stored(node):
             yield from (name, name) if over else (name,)
 
