@@ -1,8 +1,8 @@
 """SS411 concurrent-capture
 
 ## What it does
-Reports a capture begun or a graph launched inside another capture, and device work of another thread (a loader
-that pins memory, a worker that synchronizes) while a capture in the global mode is under way.
+Reports a capture that begins, or a graph that is launched, inside another capture. Also reports device work of
+another thread during a capture in the global mode, such as a loader that pins memory.
 
 ## Why is this bad?
 Two captures at once do not nest: the inner one fails, or both are lost; nor does a capture take in a graph that is

@@ -1,8 +1,8 @@
 """SS113 initial-grad-missing-record-stream
 
 ## What it does
-Reports an initial gradient that was allocated on one stream and is consumed by a backward pass on another,
-ordered, but never recorded on the stream of the backward pass before the last reference to it goes.
+Reports an initial gradient that is allocated on one stream and read by a backward pass on another, and is not
+recorded there before its last reference goes. The two are ordered: it is the memory that is reused too early.
 
 ## Why is this bad?
 Ordering the fill before the backward pass is not enough. The allocator knows only the stream on which a block

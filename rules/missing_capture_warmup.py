@@ -1,9 +1,9 @@
 """SS406 missing-capture-warmup
 
 ## What it does
-Reports the capture of a backward pass, where the module that it is of is made beside it and never ran before, is a
-DistributedDataParallel that ran fewer than 11 times, or ran its passes on the default stream only. A module that comes
-from elsewhere may have run there: its capture is reported where the warm-up on a side stream only follows.
+Reports the capture of a backward pass of a module that had no warm-up on a side stream. The module is made beside the
+capture and never ran, ran only on the default stream, or is a DistributedDataParallel that ran fewer than 11 times.
+A module that comes from elsewhere may have run there: it is reported where its warm-up comes after the capture.
 
 ## Why is this bad?
 What a library sets up when it first runs (cuBLAS and cuDNN handles and workspaces, the choice of an algorithm,

@@ -1,9 +1,8 @@
 """SS201 missing-record-stream
 
 ## What it does
-Reports a tensor that is released or rebound while a stream other than the one it was allocated on may still
-be using it, with neither `record_stream` nor a wait to protect the memory. The hazard stands on the use that
-nothing covers.
+Reports a tensor whose last reference goes while another stream than the one it was allocated on may still use it.
+Neither `record_stream` nor a wait protects its memory. The hazard stands on the use that nothing covers.
 
 ## Why is this bad?
 PyTorch's caching allocator ties a block to the stream that was current at its allocation. When the last

@@ -1,8 +1,8 @@
 """SS402 unjoined-capture-stream
 
 ## What it does
-Reports work inside a graph capture on a stream that was not forked from the capturing stream or is not joined
-back to it before the capture ends, and waits in a capture for work that was not captured.
+Reports work inside a graph capture on a stream that does not wait for the capturing stream first, or that the
+capturing stream does not wait for before the capture ends. Also reports a wait for work that is not in the capture.
 
 ## Why is this bad?
 A stream that the capture does not know runs its work at once, and only once: the graph does not contain it,

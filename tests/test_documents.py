@@ -191,3 +191,11 @@ def test_counts_of_the_field_report() -> None:
         first = Counter((row["first_reader"], row["second_reader"]) for row in csv.DictReader(file))
     assert sum(first.values()) == int(batches[0]["read"])
     assert sum(count for (one, two), count in first.items() if one == two) == 78
+
+
+def test_features_name_tests_that_exist() -> None:
+    page = (ROOT / "docs" / "features.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
+    assert len(named) > 30
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), name
