@@ -149,7 +149,7 @@ def _command(name: str, command: click.Command) -> str:
     import click
 
     arguments = [each for each in command.params if isinstance(each, click.Argument)]
-    options = [each for each in command.params if isinstance(each, click.Option)]
+    options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
     usage = " ".join(["streamsafe", name, *(["[OPTIONS]"] if options else []), *map(_argument, arguments)])
     rows = [f"| {_names(each)} | {_cell(each.help or '')} |" for each in options]
     table = "\n".join(["| option | meaning |", "|---|---|", *rows]) if rows else ""
