@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,19 @@ def fix_of(finding: Finding, texts: Texts) -> Fix | None:
         return None
     if finding.rule.code == "SS901":
         return _without_suppression(finding, text)
-    return _line_before(finding, text) or _of_a_rule(finding, text)
+    fix = _line_before(finding, text) or _of_a_rule(finding, text)
+    elsewhere = where(finding, fix, text) if fix is not None else ""
+    return replace(fix, message=f"{fix.message} ({elsewhere})") if fix is not None and elsewhere else fix
+
+
+def where(finding: Finding, fix: Fix, text: Text) -> str:
+    """Where a repair goes, if that is not the line that is shown: ``in `Step.run`, before line 9``."""
+    edit = fix.edits[0]
+    if edit.row == finding.span.row:
+        return ""
+    place = f"{'before' if edit.content.endswith(chr(10)) else 'on'} line {edit.row}"
+    inside = symbol(text.text, edit.row)
+    return f"in `{inside}`, {place}" if inside else place
 
 
 def _of_a_rule(finding: Finding, text: Text) -> Fix | None:
@@ -69,11 +81,8 @@ def _line_before(finding: Finding, text: Text) -> Fix | None:
     found = insertion(text.text, line, finding.span, other.span if other is not None else None)
     if found is None:
         return None
-    message = line.partition(BEFORE)[0].strip()
-    if found.row != finding.span.row:
-        inside = symbol(text.text, found.row)
-        message += f" (in `{inside}`, before line {found.row})" if inside else f" (before line {found.row})"
-    return Fix("unsafe", message, (Edit(found.row, 1, found.row, 1, found.content),))
+    edit = Edit(found.row, 1, found.row, 1, found.content)
+    return Fix("unsafe", line.partition(BEFORE)[0].strip(), (edit,))
 
 
 def _without_suppression(finding: Finding, text: Text) -> Fix | None:

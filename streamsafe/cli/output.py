@@ -125,7 +125,8 @@ class Output:
             if self.format == "concise":
                 block = concise.render(finding, texts)
             else:
-                block = full.render(finding.hazard, texts, click.style) + "\n"
+                block = full.render(finding.hazard, texts, click.style)
+                block += _repair(finding, texts, block) + "\n"
             if links and finding.rule.url:
                 code = finding.hazard.code
                 block = block.replace(code, linked(code, finding.rule.url), 1)
@@ -172,6 +173,19 @@ def _summary(findings: list[Finding], outcome: Outcome | None, files: int) -> st
         if outcome.unchanged:
             rest.append(f"{outcome.unchanged} on unchanged lines")
     return f"{line} ({'; '.join(rest)})." if rest else f"{line}."
+
+
+def _repair(finding: Finding, texts: Texts, block: str) -> str:
+    """One more line of a block: where the repair goes, when that is not the line that is shown."""
+    from streamsafe.fixing import fix_of, where
+
+    fix = fix_of(finding, texts)
+    elsewhere = where(finding, fix, texts[finding.span.filename]) if fix is not None else ""
+    if not elsewhere:
+        return ""
+    last = click.unstyle(block).rpartition("\n")[2]
+    mark = click.style("=", fg="blue", bold=True)
+    return f"\n{' ' * (len(last) - len(last.lstrip()))}{mark} {click.style('fix', bold=True)}: {elsewhere}"
 
 
 def _kinds(findings: list[Finding]) -> str:

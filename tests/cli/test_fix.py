@@ -144,6 +144,9 @@ def test_a_fix_says_where_it_goes(cli: Cli, project: Path) -> None:
     assert (row, finding["location"]["row"]) == (9, 10)
     line = "side.wait_stream(torch.cuda.current_stream())"
     assert finding["fix"]["message"] == f"{line} (in `Step.run`, before line 9)"
+    assert "   = fix: in `Step.run`, before line 9\n" in cli("check").stdout
+    (project / "bug.py").write_text(BUG)
+    assert "= fix:" not in cli("check").stdout
 
 
 def test_add_noqa(cli: Cli, project: Path) -> None:
