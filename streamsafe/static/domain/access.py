@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from streamsafe.order.hazard import Span
-from streamsafe.static.domain.atoms import Atom
+from streamsafe.static.domain.atoms import Atom, rank
 from streamsafe.static.domain.guards import Guard
 
 # Tags: named facts and assumptions, one bit each; `confidence.py` weighs them.
@@ -77,7 +77,7 @@ class Access:
         operation: what the program called.
     """
 
-    __slots__ = ("before", "buffer", "guard", "operation", "span", "stream", "tags", "writes")
+    __slots__ = ("_key", "before", "buffer", "guard", "operation", "span", "stream", "tags", "writes")
 
     buffer: Atom
     writes: bool
@@ -87,6 +87,7 @@ class Access:
     tags: int
     guard: Guard
     operation: str
+    _key: tuple[Any, ...] | None
 
     def replace(self, **changes: Any) -> Access:
         """The same access with other parts."""
@@ -103,8 +104,11 @@ class Access:
 
     def sort_key(self) -> tuple[Any, ...]:
         """The same order in every run."""
-        from streamsafe.static.domain.atoms import rank
+        if self._key is None:
+            self._key = self._sort_key()
+        return self._key
 
+    def _sort_key(self) -> tuple[Any, ...]:
         return (
             self.span,
             self.writes,
@@ -112,7 +116,7 @@ class Access:
             rank(self.stream),
             self.tags,
             sorted(map(rank, self.before)),
-            sorted(map(repr, self.guard)),
+            sorted((g.kind, rank(g.atom), str(g.other), g.truth) for g in self.guard),
         )
 
 
@@ -136,6 +140,7 @@ def access(
     if found is None:
         found = Access.__new__(Access)
         found.buffer, found.writes, found.stream, found.span = buffer, writes, stream, span
+        found._key = None
         found.before, found.tags, found.guard, found.operation = before, tags, guard, operation
         _TABLE[key] = found
     return found

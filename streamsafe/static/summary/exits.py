@@ -93,6 +93,7 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
         or access.buffer in (GRADIENTS, LAUNCHES)
         or access.buffer in live
     }
+    accesses = _one_of_each(accesses)
     if len(accesses) > limits.ACCESSES:
         a.notes.add("accesses dropped")
         accesses = dict(sorted(accesses.items(), key=_importance)[: limits.ACCESSES])
@@ -136,6 +137,19 @@ def _leaves(a: Analysis, s: State, result: Value) -> None:
                         span = a.return_span
                         mem.touch(a, s, span, buffer, False, HOST, "numpy", tag.LEAVES)
                         break
+
+
+def _one_of_each(accesses: dict[Access, Ways]) -> dict[Access, Ways]:
+    """Of accesses that are equal but for their site, the first read and the last write."""
+    found: dict[tuple[object, ...], Access] = {}
+    for access, ways in accesses.items():
+        key = (access.buffer, access.writes, access.stream, access.before, access.tags, access.guard, ways)
+        known = found.get(key)
+        if known is None or (access.span < known.span) is not access.writes:
+            found[key] = access
+    if len(found) == len(accesses):
+        return accesses
+    return {access: accesses[access] for access in found.values()}
 
 
 def _visible(carrier: Atom, live: set[Atom], accesses: Iterable[Access]) -> bool:

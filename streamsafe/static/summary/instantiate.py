@@ -288,11 +288,11 @@ def _age_made(a: Analysis, s: State, span: Span, summary: Summary, line: tuple[i
                 made.add(one.buffer)
     again = [
         new(atom.kind, atom.place, (*atom.calls, line), 0)
-        for atom in sorted(made, key=repr)
+        for atom in made
         if not atom.age and len(atom.calls) < limits.CALLS
     ]
     if again:
-        mem.age(a, s, again)
+        mem.age(a, s, sorted(mem.present(s, again), key=rank))
 
 
 def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rename) -> bool:

@@ -273,25 +273,31 @@ def _take_block(a: Analysis, s: State, span: Span, stream: Atom) -> None:
 
 def age(a: Analysis, s: State, atoms: list[New]) -> None:
     """Sites are about to allocate again: what they made is *earlier* from here on."""
-    present = [atom for atom in atoms if mentions(s, atom)]
-    if not present:
+    again = present(s, atoms)
+    if not again:
         return
-    memory_of = [atom for atom in present if a.role(atom) == "tensor" and used_elsewhere(s, atom)]
+    memory_of = [atom for atom in again if a.role(atom) == "tensor" and used_elsewhere(s, atom)]
     if memory_of:
         held = referenced(s)
         for atom in memory_of:
             if atom not in held:
                 release(a, s, atom)
-    s.rename({atom: new(atom.kind, atom.place, atom.calls, 1) for atom in present})
+    s.rename({atom: new(atom.kind, atom.place, atom.calls, 1) for atom in again})
 
 
-def mentions(s: State, atom: Atom) -> bool:
-    """Whether a state knows of an object."""
-    if atom in s.places or atom in s.homes or atom in s.cells:
-        return True
-    if any(atom in held for held in s.env.values()):
-        return True
-    return any(owner is atom or atom in held for (owner, _), held in s.heap.items())
+def present(s: State, atoms: list[New]) -> list[New]:
+    """The objects among some that a state knows of."""
+    found = [a for a in atoms if a in s.places or a in s.homes or a in s.cells]
+    rest = [a for a in atoms if a not in s.places and a not in s.homes and a not in s.cells]
+    if rest:
+        held: set[Atom] = set()
+        for value in s.env.values():
+            held |= value
+        for (owner, _), value in s.heap.items():
+            held.add(owner)
+            held |= value
+        found += [a for a in rest if a in held]
+    return found
 
 
 def used_elsewhere(s: State, atom: Atom) -> bool:
