@@ -205,7 +205,7 @@ def analyse(engine: Engine, modules: Sequence[str]) -> list[Conflict]:
         for pair in summary.pairs:
             findings.add(pair)
     for cid in classes.classes_of(engine, wanted):
-        if relevance.entries.isdisjoint(engine.index.classes[cid].methods.values()):
+        if engine.relevance.entries.isdisjoint(engine.index.classes[cid].methods.values()):
             continue
         for pair in classes.of_class(engine, cid):
             findings.add(pair)
