@@ -150,7 +150,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   DeviceIndex deviceCount() const noexcept override { return DeviceIndex(devices); }
 
-  c10::Stream getStream(c10::Device device) const override { return stream(index(device), stream_now[index(device)]); }
+  c10::Stream getStream(c10::Device device) const noexcept override { return stream(index(device), stream_now[index(device)]); }
   c10::Stream getDefaultStream(c10::Device device) const override { return stream(index(device), 0); }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high) const override { return getNewStream(device, high ? -1 : 0); }
   c10::Stream getNewStream(c10::Device device, int priority) const override {
@@ -159,7 +159,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     int64_t id = pool * STREAMS_A_POOL + given[index(device)][pool]++ % STREAMS_A_POOL + 1;
     return stream(index(device), id);
   }
-  c10::Stream exchangeStream(c10::Stream to) const override {
+  c10::Stream exchangeStream(c10::Stream to) const noexcept override {
     c10::Stream before = getStream(to.device());
     stream_now[to.device_index()] = to.id();
     return before;
