@@ -51,11 +51,14 @@ name = "local"
 
 
 def copy(target: Path) -> None:
-    """A copy of the files that git knows."""
+    """A copy of the files that git knows; outside of a repository, of all files."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, stdout=subprocess.PIPE, check=True
-    ).stdout.decode()
-    for name in filter(None, listed.split("\0")):
+        ["git", "ls-files", "-z"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    names = [name for name in listed.stdout.decode().split("\0") if name]
+    if not names:
+        shutil.copytree(ROOT, target, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+    for name in names:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).exists():
             shutil.copy2(ROOT / name, target / name)

@@ -298,3 +298,20 @@ def test_a_wait_that_is_needed_after_the_hazard_was_for_that(used: bool) -> None
     if used:
         c.access("B", [other], [], operation="sum")
     assert conflict.hindsight() is used
+
+
+@pytest.mark.parametrize("released", ["x", "y", "z"])
+def test_what_is_released_is_clean_and_its_neighbours_are_not(released: str) -> None:
+    program = "A: new x; A: new y; A: new z; A: write x; A: write y; A: write z; "
+    program += f"free {released}; release {released}; B: read x; B: read y; B: read z"
+    conflicts = run(translate(program))
+    reported = "x" if released != "x" else "y"
+    assert [conflict.memory.name for conflict in conflicts] == [
+        reported
+    ]  # one edge is missing, and assumed from then on
+    alone = run(
+        translate(
+            f"A: new {released}; A: write {released}; free {released}; release {released}; B: read {released}"
+        )
+    )
+    assert alone == []
