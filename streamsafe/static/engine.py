@@ -11,10 +11,12 @@ from streamsafe.config import Models
 from streamsafe.order.hazard import Conflict
 from streamsafe.static import prefilter, project
 from streamsafe.static.cache import Cache
+from streamsafe.static.domain.access import ON_SOME_PATH
 from streamsafe.static.findings import Findings
 from streamsafe.static.models.load import load
 from streamsafe.static.project import PARALLEL_FROM, Checked, Task, syntax_error
 from streamsafe.static.protocol import classes
+from streamsafe.static.summary.model import Pair
 from streamsafe.static.summary.solve import Engine, Given
 from streamsafe.static.syntax.index import Index, parse_data, parse_file
 from streamsafe.static.syntax.relevance import Relevance
@@ -201,9 +203,17 @@ def analyse(engine: Engine, modules: Sequence[str]) -> list[Conflict]:
         if part:
             engine.guarded(fid, Given(part=part))
     findings = Findings(engine)
-    for _, summary in engine.all_pairs():
+    for fid, summary in engine.all_pairs():
         for pair in summary.pairs:
             findings.add(pair)
+        if not engine.callers.get(fid):
+            for span in sorted({span for exit in summary.exits for span in exit.begins}):
+                what = "capture-on-default-stream"
+                findings.add(
+                    Pair(
+                        "violation", None, None, span, tags=ON_SOME_PATH, violation=what, what="capture_begin"
+                    )
+                )
     for cid in classes.classes_of(engine, wanted):
         if engine.relevance.entries.isdisjoint(engine.index.classes[cid].methods.values()):
             continue

@@ -120,11 +120,12 @@ class Context(Atom):
 class Capture(Atom):
     """A context that captures a graph, on a stream where one is named."""
 
-    __slots__ = ("graph", "streams")
+    __slots__ = ("graph", "mode", "streams")
 
-    def __init__(self, streams: Value, graph: Value) -> None:
+    def __init__(self, streams: Value, graph: Value, mode: Value) -> None:
         self.streams = streams
         self.graph = graph
+        self.mode = mode
 
 
 class Test(Atom):
@@ -250,9 +251,9 @@ def context(streams: Value) -> Context:
     return _interned(Context, streams)
 
 
-def capture(streams: Value, graph: Value = UNKNOWN) -> Capture:
+def capture(streams: Value, graph: Value = UNKNOWN, mode: Value = UNKNOWN) -> Capture:
     """A capture context."""
-    return _interned(Capture, streams, graph)
+    return _interned(Capture, streams, graph, mode)
 
 
 def compared(op: str, left: Value, right: Value) -> Test:

@@ -21,6 +21,7 @@ from streamsafe.static.domain.atoms import (
     Tuple,
     Value,
 )
+from streamsafe.static.domain.capturing import Capturing
 from streamsafe.static.domain.guards import ALWAYS, IS_CPU, Guard
 from streamsafe.static.domain.order import Carriers, Order, antichain
 from streamsafe.static.domain.timing import Timing
@@ -35,6 +36,7 @@ class Wait(NamedTuple):
 
     ``recorded`` is where; both are None for an event that was not recorded before the wait on this path. ``earlier``
     are the streams on which the event was recorded before that. ``idle``: nothing had been done on the source.
+    ``known``: the carriers at entry whose knowledge ``whom`` had.
     """
 
     who: Atom
@@ -44,14 +46,16 @@ class Wait(NamedTuple):
     recorded: Span | None = None
     earlier: frozenset[Atom] = frozenset()
     idle: bool = False
+    known: Carriers = frozenset()
 
 
 class Cell(NamedTuple):
-    """An event's last record: on which stream, where; and the streams of the records that it replaces."""
+    """An event's last record: on which stream, where; and the streams of the records that it replaces; whether in a capture."""
 
     stream: Atom
     span: Span
     earlier: frozenset[Atom] = frozenset()
+    captured: bool = False
 
 
 class HostWork(NamedTuple):
@@ -82,6 +86,7 @@ class State:
         order: who knows what, and the accesses made so far.
         current: the current stream.
         capture: the capture under way.
+        capturing: what else is known of captures.
         guard: the literals that hold.
         waits: the waits made so far.
         cells: event -> the stream it was last recorded on, and where.
@@ -95,6 +100,7 @@ class State:
     __slots__ = (
         "_sig",
         "capture",
+        "capturing",
         "cells",
         "choices",
         "current",
@@ -126,6 +132,7 @@ class State:
         self.recorded: frozenset[tuple[Atom, Atom]] = frozenset()
         self.work: frozenset[HostWork] = frozenset()
         self.timing = Timing()
+        self.capturing = Capturing()
         self.entered: dict[Reg, tuple[Atom, Region | None]] = {}
         self.choices: dict[Reg, Value] = {}
         self.dead = False
@@ -139,7 +146,7 @@ class State:
         twin.order = self.order.fork()
         twin.current, twin.capture, twin.guard = self.current, self.capture, self.guard
         twin.waits, twin.recorded, twin.work = self.waits, self.recorded, self.work
-        twin.timing = self.timing.fork()
+        twin.timing, twin.capturing = self.timing.fork(), self.capturing.fork()
         twin.entered, twin.choices = dict(self.entered), dict(self.choices)
         twin.dead, twin._sig = self.dead, None
         return twin
@@ -198,6 +205,7 @@ class State:
         changed |= _join_missing(self.cells, other.cells)
         changed |= self.order.join(other.order)
         changed |= self.timing.join(other.timing)
+        changed |= self.capturing.join(other.capturing)
         if self.waits is not other.waits and not other.waits <= self.waits:
             self.waits = self.waits | other.waits
             changed = True
@@ -268,6 +276,7 @@ class State:
                 self.cells[new] = self.cells.pop(old)
         self.order = renamed_order(self.order, names)
         self.timing.rename(names)
+        self.capturing.rename(names)
         if self.recorded:
             self.recorded = frozenset((names.get(b, b), names.get(s, s)) for b, s in self.recorded)
         if self.waits:
@@ -276,6 +285,7 @@ class State:
                     who=names.get(wait.who, wait.who),
                     whom=names.get(wait.whom, wait.whom),
                     source=names.get(wait.source, wait.source) if wait.source else None,
+                    known=frozenset(names.get(each, each) for each in wait.known),
                 )
                 for wait in self.waits
             )

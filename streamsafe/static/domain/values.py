@@ -93,7 +93,7 @@ def inside(atom: Atom, rename: Callable[[Value], Value]) -> Atom:
             ((name, rename(value)) for name, value in atom.resumed),
         )
     if isinstance(atom, Capture):
-        return capture(rename(atom.streams), rename(atom.graph))
+        return capture(rename(atom.streams), rename(atom.graph), rename(atom.mode))
     return atom
 
 

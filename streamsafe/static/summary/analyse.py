@@ -231,6 +231,9 @@ class Analysis:
         kind, reg, other, truth = assume
         if kind == "more":
             fresh = s.choices.pop(("more", reg), None)  # type: ignore[call-overload]
+            if not truth:
+                for atom in s.env.get(reg, UNKNOWN):
+                    s.capturing.threads.pop(atom, None)  # a loader that is done has no thread at work
             return truth or fresh is None
         held = s.env.get(reg, UNKNOWN)
         if kind == "swallow":

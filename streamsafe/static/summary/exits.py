@@ -24,6 +24,7 @@ from streamsafe.static.domain.atoms import (
     pool,
     rank,
 )
+from streamsafe.static.domain.capturing import BRANCH, FORK
 from streamsafe.static.domain.guards import IS_CPU, Guard
 from streamsafe.static.domain.order import Ways, antichain, memory
 from streamsafe.static.domain.places import EACH
@@ -35,6 +36,9 @@ from streamsafe.static.transfer import memory as mem
 
 if TYPE_CHECKING:
     from streamsafe.static.summary.analyse import Analysis
+
+MARKERS = frozenset((GRADIENTS, LAUNCHES, FORK, BRANCH))
+"""Buffers that every function shares."""
 
 _MOST_RETURNS = 24
 
@@ -61,7 +65,7 @@ def _merged(exits: list[Exit], guard: Callable[[Exit], Guard]) -> list[Exit]:
     """Exits with equal relation, current stream, result and guard are one."""
     merged: dict[object, Exit] = {}
     for exit in exits:
-        key = (frozenset(exit.knows.items()), exit.current, guard(exit), exit.result)
+        key = (frozenset(exit.knows.items()), exit.current, guard(exit), exit.result, exit.capture)
         known = merged.get(key)
         merged[key] = exit if known is None else _joined(known, exit)
     return list(merged.values())
@@ -89,9 +93,7 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
         access: s.order.ways[token]
         for table in s.order.made.values()
         for access, token in table.items()
-        if isinstance(access.buffer, Path | Pool)
-        or access.buffer in (GRADIENTS, LAUNCHES)
-        or access.buffer in live
+        if isinstance(access.buffer, Path | Pool) or access.buffer in MARKERS or access.buffer in live
     }
     accesses = _one_of_each(accesses)
     if len(accesses) > limits.ACCESSES:
@@ -116,6 +118,10 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
         clocks={atom: clock for atom, clock in s.timing.clocks.items() if atom in read},
         late=frozenset(late for late in s.timing.late if late.now in read),
         elapsed=s.timing.elapsed,
+        capture=s.capture,
+        ended=s.capturing.ended,
+        begins=s.capturing.begins,
+        threads=dict(s.capturing.threads),
     )
 
 
@@ -201,6 +207,10 @@ def _joined(one: Exit, other: Exit) -> Exit:
         clocks={**one.clocks, **other.clocks},
         late=one.late | other.late,
         elapsed=one.elapsed | other.elapsed,
+        capture=one.capture,
+        ended=one.ended or other.ended,
+        begins=one.begins | other.begins,
+        threads={**one.threads, **other.threads},
     )
 
 

@@ -12,7 +12,6 @@ from streamsafe.static.domain.access import Access, access
 from streamsafe.static.domain.atoms import (
     ALL,
     CURRENT,
-    GRADIENTS,
     HOST,
     LOST,
     UNKNOWN,
@@ -32,6 +31,7 @@ from streamsafe.static.domain.atoms import (
     rank,
     value,
 )
+from streamsafe.static.domain.capturing import BRANCH, FORK
 from streamsafe.static.domain.guards import ALWAYS, Guard, contradicts
 from streamsafe.static.domain.order import Carriers, Ways, antichain, memory
 from streamsafe.static.domain.places import (
@@ -45,10 +45,11 @@ from streamsafe.static.domain.places import (
 )
 from streamsafe.static.domain.state import Cell, HostWork, State, Wait
 from streamsafe.static.domain.timing import LAUNCHES
+from streamsafe.static.summary.exits import MARKERS
 from streamsafe.static.summary.facts import MODULE, OUTER
 from streamsafe.static.summary.model import Exit, Pair, Summary
+from streamsafe.static.transfer import captures, objects, timing
 from streamsafe.static.transfer import memory as mem
-from streamsafe.static.transfer import objects, timing
 
 if TYPE_CHECKING:
     from streamsafe.static.summary.analyse import Analysis
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from streamsafe.static.syntax import ir
 
 _MOST_WORK: Final = 40
+_UNCHECKED: Final = frozenset((LAUNCHES, FORK, BRANCH))
 
 
 def instantiate(
@@ -312,13 +314,17 @@ def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rena
         if image is not LOST:
             relation[image] = relation.get(image, frozenset()) | rename.carriers(known)
     t.order.compose(relation)
+    captures.across_call(a, t, exit, rename)
     for one, ways in arrived:
         if one.tags & tag.RECORD:
             timing.forget_records(t, one.buffer)
-        elif a.engine.timed and ways and one.buffer is not LAUNCHES:
+        elif a.engine.timed and ways and one.buffer not in _UNCHECKED:
             timing.launch_below(a, t, one, ways)
         t.order.put(one, ways)
     timing.after_call(a, t, exit, rename, read)
+    if t.capture is not None and exit.waits:
+        captures.waits_below(a, s, t, exit, rename)
+    captures.after_call(a, t, exit, rename)
     stored = _stored(exit, rename)
     _facts(a, s, t, exit, rename, waits)
     _objects(t, exit, rename, stored)
@@ -366,15 +372,17 @@ def _accesses(
             if mine is None:
                 continue
             earlier = s.waits.union(waits[wait] for wait in exit.waited.get(one, ()) if wait in waits)
-            if buffer is not LAUNCHES:
+            if buffer not in _UNCHECKED:
                 _check(a, s, mine, before, earlier)
+                if t.capture is not None and mine.stream is stream:
+                    captures.used_below(a, s, t, mine, before, after)
             a.remember_waits(mine, earlier)
             out.append((mine, after if mine.stream is stream else frozenset()))
     return out
 
 
 def _memory(a: Analysis, s: State, rename: Rename, buffer: Atom, tags: int) -> list[Atom]:
-    if buffer in (GRADIENTS, LAUNCHES):
+    if buffer in MARKERS:
         return [buffer]
     if tags & (tag.RECORD | tag.ELAPSED):
         return timing.events_of(a, rename.atom(buffer))
@@ -454,6 +462,7 @@ def _renamed_wait(s: State, wait: Wait, rename: Rename) -> Wait:
         wait.recorded,
         frozenset(map(rename.carrier, wait.earlier)),
         wait.idle,
+        s.order.entry(rename.carriers(wait.known)),
     )
 
 
@@ -465,7 +474,10 @@ def _facts(a: Analysis, s: State, t: State, exit: Exit, rename: Rename, waits: M
         image = rename.carrier(event)
         if image is not LOST:
             t.cells[image] = Cell(
-                rename.carrier(cell.stream), cell.span, frozenset(map(rename.carrier, cell.earlier))
+                rename.carrier(cell.stream),
+                cell.span,
+                frozenset(map(rename.carrier, cell.earlier)),
+                cell.captured,
             )
     for recorded, stream in sorted(exit.recorded, key=_rank):
         for buffer in mem.buffers(a, s, rename.atom(recorded)):

@@ -11,7 +11,7 @@ from streamsafe.static.domain.access import Access
 from streamsafe.static.domain.atoms import CURRENT, UNKNOWN, Atom, Value
 from streamsafe.static.domain.guards import ALWAYS, Guard
 from streamsafe.static.domain.order import Carriers, Ways
-from streamsafe.static.domain.state import Cell, HostWork, Wait
+from streamsafe.static.domain.state import Cell, HostWork, Region, Wait
 from streamsafe.static.domain.timing import Clock, Late
 
 PairKind = Literal["pair", "reuse", "violation"]
@@ -68,6 +68,8 @@ class Exit:
         recorded: (buffer, stream).
         work: what would be illegal in a capture.
         waited: access -> the waits made before it.
+        capture: the capture that the caller goes on with.
+        ended, begins, threads: as in :class:`~streamsafe.static.domain.capturing.Capturing`.
         clocks, late, elapsed: as in :class:`~streamsafe.static.domain.timing.Timing`.
     """
 
@@ -87,6 +89,10 @@ class Exit:
     clocks: Mapping[Atom, Clock] = field(default_factory=dict)
     late: frozenset[Late] = frozenset()
     elapsed: frozenset[tuple[Atom, Atom]] = frozenset()
+    capture: Region | None = None
+    ended: Span | None = None
+    begins: frozenset[Span] = frozenset()
+    threads: Mapping[Atom, Span] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from streamsafe.static.domain.atoms import CURRENT, DEFAULT, LOST, UNKNOWN, Part
 from streamsafe.static.domain.places import EACH
 from streamsafe.static.domain.state import State
 from streamsafe.static.models.rows import Row
-from streamsafe.static.transfer import gradients, library, objects
+from streamsafe.static.transfer import captures, gradients, library, objects
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite
 
@@ -52,6 +52,12 @@ def run(a: Analysis, s: State, c: CallSite, row: Row) -> list[State]:
                     u.current = before
             out += after
         states = out
+        if calls.mode == "thread" and row.result.kind == "object":
+            for t in states:
+                future = mem.allocate(a, t, a.span(c.at), row.result.type)
+                captures.submitted(a, t, function, value(future), a.span(c.at))
+                t.env[c.dst] = value(future)
+            continue
         if row.result.kind == "mapped":
             for t in states:
                 container = mem.allocate(a, t, a.span(c.at), "builtins.list", discriminator=3)

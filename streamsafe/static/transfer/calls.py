@@ -56,7 +56,9 @@ def call(a: Analysis, s: State, i: ir.Call) -> list[State]:
     out: list[State] = []
     for atom in callee:
         t = s if len(callee) == 1 else s.fork()
-        out += call_atom(a, t, CallSite(i.at, i.dst, list(args), dict(keywords)), atom)
+        site = CallSite(i.at, i.dst, list(args), dict(keywords))
+        site.spread = any(name is None for name, _ in i.keywords)
+        out += call_atom(a, t, site, atom)
     return out
 
 

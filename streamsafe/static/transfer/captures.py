@@ -1,15 +1,48 @@
-"""Captures: where they begin and end, and whether one is under way."""
+"""Captures: where they begin and end, which streams take part, and what else is at work meanwhile."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from streamsafe.static.domain.atoms import CAPTURING, TRUE, UNKNOWN, Value, ordered, value
+from streamsafe.static.domain import access as tag
+from streamsafe.static.domain.access import access
+from streamsafe.static.domain.atoms import (
+    CAPTURING,
+    CURRENT,
+    DEFAULT,
+    FALSE,
+    HOST,
+    LOST,
+    TRUE,
+    UNKNOWN,
+    Atom,
+    Const,
+    Function,
+    New,
+    Path,
+    Value,
+    const,
+    ordered,
+    value,
+)
+from streamsafe.static.domain.capturing import BRANCH, FORK
+from streamsafe.static.domain.order import Carriers, Ways
 from streamsafe.static.domain.state import Region, State
+from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite, special
 
 if TYPE_CHECKING:
+    from streamsafe.order.hazard import Span
+    from streamsafe.static.domain.access import Access
     from streamsafe.static.summary.analyse import Analysis
+    from streamsafe.static.summary.instantiate import Rename
+    from streamsafe.static.summary.model import Exit
+
+BEGINS: Final = "begins a capture"
+BEGINS_GLOBAL: Final = "begins a capture in the global mode"
+
+_NO_USE: Final = tag.UNSEEN_CALL | tag.METHOD_CALL | tag.HANDED_OUT
+"""Accesses that do not show that a stream is used."""
 
 
 @special("capturing")
@@ -18,16 +51,311 @@ def capturing(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
     return value(TRUE) if s.capture is not None else value(CAPTURING)
 
 
+# -- begin and end ----------------------------------------------------------------------------------------------------
+
+
+def begin_region(a: Analysis, s: State, span: Span, stream: Atom, graph: Value, mode: Value) -> None:
+    """A capture begins on a stream."""
+    what = BEGINS_GLOBAL if _is_global(mode) else BEGINS
+    a.host_work(s, span, what, "concurrent-capture")
+    if what == BEGINS_GLOBAL:
+        _others_at_work(a, s, span)
+    if s.capture is None:
+        made = access(FORK, True, stream, span, frozenset(), 0, frozenset(), "capture")
+        s.order.put(made, frozenset((frozenset((stream,)),)))
+    graphs = ordered(graph)
+    s.capture = Region(span, stream, graphs[0] if graphs else None)
+
+
+def _is_global(mode: Value) -> bool:
+    """The error mode of a capture is the global one unless something else is given."""
+    return not mode or any(isinstance(atom, Const) and atom.value == "global" for atom in mode)
+
+
+def end_region(a: Analysis, s: State) -> None:
+    """A capture ends: every stream that was forked must have been joined (GM-fork_only)."""
+    region = s.capture
+    if region is None:
+        return
+    reported: set[Atom] = set()
+    for one in sorted(s.order.near(BRANCH), key=lambda each: each.sort_key(), reverse=True):
+        apart = any(region.stream not in way for way in s.order.ways_of(one))
+        if apart and one.stream not in reported:
+            reported.add(one.stream)
+            notes = (("the capture that ends without waiting for that stream begins here", region.span),)
+            a.violation("unjoined-capture-stream", one.span, one.operation, one.guard, notes, one.tags)
+    leave_region(s)
+
+
+def leave_region(s: State) -> None:
+    """The capture is over: nothing of it is looked at any more."""
+    for marker in (FORK, BRANCH):
+        for one in list(s.order.near(marker)):
+            s.order.drop(one)
+    s.capture = None
+
+
 @special("capture_begin")
 def begin(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
-    """``graph.capture_begin()``: on the current stream; it synchronizes nothing (GC-18)."""
-    graphs = ordered(c.receiver)
-    s.capture = Region(a.span(c.at), s.current, graphs[0] if graphs else None)
+    """``graph.capture_begin()``, ``stream.begin_capture()``: it synchronizes nothing (GC-18).
+
+    The default stream cannot be captured (GC-01, GP-01).
+    """
+    span = a.span(c.at)
+    stream, graph = s.current, c.receiver
+    mode = c.given.get("capture_error_mode", UNKNOWN)
+    row = c.row
+    if row is not None and row.library == "cupy":
+        found = [atom for atom in ordered(c.receiver) if a.role(atom) == "stream"]
+        stream, graph, mode = (found[0] if found else LOST), UNKNOWN, value(const("relaxed"))
+    if stream is DEFAULT:
+        a.violation("capture-on-default-stream", span, c.operation, s.guard)
+    elif stream is CURRENT:
+        s.capturing.begins = s.capturing.begins | {span}
+    begin_region(a, s, span, stream, graph, mode)
     return UNKNOWN
 
 
 @special("capture_end")
-def end(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
-    """``graph.capture_end()``"""
-    s.capture = None
-    return UNKNOWN
+def end(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``graph.capture_end()``, ``stream.end_capture()``"""
+    if s.capture is None:
+        s.capturing.ended = a.span(c.at)
+    end_region(a, s)
+    return None
+
+
+# -- who takes part ---------------------------------------------------------------------------------------------------
+
+
+def _fork(s: State) -> Ways | None:
+    """The ways in which the capture's beginning is known; None where no capture is under way."""
+    if s.capture is None:
+        return None
+    for one in s.order.near(FORK):
+        return s.order.ways_of(one)
+    return None
+
+
+def takes_part(s: State, stream: Atom) -> bool:
+    """Whether a stream or an event comes after the beginning of the capture under way."""
+    fork = _fork(s)
+    return fork is None or all(stream in way for way in fork)
+
+
+def used(a: Analysis, s: State, one: Access) -> None:
+    """A stream is used in a capture: it takes part, or it works eagerly beside it (GM-side_launch)."""
+    fork = _fork(s)
+    if fork is None:
+        return
+    _used(a, s, one, frozenset((one.stream,)), fork, frozenset((frozenset((one.stream,)),)))
+
+
+def used_below(a: Analysis, s: State, t: State, one: Access, before: Carriers, after: Ways) -> None:
+    """A callee uses a stream in the capture of its caller; ``before`` are carriers at the call."""
+    fork = _fork(s)
+    if fork is not None and one.stream is not HOST:
+        _used(a, t, one, before, fork, after)
+
+
+def _used(a: Analysis, s: State, one: Access, before: Carriers, fork: Ways, after: Ways) -> None:
+    region = s.capture
+    if region is None or one.stream in (region.stream, LOST, HOST) or one.tags & _NO_USE:
+        return
+    if all(not way.isdisjoint(before) for way in fork):
+        _branch(s, one.stream, one.span, one.operation, after)
+        return
+    notes = (("the capture begins here", region.span),)
+    a.violation(
+        "unjoined-capture-stream", one.span, one.operation, s.guard, notes, one.tags & tag.MODULE_CALL
+    )
+    s.order.learn(one.stream, region.stream)  # one missing edge is one finding
+    for branch in [each for each in s.order.near(BRANCH) if each.stream is one.stream]:
+        s.order.drop(branch)
+
+
+def _branch(s: State, stream: Atom, span: Span, operation: str, ways: Ways) -> None:
+    for old in [each for each in s.order.near(BRANCH) if each.stream is stream]:
+        s.order.drop(old)
+    s.order.put(access(BRANCH, True, stream, span, frozenset(), 0, s.guard, operation), ways)
+
+
+def before_wait(a: Analysis, s: State, span: Span, who: Atom, whom: Atom) -> None:
+    """A wait: in a capture it takes the waiter in, or depends on work outside (GM-wait_outside, GM-wait_precapture)."""
+    cell = s.cells.get(whom)
+    if s.capture is None:
+        if cell is not None and cell.captured and not _external(s, whom):
+            notes = (("recorded in a capture here", cell.span),)
+            a.violation("unjoined-capture-stream", span, "a wait", s.guard, notes)
+        return
+    fork = _fork(s)
+    if fork is None or who is HOST:
+        return
+    known = frozenset((whom,))
+    if all(not way.isdisjoint(known) for way in fork):
+        if who is not s.capture.stream and not takes_part(s, who):
+            _branch(s, who, span, "wait", frozenset((frozenset((who,)),)))
+    elif takes_part(s, who):
+        _outside(a, s, span, whom)
+
+
+def _outside(a: Analysis, s: State, span: Span, whom: Atom) -> None:
+    """What takes part in a capture waits for what does not, where that can be told."""
+    assert s.capture is not None
+    role = a.role(whom)
+    if role == "event":
+        if s.cells.get(whom) is None or _external(s, whom):
+            return
+    elif role != "stream" or whom is LOST or (isinstance(whom, Path) and _is_given(whom)):
+        return
+    notes = (("the capture begins here", s.capture.span),)
+    a.violation("unjoined-capture-stream", span, "a wait", s.guard, notes)
+
+
+def _is_given(stream: Path) -> bool:
+    """Whether a caller that is not seen gives a stream: it may have forked it."""
+    return not stream.fields and not stream.root.startswith("module ")
+
+
+def _external(s: State, event: Atom) -> bool:
+    """Whether an event may have been made to be used outside of captures (GC-21)."""
+    return s.heap.get((event, EXTERNAL)) != value(FALSE)
+
+
+EXTERNAL: Final = "external"
+"""The field of an event that says whether a graph may record it for the outside."""
+
+
+def makes_event(s: State, c: CallSite, event: Atom) -> None:
+    """A new event is no external one, unless its arguments say so or are not known."""
+    if c.spread:
+        return
+    s.heap[event, EXTERNAL] = c.keywords.get("external", value(FALSE))
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------
+
+
+def waits_below(a: Analysis, s: State, t: State, exit: Exit, rename: Rename) -> None:
+    """The waits of a callee, in the capture of its caller."""
+    fork = _fork(s)
+    if fork is None or t.capture is None:
+        return
+    for wait in sorted(exit.waits, key=lambda each: each.span):
+        who, whom = rename.carrier(wait.who), rename.carrier(wait.whom)
+        if HOST in (who, whom) or LOST in (who, whom) or not wait.known:
+            continue
+        known = rename.carriers(wait.known)
+        part = who is t.capture.stream or all(who in way for way in fork)
+        if part and LOST not in known and not all(not way.isdisjoint(known) for way in fork):
+            _outside(a, t, wait.span, whom)
+
+
+def across_call(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
+    """A callee ends its caller's capture."""
+    if exit.ended is not None and t.capture is not None:
+        end_region(a, t)
+    elif exit.ended is not None:
+        t.capturing.ended = exit.ended
+
+
+def after_call(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
+    """A callee begins a capture that its caller goes on with; threads that it starts are at work from here on."""
+    if exit.capture is not None:
+        graph = rename.atom(exit.capture.graph) if exit.capture.graph is not None else UNKNOWN
+        graphs = ordered(graph)
+        stream = rename.carrier(exit.capture.stream)
+        t.capture = Region(exit.capture.span, stream, graphs[0] if graphs else None)
+    for span in exit.begins:
+        if t.current is DEFAULT:
+            a.violation("capture-on-default-stream", span, "capture_begin", t.guard)
+        elif t.current is CURRENT:
+            t.capturing.begins = t.capturing.begins | {span}
+    if t.capturing.threads:
+        for work in exit.work:
+            if work.what == BEGINS_GLOBAL:
+                _others_at_work(a, t, work.span)
+    for atom, span in exit.threads.items():
+        for image in rename.atom(atom):
+            t.capturing.threads[image] = span
+
+
+# -- others -----------------------------------------------------------------------------------------------------------
+
+
+def _others_at_work(a: Analysis, s: State, span: Span) -> None:
+    """Under the global mode what other threads do may break the capture (GM-thr_item)."""
+    for _, started in sorted(s.capturing.threads.items(), key=lambda item: item[1])[:1]:
+        notes = (("a thread that may call CUDA meanwhile is at work since here", started),)
+        a.violation("concurrent-capture", span, BEGINS_GLOBAL, s.guard, notes, tag.ON_SOME_PATH)
+
+
+@special("thread")
+def make_thread(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``threading.Thread(target=f)``"""
+    made = mem.allocate(a, s, a.span(c.at), "threading.Thread")
+    s.heap[made, "target"] = c.given.get("target", UNKNOWN)
+    return value(made)
+
+
+@special("thread_start")
+def start_thread(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``thread.start()``"""
+    for atom in ordered(c.receiver):
+        if isinstance(atom, New) and any(_synchronizes(a, fid) for fid in _targets(a, s, atom)):
+            s.capturing.threads[atom] = a.span(c.at)
+    return None
+
+
+def _targets(a: Analysis, s: State, thread: New) -> list[str]:
+    type = a.type_of(thread)
+    if ":" in type:
+        fid = a.engine.index.method(type, "run")
+        return [fid] if fid is not None else []
+    return [
+        atom.fid for atom in ordered(s.heap.get((thread, "target"), UNKNOWN)) if isinstance(atom, Function)
+    ]
+
+
+def _synchronizes(a: Analysis, fid: str) -> bool:
+    """Whether a function does what a capture of another thread does not survive."""
+    return any(exit.work for exit in a.engine.summary(fid).exits)
+
+
+@special("thread_join", "future_result")
+def join_thread(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``thread.join()``, ``future.result()``"""
+    for atom in c.receiver:
+        s.capturing.threads.pop(atom, None)
+    return None
+
+
+def submitted(a: Analysis, s: State, function: Value, future: Value, span: Span) -> None:
+    """A function runs on another thread until its future is waited for."""
+    if any(isinstance(atom, Function) and _synchronizes(a, atom.fid) for atom in function):
+        for atom in future:
+            s.capturing.threads[atom] = span
+
+
+def pins_memory(a: Analysis, s: State, loader: Value, span: Span) -> None:
+    """A loader that is iterated pins its batches on a thread of its own."""
+    for atom in loader:
+        if s.heap.get((atom, PINS)) == value(TRUE):
+            s.capturing.threads[atom] = span
+
+
+PINS: Final = "pin_memory"
+"""The field of a loader that says whether it pins its batches."""
+
+
+@special("loader")
+def make_loader(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``DataLoader(..., pin_memory=True)``"""
+    made = mem.allocate(a, s, a.span(c.at), LOADER)
+    held = c.given.get("pin_memory", c.keywords.get("pin_memory"))
+    if held:
+        s.heap[made, PINS] = held
+    return value(made)
+
+
+LOADER: Final = "torch.utils.data.DataLoader"

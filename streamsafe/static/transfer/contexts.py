@@ -25,8 +25,9 @@ from streamsafe.static.domain.atoms import (
     value,
 )
 from streamsafe.static.domain.guards import IS_NONE, Literal
-from streamsafe.static.domain.state import Region, State
+from streamsafe.static.domain.state import State
 from streamsafe.static.syntax import ir
+from streamsafe.static.transfer import captures
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import transfer
 
@@ -112,13 +113,11 @@ def switch(a: Analysis, s: State, stream: Atom, may_be_none: bool) -> list[State
 
 def begin_capture(a: Analysis, s: State, span: Any, atom: Capture) -> list[State]:
     """A capture begins; entering the context synchronizes the device (GC-18)."""
-    a.host_work(s, span, "a capture begins", "concurrent-capture")
     mem.host_waits(a, s, span, None)
     streams = [each for each in ordered(atom.streams) if is_stream(a, each)]
     if streams:
         s.current = streams[0]
-    graphs = ordered(atom.graph)
-    s.capture = Region(span, s.current, graphs[0] if graphs else None)
+    captures.begin_region(a, s, span, s.current, atom.graph, atom.mode)
     return [s]
 
 
@@ -131,7 +130,11 @@ def leave(a: Analysis, s: State, i: ir.Exit) -> list[State] | None:
     held = ordered(s.get(i.context))
     atom = held[0] if held else None
     if isinstance(atom, Generator):
-        return _leave_generator(a, s, i, atom)
+        out = _leave_generator(a, s, i, atom)
+        for t in out or [s]:
+            if saved is not None and saved[1] is None:
+                captures.end_region(a, t)
+        return out
     type = a.type_of(atom) if atom is not None else ""
     if ":" in type and a.role(atom or NONE) != "stream":
         fid = a.engine.index.method(type, "__exit__")
@@ -141,8 +144,12 @@ def leave(a: Analysis, s: State, i: ir.Exit) -> list[State] | None:
             out = instantiate(a, s, i.at, i.dst if i.dst is not None else -1, fid, [value(atom or NONE)], {})
             for t in out or []:
                 if saved is not None:
+                    if saved[1] is None:
+                        captures.end_region(a, t)
                     t.current, t.capture = saved
             return out
+    if isinstance(atom, Capture) and saved is not None and saved[1] is None:
+        captures.end_region(a, s)
     if saved is not None and atom is not NULL_CONTEXT:
         s.current, s.capture = saved
     return None

@@ -29,8 +29,8 @@ from streamsafe.static.domain.guards import comparable
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State, splits
 from streamsafe.static.syntax import ir
+from streamsafe.static.transfer import captures, objects, timing
 from streamsafe.static.transfer import memory as mem
-from streamsafe.static.transfer import objects, timing
 from streamsafe.static.transfer.objects import ANY
 from streamsafe.static.transfer.registry import transfer
 
@@ -145,6 +145,7 @@ def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
     """dst = iter(src); what certainly has an element has no loop without a round."""
     held = s.get(i.src)
     s.env[i.dst] = held
+    captures.pins_memory(a, s, held, a.span(i.at))
     if len(held) == 1:
         (atom,) = held
         if (isinstance(atom, Tuple) and atom.items) or (

@@ -35,7 +35,7 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State
 from streamsafe.static.models.rows import Arg, Result, Row
-from streamsafe.static.transfer import copies, objects, streams, timing
+from streamsafe.static.transfer import captures, copies, objects, streams, timing
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import SPECIALS, CallSite, special
 
@@ -64,6 +64,7 @@ def make(a: Analysis, s: State, c: CallSite, type: str) -> Value:
     made = mem.allocate(a, s, a.span(c.at), type)
     if a.engine.role(type) == "event":
         timing.keeps_time(s, c, type, made)
+        captures.makes_event(s, c, made)
     return value(made)
 
 
@@ -422,7 +423,11 @@ def _result(a: Analysis, s: State, c: CallSite, row: Row, stream: Atom) -> Value
         return value(NULL_CONTEXT) if held == value(NONE) else value(context(held))
     if kind == "capture_context":
         return value(
-            capture(_streams_only(a, held), argument(a, s, c, "graph") or argument(a, s, c, "cuda_graph"))
+            capture(
+                _streams_only(a, held),
+                argument(a, s, c, "graph") or argument(a, s, c, "cuda_graph"),
+                argument(a, s, c, "capture_error_mode"),
+            )
         )
     if kind == "library_module":
         return value(library(result.type))

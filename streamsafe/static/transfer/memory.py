@@ -139,7 +139,11 @@ def touch(
     check(a, s, one)
     s.order.add(one)
     a.remember_waits(one, s.waits)
-    if a.engine.timed:
+    if s.capture is not None and stream is not HOST:
+        from streamsafe.static.transfer import captures
+
+        captures.used(a, s, one)
+    elif a.engine.timed:
         from streamsafe.static.transfer import timing
 
         timing.launch(a, s, one)

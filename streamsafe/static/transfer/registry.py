@@ -58,6 +58,7 @@ class CallSite:
         row: the row of the model, once it is found.
         given: the row's parameters -> values, once they are bound.
         operation: what the program calls, for messages.
+        spread: whether ``**keywords`` gives more that is not seen.
     """
 
     at: int
@@ -69,6 +70,7 @@ class CallSite:
     given: dict[str, Value] = field(default_factory=dict)
     operation: str = ""
     tags: int = 0
+    spread: bool = False
 
     def values(self) -> list[Value]:
         """All arguments."""

@@ -19,8 +19,8 @@ from streamsafe.static.domain.atoms import (
 )
 from streamsafe.static.domain.state import Cell, State, Wait
 from streamsafe.static.domain.values import reachable
+from streamsafe.static.transfer import captures, timing
 from streamsafe.static.transfer import memory as mem
-from streamsafe.static.transfer import timing
 from streamsafe.static.transfer.registry import CallSite
 
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ def wait(a: Analysis, s: State, span: Span, who: Atom, whom: Atom) -> None:
         source = cell.stream if cell is not None else None
     recorded, earlier = (cell.span, cell.earlier) if cell is not None else (None, frozenset())
     idle = source is not None and s.idle(source)
-    s.waits = s.waits | {Wait(who, whom, source, span, recorded, earlier, idle)}
+    known = s.order.known_by(whom)
+    s.waits = s.waits | {Wait(who, whom, source, span, recorded, earlier, idle, known)}
+    captures.before_wait(a, s, span, who, whom)
     if who is HOST:
         mem.host_waits(a, s, span, whom)
         return
@@ -75,7 +77,7 @@ def record(a: Analysis, s: State, span: Span, event: Atom, stream: Atom) -> None
     timing.record_event(s, span, event, stream)
     known = s.cells.get(event)
     earlier = known.earlier | {known.stream} if known is not None else frozenset()
-    s.cells[event] = Cell(stream, span, earlier)
+    s.cells[event] = Cell(stream, span, earlier, s.capture is not None)
 
 
 def wait_for_all(a: Analysis, s: State, who: Atom) -> None:
