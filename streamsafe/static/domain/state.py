@@ -50,7 +50,7 @@ class Wait(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """An event's last record: on which stream, where; and the streams of the records that it replaces; whether in a capture."""
+    """An event's last record: on which stream, where, in a capture or not; and the streams of those it replaces."""
 
     stream: Atom
     span: Span

@@ -228,6 +228,7 @@ Special: TypeAlias = Literal[
     "from_host",
     "future_result",
     "future_set",
+    "futures_wait",
     "generator_state",
     "getattr",
     "graphed_callables",

@@ -300,6 +300,7 @@ def _age_made(a: Analysis, s: State, span: Span, summary: Summary, line: tuple[i
 def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rename) -> bool:
     """Play one exit in a state; False when what the caller knows contradicts its guard."""
     capturing = _capturing(s)
+    before = s.capture
     extra = guards.renamed(exit.guard, rename.atom, capturing, a.is_instance)
     if extra is None or contradicts(extra, s.guard):
         return False
@@ -328,7 +329,7 @@ def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rena
     stored = _stored(exit, rename)
     _facts(a, s, t, exit, rename, waits)
     _objects(t, exit, rename, stored)
-    if t.capture is not None:
+    if before is not None and t.capture is not None:
         _in_capture(a, t, exit, span, rename)
     if exit.current is not CURRENT:
         t.current = rename.carrier(exit.current)

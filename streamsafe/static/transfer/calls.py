@@ -223,6 +223,9 @@ def _method(a: Analysis, s: State, c: CallSite, atom: Atom, name: str) -> list[S
         fid = a.engine.index.method(atom.cid, name)
         if fid is not None:
             return instantiate(a, s, c.at, c.dst, fid, c.args, c.keywords) or [s]
+        out = _apply(a, s, c, atom) if name == "apply" else None
+        if out is not None:
+            return out
     if isinstance(atom, Context | Generator):
         if name == "__enter__":
             step = ir.Enter(c.dst, ("held", c.at), False, c.at)  # type: ignore[arg-type]
@@ -256,6 +259,17 @@ def _method(a: Analysis, s: State, c: CallSite, atom: Atom, name: str) -> list[S
             return library.apply(a, s, c, row)
         return library.unknown_method(a, s, c, atom, type, name)
     return _of_unknown(a, s, c, value(atom), name)
+
+
+def _apply(a: Analysis, s: State, c: CallSite, cls: Class) -> list[State] | None:
+    """``F.apply(x)`` of an ``autograd.Function``: its forward, which is given a context first."""
+    index = a.engine.index
+    bases = map(a.engine.canonical, index.library_bases(cls.cid)) if cls.cid in index.classes else ()
+    fid = index.method(cls.cid, "forward")
+    if fid is None or "torch.autograd.Function" not in bases:
+        return None
+    own_context = index.method(cls.cid, "setup_context") is None
+    return instantiate(a, s, c.at, c.dst, fid, [*([UNKNOWN] if own_context else []), *c.args], c.keywords)
 
 
 def _of_class(a: Analysis, s: State, c: CallSite, atom: Atom, fid: str) -> list[State]:

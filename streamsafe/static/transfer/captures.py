@@ -27,6 +27,7 @@ from streamsafe.static.domain.atoms import (
 )
 from streamsafe.static.domain.capturing import BRANCH, FORK
 from streamsafe.static.domain.order import Carriers, Ways
+from streamsafe.static.domain.places import is_element
 from streamsafe.static.domain.state import Region, State
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite, special
@@ -78,6 +79,8 @@ def end_region(a: Analysis, s: State) -> None:
     if region is None:
         return
     reported: set[Atom] = set()
+    if any(wait.who is region.stream and _of_many(wait.whom) for wait in s.waits):
+        return leave_region(s)  # it waits for some of several, for all that is known
     for one in sorted(s.order.near(BRANCH), key=lambda each: each.sort_key(), reverse=True):
         apart = any(region.stream not in way for way in s.order.ways_of(one))
         if apart and one.stream not in reported:
@@ -162,6 +165,8 @@ def _used(a: Analysis, s: State, one: Access, before: Carriers, fork: Ways, afte
     region = s.capture
     if region is None or one.stream in (region.stream, LOST, HOST) or one.tags & _NO_USE:
         return
+    if _of_many(one.stream) or any(_unseen_event(a, s, each) for each in before):
+        return
     if all(not way.isdisjoint(before) for way in fork):
         _branch(s, one.stream, one.span, one.operation, after)
         return
@@ -172,6 +177,18 @@ def _used(a: Analysis, s: State, one: Access, before: Carriers, fork: Ways, afte
     s.order.learn(one.stream, region.stream)  # one missing edge is one finding
     for branch in [each for each in s.order.near(BRANCH) if each.stream is one.stream]:
         s.order.drop(branch)
+
+
+def _of_many(atom: Atom) -> bool:
+    """Whether a stream or an event is one of several under one name: which of them takes part is not told."""
+    if isinstance(atom, Path):
+        return any(map(is_element, atom.fields))
+    return isinstance(atom, New) and bool(atom.age)
+
+
+def _unseen_event(a: Analysis, s: State, atom: Atom) -> bool:
+    """Whether an event was recorded where it is not seen: it may well come after the capture's beginning."""
+    return isinstance(atom, Path) and a.role(atom) == "event" and atom not in s.cells
 
 
 def _branch(s: State, stream: Atom, span: Span, operation: str, ways: Ways) -> None:
@@ -203,6 +220,10 @@ def _outside(a: Analysis, s: State, span: Span, whom: Atom) -> None:
     """What takes part in a capture waits for what does not, where that can be told."""
     assert s.capture is not None
     role = a.role(whom)
+    if _of_many(whom) or any(
+        whom in held and a.role(owner) == "container" for (owner, _), held in s.heap.items()
+    ):
+        return
     if role == "event":
         if s.cells.get(whom) is None or _external(s, whom):
             return
@@ -319,15 +340,24 @@ def _targets(a: Analysis, s: State, thread: New) -> list[str]:
 
 def _synchronizes(a: Analysis, fid: str) -> bool:
     """Whether a function does what a capture of another thread does not survive."""
-    return any(exit.work for exit in a.engine.summary(fid).exits)
+    exits = a.engine.summary(fid).exits
+    return any(exit.work for exit in exits) or not exits  # it works on and on
 
 
-@special("thread_join", "future_result")
+@special("thread_join", "future_result", "futures_wait")
 def join_thread(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     """``thread.join()``, ``future.result()``"""
+    if c.row is not None and c.row.special == "futures_wait":
+        pool_done(a, s)
     for atom in c.receiver:
         s.capturing.threads.pop(atom, None)
     return None
+
+
+def pool_done(a: Analysis, s: State) -> None:
+    """A pool has ended, or all that it was given is waited for."""
+    for atom in [each for each in s.capturing.threads if a.role(each) == "future"]:
+        del s.capturing.threads[atom]
 
 
 def submitted(a: Analysis, s: State, function: Value, future: Value, span: Span) -> None:
@@ -359,3 +389,13 @@ def make_loader(a: Analysis, s: State, c: CallSite) -> Value | list[State] | Non
 
 
 LOADER: Final = "torch.utils.data.DataLoader"
+
+
+# -- replays ----------------------------------------------------------------------------------------------------------
+
+
+@special("replay")
+def replay(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``graph.replay()``: a capture takes no other graph in."""
+    a.host_work(s, a.span(c.at), "launches a graph", "concurrent-capture")
+    return UNKNOWN

@@ -148,6 +148,8 @@ def leave(a: Analysis, s: State, i: ir.Exit) -> list[State] | None:
                         captures.end_region(a, t)
                     t.current, t.capture = saved
             return out
+    if a.role(atom or NONE) == "executor":
+        captures.pool_done(a, s)
     if isinstance(atom, Capture) and saved is not None and saved[1] is None:
         captures.end_region(a, s)
     if saved is not None and atom is not NULL_CONTEXT:
