@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from streamsafe.static.domain.access import CAPTURED, D2H, H2D, RECORD
+from streamsafe.static.domain.access import CAPTURED, D2H, ELAPSED, H2D, RECORD
 from streamsafe.static.domain.atoms import CURRENT, DEFAULT, GRADIENTS, LOST, Atom, New, Path
 
 Place = Literal["device", "pinned", "pageable"]
@@ -59,10 +59,13 @@ BLOCKING: Final[set[str]] = {"cupy.cuda.Stream"}
 def can_meet(first: int, second: int, second_is_host: bool) -> bool:
     """Whether two accesses with these tags can be a pair at all.
 
-    What a capture records meets only what it records; and the host meets only the copies that it does not wait for.
+    What a capture records meets only what it records; the host meets only the copies that it does not wait for; and
+    the record of an event only who asks for its time.
     """
     if (first ^ second) & CAPTURED:
         return False
+    if (first | second) & RECORD:
+        return bool(first & RECORD and second & ELAPSED)
     return not second_is_host or bool(first & (D2H | H2D | RECORD))
 
 

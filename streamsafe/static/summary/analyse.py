@@ -230,11 +230,11 @@ class Analysis:
         """Refine a partition by the condition of an edge; False when it cannot hold."""
         kind, reg, other, truth = assume
         if kind == "more":
-            fresh = s.choices.pop(("more", reg), None)  # type: ignore[call-overload]
+            first = s.choices.pop(("more", reg), None)  # type: ignore[call-overload]
             if not truth:
                 for atom in s.env.get(reg, UNKNOWN):
                     s.capturing.threads.pop(atom, None)  # a loader that is done has no thread at work
-            return truth or fresh is None
+            return first is None or self._assume_round(s, first, truth)
         held = s.env.get(reg, UNKNOWN)
         if kind == "swallow":
             return truth is (TRUE in held)
@@ -258,6 +258,14 @@ class Analysis:
             if literal is not None:
                 return self.suppose(s, literal)
         return True
+
+    def _assume_round(self, s: State, count: Value, truth: bool) -> bool:
+        """Whether a loop may, or may not, have a first round; ``count``: of how many, or that it has one."""
+        if TRUE in count:
+            return truth
+        (atom,) = count
+        literal = guards.literal_of(guards.IS_TRUE, atom, None, truth)
+        return literal is None or self.suppose(s, literal)
 
     def suppose(self, s: State, literal: Literal) -> bool:
         """Add a literal to a partition; False when it contradicts what holds."""

@@ -152,6 +152,8 @@ def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
             isinstance(atom, New) and (atom, "[0]") in s.heap and not atom.age
         ):
             s.choices["more", i.dst] = value(TRUE)  # type: ignore[index]
+        elif (atom, objects.COUNT) in s.heap:
+            s.choices["more", i.dst] = s.heap[atom, objects.COUNT]  # type: ignore[index]
     return None
 
 

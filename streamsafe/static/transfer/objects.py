@@ -45,6 +45,9 @@ SAME_MEMORY = frozenset("data T mT H mH real imag".split())
 ANY = "[]"
 """The field of a container's elements."""
 
+COUNT = "count"
+"""The field of how many elements a range has."""
+
 
 # -- attributes -------------------------------------------------------------------------------------------------------
 

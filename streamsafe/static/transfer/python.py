@@ -84,6 +84,8 @@ def make_range(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
     ]
     if len(numbers) == 1 and isinstance(numbers[0], int) and numbers[0] > 0:
         s.heap[container, "[0]"] = value(const(0))
+    elif len(c.args) == 1 and len(c.args[0]) == 1 and isinstance(next(iter(c.args[0])), Path):
+        s.heap[container, objects.COUNT] = c.args[0]
     return value(container)
 
 
