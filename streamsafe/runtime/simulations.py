@@ -8,7 +8,10 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from streamsafe.runtime.torch.simulate import Device
 
 
 class SimulationUnavailable(RuntimeError):
@@ -45,6 +48,13 @@ class Simulations:
     def add(self, part: Simulated) -> None:
         """One more simulated runtime."""
         self._parts.append(part)
+
+    def share(self, device: Device) -> None:
+        """CuPy's runtime knows the memory and the streams of PyTorch's device."""
+        for part in self._parts:
+            if not isinstance(part, type(device)):
+                part.share(device.memory_of, device.stream_flags)  # type: ignore[attr-defined]
+        self._parts.append(device)
 
     def note(self, text: str) -> None:
         """Something that is not simulated, and why."""
@@ -114,7 +124,7 @@ class _BeforeTorch(importlib.abc.MetaPathFinder):
         from streamsafe.runtime.torch import simulate
 
         try:
-            self._simulations.add(simulate.install(self._simulations.devices))
+            self._simulations.share(simulate.install(self._simulations.devices))
         except simulate.SimulationUnavailable as error:
             self._simulations.note(f"torch is not simulated: {error}")
         return None

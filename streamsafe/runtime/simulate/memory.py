@@ -159,6 +159,8 @@ class AddressSpace:
         self._addresses: list[int] = []
         self._blocks: dict[int, Block] = {}
         self._idle: dict[tuple[int, int], list[Any]] = {}
+        self.foreign: Callable[[int], tuple[int, int, int] | None] | None = None
+        """Device memory of another simulated runtime: address, size and device of what holds a pointer."""
 
     def allocate(self, size: int, kind: Kind, device: int, flags: int = 0, pool: int = 0) -> Block:
         """Allocate host memory that plays memory of ``kind``.
@@ -243,10 +245,21 @@ class AddressSpace:
     def find(self, pointer: int) -> Block | None:
         """Return the block that contains ``pointer``, or None for pageable host memory."""
         at = bisect_right(self._addresses, pointer) - 1
-        if at < 0:
+        block = self._blocks[self._addresses[at]] if at >= 0 else None
+        if block is not None and pointer < block.address + max(block.size, 1):
+            return block
+        return self._of_another(pointer) if self.foreign is not None else None
+
+    def _of_another(self, pointer: int) -> Block | None:
+        found = self.foreign(pointer) if self.foreign is not None else None
+        if found is None:
             return None
-        block = self._blocks[self._addresses[at]]
-        return block if pointer < block.address + max(block.size, 1) else None
+        address, size, device = found
+        block = Block(address, size, Kind.DEVICE, device, 0, None, 0)
+        assert block.known is not None
+        block.known.add(0, size)  # it computes what it writes
+        self._insert(block)
+        return block
 
     def span(self, pointer: int, size: int) -> Block | None:
         """Return the block that holds ``[pointer, pointer + size)``.

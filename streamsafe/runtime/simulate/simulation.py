@@ -8,6 +8,7 @@ import importlib.util
 import os
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -108,6 +109,13 @@ class Simulation:
         if policy not in POLICIES:
             raise ValueError(f'values must be "stop" or "fill", not {policy!r}')
         self._values.policy = policy
+
+    def share(
+        self, memory: Callable[[int], tuple[int, int, int] | None], stream_flags: Callable[[int], int]
+    ) -> None:
+        """Know another runtime's memory (start, bytes and device of what holds a pointer) and streams (flags or -1)."""
+        self._machine.memory.foreign = memory
+        self._machine.scheduler.foreign = stream_flags
 
     def used(self) -> bool:
         """Return whether the program launched or copied anything."""

@@ -136,6 +136,8 @@ class Scheduler:
         self.stream_table: dict[int, Stream] = {}
         self.defaults: dict[tuple[int, int, int], Stream] = {}
         self._handles = Handles()
+        self.foreign: Callable[[int], int] | None = None
+        """Streams of another simulated runtime: the flags of a handle, -1 for none."""
 
     def abandon(self, lock: threading.RLock) -> None:  # type: ignore[valid-type, unused-ignore]
         """Drop all unfinished work: in a forked child nothing will finish it."""
@@ -169,7 +171,10 @@ class Scheduler:
             return self._default(device, PER_THREAD, threading.get_ident())
         found = self.stream_table.get(handle)
         if found is None:
-            raise CudaError(INVALID_HANDLE)
+            flags = self.foreign(handle) if self.foreign is not None else -1
+            if flags < 0:
+                raise CudaError(INVALID_HANDLE)
+            found = self.stream_table[handle] = Stream(handle, device, flags, 0)
         return found
 
     def _default(self, device: int, handle: int, thread: int) -> Stream:

@@ -37,6 +37,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "end_route": (None, [_INT, _U64, _U64]),
     "elapsed_time": (ctypes.c_double, [_U64, _U64]),
     "resize_storage": (_TEXT, [_POINTER, ctypes.c_size_t]),
+    "segment": (_INT, [_U64, ctypes.POINTER(_U64), ctypes.POINTER(_U64)]),
     "pin": (None, [_U64, ctypes.c_size_t]),
     "unpin": (None, [_U64]),
 }
@@ -58,6 +59,12 @@ class Device:
 
     def __getattr__(self, name: str) -> Any:  # for type checkers: functions are set above
         raise AttributeError(name)
+
+    def memory_of(self, address: int) -> tuple[int, int, int] | None:
+        """Start, bytes and device of the device memory that holds an address."""
+        start, size = _U64(), _U64()
+        index = self.segment(address, ctypes.byref(start), ctypes.byref(size))
+        return None if index < 0 else (start.value, size.value, index)
 
     def used(self) -> bool:
         """Whether any operator ran on it."""

@@ -106,17 +106,22 @@ void make_free(Block* block) {
   pool->free.insert(block);
 }
 
-uintptr_t segment(size_t size) {
+auto& segments = forever<std::map<uintptr_t, std::pair<size_t, DeviceIndex>>>();  // all that were ever mapped
+
+uintptr_t segment(size_t size, DeviceIndex device) {
   auto& left = returned[size];
   if (!left.empty()) {
     uintptr_t address = left.back();
     left.pop_back();
+    segments[address].second = device;
     return address;
   }
   constexpr size_t unit = 2 << 20;  // as cudaMalloc aligns segments
   void* mapped = mmap(nullptr, size + unit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   TORCH_CHECK(mapped != MAP_FAILED, "CUDA out of memory. Tried to allocate ", size, " bytes on the simulated device.");
-  return round_up(reinterpret_cast<uintptr_t>(mapped), unit);
+  uintptr_t address = round_up(reinterpret_cast<uintptr_t>(mapped), unit);
+  segments[address] = {size, device};
+  return address;
 }
 
 Block* take(size_t wanted, DeviceIndex device) {
@@ -135,7 +140,7 @@ Block* take(size_t wanted, DeviceIndex device) {
     pool.free.erase(found);
   } else {
     size_t whole = size <= SMALL ? SMALL_SEGMENT : size < OWN_SEGMENT ? LARGE_SEGMENT : round_up(size, SMALL_SEGMENT);
-    block = new Block{segment(whole), whole, queue, &pool};
+    block = new Block{segment(whole, device), whole, queue, &pool};
     numbers[device].reserved += int64_t(whole);
     numbers[device].most_reserved = std::max(numbers[device].most_reserved, numbers[device].reserved);
   }
@@ -430,6 +435,18 @@ EXPORTED void streamsafe_simulated_empty_cache() {
     return_free_segments(both.large);
   }
 }
+// The segment that holds an address: its device, or -1.
+EXPORTED int streamsafe_simulated_segment(uintptr_t address, uintptr_t* start, size_t* size) {
+  Locked locked(lock());
+  auto found = segments.upper_bound(address);
+  if (found == segments.begin()) return -1;
+  --found;
+  if (address >= found->first + found->second.first) return -1;
+  *start = found->first;
+  *size = found->second.first;
+  return found->second.second;
+}
+
 EXPORTED void* streamsafe_simulated_allocate(size_t size, int device) {
   try {
     return allocate_bytes(size, DeviceIndex(device));
