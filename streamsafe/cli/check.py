@@ -68,6 +68,7 @@ class Options:
     engine: checking.EngineName
     unseen: checking.Unseen
     cache: bool
+    dump_ir: bool
 
 
 def _listed(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -146,6 +147,9 @@ class _AddNoqa(click.Command):
 @click.option(
     "--cache/--no-cache", default=True, help="Keep results between runs in .streamsafe_cache.", hidden=True
 )
+@click.option(
+    "--dump-ir", is_flag=True, help="Show what the files are lowered to, and check none.", hidden=True
+)
 @click.option("--engine", type=click.Choice(["default", "next"]), default="default", hidden=True)
 @click.option(
     "--unseen", type=click.Choice(["possible", "nothing", "reads"]), default="possible", hidden=True
@@ -200,6 +204,8 @@ def _once(options: Options, configs: Configs) -> int:
         return 2 if found.problems else 0
     if options.show_settings:
         return _show_settings(found.files, configs)
+    if options.dump_ir:
+        return _dump(found.files)
     request = checking.Request(
         configs,
         (options.select or None, options.extend_select, options.ignore),
@@ -288,6 +294,20 @@ def _act(
     if fixed and options.exit_non_zero_on_fix:
         return 1
     return 1 if report.findings and not options.exit_zero else 0
+
+
+def _dump(files: Sequence[File]) -> int:
+    from streamsafe.static.syntax.dump import dump_file
+
+    code = 0
+    for file in files:
+        try:
+            for line in dump_file(file.path):
+                click.echo(line)
+        except ValueError as error:
+            output.error(str(error))
+            code = 2
+    return code
 
 
 def _files(options: Options, configs: Configs, given: dict[str, bytes]) -> Found:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from streamsafe.static.syntax.dump import dump_file
 from streamsafe.static.syntax.index import Index
 from streamsafe.static.syntax.ir import Type
 from streamsafe.static.syntax.modules import Symbol
@@ -191,3 +192,12 @@ def test_what_is_known_does_not_depend_on_what_is_named(tmp_path: Path) -> None:
     both.add(str(package / "two.py"))
     both.add(str(package / "one.py"))
     assert alone.resolve("p.one", "f") == both.resolve("p.one", "f") == Symbol("function", "p.two:f")
+
+
+def test_a_file_is_dumped_function_by_function(tmp_path: Path) -> None:
+    path = tmp_path / "m.py"
+    path.write_text("def f(s):\n    if s is not None:\n        s.wait()\n    return s\n")
+    text = "\n".join(dump_file(str(path)))
+    assert "function m:<module>() line 1" in text and "function m:f(s) line 1" in text
+    assert "-> 1 if not none 's'" in text
+    assert "3 Call" in text
