@@ -199,5 +199,5 @@ def test_a_file_is_dumped_function_by_function(tmp_path: Path) -> None:
     path.write_text("def f(s):\n    if s is not None:\n        s.wait()\n    return s\n")
     text = "\n".join(dump_file(str(path)))
     assert "function m:<module>() line 1" in text and "function m:f(s) line 1" in text
-    assert "-> 1 if not none 's'" in text
+    assert "-> 2 if not none 's'" in text
     assert "3 Call" in text
