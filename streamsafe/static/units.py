@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 
 from streamsafe.order.hazard import Conflict
 
+MOST_IMPORTERS = 8
+"""What more files of a package import is one of its common tools, and its callers are not followed."""
+
 _FROM = re.compile(rb"^[ \t]*from[ \t]+[\w.]+[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)", re.MULTILINE)
 _WORD = re.compile(rb"\w+")
 _IMPORTS = re.compile(rb"^[ \t]*(?:from|import)[ \t]+([\w.]+(?:[ \t]*,[ \t]*[\w.]+)*)", re.MULTILINE)
@@ -148,15 +151,14 @@ def importers(others: Iterable[str], names: Iterable[str]) -> list[str]:
         names: of functions and classes of the unit that order, copy or capture.
     """
     wanted = {name.encode() for name in names}
-    found = []
-    for path in others:
+    by_name: dict[bytes, list[str]] = {}
+    for path in others if wanted else ():
         data = _read(path)
         for match in _FROM.finditer(data):
-            taken = wanted.intersection(_WORD.findall(match[1]))
-            if any(data.find(name + b"(", match.end()) >= 0 for name in taken):
-                found.append(path)
-                break
-    return found
+            for name in wanted.intersection(_WORD.findall(match[1])):
+                if data.find(name + b"(", match.end()) >= 0:
+                    by_name.setdefault(name, []).append(path)
+    return sorted({path for paths in by_name.values() if len(paths) <= MOST_IMPORTERS for path in paths})
 
 
 def _has_streams(path: str, known: Mapping[str, bool], concerned: Callable[[bytes], bool]) -> bool:

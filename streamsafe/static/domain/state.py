@@ -254,7 +254,7 @@ class State:
 
         def many(value: Value) -> Value:
             for atom in value:
-                if atom in names or not isinstance(atom, New | Symbol):
+                if atom in names or type(atom) not in values.LEAVES:
                     return frozenset(map(one, value))
             return value
 

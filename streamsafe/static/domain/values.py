@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from streamsafe.static.domain import limits
 from streamsafe.static.domain.atoms import (
@@ -13,11 +14,17 @@ from streamsafe.static.domain.atoms import (
     Atom,
     Bound,
     Capture,
+    Class,
+    Const,
     Context,
     Function,
     Generator,
+    Library,
+    New,
     Partial,
+    Path,
     Pool,
+    Symbol,
     Test,
     Tuple,
     Value,
@@ -32,6 +39,9 @@ from streamsafe.static.domain.atoms import (
     pool,
     tuple_of,
 )
+
+LEAVES: Final = frozenset({Path, New, Symbol, Const, Class, Library})
+"""Atoms that hold no values."""
 
 
 def joined(first: Value, second: Value) -> Value:
@@ -63,6 +73,8 @@ def mapped(value: Value, rename: Callable[[Atom], Value]) -> Value:
 
 def inside(atom: Atom, rename: Callable[[Value], Value]) -> Atom:
     """An atom that holds values, with each of them renamed; any other atom itself."""
+    if type(atom) in LEAVES:
+        return atom
     if isinstance(atom, Tuple):
         return tuple_of(*(rename(item) for item in atom.items))
     if isinstance(atom, Context):
@@ -128,5 +140,6 @@ def reachable(values: Iterable[Value]) -> set[Atom]:
         for atom in todo.pop():
             if atom not in found:
                 found.add(atom)
-                todo.extend(parts(atom))
+                if type(atom) not in LEAVES:
+                    todo.extend(parts(atom))
     return found

@@ -113,7 +113,8 @@ class Analysis:
                 pending[target] = changed
                 heapq.heappush(queue, (position[target], target))
             else:
-                waiting.extend(state for state in changed if state not in waiting)
+                known = set(map(id, waiting))
+                waiting.extend(state for state in changed if id(state) not in known)
 
         for target, more in self._starts():
             arrive(target, more)
@@ -220,7 +221,7 @@ class Analysis:
                 kept.append(home)
             elif not home.join(state):
                 continue
-            if home not in changed:
+            if all(one is not home for one in changed):
                 changed.append(home)
         return changed
 

@@ -124,14 +124,13 @@ class Relevance:
         )
 
     def exported(self) -> set[str]:
-        """Names of functions and classes below which something orders, copies or captures."""
+        """Names of the functions and classes that are seeds themselves."""
         names = set()
-        for fid in self.entries:
+        for fid in self.seeds:
             definition = self._index.definitions[fid]
-            if definition.cls is None:
-                names.add(definition.name)
-            elif fid in self.seeds:
-                names.add(definition.cls.rpartition(":")[2].rpartition(".")[2])
+            names.add(
+                definition.cls.rpartition(":")[2].rpartition(".")[2] if definition.cls else definition.name
+            )
         return names
 
     def is_light(self, fid: str) -> bool:
