@@ -66,6 +66,7 @@ class Report:
         outcome, texts: None when nothing was found, which needs no rule to be imported.
         crashes: files that were not checked because of an internal error.
         analysed: how many files were worth parsing.
+        notes: files, and where a limit cut the analysis of one of their functions short.
         problems: what went wrong with the cache, in one sentence each.
     """
 
@@ -74,6 +75,7 @@ class Report:
     crashes: list[project.Checked] = field(default_factory=list)
     analysed: int = 0
     problems: list[str] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def findings(self) -> list[Finding]:
@@ -105,6 +107,7 @@ def check(
     report = Report(analysed=len(plan.tasks))
     checked = [*plan.unread, *_analyse(request, plan, report.problems, done)]
     report.crashes = [each for each in checked if each.crash]
+    report.notes = [(each.path, note) for each in checked for note in each.notes]
     found = plan.mentions or any(each.conflicts for each in checked) or request.baseline is not None
     if not found:
         return report

@@ -351,6 +351,8 @@ def _say_how(files: list[File], report: Report, seconds: float) -> None:
     )
     for file in files:
         click.echo(f"streamsafe: checked {shown(file.path)}", err=True)
+    for path, note in report.notes:
+        click.echo(f"streamsafe: {shown(path)}: analysis cut short in {note}", err=True)
 
 
 def _show_settings(files: list[File], configs: Configs) -> int:

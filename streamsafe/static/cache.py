@@ -59,7 +59,8 @@ class Cache:
             if any(map(os.path.exists, entry["absent"])) or entry["others"] != self._state(unit.others):
                 return None
             conflicts = [decode(one) for one in entry["conflicts"]]
-            return Outcome(conflicts, entry["broken"], [tuple(c) for c in entry["crashes"]])
+            notes = [(path, text) for path, text in entry["notes"]]
+            return Outcome(conflicts, entry["broken"], notes=notes)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -81,7 +82,7 @@ class Cache:
             "others": self._state(unit.others),
             "conflicts": [encode(one) for one in outcome.conflicts],
             "broken": outcome.broken,
-            "crashes": [],
+            "notes": outcome.notes,
         }
         temporary = ""
         try:

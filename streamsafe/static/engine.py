@@ -93,6 +93,9 @@ def _report(results: dict[str, Checked], outcomes: Sequence[Outcome], syntax: se
         for path, problem in outcome.broken.items():
             if path in syntax and not results[path].conflicts:
                 results[path].conflicts = [syntax_error(path, problem)]
+        for path, text in outcome.notes:
+            if path in results:
+                results[path].notes.append(text)
         for path, problem in outcome.crashes:
             if path in results and not results[path].crash:
                 results[path].crash = problem
@@ -178,12 +181,24 @@ def analyse_unit(
         modules += [module.name for module in map(index.add, found) if module is not None]
         conflicts = analyse(engine, modules)
         loaded, absent = index.dependencies()
-        return Outcome(conflicts, dict(index.broken), list(engine.crashes), loaded, absent)
+        return Outcome(
+            conflicts, dict(index.broken), list(engine.crashes), loaded, absent, _cut_short(engine)
+        )
     finally:
         sys.setrecursionlimit(limit)
         if enabled:
             gc.enable()
             gc.collect()
+
+
+def _cut_short(engine: Engine) -> list[tuple[str, str]]:
+    """The budgets that were hit, by file and function."""
+    notes = {
+        (engine.filename(fid.partition(":")[0]), f"{fid.partition(':')[2]}: {note}")
+        for (fid, _), summary in engine.summaries.items()
+        for note in summary.notes
+    }
+    return sorted(notes)
 
 
 def _relevance(engine: Engine, modules: Sequence[str]) -> Relevance:

@@ -34,12 +34,14 @@ class Checked:
         conflicts: what the analysis found; a file that cannot be parsed has one violation, ``syntax-error``.
         explanation: what is known at the row asked for (`--explain-line`).
         crash: an internal error, in one sentence; the file was not checked.
+        notes: where a limit cut the analysis of a function short.
     """
 
     path: str
     conflicts: list[Conflict] = field(default_factory=list)
     explanation: list[str] = field(default_factory=list)
     crash: str | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class Outcome:
         broken: files that have no syntax tree, and why.
         crashes: files in which an internal error happened, and what it was.
         loaded: all files that were parsed, those outside the unit included.
+        notes: files, and what cut the analysis of one of their functions short.
         absent: directories that would have held an imported package, had they existed.
     """
 
@@ -56,6 +57,7 @@ class Outcome:
     crashes: list[tuple[str, str]] = field(default_factory=list)
     loaded: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
 
 
 def package_of(path: str) -> str | None:

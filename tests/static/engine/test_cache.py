@@ -148,3 +148,16 @@ def test_runs_at_the_same_time_agree(tree: Path) -> None:
     results = [process.communicate() for process in running]
     assert len({out for out, _ in results}) == 1
     assert all(not err for _, err in results)
+
+
+def test_a_budget_that_is_hit_is_told_cold_and_warm(tree: Path) -> None:
+    chain = "".join(
+        f"    if c{i}:\n        s = torch.cuda.Stream()\n        torch.cuda.set_stream(s)\n" for i in range(9)
+    )
+    names = ", ".join(f"c{i}" for i in range(9))
+    (tree / "main.py").write_text(
+        f"import torch\n\ndef many({names}):\n{chain}    return torch.ones(3, device='cuda')\n"
+    )
+    for _ in range(2):
+        _, said = check(tree, "--verbose", "main.py", code=0)
+        assert "main.py: analysis cut short in many: partitions joined" in said
