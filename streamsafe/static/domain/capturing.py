@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from streamsafe.order.hazard import Span
 from streamsafe.static.domain.atoms import Atom, Symbol, symbol
@@ -14,26 +15,62 @@ BRANCH: Final[Symbol] = symbol("branch")
 """Stands for the work of a stream that was forked: the capturing stream must come after it at the end."""
 
 
+class Graph(NamedTuple):
+    """What a captured graph uses: where it was captured, memory from before, and memory that it made."""
+
+    span: Span
+    inputs: frozenset[Atom] = frozenset()
+    outputs: frozenset[Atom] = frozenset()
+
+    def renamed(self, names: Mapping[Atom, Atom]) -> Graph:
+        """The same under other names."""
+        inputs = frozenset(names.get(atom, atom) for atom in self.inputs)
+        return Graph(self.span, inputs, frozenset(names.get(atom, atom) for atom in self.outputs))
+
+
+class Kept(NamedTuple):
+    """An output is kept in a container; ``stale``: its graph has been replayed since."""
+
+    container: Atom
+    output: Atom
+    stale: bool
+
+
 class Capturing:
     """What a path knows of captures, beside the one under way.
 
     Attributes:
         ended: where a capture of a caller was ended.
         begins: captures begun by hand on the stream that is current at entry.
+        under_way: what the capture under way uses.
+        graphs: graph -> what it uses.
+        rebound: (graph, place): an input of the graph is let go of.
+        replays: (graph, place).
+        kept: outputs in containers.
+        stored: (object of the caller, field) -> where it was last stored.
         threads: threads and futures of the host that may still be at work -> where they were started.
     """
 
-    __slots__ = ("begins", "ended", "threads")
+    __slots__ = ("begins", "ended", "graphs", "kept", "rebound", "replays", "stored", "threads", "under_way")
 
     def __init__(self) -> None:
         self.ended: Span | None = None
         self.begins: frozenset[Span] = frozenset()
         self.threads: dict[Atom, Span] = {}
+        self.under_way: Graph | None = None
+        self.graphs: dict[Atom, Graph] = {}
+        self.rebound: frozenset[tuple[Atom, Span]] = frozenset()
+        self.replays: frozenset[tuple[Atom, Span]] = frozenset()
+        self.kept: frozenset[Kept] = frozenset()
+        self.stored: dict[tuple[Atom, str], Span] = {}
 
     def fork(self) -> Capturing:
         """An independent copy."""
         twin = Capturing.__new__(Capturing)
         twin.ended, twin.begins, twin.threads = self.ended, self.begins, dict(self.threads)
+        twin.under_way, twin.graphs = self.under_way, dict(self.graphs)
+        twin.stored = dict(self.stored)
+        twin.rebound, twin.replays, twin.kept = self.rebound, self.replays, self.kept
         return twin
 
     def join(self, other: Capturing) -> bool:
@@ -45,9 +82,34 @@ class Capturing:
             if atom not in self.threads:
                 self.threads[atom] = span
                 changed = True
-        return changed
+        for graph, one in other.graphs.items():
+            if graph not in self.graphs:
+                self.graphs[graph] = one
+                changed = True
+        for key, span in other.stored.items():
+            self.stored.setdefault(key, span)
+        sets = (self.rebound, self.replays, self.kept)
+        self.rebound, self.replays = self.rebound | other.rebound, self.replays | other.replays
+        self.kept = self.kept | other.kept
+        if other.under_way is not None:
+            mine = self.under_way or other.under_way
+            both = Graph(
+                mine.span, mine.inputs | other.under_way.inputs, mine.outputs | other.under_way.outputs
+            )
+            changed, self.under_way = changed or both != self.under_way, both
+        return changed or sets != (self.rebound, self.replays, self.kept)
 
     def rename(self, names: dict[Atom, Atom]) -> None:
         """Give objects other names."""
         if not self.threads.keys().isdisjoint(names):
             self.threads = {names.get(atom, atom): span for atom, span in self.threads.items()}
+        if self.under_way is not None:
+            self.under_way = self.under_way.renamed(names)
+        if self.graphs:
+            self.graphs = {names.get(atom, atom): one.renamed(names) for atom, one in self.graphs.items()}
+        self.rebound = frozenset((names.get(graph, graph), span) for graph, span in self.rebound)
+        self.replays = frozenset((names.get(graph, graph), span) for graph, span in self.replays)
+        self.kept = frozenset(
+            Kept(names.get(each.container, each.container), names.get(each.output, each.output), each.stale)
+            for each in self.kept
+        )

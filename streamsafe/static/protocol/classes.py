@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from streamsafe.order.hazard import Span
 from streamsafe.static import confidence
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.access import Access
@@ -55,7 +56,38 @@ def of_class(engine: Engine, cid: str) -> Iterator[Pair]:
     )
     own = set(index.classes[cid].methods.values())
     rebound = engine.facts.rebound(cid)
+    yield from _rebound(engine, fids)
     yield from _pairs(engine, fids, SELF, rebound, own if index.mro(cid)[1:] else None)
+
+
+def _rebound(engine: Engine, fids: list[str]) -> Iterator[Pair]:
+    """An entry lets go of an input of a graph that another one replays."""
+    exits = {fid: engine.summary(fid).exits for fid in fids}
+    replayed: dict[Atom, Span] = {}
+    for some in exits.values():
+        for exit in some:
+            replayed.update({graph: span for graph, span in exit.replays if isinstance(graph, Path)})
+    for some in exits.values():
+        for exit in some:
+            for graph, span in sorted(exit.rebound, key=lambda each: each[1]):
+                if graph in replayed and not _given_anew(exit, graph):
+                    notes = (("the graph is replayed here, with what it has captured", replayed[graph]),)
+                    yield Pair(
+                        "violation",
+                        None,
+                        None,
+                        span,
+                        tags=confidence.ENTRIES,
+                        violation="rebound-static-input",
+                        what="the store",
+                        notes=notes,
+                    )
+
+
+def _given_anew(exit: Exit, graph: Atom) -> bool:
+    """Whether an entry lets go of the graph itself, too."""
+    assert isinstance(graph, Path)
+    return (path(graph.root, *graph.fields[:-1]), graph.fields[-1]) in exit.heap
 
 
 def of_module(engine: Engine, module: str) -> Iterator[Pair]:

@@ -33,6 +33,7 @@ from streamsafe.static.domain.timing import LAUNCHES
 from streamsafe.static.domain.values import reachable
 from streamsafe.static.summary.model import Exit, Summary
 from streamsafe.static.transfer import memory as mem
+from streamsafe.static.transfer import replays
 
 if TYPE_CHECKING:
     from streamsafe.static.summary.analyse import Analysis
@@ -122,6 +123,10 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
         ended=s.capturing.ended,
         begins=s.capturing.begins,
         threads=dict(s.capturing.threads),
+        graphs=replays.published(s, s.capturing.graphs),
+        rebound=s.capturing.rebound,
+        replays=s.capturing.replays,
+        stored=s.capturing.stored,
     )
 
 
@@ -211,6 +216,10 @@ def _joined(one: Exit, other: Exit) -> Exit:
         ended=one.ended or other.ended,
         begins=one.begins | other.begins,
         threads={**one.threads, **other.threads},
+        graphs={**one.graphs, **other.graphs},
+        rebound=one.rebound | other.rebound,
+        replays=one.replays | other.replays,
+        stored={**one.stored, **other.stored},
     )
 
 

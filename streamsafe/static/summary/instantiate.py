@@ -48,7 +48,7 @@ from streamsafe.static.domain.timing import LAUNCHES
 from streamsafe.static.summary.exits import MARKERS
 from streamsafe.static.summary.facts import MODULE, OUTER
 from streamsafe.static.summary.model import Exit, Pair, Summary
-from streamsafe.static.transfer import captures, objects, timing
+from streamsafe.static.transfer import captures, objects, replays, timing
 from streamsafe.static.transfer import memory as mem
 
 if TYPE_CHECKING:
@@ -328,6 +328,7 @@ def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rena
     captures.after_call(a, t, exit, rename)
     stored = _stored(exit, rename)
     _facts(a, s, t, exit, rename, waits)
+    replays.stored_below(a, t, exit, rename)
     _objects(t, exit, rename, stored)
     if before is not None and t.capture is not None:
         _in_capture(a, t, exit, span, rename)
@@ -376,7 +377,7 @@ def _accesses(
             if buffer not in _UNCHECKED:
                 _check(a, s, mine, before, earlier)
                 if t.capture is not None and mine.stream is stream:
-                    captures.used_below(a, s, t, mine, before, after)
+                    captures.used_below(a, s, t, mine, before, after, isinstance(one.buffer, New))
             a.remember_waits(mine, earlier)
             out.append((mine, after if mine.stream is stream else frozenset()))
     return out

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from streamsafe.order.hazard import Span
 from streamsafe.static.domain.access import Access
 from streamsafe.static.domain.atoms import CURRENT, UNKNOWN, Atom, Value
+from streamsafe.static.domain.capturing import Graph
 from streamsafe.static.domain.guards import ALWAYS, Guard
 from streamsafe.static.domain.order import Carriers, Ways
 from streamsafe.static.domain.state import Cell, HostWork, Region, Wait
@@ -69,7 +70,7 @@ class Exit:
         work: what would be illegal in a capture.
         waited: access -> the waits made before it.
         capture: the capture that the caller goes on with.
-        ended, begins, threads: as in :class:`~streamsafe.static.domain.capturing.Capturing`.
+        ended, begins, threads, graphs, rebound, replays, stored: as in :class:`~streamsafe.static.domain.capturing.Capturing`.
         clocks, late, elapsed: as in :class:`~streamsafe.static.domain.timing.Timing`.
     """
 
@@ -93,6 +94,10 @@ class Exit:
     ended: Span | None = None
     begins: frozenset[Span] = frozenset()
     threads: Mapping[Atom, Span] = field(default_factory=dict)
+    graphs: Mapping[Atom, Graph] = field(default_factory=dict)
+    rebound: frozenset[tuple[Atom, Span]] = frozenset()
+    replays: frozenset[tuple[Atom, Span]] = frozenset()
+    stored: Mapping[tuple[Atom, str], Span] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

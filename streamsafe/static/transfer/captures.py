@@ -25,11 +25,12 @@ from streamsafe.static.domain.atoms import (
     ordered,
     value,
 )
-from streamsafe.static.domain.capturing import BRANCH, FORK
+from streamsafe.static.domain.capturing import BRANCH, FORK, Graph
 from streamsafe.static.domain.order import Carriers, Ways
 from streamsafe.static.domain.places import is_element
 from streamsafe.static.domain.state import Region, State
 from streamsafe.static.transfer import memory as mem
+from streamsafe.static.transfer import replays
 from streamsafe.static.transfer.registry import CallSite, special
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def begin_region(a: Analysis, s: State, span: Span, stream: Atom, graph: Value, 
         s.order.put(made, frozenset((frozenset((stream,)),)))
     graphs = ordered(graph)
     s.capture = Region(span, stream, graphs[0] if graphs else None)
+    replays.begins(s, span, graph)
 
 
 def _is_global(mode: Value) -> bool:
@@ -95,6 +97,7 @@ def leave_region(s: State) -> None:
     for marker in (FORK, BRANCH):
         for one in list(s.order.near(marker)):
             s.order.drop(one)
+    replays.ends(s, s.capture.graph if s.capture is not None else None)
     s.capture = None
 
 
@@ -148,14 +151,19 @@ def takes_part(s: State, stream: Atom) -> bool:
 
 def used(a: Analysis, s: State, one: Access) -> None:
     """A stream is used in a capture: it takes part, or it works eagerly beside it (GM-side_launch)."""
+    replays.uses(a, s, one)
     fork = _fork(s)
     if fork is None:
         return
     _used(a, s, one, frozenset((one.stream,)), fork, frozenset((frozenset((one.stream,)),)))
 
 
-def used_below(a: Analysis, s: State, t: State, one: Access, before: Carriers, after: Ways) -> None:
+def used_below(
+    a: Analysis, s: State, t: State, one: Access, before: Carriers, after: Ways, made: bool
+) -> None:
     """A callee uses a stream in the capture of its caller; ``before`` are carriers at the call."""
+    if one.stream is not HOST:
+        replays.uses(a, t, one, made)
     fork = _fork(s)
     if fork is not None and one.stream is not HOST:
         _used(a, t, one, before, fork, after)
@@ -287,6 +295,7 @@ def after_call(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
         graphs = ordered(graph)
         stream = rename.carrier(exit.capture.stream)
         t.capture = Region(exit.capture.span, stream, graphs[0] if graphs else None)
+        t.capturing.under_way = Graph(exit.capture.span)
     for span in exit.begins:
         if t.current is DEFAULT:
             a.violation("capture-on-default-stream", span, "capture_begin", t.guard)
@@ -296,6 +305,7 @@ def after_call(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
         for work in exit.work:
             if work.what == BEGINS_GLOBAL:
                 _others_at_work(a, t, work.span)
+    replays.after_call(a, t, exit, rename)
     for atom, span in exit.threads.items():
         for image in rename.atom(atom):
             t.capturing.threads[image] = span
@@ -389,13 +399,3 @@ def make_loader(a: Analysis, s: State, c: CallSite) -> Value | list[State] | Non
 
 
 LOADER: Final = "torch.utils.data.DataLoader"
-
-
-# -- replays ----------------------------------------------------------------------------------------------------------
-
-
-@special("replay")
-def replay(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
-    """``graph.replay()``: a capture takes no other graph in."""
-    a.host_work(s, a.span(c.at), "launches a graph", "concurrent-capture")
-    return UNKNOWN

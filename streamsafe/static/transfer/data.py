@@ -29,7 +29,7 @@ from streamsafe.static.domain.guards import comparable
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State, splits
 from streamsafe.static.syntax import ir
-from streamsafe.static.transfer import captures, objects, timing
+from streamsafe.static.transfer import captures, objects, replays, timing
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.objects import ANY
 from streamsafe.static.transfer.registry import transfer
@@ -57,6 +57,7 @@ def move(a: Analysis, s: State, i: ir.Move) -> list[State] | None:
     s.set_local(i.dst, held)
     if isinstance(i.dst, str):
         if old and old != held:
+            replays.rebinds_local(a, s, a.span(i.at), old, held)
             mem.unbind(a, s, old)
         for atom in held:
             if isinstance(atom, New) and not atom.age and not atom.calls:
@@ -77,6 +78,7 @@ def delete(a: Analysis, s: State, i: ir.Del) -> list[State] | None:
     old = s.env.get(i.name, UNKNOWN)
     s.set_local(i.name, UNKNOWN)
     if old:
+        replays.rebinds_local(a, s, a.span(i.at), old, UNKNOWN)
         mem.unbind(a, s, old)
     return None
 
@@ -236,6 +238,9 @@ def store_item(a: Analysis, s: State, i: ir.SetItem) -> list[State] | None:
     span = a.span(i.at)
     for atom in ordered(owners):
         if isinstance(atom, New) and a.role(atom) == "container":
+            step = objects.step_of(key)
+            if step is not None:
+                replays.stores(a, s, span, atom, step, s.heap.get((atom, step), UNKNOWN), held)
             objects.put_element(s, atom, held, objects.step_of(key) if len(owners) == 1 else None)
             continue
         if isinstance(atom, Array):

@@ -35,7 +35,7 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State
 from streamsafe.static.models.rows import Arg, Result, Row
-from streamsafe.static.transfer import captures, copies, objects, streams, timing
+from streamsafe.static.transfer import captures, copies, objects, replays, streams, timing
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import SPECIALS, CallSite, special
 
@@ -302,6 +302,7 @@ def _effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
         step = objects.step_of(argument(a, s, c, store.key)) if store.key else None
         for atom in argument(a, s, c, store.container):
             if isinstance(atom, New | Path):
+                replays.keeps(a, s, span, atom, held_value)
                 objects.put_element(s, atom, held_value, step)
     return result
 

@@ -249,6 +249,10 @@ def allocate(a: Analysis, s: State, span: Span, kind: str, place: str = "", disc
     age(a, s, [atom])
     if place:
         s.places[atom] = place
+    if s.capture is not None:
+        from streamsafe.static.transfer import replays
+
+        replays.makes(s, atom)
     if a.role(atom) == "tensor":
         s.homes[atom] = s.current
         if place == DEVICE and s.capture is None:

@@ -34,6 +34,7 @@ from streamsafe.static.domain.state import State
 from streamsafe.static.summary.facts import MODULE, OUTER, rebased
 from streamsafe.static.syntax import ir
 from streamsafe.static.transfer import memory as mem
+from streamsafe.static.transfer import replays
 from streamsafe.static.transfer.registry import transfer
 
 if TYPE_CHECKING:
@@ -199,6 +200,8 @@ def store_attribute(a: Analysis, s: State, i: ir.SetAttr) -> list[State] | None:
                 _rebind_data(a, s, atom, held)
                 continue
             old = s.heap.get((atom, i.name), UNKNOWN)
+            replays.stores(a, s, a.span(i.at), atom, i.name, old, held)
+            replays.note_store(s, atom, i.name, a.span(i.at))
             store(a, s, atom, i.name, held, strong=len(owners) == 1)
             if old and old != held:
                 mem.unbind(a, s, old)

@@ -1,0 +1,231 @@
+"""Replays: a graph reads and writes the addresses of its capture, and its outputs are written anew each time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from streamsafe.static.domain import limits
+from streamsafe.static.domain.atoms import UNKNOWN, Atom, New, Path, Value, ordered, path
+from streamsafe.static.domain.capturing import Graph, Kept
+from streamsafe.static.domain.guards import IS_NONE, Literal
+from streamsafe.static.domain.state import State
+from streamsafe.static.transfer import memory as mem
+from streamsafe.static.transfer.registry import CallSite, special
+
+if TYPE_CHECKING:
+    from streamsafe.order.hazard import Span
+    from streamsafe.static.domain.access import Access
+    from streamsafe.static.summary.analyse import Analysis
+    from streamsafe.static.summary.instantiate import Rename
+    from streamsafe.static.summary.model import Exit
+
+
+# -- what a graph uses ------------------------------------------------------------------------------------------------
+
+
+def uses(a: Analysis, s: State, one: Access, made: bool = False) -> None:
+    """The capture under way uses memory: its own, or that of before."""
+    graph, buffer = s.capturing.under_way, one.buffer
+    if graph is None or not isinstance(buffer, New | Path):
+        return
+    if made or buffer in graph.outputs:
+        if buffer not in graph.outputs:
+            s.capturing.under_way = graph._replace(outputs=graph.outputs | {buffer})
+    elif buffer not in graph.inputs and (isinstance(buffer, New) or buffer.fields or not one.tags):
+        s.capturing.under_way = graph._replace(inputs=graph.inputs | {buffer})
+
+
+def makes(s: State, buffer: Atom) -> None:
+    """Memory is made while a capture is under way."""
+    graph = s.capturing.under_way
+    if graph is not None:
+        s.capturing.under_way = graph._replace(
+            outputs=graph.outputs | {buffer}, inputs=graph.inputs - {buffer}
+        )
+
+
+def begins(s: State, span: Span, graph: Value) -> None:
+    """A graph is captured, or captured again: what it used before does not matter."""
+    s.capturing.under_way = Graph(span)
+    s.capturing.rebound = frozenset(each for each in s.capturing.rebound if each[0] not in graph)
+
+
+def ends(s: State, graph: Atom | None) -> None:
+    """The capture is over."""
+    if graph is not None and s.capturing.under_way is not None:
+        s.capturing.graphs[graph] = s.capturing.under_way
+    s.capturing.under_way = None
+
+
+def graphs(a: Analysis, s: State) -> Mapping[Atom, Graph]:
+    """The graphs that are known here: those captured on the way, and those that ``__init__`` captures."""
+    return {**of_init(a), **s.capturing.graphs}
+
+
+def of_init(a: Analysis) -> Mapping[Atom, Graph]:
+    """The graphs that the class of a method captures when it is made, by their fields."""
+    cls = a.fn.cls
+    if not a.fn.is_method or cls is None or a.fn.name == "__init__":
+        return {}
+    fid = a.engine.index.method(cls, "__init__")
+    if fid is None:
+        return {}
+    found: dict[Atom, Graph] = {}
+    for exit in a.engine.summary(fid).exits:
+        found.update({graph: one for graph, one in exit.graphs.items() if isinstance(graph, Path)})
+    return found
+
+
+# -- rebinding --------------------------------------------------------------------------------------------------------
+
+
+def stores(a: Analysis, s: State, span: Span, owner: Atom, field: str, old: Value, held: Value) -> None:
+    """A field or an element is given something else: an input that was there is let go of (GC-04, GC-06)."""
+    at = path(owner.root, *owner.fields, field) if isinstance(owner, Path) else None
+    if not old and at is not None:
+        if Literal(IS_NONE, at, None, True) in s.guard:
+            return
+        old = frozenset((at,))
+    lets_go(a, s, span, old, held)
+
+
+def lets_go(a: Analysis, s: State, span: Span, old: Value, held: Value) -> None:
+    """What a name or a field held it holds no longer."""
+    gone = [atom for atom in old if atom not in held and isinstance(atom, New | Path)]
+    if not gone:
+        return
+    for graph, one in graphs(a, s).items():
+        if any(atom in one.inputs for atom in gone):
+            s.capturing.rebound = s.capturing.rebound | {(graph, span)}
+
+
+def rebinds_local(a: Analysis, s: State, span: Span, old: Value, held: Value) -> None:
+    """A local variable gets another tensor: the graph goes on with the one that it has captured."""
+    if s.capturing.graphs and old and old != held and not _named(s, old):
+        lets_go(a, s, span, frozenset(atom for atom in old if isinstance(atom, New)), held)
+
+
+def _named(s: State, held: Value) -> bool:
+    """Whether another name or a field still means a value."""
+    if any(isinstance(reg, str) and not held.isdisjoint(value) for reg, value in s.env.items()):
+        return True
+    return any(not held.isdisjoint(value) for value in s.heap.values())
+
+
+@special("replay")
+def replay(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``graph.replay()``: with the memory of its capture; a capture takes no other graph in."""
+    span = a.span(c.at)
+    a.host_work(s, span, "launches a graph", "concurrent-capture")
+    for graph in ordered(c.receiver):
+        replayed(a, s, graph, span)
+    return UNKNOWN
+
+
+def replayed(a: Analysis, s: State, graph: Atom, span: Span) -> None:
+    """A graph is replayed."""
+    s.capturing.replays = s.capturing.replays | {(graph, span)}
+    for rebound, where in sorted(s.capturing.rebound, key=lambda each: each[1]):
+        if rebound is graph:
+            report_rebound(a, s, where, span)
+    known = graphs(a, s).get(graph)
+    if known is not None:
+        s.capturing.kept = frozenset(
+            each._replace(stale=True) if each.output in known.outputs else each for each in s.capturing.kept
+        )
+
+
+def report_rebound(a: Analysis, s: State, where: Span, span: Span) -> None:
+    """An input was let go of before a replay."""
+    notes = (("the graph is replayed here, with what it has captured", span),)
+    a.violation("rebound-static-input", where, "the store", s.guard, notes)
+
+
+# -- outputs that are kept --------------------------------------------------------------------------------------------
+
+
+def keeps(a: Analysis, s: State, span: Span, container: Atom, held: Value) -> None:
+    """A container is given what a graph has computed: a second time it is the same memory (GC-05)."""
+    if s.capture is not None:
+        return
+    outputs = {output for one in graphs(a, s).values() for output in one.outputs}
+    for output in outputs.intersection(mem.buffers(a, s, held)):
+        if Kept(container, output, True) in s.capturing.kept:
+            a.violation("stale-replay-output", span, "keeps it", s.guard)
+        s.capturing.kept = s.capturing.kept | {Kept(container, output, False)}
+
+
+def takes_out(s: State, containers: Value) -> None:
+    """Something is taken out of a container: what is left there is not told."""
+    if s.capturing.kept:
+        s.capturing.kept = frozenset(each for each in s.capturing.kept if each.container not in containers)
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------
+
+
+def published(s: State, graphs_of: Mapping[Atom, Graph]) -> dict[Atom, Graph]:
+    """The graphs of a function, under the paths at which callers see them and what they use."""
+    names = _paths(s)
+    found = dict(graphs_of)
+    for graph, one in graphs_of.items():
+        if graph in names:
+            found[names[graph]] = one.renamed(names)
+    return found
+
+
+def _paths(s: State) -> dict[Atom, Atom]:
+    """Objects made here -> the paths at which they are stored."""
+    names: dict[Atom, Atom] = {}
+    todo: list[tuple[Atom, str, Value]] = [
+        (owner, field, held) for (owner, field), held in s.heap.items() if isinstance(owner, Path)
+    ]
+    while todo:
+        owner, field, held = todo.pop()
+        assert isinstance(owner, Path)
+        if len(owner.fields) >= limits.FIELDS:
+            continue
+        at = path(owner.root, *owner.fields, field)
+        for atom in held:
+            if isinstance(atom, New) and atom not in names:
+                names[atom] = at
+                todo += [(at, inner, value) for (of, inner), value in s.heap.items() if of is atom]
+    return names
+
+
+def after_call(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
+    """What a callee captured, let go of and replayed."""
+
+    def one_of(atoms: Iterable[Atom]) -> frozenset[Atom]:
+        return frozenset(image for atom in atoms for image in rename.atom(atom))
+
+    for graph, one in exit.graphs.items():
+        for image in rename.atom(graph):
+            if isinstance(image, New | Path):
+                t.capturing.graphs[image] = Graph(one.span, one_of(one.inputs), one_of(one.outputs))
+                t.capturing.rebound = frozenset(each for each in t.capturing.rebound if each[0] is not image)
+    for graph, span in exit.rebound:
+        for image in rename.atom(graph):
+            t.capturing.rebound = t.capturing.rebound | {(image, span)}
+    for graph, span in sorted(exit.replays, key=lambda each: each[1]):
+        for image in ordered(rename.atom(graph)):
+            replayed(a, t, image, span)
+
+
+def stored_below(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
+    """What a callee stored in the objects of its caller, before it is stored there."""
+    if not exit.stored:
+        return
+    for (owner, field), span in exit.stored.items():
+        held = rename.value(exit.heap.get((owner, field), UNKNOWN))
+        for image in rename.atom(owner):
+            if isinstance(image, New | Path):
+                stores(a, t, span, image, field, t.heap.get((image, field), UNKNOWN), held)
+                note_store(t, image, field, span)
+
+
+def note_store(s: State, owner: Atom, field: str, span: Span) -> None:
+    """Where a field of a caller's object was last stored."""
+    if isinstance(owner, Path):
+        s.capturing.stored[owner, field] = span
