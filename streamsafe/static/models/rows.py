@@ -259,6 +259,7 @@ Special: TypeAlias = Literal[
     "replace",
     "replay",
     "resize",
+    "scaler_step",
     "set_device",
     "setattr",
     "signal",

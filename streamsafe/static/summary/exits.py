@@ -89,6 +89,8 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
         if isinstance(owner, Path):
             _publish(a, s, path(owner.root, *owner.fields, field), held)
     live = _live(s, result)
+    s.capturing.rebound = s.capturing.rebound | replays.outlived(a, s, live)
+    graphs, rebound = replays.published(s)
     read = live.union(*s.timing.elapsed)
     accesses = {
         access: s.order.ways[token]
@@ -123,8 +125,8 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
         ended=s.capturing.ended,
         begins=s.capturing.begins,
         threads=dict(s.capturing.threads),
-        graphs=replays.published(s, s.capturing.graphs),
-        rebound=s.capturing.rebound,
+        graphs=graphs,
+        rebound=rebound,
         replays=s.capturing.replays,
         stored=s.capturing.stored,
     )

@@ -70,7 +70,8 @@ class Exit:
         work: what would be illegal in a capture.
         waited: access -> the waits made before it.
         capture: the capture that the caller goes on with.
-        ended, begins, threads, graphs, rebound, replays, stored: as in :class:`~streamsafe.static.domain.capturing.Capturing`.
+        ended, begins, threads, graphs, rebound, replays, stored: as in
+            :class:`~streamsafe.static.domain.capturing.Capturing`.
         clocks, late, elapsed: as in :class:`~streamsafe.static.domain.timing.Timing`.
     """
 

@@ -399,3 +399,31 @@ def make_loader(a: Analysis, s: State, c: CallSite) -> Value | list[State] | Non
 
 
 LOADER: Final = "torch.utils.data.DataLoader"
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+@special("make_optimizer")
+def make_optimizer(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """An optimizer, which steps on the device when it is capturable, and takes a scale there when it is fused."""
+    made = mem.allocate(a, s, a.span(c.at), OPTIMIZER)
+    for flag in ("capturable", "fused"):
+        s.heap[made, flag] = UNKNOWN if c.spread else c.keywords.get(flag, value(FALSE))
+    return value(made)
+
+
+OPTIMIZER: Final = "torch.optim.Optimizer"
+
+
+@special("scaler_step")
+def scaler_step(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``scaler.step(optimizer)``: the host asks what was found, unless the optimizer does on the device."""
+    optimizer = c.given.get("optimizer", UNKNOWN)
+    for atom in ordered(optimizer):
+        if ":" in a.type_of(atom):
+            return None
+        if all(s.heap.get((atom, flag)) == value(TRUE) for flag in ("capturable", "fused")):
+            return UNKNOWN
+    a.host_work(s, a.span(c.at), c.operation, "uncapturable-step")
+    return None

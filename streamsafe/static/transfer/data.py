@@ -67,7 +67,9 @@ def move(a: Analysis, s: State, i: ir.Move) -> list[State] | None:
 
 @transfer(ir.Opaque, ir.Catch)
 def unknown(a: Analysis, s: State, i: ir.Opaque | ir.Catch) -> list[State] | None:
-    """dst = something of which nothing is known."""
+    """dst = something of which nothing is known; an exception has ended the capture that it comes from."""
+    if isinstance(i, ir.Catch) and s.capture is not None:
+        captures.leave_region(s)
     s.set_local(i.dst, UNKNOWN)
     return None
 

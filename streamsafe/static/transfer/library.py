@@ -285,6 +285,7 @@ def _effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
             _order(a, s, c, span, order.kind, order.who, order.whom, result)
     for frees in row.frees:
         for buffer in mem.buffers(a, s, argument(a, s, c, frees)):
+            replays.lets_go(a, s, span, value(buffer), UNKNOWN)
             mem.release(a, s, buffer)
     for memory, on in row.records:
         for target in streams.carriers(a, argument(a, s, c, on)) or [s.current]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from streamsafe.order.hazard import Span
 from streamsafe.static.domain import limits
-from streamsafe.static.domain.atoms import UNKNOWN, Atom, New, Path, Value, ordered, path
+from streamsafe.static.domain.atoms import UNKNOWN, Atom, Const, New, Path, Value, ordered, path, value
 from streamsafe.static.domain.capturing import Graph, Kept
 from streamsafe.static.domain.guards import IS_NONE, Literal
+from streamsafe.static.domain.places import DEVICE
 from streamsafe.static.domain.state import State
+from streamsafe.static.domain.values import reachable
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite, special
 
 if TYPE_CHECKING:
-    from streamsafe.order.hazard import Span
     from streamsafe.static.domain.access import Access
     from streamsafe.static.summary.analyse import Analysis
     from streamsafe.static.summary.instantiate import Rename
@@ -87,7 +89,25 @@ def stores(a: Analysis, s: State, span: Span, owner: Atom, field: str, old: Valu
         if Literal(IS_NONE, at, None, True) in s.guard:
             return
         old = frozenset((at,))
+    if at is not None and at in held:  # it is there again
+        s.capturing.rebound = frozenset(
+            each for each in s.capturing.rebound if at not in _inputs(a, s, each[0])
+        )
     lets_go(a, s, span, old, held)
+    graph, made = s.capturing.under_way, s.capture
+    if (
+        graph is not None
+        and made is not None
+        and made.graph is not None
+        and not graph.inputs.isdisjoint(old - held)
+    ):
+        # each replay reads what the first one has read
+        s.capturing.rebound = s.capturing.rebound | {(made.graph, span)}
+
+
+def _inputs(a: Analysis, s: State, graph: Atom) -> frozenset[Atom]:
+    known = graphs(a, s).get(graph)
+    return known.inputs if known is not None else frozenset()
 
 
 def lets_go(a: Analysis, s: State, span: Span, old: Value, held: Value) -> None:
@@ -108,9 +128,8 @@ def rebinds_local(a: Analysis, s: State, span: Span, old: Value, held: Value) ->
 
 def _named(s: State, held: Value) -> bool:
     """Whether another name or a field still means a value."""
-    if any(isinstance(reg, str) and not held.isdisjoint(value) for reg, value in s.env.items()):
-        return True
-    return any(not held.isdisjoint(value) for value in s.heap.values())
+    names = (value for reg, value in s.env.items() if isinstance(reg, str))
+    return not held.isdisjoint(reachable([*names, *s.heap.values()]))
 
 
 @special("replay")
@@ -156,23 +175,58 @@ def keeps(a: Analysis, s: State, span: Span, container: Atom, held: Value) -> No
         s.capturing.kept = s.capturing.kept | {Kept(container, output, False)}
 
 
-def takes_out(s: State, containers: Value) -> None:
+@special("take", "clear")
+def takes_out(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     """Something is taken out of a container: what is left there is not told."""
     if s.capturing.kept:
-        s.capturing.kept = frozenset(each for each in s.capturing.kept if each.container not in containers)
+        s.capturing.kept = frozenset(each for each in s.capturing.kept if each.container not in c.receiver)
+    return None
+
+
+@special("register_buffer")
+def register_buffer(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``module.register_buffer("name", tensor)``: an attribute of the module."""
+    held = c.args[1] if len(c.args) > 1 else c.keywords.get("tensor", c.keywords.get("param", UNKNOWN))
+    for name in c.args[0] if c.args else ():
+        if isinstance(name, Const) and isinstance(name.value, str):
+            if any(mem.place_of(a, s, atom) != DEVICE for atom in held):  # it moves with its module
+                held = value(mem.allocate(a, s, a.span(c.at), a.engine.tensor_type, discriminator=5))
+            for owner in c.receiver:
+                if isinstance(owner, New | Path):
+                    s.heap[owner, name.value] = held
+    return None
+
+
+def outlived(a: Analysis, s: State, live: set[Atom]) -> frozenset[tuple[Atom, Span]]:
+    """The inputs that end with a function while their graph lives on (GC-06), by the place where they are made."""
+    return frozenset(
+        (graph, made_at(atom))
+        for graph, one in s.capturing.graphs.items()
+        if isinstance(graph, Path) or graph in live
+        for atom in one.inputs
+        if isinstance(atom, New) and not atom.age and not atom.calls and atom not in live
+        if a.role(atom) == "tensor" and mem.place_of(a, s, atom) == DEVICE
+    )
+
+
+def made_at(atom: New) -> Span:
+    """Where an object is made."""
+    filename, row, column, (end_row, end_column) = atom.place
+    return Span(filename, row, column, end_row, end_column)
 
 
 # -- calls ------------------------------------------------------------------------------------------------------------
 
 
-def published(s: State, graphs_of: Mapping[Atom, Graph]) -> dict[Atom, Graph]:
-    """The graphs of a function, under the paths at which callers see them and what they use."""
-    names = _paths(s)
+def published(s: State) -> tuple[dict[Atom, Graph], frozenset[tuple[Atom, Span]]]:
+    """The graphs of a function and what is let go of, under the paths at which callers see them, too."""
+    graphs_of, names = s.capturing.graphs, _paths(s)
     found = dict(graphs_of)
     for graph, one in graphs_of.items():
         if graph in names:
             found[names[graph]] = one.renamed(names)
-    return found
+    rebound = s.capturing.rebound
+    return found, rebound | {(names[graph], span) for graph, span in rebound if graph in names}
 
 
 def _paths(s: State) -> dict[Atom, Atom]:
