@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from streamsafe.order.hazard import Span
 from streamsafe.static.domain import values
-from streamsafe.static.domain.access import Access
+from streamsafe.static.domain.access import RECORD, Access
 from streamsafe.static.domain.atoms import (
     CAPTURING,
     CURRENT,
@@ -171,7 +171,9 @@ class State:
 
     def idle(self, stream: Atom) -> bool:
         """Whether nothing has been done on a stream so far."""
-        return not any(access.stream is stream for access in self.order.accesses())
+        return not any(
+            access.stream is stream and not access.tags & RECORD for access in self.order.accesses()
+        )
 
     def settled_signature(self) -> tuple[object, ...]:
         """The signature of a state that only joins change from here on."""
