@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
+#include <pthread.h>
 #include "abi.hpp"
 #include "allocator.hpp"
 #include "state.hpp"
@@ -313,6 +314,39 @@ void raise_pending() {
   judge(reports, 0, nullptr, true);
 }
 
+// A result in an argument's memory is that argument, whatever the schema says.
+void drop_given(Touched& results, const Touched& arguments) {
+  if (results.uses.size() > 8 || arguments.uses.size() > 64) return;
+  size_t kept = 0;
+  for (size_t i = 0; i < results.uses.size(); ++i) {
+    bool given = false;
+    for (const Use& use : arguments.uses) given = given || (use.start == results.uses[i].start && use.stop == results.uses[i].stop);
+    if (given) continue;
+    results.uses[kept] = results.uses[i];
+    results.tensors[kept++] = results.tensors[i];
+  }
+  results.uses.resize(kept);
+  results.tensors.resize(kept);
+}
+
+// New host memory where copies once used some: torch's pinned pool waits for them before it gives it out again (TM-13).
+void forget_host(const Seen& arguments, const c10::IValue& value) {
+  if (value.isList()) {
+    for (const auto& each : value.toListRef()) forget_host(arguments, each);
+    return;
+  }
+  if (!value.isTensor()) return;
+  const at::Tensor& tensor = value.toTensor();
+  if (!tensor.defined() || !tensor.is_cpu() || !tensor.has_storage()) return;
+  const Addr base = reinterpret_cast<Addr>(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
+  for (const Use& use : arguments.cpu.uses)
+    if (use.start == base) return;  // an argument
+  State& the = state();
+  Lock guard(the.core.mutex);
+  const Block* block = base ? the.core.block_at(HOST_SPACE, base) : nullptr;
+  if (block) the.core.release_block(HOST_SPACE, block->start, block->stop - block->start);
+}
+
 // Inside a capture the host must not wait: said before CUDA loses the capture.
 void refuse_wait(const Operator& op, const torch::jit::Stack& stack, size_t base, const Seen& seen, uint32_t operation, uint32_t site) {
   bool waits = op.synchronizes;
@@ -408,33 +442,30 @@ void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch:
     handle.redispatchBoxed(below(keys), stack);
   }
   if (op.results.empty()) return;
-  seen.clear();
   const size_t first = stack->size() - op.result_count;
-  for (const auto& result : op.results) see(seen, (*stack)[first + result.index], Role::write);
-  if (seen.wrapped) return;
-  if (!seen.device.uses.empty()) {
+  Borrowed made;
+  for (const auto& result : op.results) see(*made.seen, (*stack)[first + result.index], result.role);
+  if (made.seen->wrapped) return;
+  drop_given(made.seen->device, seen.device);
+  if (!made.seen->device.uses.empty()) {
     if (!site) name_operation(op, operation, site);
-    the.counters.uses.fetch_add(seen.device.uses.size(), std::memory_order_relaxed);
-    enqueue_all(seen, operation, site, true);
+    the.counters.uses.fetch_add(made.seen->device.uses.size(), std::memory_order_relaxed);
+    enqueue_all(*made.seen, operation, site, true);
   }
   if (!the.host) return;
-  if (op.copy && op.makes_copy && !from_host && (*stack)[first].isTensor()) {
-    const at::Tensor& made = (*stack)[first].toTensor();
-    if (non_blocking && made.is_cpu() && made.numel() && made.is_pinned()) {  // the copy of a device tensor (TM-05)
-      know(made, true, site);
+  if (op.makes_copy && !from_host && (*stack)[first].isTensor()) {
+    const at::Tensor& copy = (*stack)[first].toTensor();
+    if (non_blocking && copy.is_cpu() && copy.numel() && copy.is_pinned()) {  // the copy of a device tensor (TM-05)
+      know(copy, true, site);
       Seen its;
-      see(its, made, Role::write);
-      const Queue queue = queue_now(here.device);
+      see(its, copy, Role::write);
+      const Queue queue = queue_now(seen.index);
       if (!its.cpu.uses.empty()) enqueue(&queue, its.cpu, operation, site);
     }
     return;
   }
-  // new host memory where copies once used some: torch's pinned pool waits for them before it gives it out again (TM-13)
-  for (size_t i = 0; i < seen.cpu.uses.size(); ++i) {
-    const Use& use = seen.cpu.uses[i];
-    Lock guard(the.core.mutex);
-    if (const Block* block = the.core.block_at(HOST_SPACE, use.start)) the.core.release_block(HOST_SPACE, block->start, block->stop - block->start);
-  }
+  if (the.host_blocks.load(std::memory_order_relaxed))
+    for (const auto& result : op.results) forget_host(seen, (*stack)[first + result.index]);
 }
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
@@ -522,12 +553,7 @@ void stop() {
 
 // A little program on numbers of its own: an access, a wait and a conflict.
 std::string self_test() {
-  State& the = state();
   if (!c10::impl::tls_is_dispatch_key_included(KEY)) return "operators of this thread are not seen";
-  const uint64_t operators = the.counters.operators, records = the.counters.records, waits = the.counters.waits;
-  (void)operators;
-  (void)records;
-  (void)waits;
   Core core;
   Timeline &a = core.stream(0, Kind::non_blocking), &b = core.stream(0, Kind::non_blocking);
   Use use;
@@ -579,6 +605,11 @@ py::object line_of(uint32_t id) {
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   using namespace streamsafe;
+  // a child may have been forked while another thread held a lock; CUDA does not survive a fork either
+  pthread_atfork(nullptr, nullptr, []() {
+    state().on = false;
+    state().pending = false;
+  });
   module.def("attach", [](py::object internal) {
     state().sites.ask(internal.ptr());
     listen();

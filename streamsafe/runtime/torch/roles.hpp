@@ -47,7 +47,7 @@ inline const char* const METADATA[] = {
     "aten::is_neg", "aten::_is_zerotensor", "aten::result_type", "aten::can_cast", "aten::retain_grad", "aten::retains_grad",
     "aten::_nested_tensor_size", "aten::_nested_tensor_strides", "aten::_shape_as_tensor", "aten::dim", "aten::numel",
     "aten::_debug_has_internal_overlap", "aten::_backward", 
-    "aten::lift_fresh", "aten::record_stream", "aten::is_set_to", "aten::storage_offset", "aten::data",
+    "aten::lift_fresh", "aten::_unsafe_view", "aten::record_stream", "aten::is_set_to", "aten::storage_offset", "aten::data",
 };
 
 // Their results hold whatever was there.
@@ -151,7 +151,8 @@ inline Operator* describe(const c10::OperatorHandle& handle) {
     const auto& result = schema.returns()[i];
     if (!holds_tensor(result.type())) continue;
     // a result that aliases an argument is a view of it, or the written argument itself
-    if (!result.alias_info() && !made->fresh && !made->collective) made->results.push_back(Argument{uint16_t(i), Role::write});
+    if (result.alias_info() || made->collective || name == "aten::_unsafe_view") continue;
+    made->results.push_back(Argument{uint16_t(i), made->fresh ? Role::metadata : Role::write});
   }
   using c10::DispatchKey;
   made->pass = starts(name, "_c10d_functional") || (handle.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -90,6 +91,7 @@ class Watch:
         module = self._extension
         module.include_thread(True)  # for good: dynamo compiles anew for each change
         self._problem = module.self_test()
+        os.register_at_fork(after_in_child=self._forget)
         self._install_names(torch)
         order.install(torch, self._patches, self, module.site_now)
         self._install_backward()
@@ -186,10 +188,22 @@ class Watch:
             self._attach()
         self._extension.start(self.judge, True, monitor.threads, monitor.host)
         self._extension.set_thread(local.queue, True)
+        self._test(torch)
         self._checker = TorchChecker(
             self._extension, self._library, threads=monitor.threads, name_of=self.name_of
         )
         monitor.use(self._checker)
+
+    def _forget(self) -> None:
+        """In a forked child nobody listens."""
+        self._monitor = self._checker = None
+
+    def _test(self, torch: Any) -> None:
+        """Whether operators are really seen: another tool may have the place in torch's dispatcher."""
+        before = self._extension.counters()["operators"]
+        torch.empty(1).fill_(0)
+        if self._extension.counters()["operators"] == before:
+            self.note("self test", "PyTorch was not watched: its dispatcher passes no operator on")
 
     def end(self) -> None:
         if self._extension is not None and self._monitor is not None:
