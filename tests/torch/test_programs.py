@@ -21,14 +21,8 @@ from streamsafe.order.hazard import Access, Hazard
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "torch"
 MARK = re.compile(r"# (FIRST|HAZARD)(?: (\d))?$")
 
-_OWN_BACKWARD = "what the backward of a program's own Function writes is not taken for the backward pass's"
 _CAPTURE = "the line of this call in a capture, or its code, is not right yet"
 NOT_YET = {
-    "ta03_gradients_used_outside_the_stream": _OWN_BACKWARD,
-    "ta03c_gradients_used_on_a_third_stream": _OWN_BACKWARD,
-    "ta09b_grad_used_on_a_third_stream": _OWN_BACKWARD,
-    "ta12_two_backward_passes_into_one_gradient": _OWN_BACKWARD,
-    "tm13_pinned_source_dropped": "torch's pinned pool gives a block out again when its copy is done",
     "gc05_an_output_kept_over_a_replay": "SS412 is not reported at run time",
     "gm_device_synchronize": _CAPTURE,
     "gm_stream_synchronize": _CAPTURE,

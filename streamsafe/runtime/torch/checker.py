@@ -36,10 +36,12 @@ class TorchChecker(NativeChecker):
         self.foreign_operation = lambda operation: self.operation(operation)[0]
         self.foreign_site = lambda site: extension.site(site) or None
 
-    def operation(self, operation: int) -> tuple[str, bool, str, int]:
-        """An operation's name, whether the autograd engine does it, its node, and the site of that node's forward."""
+    def operation(self, operation: int) -> tuple[str, bool, str, int, int]:
+        """An operation's name, whether the autograd engine does it, its node, and the sites of that
+        node's forward and, where it is not the operation's own, of the call of backward().
+        """
         found = self._extension.operation_of(operation)
-        return ("", False, "", 0) if found is None else found
+        return ("", False, "", 0, 0) if found is None else found
 
     def line_key(self, label: int) -> Hashable:
         found: tuple[int, int] | None = self._extension.line_of(label)

@@ -208,12 +208,20 @@ void name_operation(const Operator& op, uint32_t& operation, uint32_t& site) {
   operation = op.id;
   site = the.sites.capture();
   const Backward* backward = backward_now();
-  if (!backward || (site && site != backward->site)) return;  // a hook's line is the hook's
-  site = backward->site;
+  if (!backward) return;
+  const bool by_hook = site && site != backward->site;  // a line of a hook, or of a Function's own backward
+  if (by_hook) {
+    const auto node = torch::autograd::get_current_node();
+    if (!node) return;
+    const torch::autograd::Node& made = *node;
+    if (!std::strstr(typeid(made).name(), "PyNode")) return;
+  } else {
+    site = backward->site;
+  }
   std::string name;
   uint32_t forward = 0;
   static thread_local std::unordered_map<uint64_t, uint32_t> known;
-  uint64_t key = op.id;
+  uint64_t key = op.id * 2 + by_hook + (by_hook ? uint64_t(backward->site) * 0x9E3779B97F4A7C15ull : 0);
   if (const auto node = torch::autograd::get_current_node()) {
     forward = forward_site(node->sequence_nr());
     key ^= typeid(*node).hash_code() * 31 + (uint64_t(forward) << 32);
@@ -231,7 +239,7 @@ void name_operation(const Operator& op, uint32_t& operation, uint32_t& site) {
       return;
     }
   }
-  operation = known[key] = the.intern_backward(op.id, name, forward);
+  operation = known[key] = the.intern_backward(op.id, by_hook ? op.name : "backward()", name, forward, by_hook ? backward->site : 0);
 }
 
 // ------------------------------------------------------------------------------------------------ operators
@@ -591,7 +599,7 @@ py::object operation_of(uint32_t id) {
   Lock guard(state().core.mutex);
   if (id >= state().operations.size()) return py::none();
   const Operation& found = state().operations[id];
-  return py::make_tuple(found.name, found.backward, found.node, found.forward);
+  return py::make_tuple(found.name, found.backward, found.node, found.forward, found.caller);
 }
 
 py::object line_of(uint32_t id) {

@@ -42,10 +42,12 @@ def install(torch: Any, patches: Patches, watch: Watch, learn: Callable[[], obje
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             if current.monitor is not None:
                 learn()
+                other = args[0] if args else kwargs.get("event", kwargs.get("stream"))
+                stream, event = (other, self) if isinstance(self, torch.cuda.Event) else (self, other)
                 if watch.capturing:
-                    other = args[0] if args else kwargs.get("event", kwargs.get("stream"))
-                    stream, event = (other, self) if isinstance(self, torch.cuda.Event) else (self, other)
                     watch.refuse_wait(stream or torch.cuda.current_stream(), event)
+                elif not getattr(event, "cuda_event", 1):
+                    watch.waits_for_nothing(stream or torch.cuda.current_stream())
             return original(self, *args, **kwargs)
 
         return call

@@ -41,6 +41,7 @@ struct Operation {
   bool backward = false;   // done by the autograd engine
   std::string node;        // the backward node, and where its forward was
   uint32_t forward = 0;
+  uint32_t caller = 0;     // the line that called backward(), where the operation's own is another
 };
 
 constexpr uint8_t INITIAL_GRADIENT = 1;  // a block's flag: a gradient that was given to a backward pass
@@ -75,14 +76,14 @@ struct State {
   }
   uint32_t intern_locked(const std::string& name) {
     auto [it, added] = operation_ids.try_emplace(name, uint32_t(operations.size()));
-    if (added) operations.push_back(Operation{name, false, "", 0});
+    if (added) operations.push_back(Operation{name, false, "", 0, 0});
     return it->second;
   }
-  uint32_t intern_backward(uint32_t operation, const std::string& node, uint32_t forward) {
+  uint32_t intern_backward(uint32_t operation, const std::string& called, const std::string& node, uint32_t forward, uint32_t caller) {
     Lock guard(core.mutex);
-    const std::string key = "\n" + std::to_string(operation) + " " + node + " " + std::to_string(forward);
+    const std::string key = "\n" + std::to_string(operation) + " " + called + " " + node + " " + std::to_string(forward) + " " + std::to_string(caller);
     auto [it, added] = operation_ids.try_emplace(key, uint32_t(operations.size()));
-    if (added) operations.push_back(Operation{"backward()", true, node, forward});
+    if (added) operations.push_back(Operation{called, true, node, forward, caller});
     return it->second;
   }
 

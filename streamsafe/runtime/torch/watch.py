@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamsafe.native.library import Library
+from streamsafe.native.reports import Details
 from streamsafe.order.capture import CaptureMode, Graph
 from streamsafe.order.hazard import Conflict, Note
 from streamsafe.order.memory import HOST, Region, Use
@@ -239,8 +240,10 @@ class Watch:
         checker = self._checker
         assert checker is not None
         details = checker.reader.details
-        _, by_backward, node, forward = checker.operation(details.first_operation)
-        _, then_backward, later_node, later_forward = checker.operation(details.second_operation)
+        _, by_backward, node, forward, caller = checker.operation(details.first_operation)
+        _, then_backward, later_node, later_forward, later_caller = checker.operation(
+            details.second_operation
+        )
         notes = list(conflict.notes)
         for which, name, site in (("first", node, forward), ("second", later_node, later_forward)):
             if name:
@@ -255,11 +258,23 @@ class Watch:
         if facts.reuse is not None:
             if by_backward and details.first_flags & INITIAL_GRADIENT:
                 return refined(conflict, gradient="initial-reuse")
-        elif by_backward and not then_backward and wrote:
+        elif by_backward and wrote and (not then_backward or self._passes(details, caller, later_caller)):
+            if caller:  # a line of a Function's own backward: what the program calls is backward()
+                stack = sites.frames(self._extension.site(caller))
+                conflict = replace(
+                    conflict, first=replace(conflict.first, operation="backward()", stack=stack)
+                )
             return refined(conflict, gradient="result")
         elif then_backward and not by_backward and wrote and details.flags & INITIAL_GRADIENT:
             return refined(conflict, gradient="initial")
         return conflict
+
+    def _passes(self, details: Details, first: int, second: int) -> bool:
+        """Whether two operations of backward passes are of passes that different lines call."""
+        assert details.first is not None and details.second is not None
+        one = self._extension.site(first) if first else details.first.site
+        two = self._extension.site(second) if second else details.second.site
+        return bool(one != two)
 
     def name_of(self, device: int, handle: int) -> str:
         """What the program calls a stream."""
@@ -283,6 +298,13 @@ class Watch:
             self._violation(
                 key, "unjoined-capture-stream", "wait", "the event was recorded by work that is not captured"
             )
+
+    def waits_for_nothing(self, stream: Any) -> None:
+        """A stream waits for an event that was never recorded: torch makes no call (TS-12)."""
+        monitor = self._monitor
+        if monitor is not None:
+            key = self._key(stream.device_index, stream.cuda_stream)
+            monitor.order(monitor.checker.wait, key, "never recorded", above=1)
 
     def refuse_synchronize(self, what: Any) -> None:
         """In a capture: nothing of it may be waited for, and no device (None)."""
@@ -337,8 +359,8 @@ class Watch:
 
     def event_done(self, event: int) -> None:
         monitor = self._monitor
-        if monitor is not None and event:
-            monitor.order(monitor.checker.completed_event, event, above=1)
+        if monitor is not None:
+            monitor.order(monitor.checker.completed_event, event or "never recorded", above=1)
 
     def stream_done(self, device: int, stream: int) -> None:
         monitor = self._monitor

@@ -57,7 +57,10 @@ class Collector(Protocol):
         """The NumPy array of a CPU tensor has been made; returns what the program is given: it or a view of it."""
 
     def event_done(self, event: int) -> None:
-        """``query()`` of an event answered True: its record is ordered before the host (rows TS-16, TS-17)."""
+        """``query()`` of an event answered True: its record is ordered before the host (rows TS-16, TS-17).
+
+        A handle of 0 is an event that was never recorded.
+        """
 
     def stream_done(self, device: int, stream: int) -> None:
         """``query()`` of a stream answered True (row TS-20)."""

@@ -35,8 +35,8 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
         @wraps(original)
         def query(self: Any) -> bool:
             done = original(self)
-            if done and (handle := event_of(self)):
-                collector.event_done(handle)
+            if done:
+                collector.event_done(event_of(self))
             return done
 
         return query
