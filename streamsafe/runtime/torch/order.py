@@ -46,8 +46,6 @@ def install(torch: Any, patches: Patches, watch: Watch, learn: Callable[[], obje
                 stream, event = (other, self) if isinstance(self, torch.cuda.Event) else (self, other)
                 if watch.capturing:
                     watch.refuse_wait(stream or torch.cuda.current_stream(), event)
-                elif not getattr(event, "cuda_event", 1):
-                    watch.waits_for_nothing(stream or torch.cuda.current_stream())
             return original(self, *args, **kwargs)
 
         return call

@@ -299,13 +299,6 @@ class Watch:
                 key, "unjoined-capture-stream", "wait", "the event was recorded by work that is not captured"
             )
 
-    def waits_for_nothing(self, stream: Any) -> None:
-        """A stream waits for an event that was never recorded: torch makes no call (TS-12)."""
-        monitor = self._monitor
-        if monitor is not None:
-            key = self._key(stream.device_index, stream.cuda_stream)
-            monitor.order(monitor.checker.wait, key, "never recorded", above=1)
-
     def refuse_synchronize(self, what: Any) -> None:
         """In a capture: nothing of it may be waited for, and no device (None)."""
         monitor = self._monitor
