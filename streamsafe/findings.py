@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from streamsafe import registry
 from streamsafe.config import Config
@@ -17,17 +18,26 @@ from streamsafe.static.project import Checked, violation
 from streamsafe.static.reading import SourceError, Text, read
 from streamsafe.suppressions import Suppression, find
 
+if TYPE_CHECKING:
+    from streamsafe.verdict import Verdict
+
 Layer = tuple[Sequence[str] | None, Sequence[str], Sequence[str]]
 """select, extend-select, ignore."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A hazard in a file, with its rule."""
+    """A hazard in a file, with its rule.
+
+    Attributes:
+        level: the severity that the configuration gives the rule, if any.
+        run: what recorded runs say of it; None where none were given.
+    """
 
     hazard: Hazard
     rule: Rule
     level: Severity | None = None
+    run: Verdict | None = None
 
     @property
     def severity(self) -> Severity:
@@ -78,6 +88,7 @@ class Outcome:
         known: findings that the baseline knows.
         gone: how many the baseline knows that were not found again in the files checked.
         unchanged: findings on lines that have not changed, where only changed ones count.
+        ordered: findings that are not shown because the runs that were given order them.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -87,6 +98,7 @@ class Outcome:
     known: int = 0
     gone: int = 0
     unchanged: int = 0
+    ordered: int = 0
 
 
 class Texts:

@@ -46,6 +46,8 @@ class Options:
     add_noqa: bool
     reason: str
     diff_base: str | None
+    trace: tuple[str, ...]
+    hide_ordered: bool
     baseline: str | None
     write_baseline: bool
     output_format: str | None
@@ -116,6 +118,13 @@ class _AddNoqa(click.Command):
 @click.option(
     "--diff-base", metavar="REV", help="Report only what lines changed since this git revision cause."
 )
+@click.option(
+    "--trace",
+    metavar="FILE",
+    multiple=True,
+    help="Mark each hazard as confirmed, ordered or not reached by a run that `streamsafe run --trace` recorded.",
+)
+@click.option("--hide-ordered", is_flag=True, help="Show only hazards that no --trace refutes.")
 @click.option("--baseline", metavar="FILE", help="Report only what this file does not know.")
 @click.option("--write-baseline", is_flag=True, help="Write all hazards to the --baseline file.")
 @output.options
@@ -179,6 +188,12 @@ def _run(options: Options) -> int:
         from streamsafe.cli.explain import explain
 
         return explain(options.explain_line, configs)
+    if options.hide_ordered and not options.trace:
+        raise click.UsageError("--hide-ordered needs --trace FILE")
+    if options.trace and (options.fix or options.fix_only or options.diff or options.add_noqa):
+        raise click.UsageError(
+            "--trace cannot be used with a repair: what it inserts moves the lines of the run"
+        )
     if options.write_baseline and options.baseline is None:
         raise click.UsageError("--write-baseline needs --baseline FILE")
     if options.watch and (STDIN in options.paths or options.stdin_filename):
@@ -243,7 +258,31 @@ def _check(options: Options, request: checking.Request, files: list[File], given
         raise Failure(str(error)) from error
     if options.diff_base is not None:
         _only_changed(options.diff_base, report, files)
+    if options.trace:
+        _mark(options, report)
     return report
+
+
+def _mark(options: Options, report: Report) -> None:
+    """Say of each hazard what the recorded runs show of it."""
+    from dataclasses import replace
+
+    from streamsafe.order.trace import TraceError
+    from streamsafe.runs import Runs
+
+    try:
+        runs = Runs(options.trace)
+    except TraceError as error:
+        raise Failure(str(error)) from error
+    except OSError as error:
+        raise Failure(f"cannot read {error.filename}: {error.strerror}") from error
+    for warning in () if options.quiet else runs.warnings({each.span.filename for each in report.findings}):
+        click.echo(f"streamsafe: warning: {warning}", err=True)
+    if report.outcome is not None:
+        marked = [replace(finding, run=runs.verdict(finding.hazard)) for finding in report.findings]
+        kept = [each for each in marked if each.run is None or each.run.outcome != "ordered"]
+        report.outcome.findings = kept if options.hide_ordered else marked
+        report.outcome.ordered = len(marked) - len(report.outcome.findings)
 
 
 def _act(

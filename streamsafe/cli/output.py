@@ -14,6 +14,7 @@ import click
 from streamsafe.cli import Failure
 from streamsafe.report.colour import linked, links_wanted, wanted
 from streamsafe.report.formats import FORMATS, MACHINE, render
+from streamsafe.verdict import MARKS
 
 if TYPE_CHECKING:
     from streamsafe.checking import Report
@@ -125,7 +126,8 @@ class Output:
             if self.format == "concise":
                 block = concise.render(finding, texts)
             else:
-                block = full.render(finding.hazard, texts, click.style)
+                said = finding.run.text if finding.run is not None else ""
+                block = full.render(finding.hazard, texts, click.style, said)
                 block += _repair(finding, texts, block) + "\n"
             if links and finding.rule.url:
                 code = finding.hazard.code
@@ -157,7 +159,8 @@ def _summary(findings: list[Finding], outcome: Outcome | None, files: int) -> st
     else:
         line = click.style("No hazards found", fg="green", bold=True)
     line += f" in {count(files, 'file')}"
-    rest = []
+    marks = Counter(finding.run.mark for finding in findings if finding.run is not None)
+    rest = [", ".join(f"{marks[mark]} {mark}" for mark in MARKS.values() if marks[mark])] if marks else []
     if outcome is not None:
         hidden = [f"{n} {confidence}" for confidence, n in sorted(outcome.hidden.items())]
         if hidden:
@@ -172,6 +175,8 @@ def _summary(findings: list[Finding], outcome: Outcome | None, files: int) -> st
             rest.append(f"{outcome.gone} of the baseline no longer found")
         if outcome.unchanged:
             rest.append(f"{outcome.unchanged} on unchanged lines")
+        if outcome.ordered:
+            rest.append(f"{outcome.ordered} ordered in this run hidden")
     return f"{line} ({'; '.join(rest)})." if rest else f"{line}."
 
 

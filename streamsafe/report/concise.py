@@ -7,8 +7,10 @@ from streamsafe.report.paths import location
 
 
 def render(finding: Finding, texts: Texts) -> str:
-    """One finding, without a line end. The confidence is shown when it is not certain."""
+    """One finding, without a line end. The confidence stands there when it is not certain, and what runs say of it."""
     hazard = finding.hazard
-    sure = "" if hazard.confidence == "certain" else f"[{hazard.confidence}] "
+    words = [] if hazard.confidence == "certain" else [str(hazard.confidence)]
+    words += [finding.run.mark] if finding.run is not None else []
+    sure = f"[{', '.join(words)}] " if words else ""
     place = location(finding.span, texts[finding.span.filename])
     return f"{place}: {hazard.code} {sure}{hazard.message}"

@@ -36,25 +36,27 @@ def plain(text: str, **_: object) -> str:
     return text
 
 
-def render(hazard: Hazard, sources: Sources, style: Style = plain) -> str:
+def render(hazard: Hazard, sources: Sources, style: Style = plain, run: str = "") -> str:
     """One hazard, as a block of lines without the last line end.
 
     Args:
         hazard: what to show, of a static analysis (spans) or of a run (stacks).
         sources: where the source comes from; a file that cannot be read any more is shown without source.
         style: `click.style` or a function like it; what it adds has no width.
+        run: what a run says of a hazard of the source, in a sentence.
     """
-    return "\n".join(_Block(located(hazard, sources), sources, style).lines())
+    return "\n".join(_Block(located(hazard, sources), sources, style, run).lines())
 
 
 class _Block:
     """The lines of one hazard. The rule says how severe it is and on which access it stands."""
 
-    def __init__(self, hazard: Hazard, sources: Sources, style: Style) -> None:
+    def __init__(self, hazard: Hazard, sources: Sources, style: Style, run: str = "") -> None:
         rule = rule_of(hazard.code)
         self.hazard = hazard
         self.sources = sources
         self.style = style
+        self.run = run
         self.colour = "red" if rule is None or rule.severity == "error" else "yellow"
         self.on_first = (
             rule is not None
@@ -161,6 +163,8 @@ class _Block:
         extent = _extent(hazard)
         if extent:
             yield "memory", extent
+        if self.run:
+            yield "run", self.run
         if hazard.missing is not None and hazard.first is not None:
             yield "missing edge", " -> ".join(missing_edge(hazard))
         if hazard.help:

@@ -10,6 +10,7 @@ from typing import Any
 from streamsafe.findings import Finding, Texts
 from streamsafe.fixing import fix_of
 from streamsafe.order.hazard import Span
+from streamsafe.verdict import Verdict
 from streamsafe.wording import block, by
 
 
@@ -30,7 +31,7 @@ def as_dict(finding: Finding, texts: Texts) -> dict[str, Any]:
     related += [
         {**_place(note.span, texts), "message": note.message} for note in notes if note.span is not None
     ]
-    return {
+    described = {
         "code": hazard.code,
         "name": hazard.name,
         "message": hazard.message,
@@ -41,6 +42,19 @@ def as_dict(finding: Finding, texts: Texts) -> dict[str, Any]:
         "help": hazard.help or None,
         "fix": _fix(finding, texts),
         "url": finding.rule.url,
+    }
+    if finding.run is not None:
+        described["run"] = _run(finding.run)
+    return described
+
+
+def _run(verdict: Verdict) -> dict[str, Any]:
+    edge = verdict.edge
+    return {
+        "outcome": verdict.outcome,
+        "count": verdict.count,
+        "message": verdict.text,
+        "edge": None if edge is None else {"filename": _filename(edge[0]), "row": edge[1]},
     }
 
 

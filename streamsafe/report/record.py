@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from streamsafe.edits import Edit, Fix
 from streamsafe.report.paths import shown
+from streamsafe.verdict import MARKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class Record:
         place: where it stands; None for a hazard at run time whose access has no frame in a file.
         related: the other access first, then waits, allocations, releases, captures.
         count: how often it happened; 1 for a static finding.
+        run: what recorded runs say of a static finding (``confirmed``, ``ordered``, ``not-reached``), or nothing.
+        ranks: the processes of one run that have it, in a merged report.
         fingerprint: the same for the same finding in the next version of the file, another for each finding of a run.
         data: the JSON object.
     """
@@ -69,15 +72,32 @@ class Record:
     url: str
     latent: bool
     count: int
+    run: str
+    ranks: tuple[int, ...]
     fingerprint: str
     data: Mapping[str, Any]
 
     @property
     def sentence(self) -> str:
-        """The message with what qualifies it: its confidence where it is not certain, and whether it is latent."""
+        """The message with what qualifies it: its confidence where it is not certain, whether it is latent, what
+        recorded runs say of it, and which ranks have it.
+        """
         words = [self.confidence] if self.confidence != "certain" else []
         words += ["latent"] if self.latent else []
+        words += [MARKS[self.run]] if self.run else []
+        words += [f"rank{'s' if len(self.ranks) > 1 else ''} {listed(self.ranks)}"] if self.ranks else []
         return f"[{', '.join(words)}] {self.message}" if words else self.message
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """Ranks in rising order, neighbours as a range: ``0-3, 6``."""
+    groups: list[list[int]] = []
+    for rank in sorted(ranks):
+        if groups and rank == groups[-1][-1] + 1:
+            groups[-1].append(rank)
+        else:
+            groups.append([rank])
+    return ", ".join(str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}" for group in groups)
 
 
 def records(objects: Iterable[Mapping[str, Any]]) -> list[Record]:
@@ -104,6 +124,8 @@ def _record(data: Mapping[str, Any], taken: Counter[str]) -> Record:
         url=data.get("url") or "",
         latent=bool(data.get("latent", False)),
         count=int(data.get("count", 1)),
+        run=str((data.get("run") or {}).get("outcome", "")),
+        ranks=tuple(data.get("ranks") or ()),
         fingerprint=_fingerprint(data, place, taken),
         data=data,
     )

@@ -87,6 +87,10 @@ def _result(record: Record, codes: Sequence[str]) -> dict[str, Any]:
             "latent": record.latent,
         },
     }
+    if record.run:
+        result["properties"]["run"] = record.data["run"]
+    if record.ranks:
+        result["properties"]["ranks"] = list(record.ranks)
     if record.related:
         result["relatedLocations"] = [
             {"id": number, **_location(place)} for number, place in enumerate(record.related, 1)

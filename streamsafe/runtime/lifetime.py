@@ -126,7 +126,7 @@ def enter(session: Session, *, threads: bool = False, host: Host = True, trace: 
         if trace is None:
             monitor = Monitor(threads=threads, host=host)
         else:
-            recording = Trace(trace, threads=threads)
+            recording = Trace(trace, threads=threads, directory=os.getcwd())
             recorder = Recorder(recording.write, threads=threads, render=rendered)
             monitor = Monitor(threads=threads, host=host, checker=recorder, mark=recording.mark)
         monitor.sessions.append(session)

@@ -121,6 +121,20 @@ def interop(conflict: Conflict, imported: list[tuple[Any, int, int]]) -> Conflic
     return refined(conflict, interop=True)
 
 
+def header(path: str) -> dict[str, Any]:
+    """The first line of a trace.
+
+    Raises:
+        streamsafe.order.trace.TraceError: no trace that this version reads.
+        OSError: the file cannot be read.
+    """
+    with Path(path).open(encoding="utf-8") as file:
+        try:
+            return read(file)[0]
+        except UnicodeDecodeError as error:
+            raise TraceError(f"this is not text: {error}") from error
+
+
 def replay(path: str) -> Session:
     """A session with the hazards of a trace.
 
