@@ -79,7 +79,7 @@ def _rebound(engine: Engine, fids: list[str]) -> Iterator[Pair]:
                         span,
                         tags=confidence.ENTRIES,
                         violation="rebound-static-input",
-                        what="the store",
+                        what="rebound",
                         notes=notes,
                     )
 

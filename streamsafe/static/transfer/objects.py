@@ -137,7 +137,7 @@ def _of_new(a: Analysis, atom: New, name: str) -> Value:
         if index.method(atom.kind, name) is not None:
             return value(bound(value(atom), name))
         cls = index.classes.get(atom.kind)
-        if cls is not None and a.engine.role(atom.kind) != "object":
+        if cls is not None and (a.engine.role(atom.kind) != "object" or _inherits(a, atom.kind, name)):
             return value(bound(value(atom), name))
         return UNKNOWN
     if name in SAME_MEMORY and a.role(atom) == "tensor":
@@ -145,6 +145,12 @@ def _of_new(a: Analysis, atom: New, name: str) -> Value:
     if name == "grad" and a.role(atom) == "tensor":
         return value(GRADIENTS)
     return value(bound(value(atom), name))
+
+
+def _inherits(a: Analysis, cid: str, name: str) -> bool:
+    """Whether a class of the tree has a method from a library that the models know."""
+    bases = map(a.engine.canonical, a.engine.index.library_bases(cid))
+    return any(a.engine.method(base, name) is not None for base in bases)
 
 
 def _of_class(a: Analysis, atom: Class, name: str) -> Value:
@@ -156,7 +162,7 @@ def _of_class(a: Analysis, atom: Class, name: str) -> Value:
         inner = index.classes[cid].inner.get(name)
         if inner is not None:
             return value(class_of(inner))
-    return UNKNOWN
+    return value(bound(value(atom), name)) if name == "apply" else UNKNOWN
 
 
 def property_of(a: Analysis, atom: Atom, name: str) -> str | None:

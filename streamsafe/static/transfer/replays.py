@@ -158,7 +158,7 @@ def replayed(a: Analysis, s: State, graph: Atom, span: Span) -> None:
 def report_rebound(a: Analysis, s: State, where: Span, span: Span) -> None:
     """An input was let go of before a replay."""
     notes = (("the graph is replayed here, with what it has captured", span),)
-    a.violation("rebound-static-input", where, "the store", s.guard, notes)
+    a.violation("rebound-static-input", where, "rebound", s.guard, notes)
 
 
 # -- outputs that are kept --------------------------------------------------------------------------------------------

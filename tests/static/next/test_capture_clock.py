@@ -66,8 +66,6 @@ GAPS: dict[str, set[str]] = {
     },
     "ss401_values_on_the_host": {
         "BadSizes",
-        "Doubling",
-        "Gate",
         "bad_barrier",
         "bad_bounds_computed_from_a_mask",
         "bad_combined_mask",
@@ -173,7 +171,6 @@ GAPS: dict[str, set[str]] = {
     },
     "ss411_concurrent_capture": {
         "bad_graphed_callable_in_a_capture",
-        "bad_worker_of_a_class_of_its_own",
         "capture_beside_a_pinning_thread",
     },
     "ss412_outputs_with_names": {
