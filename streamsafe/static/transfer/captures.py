@@ -152,6 +152,7 @@ def takes_part(s: State, stream: Atom) -> bool:
 def used(a: Analysis, s: State, one: Access) -> None:
     """A stream is used in a capture: it takes part, or it works eagerly beside it (GM-side_launch)."""
     replays.uses(a, s, one)
+    replays.copies_what_host_wrote(a, s, one)
     fork = _fork(s)
     if fork is None:
         return

@@ -208,6 +208,8 @@ def load_item(a: Analysis, s: State, i: ir.Item) -> list[State] | None:
         )
         if memory:
             if _device_index(a, s, key):
+                if is_mask(s, key):
+                    a.host_work(s, span, "an index by a mask")
                 mem.read(a, s, span, value(atom), "[]")
                 mem.read(a, s, span, key, "[]")
                 found.append(mem.result(a, s, span, "[]"))
@@ -219,6 +221,8 @@ def load_item(a: Analysis, s: State, i: ir.Item) -> list[State] | None:
             if isinstance(atom, Path) and not a.role(atom) and any(isinstance(k, Path) for k in key):
                 mem.read(a, s, span, value(atom), "[]", tag.WEAK)
                 mem.read(a, s, span, key, "[]", tag.WEAK)
+            if is_mask(s, key):
+                a.host_work(s, span, "an index by a mask")
             found.append(objects.step_into(a, s, value(atom), step or EACH))
     s.env[i.dst] = values.union(found)
     return None
@@ -304,6 +308,22 @@ def _kind_of(a: Analysis, touched: list[Atom]) -> str:
     return ""
 
 
+MASK = "is a mask"
+"""The field of memory that holds truth values: indexing with it asks for their number."""
+
+
+def mark_mask(s: State, held: Value) -> None:
+    """New memory holds truth values."""
+    for atom in held:
+        if isinstance(atom, New):
+            s.heap[atom, MASK] = value(TRUE)
+
+
+def is_mask(s: State, held: Value) -> bool:
+    """Whether memory holds truth values."""
+    return bool(held) and all((atom, MASK) in s.heap for atom in held)
+
+
 @transfer(ir.Binary)
 def binary(a: Analysis, s: State, i: ir.Binary) -> list[State] | None:
     """dst = left op right"""
@@ -311,6 +331,8 @@ def binary(a: Analysis, s: State, i: ir.Binary) -> list[State] | None:
     if i.op == "-":
         timing.subtract(a, s, left, right)
     compute(a, s, i.at, i.dst, i.op, left | right)
+    if i.op in "&|^" and is_mask(s, left) and is_mask(s, right):
+        mark_mask(s, s.get(i.dst))
     if i.op == "%" and not s.get(i.dst) and any(isinstance(atom, Const) for atom in left):
         s.env[i.dst] = left if not mem.buffers(a, s, right) else UNKNOWN  # a text
     if i.op in "*/" and s.timing.clocks:
@@ -329,6 +351,8 @@ def unary(a: Analysis, s: State, i: ir.Unary) -> list[State] | None:
         s.env[i.dst] = value(FALSE if True in known else TRUE) if decided else UNKNOWN
         return None
     compute(a, s, i.at, i.dst, i.op, held)
+    if i.op == "~" and is_mask(s, held):
+        mark_mask(s, s.get(i.dst))
     return None
 
 
@@ -340,6 +364,7 @@ def compare(a: Analysis, s: State, i: ir.Compare) -> list[State] | None:
         return None
     left, right = s.get(i.left), s.get(i.right)
     compute(a, s, i.at, i.dst, i.op, left | right)
+    mark_mask(s, s.get(i.dst))
     if not s.get(i.dst):
         test = compared(i.op, left, right)
         if comparable(test):

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from streamsafe.order.hazard import Span
+from streamsafe.static.domain import access as tag
 from streamsafe.static.domain import limits
-from streamsafe.static.domain.atoms import UNKNOWN, Atom, Const, New, Path, Value, ordered, path, value
+from streamsafe.static.domain.atoms import HOST, UNKNOWN, Atom, Const, New, Path, Value, ordered, path, value
 from streamsafe.static.domain.capturing import Graph, Kept
 from streamsafe.static.domain.guards import IS_NONE, Literal
 from streamsafe.static.domain.places import DEVICE
@@ -283,3 +284,18 @@ def note_store(s: State, owner: Atom, field: str, span: Span) -> None:
     """Where a field of a caller's object was last stored."""
     if isinstance(owner, Path):
         s.capturing.stored[owner, field] = span
+
+
+# -- what the host does once ------------------------------------------------------------------------------------------
+
+
+def copies_what_host_wrote(a: Analysis, s: State, copy: Access) -> None:
+    """A captured copy reads what the host wrote in the capture: replays repeat the copy alone (GC-03, GC-19)."""
+    graph = s.capturing.under_way
+    if graph is None or not copy.tags & tag.H2D or copy.buffer in graph.outputs:
+        return
+    for written in list(s.order.near(copy.buffer)):
+        once = written.stream is HOST and written.writes and bool(written.tags & tag.CAPTURED)
+        if once and written.buffer is copy.buffer:
+            notes = (("each replay copies what was written at the capture", copy.span),)
+            a.violation("host-work-in-capture", written.span, "the host's write", s.guard, notes)

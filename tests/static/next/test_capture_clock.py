@@ -58,9 +58,7 @@ GAPS: dict[str, set[str]] = {
     "ss401_sync_in_capture": {
         "PositiveOnly",
         "bad_make_graphed_callables",
-        "bad_mask_index",
         "bad_repeats_on_the_device",
-        "bad_selection_of_a_parameter",
         "bad_tensor_from_list",
         "shown",
     },
@@ -68,7 +66,6 @@ GAPS: dict[str, set[str]] = {
         "BadSizes",
         "bad_barrier",
         "bad_bounds_computed_from_a_mask",
-        "bad_combined_mask",
         "bad_fill_value_on_the_device",
         "bad_index_on_the_host",
         "bad_mask_by_its_type",
