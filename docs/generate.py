@@ -141,7 +141,10 @@ def command_line() -> str:
     ]
     for name, (target, _) in COMMANDS.items():
         module, _, attribute = target.partition(":")
-        parts.append(_command(name, getattr(importlib.import_module(module), attribute)))
+        command = getattr(importlib.import_module(module), attribute)
+        members = getattr(command, "commands", {})
+        parts += [_command(f"{name} {each}", member) for each, member in members.items()]
+        parts += [] if members else [_command(name, command)]
     return "\n\n".join((*parts, COMPLETION)) + "\n"
 
 

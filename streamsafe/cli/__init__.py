@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("streamsafe.cli.run:run", "Run a script or module under the sanitizer."),
     "verify": ("streamsafe.cli.verify:verify", "Check a recorded trace."),
     "trace": ("streamsafe.cli.trace:trace", "Draw a recorded trace as a timeline."),
+    "report": ("streamsafe.cli.report:report", "Merge the reports of several ranks."),
     "server": ("streamsafe.cli.server:server", "Serve editors by the Language Server Protocol."),
     "build-torch": ("streamsafe.cli.build_torch:build_torch", "Build native code for the installed PyTorch."),
 }

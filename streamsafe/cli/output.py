@@ -126,7 +126,7 @@ class Output:
             if self.format == "concise":
                 block = concise.render(finding, texts)
             else:
-                said = finding.run.text if finding.run is not None else ""
+                said = [("run", finding.run.text)] if finding.run is not None else []
                 block = full.render(finding.hazard, texts, click.style, said)
                 block += _repair(finding, texts, block) + "\n"
             if links and finding.rule.url:

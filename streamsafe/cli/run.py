@@ -63,15 +63,19 @@ def run(
 ) -> None:
     """Run SCRIPT, or a module, under the sanitizer. What it finds goes to standard error, or to --output-file.
 
+    Under torchrun each process writes files of its own: out.json is out.rank0.json, out.rank1.json and so on.
+
     Exit status: the program's own when it is not 0, else 1 when hazards were found, else 0; 2 when it cannot be run.
     """
     from streamsafe.runtime.launcher import Launch, LaunchError, from_variable, launch
+    from streamsafe.runtime.ranks import own
 
     if module is None and not arguments:
         raise click.UsageError("name a script, or a module with -m")
     if devices is not None and not simulate:
         raise click.UsageError("--devices is of the simulated runtime: it needs --simulate")
     to, format_ = output.report(report, output_format, output_file)
+    to, trace = to and own(to), trace and own(trace)
     target = module if module is not None else arguments[0]
     try:
         status = launch(

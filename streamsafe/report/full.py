@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from streamsafe.order.hazard import Access, Frame, Hazard, Note, Span
@@ -18,6 +18,7 @@ from streamsafe.report.sources import Source, Sources, located
 from streamsafe.wording import block, missing_edge, quoted, still
 
 Style = Callable[..., str]
+Facts = Sequence[tuple[str, str]]
 TAB = 4
 _STDLIB = os.path.dirname(os.__file__) + os.sep
 WIDEST = 200
@@ -36,27 +37,27 @@ def plain(text: str, **_: object) -> str:
     return text
 
 
-def render(hazard: Hazard, sources: Sources, style: Style = plain, run: str = "") -> str:
+def render(hazard: Hazard, sources: Sources, style: Style = plain, facts: Facts = ()) -> str:
     """One hazard, as a block of lines without the last line end.
 
     Args:
         hazard: what to show, of a static analysis (spans) or of a run (stacks).
         sources: where the source comes from; a file that cannot be read any more is shown without source.
         style: `click.style` or a function like it; what it adds has no width.
-        run: what a run says of a hazard of the source, in a sentence.
+        facts: what else is known, as kind and text: what a recorded run says, which ranks have it.
     """
-    return "\n".join(_Block(located(hazard, sources), sources, style, run).lines())
+    return "\n".join(_Block(located(hazard, sources), sources, style, facts).lines())
 
 
 class _Block:
     """The lines of one hazard. The rule says how severe it is and on which access it stands."""
 
-    def __init__(self, hazard: Hazard, sources: Sources, style: Style, run: str = "") -> None:
+    def __init__(self, hazard: Hazard, sources: Sources, style: Style, facts: Facts = ()) -> None:
         rule = rule_of(hazard.code)
         self.hazard = hazard
         self.sources = sources
         self.style = style
-        self.run = run
+        self.facts = facts
         self.colour = "red" if rule is None or rule.severity == "error" else "yellow"
         self.on_first = (
             rule is not None
@@ -163,8 +164,7 @@ class _Block:
         extent = _extent(hazard)
         if extent:
             yield "memory", extent
-        if self.run:
-            yield "run", self.run
+        yield from self.facts
         if hazard.missing is not None and hazard.first is not None:
             yield "missing edge", " -> ".join(missing_edge(hazard))
         if hazard.help:
