@@ -142,11 +142,7 @@ class Watch:
             ) -> Any:
                 if current.monitor is None:
                     return original(t_outputs, grad_tensors, *args, **kwargs)
-                given = [
-                    (each.device.index, each.untyped_storage().data_ptr())
-                    for each in grad_tensors
-                    if type(each) is torch.Tensor and each.is_cuda
-                ]
+                given = [place for each in grad_tensors for place in _storage(torch, each)]
                 extension.backward_begins(given)
                 try:
                     return original(t_outputs, grad_tensors, *args, **kwargs)
@@ -483,6 +479,16 @@ _DTYPES = {
     "bool": "bool",
 }
 """C++ names of element types, as torch writes them in Python."""
+
+
+def _storage(torch: Any, tensor: Any) -> list[tuple[int, int]]:
+    """Device and address of a device tensor's memory; nothing for what stands for other tensors (vmap, grad)."""
+    if type(tensor) is not torch.Tensor or not tensor.is_cuda:
+        return []
+    try:
+        return [(tensor.device.index, tensor.untyped_storage().data_ptr())]
+    except (NotImplementedError, RuntimeError):
+        return []
 
 
 def _has_device(torch: Any) -> bool:
