@@ -249,18 +249,14 @@ def _is_given(stream: Path) -> bool:
 
 def _external(s: State, event: Atom) -> bool:
     """Whether an event may have been made to be used outside of captures (GC-21)."""
-    return s.heap.get((event, EXTERNAL)) != value(FALSE)
-
-
-EXTERNAL: Final = "external"
-"""The field of an event that says whether a graph may record it for the outside."""
+    return s.heap.get((event, replays.EXTERNAL)) != value(FALSE)
 
 
 def makes_event(s: State, c: CallSite, event: Atom) -> None:
     """A new event is no external one, unless its arguments say so or are not known."""
     if c.spread:
         return
-    s.heap[event, EXTERNAL] = c.keywords.get("external", value(FALSE))
+    s.heap[event, replays.EXTERNAL] = c.keywords.get("external", value(FALSE))
 
 
 # -- calls ------------------------------------------------------------------------------------------------------------

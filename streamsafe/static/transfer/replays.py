@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from streamsafe.order.hazard import Span
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain import limits
-from streamsafe.static.domain.atoms import HOST, UNKNOWN, Atom, Const, New, Path, Value, ordered, path, value
+from streamsafe.static.domain.atoms import (
+    HOST,
+    TRUE,
+    UNKNOWN,
+    Atom,
+    Const,
+    New,
+    Path,
+    Value,
+    ordered,
+    path,
+    value,
+)
 from streamsafe.static.domain.capturing import Graph, Kept
 from streamsafe.static.domain.guards import IS_NONE, Literal
 from streamsafe.static.domain.places import DEVICE
@@ -22,6 +34,10 @@ if TYPE_CHECKING:
     from streamsafe.static.summary.analyse import Analysis
     from streamsafe.static.summary.instantiate import Rename
     from streamsafe.static.summary.model import Exit
+
+
+EXTERNAL: Final = "external"
+"""The field of an event that says whether a graph may record it for the outside."""
 
 
 # -- what a graph uses ------------------------------------------------------------------------------------------------
@@ -138,9 +154,28 @@ def replay(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     """``graph.replay()``: with the memory of its capture; a capture takes no other graph in."""
     span = a.span(c.at)
     a.host_work(s, span, "launches a graph", "concurrent-capture")
+    row = c.row
+    stream = s.current
+    if row is not None and row.stream != "current":
+        given = [atom for atom in ordered(c.given.get(row.stream, UNKNOWN)) if a.role(atom) == "stream"]
+        stream = given[0] if given else s.current
     for graph in ordered(c.receiver):
+        known = graphs(a, s).get(graph)
+        if known is not None and s.capture is None:
+            _runs(a, s, span, known, stream)
         replayed(a, s, graph, span)
     return UNKNOWN
+
+
+def _runs(a: Analysis, s: State, span: Span, graph: Graph, stream: Atom) -> None:
+    """What was captured runs, as one operation on the stream of the launch (GC-08)."""
+    for atom in ordered(graph.inputs):
+        mem.read_one(a, s, span, atom, stream, "replay()")
+    for atom in ordered(graph.outputs):
+        mem.write_one(a, s, span, atom, stream, "replay()")
+    for event, cell in list(s.cells.items()):
+        if cell.captured and s.heap.get((event, EXTERNAL)) == value(TRUE):  # recorded by each replay (GC-21)
+            s.order.learn(event, stream, forget=True)
 
 
 def replayed(a: Analysis, s: State, graph: Atom, span: Span) -> None:
