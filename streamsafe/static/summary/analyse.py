@@ -45,6 +45,8 @@ class Analysis:
         engine: the summaries of all functions.
         fn: the function.
         given: what is known of its parameters beside their annotations.
+        cold: captures of a backward pass that has not run before, and the guards.
+        passes: whether a backward pass outside captures has been seen, on any path.
         light: the function orders nothing and no more than a footprint of it is needed.
     """
 
@@ -55,6 +57,7 @@ class Analysis:
         "_first_waits",
         "_graph",
         "_spans",
+        "cold",
         "engine",
         "fn",
         "given",
@@ -62,6 +65,7 @@ class Analysis:
         "notes",
         "orders",
         "pairs",
+        "passes",
         "return_span",
         "returned",
         "yielded",
@@ -75,6 +79,8 @@ class Analysis:
         self.orders = False
         self.pairs: dict[tuple[object, ...], Pair] = {}
         self.notes: set[str] = set()
+        self.passes = False
+        self.cold: dict[Span, Guard] = {}
         self.returned: list[tuple[State, Value, int]] = []
         self.return_span = Span("", 1, 1, 1, 1)
         self.yielded: Value = UNKNOWN

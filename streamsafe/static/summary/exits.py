@@ -32,8 +32,8 @@ from streamsafe.static.domain.state import State
 from streamsafe.static.domain.timing import LAUNCHES
 from streamsafe.static.domain.values import reachable
 from streamsafe.static.summary.model import Exit, Summary
+from streamsafe.static.transfer import captures, replays
 from streamsafe.static.transfer import memory as mem
-from streamsafe.static.transfer import replays
 
 if TYPE_CHECKING:
     from streamsafe.static.summary.analyse import Analysis
@@ -46,6 +46,7 @@ _MOST_RETURNS = 24
 
 def summarise(a: Analysis) -> Summary:
     """The summary of a function whose states have settled."""
+    captures.report_cold(a)
     found: list[Exit] = []
     for s, result, at in a.returned[:_MOST_RETURNS]:
         a.return_span = a.span(at)

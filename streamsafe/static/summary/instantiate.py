@@ -511,6 +511,8 @@ def _in_capture(a: Analysis, t: State, exit: Exit, span: Span, rename: Rename) -
     assert t.capture is not None
     for work in exit.work:
         guard = guards.renamed(work.guard, rename.atom, True, a.is_instance)
+        if work.what == captures.OF_A_GENERATOR and any(field == captures.REGISTERED for _, field in t.heap):
+            continue
         if guard is not None and work.code:
             notes = (("called here", span), ("the capture begins here", t.capture.span))
             a.violation(work.code, work.span, work.what, guard | t.guard, notes)

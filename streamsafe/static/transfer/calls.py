@@ -32,7 +32,7 @@ from streamsafe.static.domain.state import State
 from streamsafe.static.summary.facts import MODULE, OUTER
 from streamsafe.static.summary.instantiate import closure_of, instantiate
 from streamsafe.static.syntax import ir
-from streamsafe.static.transfer import contexts, library, objects, python, streams
+from streamsafe.static.transfer import captures, contexts, library, objects, python, streams
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.data import operands
 from streamsafe.static.transfer.registry import CallSite, transfer
@@ -187,6 +187,8 @@ def _defaults(a: Analysis, s: State, c: CallSite, cid: str, atom: New) -> None:
 def method(a: Analysis, s: State, c: CallSite, owner: Value, name: str) -> list[State]:
     """A method of each of the objects that a value may be, a state each."""
     c.operation = name
+    if "generator" in c.keywords:
+        captures.takes_generator(a, s, c)
     atoms = _known(owner)
     if len(atoms) == 1 and isinstance(atoms[0], Bound) and atoms[0].name == "super()":
         found = python.call_super(a, s, c, name)

@@ -11,6 +11,7 @@ from streamsafe.static.domain.atoms import (
     CURRENT,
     DEFAULT,
     FALSE,
+    GRADIENTS,
     HOST,
     LOST,
     TRUE,
@@ -26,6 +27,7 @@ from streamsafe.static.domain.atoms import (
     value,
 )
 from streamsafe.static.domain.capturing import BRANCH, FORK, Graph
+from streamsafe.static.domain.guards import contradicts
 from streamsafe.static.domain.order import Carriers, Ways
 from streamsafe.static.domain.places import is_element
 from streamsafe.static.domain.state import Region, State
@@ -424,3 +426,69 @@ def scaler_step(a: Analysis, s: State, c: CallSite) -> Value | list[State] | Non
             return UNKNOWN
     a.host_work(s, a.span(c.at), c.operation, "uncapturable-step")
     return None
+
+
+# -- random numbers and warm-ups --------------------------------------------------------------------------------------
+
+
+REGISTERED: Final = "registered"
+"""The field of a generator that a graph manages."""
+
+OF_A_GENERATOR: Final = "a generator that no graph manages"
+
+
+@special("register_generator")
+def register_generator(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``graph.register_generator_state(generator)`` (GC-16)"""
+    for atom in c.given.get("generator", UNKNOWN):
+        if isinstance(atom, New | Path):
+            s.heap[atom, REGISTERED] = value(TRUE)
+    return UNKNOWN
+
+
+def takes_generator(a: Analysis, s: State, c: CallSite) -> None:
+    """An operation is given a generator: in a capture its graph has to manage it (GM-gen_unreg)."""
+    held = [atom for atom in c.keywords.get("generator", UNKNOWN) if isinstance(atom, New | Path)]
+    if held and not any((atom, REGISTERED) in s.heap for atom in held) and not _registers_when_made(a):
+        a.host_work(s, a.span(c.at), OF_A_GENERATOR, "capture-rng")
+
+
+def _registers_when_made(a: Analysis) -> bool:
+    """Whether the class of a method registers a generator when it is made."""
+    cls = a.fn.cls
+    fid = a.engine.index.method(cls, "__init__") if a.fn.is_method and cls is not None else None
+    if fid is None or fid == a.fn.fid:
+        return False
+    return any(field == REGISTERED for exit in a.engine.summary(fid).exits for _, field in exit.heap)
+
+
+def backward_in_capture(a: Analysis, s: State) -> None:
+    """A pass is captured: it has run before, and not on the default stream alone (GC-17)."""
+    region = s.capture
+    if region is None:
+        a.passes = True
+        return
+    passes = [
+        one
+        for one in s.order.near(GRADIENTS)
+        if one.writes and not one.tags & tag.CAPTURED and not contradicts(one.guard, s.guard)
+    ]
+    if passes and all(one.stream in (CURRENT, DEFAULT) for one in passes):
+        notes = (("it has run on the default stream only, here", passes[0].span),)
+        what = "captures a pass that has run on the default stream only"
+        a.violation("missing-capture-warmup", region.span, what, s.guard, notes, tag.ON_SOME_PATH)
+    elif not passes and _makes_a_module(a, s):
+        a.cold.setdefault(region.span, s.guard)
+
+
+def report_cold(a: Analysis) -> None:
+    """Captures of passes that have run nowhere in the function."""
+    for span, guard in () if a.passes else a.cold.items():
+        what = "captures what never ran before"
+        a.violation("missing-capture-warmup", span, what, guard, (), tag.ON_SOME_PATH)
+
+
+def _makes_a_module(a: Analysis, s: State) -> bool:
+    """Whether a module is made in this function."""
+    held = (atom for reg, value in s.env.items() if isinstance(reg, str) for atom in value)
+    return any(isinstance(atom, New) and not atom.calls and a.role(atom) == "module" for atom in held)

@@ -26,6 +26,7 @@ from streamsafe.static.domain.atoms import (
 )
 from streamsafe.static.domain.places import DEVICE
 from streamsafe.static.domain.state import State
+from streamsafe.static.transfer import captures
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite, special
 
@@ -46,6 +47,7 @@ def backward(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
     for buffer in mem.buffers(a, s, initial):
         if buffer is not GRADIENTS and buffer is not NONE:
             mem.touch(a, s, span, buffer, False, s.current, "backward()", tag.INITIAL | tag.BACKWARD)
+    captures.backward_in_capture(a, s)
     if row.name.endswith(".grad"):
         return mem.result(a, s, span, "grad()", DEVICE, tag.GRADIENT)
     mem.touch(a, s, span, GRADIENTS, True, s.current, "backward()", tag.GRADIENT | tag.BACKWARD)

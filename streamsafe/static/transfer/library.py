@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 def call(a: Analysis, s: State, c: CallSite, name: str) -> list[State]:
     """A call of a library's function or class."""
+    if "generator" in c.keywords:
+        captures.takes_generator(a, s, c)
     row = a.engine.row(name)
     if row is not None:
         return apply(a, s, c, row)

@@ -87,12 +87,9 @@ GAPS: dict[str, set[str]] = {
     "ss402_replays_and_branches": {
         "Ahead",
         "AheadForgetful",
-        "BadRunner",
         "Piece",
         "bad_branches_of_a_capture",
         "bad_branches_of_a_raw_capture",
-        "bad_input_filled_on_another_stream",
-        "bad_input_refilled_while_the_graph_runs",
         "bad_one_of_many_captures",
         "bad_output_read_on_another_stream",
     },
@@ -130,8 +127,6 @@ GAPS: dict[str, set[str]] = {
         "bad_parameters_of_another",
     },
     "ss404_capture_rng": {
-        "BadSampler",
-        "bad_explicit_generator",
         "bad_in_place_with_generator",
         "bad_state_of_the_default_generator",
     },
@@ -140,7 +135,6 @@ GAPS: dict[str, set[str]] = {
     },
     "ss406_missing_capture_warmup": {
         "bad_never_ran",
-        "bad_on_the_default_stream",
         "bad_too_few_runs",
         "bad_warmed_up_after",
     },
