@@ -379,7 +379,11 @@ def _accesses(
             earlier = s.waits.union(waits[wait] for wait in exit.waited.get(one, ()) if wait in waits)
             if buffer not in _UNCHECKED:
                 _check(a, s, mine, before, earlier)
-                if t.capture is not None and mine.stream is stream:
+                if (
+                    t.capture is not None
+                    and mine.stream is stream
+                    and not captures.made_for_many(exit, one.stream)
+                ):
                     captures.used_below(a, s, t, mine, before, after, isinstance(one.buffer, New))
             a.remember_waits(mine, earlier)
             out.append((mine, after if mine.stream is stream else frozenset()))

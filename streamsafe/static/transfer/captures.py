@@ -31,6 +31,7 @@ from streamsafe.static.domain.guards import contradicts
 from streamsafe.static.domain.order import Carriers, Ways
 from streamsafe.static.domain.places import is_element
 from streamsafe.static.domain.state import Region, State
+from streamsafe.static.domain.values import reachable
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer import replays
 from streamsafe.static.transfer.registry import CallSite, special
@@ -83,7 +84,7 @@ def end_region(a: Analysis, s: State) -> None:
     if region is None:
         return
     reported: set[Atom] = set()
-    if any(wait.who is region.stream and _of_many(wait.whom) for wait in s.waits):
+    if any(wait.who is region.stream and _of_many(a, s, wait.whom) for wait in s.waits):
         return leave_region(s)  # it waits for some of several, for all that is known
     for one in sorted(s.order.near(BRANCH), key=lambda each: each.sort_key(), reverse=True):
         apart = any(region.stream not in way for way in s.order.ways_of(one))
@@ -176,7 +177,7 @@ def _used(a: Analysis, s: State, one: Access, before: Carriers, fork: Ways, afte
     region = s.capture
     if region is None or one.stream in (region.stream, LOST, HOST) or one.tags & _NO_USE:
         return
-    if _of_many(one.stream) or any(_unseen_event(a, s, each) for each in before):
+    if _of_many(a, s, one.stream) or any(_unseen_event(a, s, each) for each in before):
         return
     if all(not way.isdisjoint(before) for way in fork):
         _branch(s, one.stream, one.span, one.operation, after)
@@ -190,11 +191,15 @@ def _used(a: Analysis, s: State, one: Access, before: Carriers, fork: Ways, afte
         s.order.drop(branch)
 
 
-def _of_many(atom: Atom) -> bool:
+def _of_many(a: Analysis, s: State, atom: Atom) -> bool:
     """Whether a stream or an event is one of several under one name: which of them takes part is not told."""
     if isinstance(atom, Path):
         return any(map(is_element, atom.fields))
-    return isinstance(atom, New) and bool(atom.age)
+    if not isinstance(atom, New):
+        return False
+    return bool(atom.age) or any(
+        is_element(field) and atom in reachable((held,)) for (_, field), held in s.heap.items()
+    )
 
 
 def _unseen_event(a: Analysis, s: State, atom: Atom) -> bool:
@@ -221,7 +226,7 @@ def before_wait(a: Analysis, s: State, span: Span, who: Atom, whom: Atom) -> Non
         return
     known = frozenset((whom,))
     if all(not way.isdisjoint(known) for way in fork):
-        if who is not s.capture.stream and not takes_part(s, who):
+        if who is not s.capture.stream and not takes_part(s, who) and not _of_many(a, s, who):
             _branch(s, who, span, "wait", frozenset((frozenset((who,)),)))
     elif takes_part(s, who):
         _outside(a, s, span, whom)
@@ -231,9 +236,7 @@ def _outside(a: Analysis, s: State, span: Span, whom: Atom) -> None:
     """What takes part in a capture waits for what does not, where that can be told."""
     assert s.capture is not None
     role = a.role(whom)
-    if _of_many(whom) or any(
-        whom in held and a.role(owner) == "container" for (owner, _), held in s.heap.items()
-    ):
+    if _of_many(a, s, whom):
         return
     if role == "event":
         if s.cells.get(whom) is None or _external(s, whom):
@@ -270,6 +273,8 @@ def waits_below(a: Analysis, s: State, t: State, exit: Exit, rename: Rename) -> 
     if fork is None or t.capture is None:
         return
     for wait in sorted(exit.waits, key=lambda each: each.span):
+        if made_for_many(exit, wait.whom):
+            continue
         who, whom = rename.carrier(wait.who), rename.carrier(wait.whom)
         if HOST in (who, whom) or LOST in (who, whom) or not wait.known:
             continue
@@ -277,6 +282,13 @@ def waits_below(a: Analysis, s: State, t: State, exit: Exit, rename: Rename) -> 
         part = who is t.capture.stream or all(who in way for way in fork)
         if part and LOST not in known and not all(not way.isdisjoint(known) for way in fork):
             _outside(a, t, wait.span, whom)
+
+
+def made_for_many(exit: Exit, stream: Atom) -> bool:
+    """Whether a callee makes a stream and keeps it among others."""
+    return isinstance(stream, New) and any(
+        is_element(field) and stream in held for (_, field), held in exit.heap.items()
+    )
 
 
 def across_call(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
