@@ -206,6 +206,22 @@ SS_API int64_t ss_capture_sites(void* c, int64_t* out, int64_t room) {
   for (size_t i = 0; i < sites.size() && int64_t(i) < room; ++i) out[i] = sites[i];
   return int64_t(sites.size());
 }
+// From now on verbs are recorded, or no more.
+SS_API void ss_tape(void* c, int on) {
+  SS_BEGIN;
+  core.taping = on != 0;
+  core.tape.clear();
+}
+// What was recorded, which is then forgotten.
+SS_API int64_t ss_take_tape(void* c, int64_t* out, int64_t room) {
+  SS_BEGIN;
+  const auto size = int64_t(core.tape.size());
+  if (size <= room) {
+    std::copy(core.tape.begin(), core.tape.end(), out);
+    core.tape.clear();
+  }
+  return size;
+}
 // `what`: 0 cells, 1 blocks, 2 operations so far
 SS_API int64_t ss_size(void* c, int what) {
   SS_BEGIN;

@@ -81,6 +81,13 @@ struct Graph {
   std::set<const Block*> reported;
 };
 
+// What a tape holds: for each verb its number, how many integers follow, and these (streamsafe/native/tape.py reads it).
+enum class Verb : int64_t {
+  stream, destroy_stream, host_function, event, destroy_event, record, wait, synchronize_stream, synchronize_event,
+  synchronize_device, host_edge, forget_carrier, access, allocate, free, record_stream, release_block, capture_begin,
+  capture_end, replay,
+};
+
 class Core;
 
 // A capture in progress.
@@ -99,6 +106,8 @@ struct Capture {
 class Core {
  public:
   std::mutex mutex;
+  bool taping = false;          // whether verbs are recorded
+  std::vector<int64_t> tape;    // what was recorded and not yet taken
   std::vector<Report> reports;
 
   explicit Core(bool threads = false) : threads_(threads), blocks_(std::make_shared<std::map<int, Blocks>>()) {
@@ -132,12 +141,39 @@ class Core {
     if (!threads_) hosts_[0] = host_;
   }
 
+  // -- the tape ------------------------------------------------------------------------------------------------------
+
+  template <class... T>
+  void say(Verb verb, T... values) {
+    if (!taping) return;
+    tape.push_back(int64_t(verb));
+    tape.push_back(int64_t(sizeof...(values)));
+    (tape.push_back(int64_t(values)), ...);
+  }
+
+  void say_uses(Id line, const Use* uses, size_t n, Id operation, Id site, Key host) {
+    tape.push_back(int64_t(Verb::access));
+    const size_t length = tape.size();
+    tape.push_back(0);
+    for (int64_t value : {int64_t(line), int64_t(operation), int64_t(site), int64_t(host)}) tape.push_back(value);
+    for (size_t i = 0; i < n; ++i) {
+      const Use& use = uses[i];
+      for (int64_t value : {int64_t(use.space), int64_t(use.start), int64_t(use.stop), int64_t(use.mode), int64_t(use.certain),
+                            int64_t(use.itemsize), int64_t(use.dims)})
+        tape.push_back(value);
+      for (int d = 0; d < use.dims; ++d) tape.push_back(use.shape[d]);
+      for (int d = 0; d < use.dims; ++d) tape.push_back(use.strides[d] * use.unit);
+    }
+    tape[length] = int64_t(tape.size() - length - 1);
+  }
+
   // -- streams and events --------------------------------------------------------------------------------------------
 
   Timeline& stream(int device, Kind kind) {
     Device& its = device_of(device);
-    if (kind == Kind::legacy) return *its.legacy;
-    return add(its, make(device, kind));
+    Timeline& line = kind == Kind::legacy ? *its.legacy : add(its, make(device, kind));
+    say(Verb::stream, line.id, device, kind);
+    return line;
   }
 
   // The timeline of an id; nullptr for one that was destroyed.
@@ -145,6 +181,7 @@ class Core {
 
   void destroy_stream(Timeline& line) {
     if (line.kind == Kind::legacy || line.gone) return;
+    say(Verb::destroy_stream, line.id);
     line.gone = true;
     gone_.push_back(Ref<Timeline>(&line));
     debt_ += 16;
@@ -155,15 +192,23 @@ class Core {
     ++sequence_;
     launch(stream, host_of(host));
     Timeline& function = add(device_of(stream.device), make(stream.device, Kind::function));
+    say(Verb::host_function, stream.id, function.id, host);
     function.learn(stream);
     stream.learn(function.id, ENDLESS, Clock());
     return function;
   }
 
-  void new_event(Key event) { events_[event] = Ref<Event>(); }
-  void destroy_event(Key event) { events_.erase(event); }
+  void new_event(Key event) {
+    say(Verb::event, event);
+    events_[event] = Ref<Event>();
+  }
+  void destroy_event(Key event) {
+    say(Verb::destroy_event, event);
+    events_.erase(event);
+  }
 
   void record(Key key, Timeline& line, Key host = 0, Id site = 0, bool external = false) {
+    say(Verb::record, key, line.id, host, site, external);
     Event& event = event_of(key);
     ++sequence_;
     if (!line.capture) {
@@ -180,6 +225,7 @@ class Core {
   }
 
   bool wait(Timeline& line, Key key, Key host = 0, Id site = 0, bool external = false, bool implicit = false) {
+    say(Verb::wait, line.id, key, host, site, external, implicit);
     Event& event = event_of(key);
     ++sequence_;
     Capture* capture = line.capture;
@@ -207,6 +253,7 @@ class Core {
   }
 
   bool synchronize_stream(Timeline& line, Key host = 0, Id site = 0) {
+    say(Verb::synchronize_stream, line.id, host, site);
     if (!allowed(line.capture ? Subject::captured : Subject::eager, line, host, site)) return false;
     ++sequence_;
     Timeline& waiter = host_of(host);
@@ -222,6 +269,7 @@ class Core {
   }
 
   bool synchronize_event(Key key, Key host = 0, Id site = 0) {
+    say(Verb::synchronize_event, key, host, site);
     Ref<Event>* found = events_.find(key);
     Ref<Event> event = found ? *found : Ref<Event>();
     if (!event) {  // unrecorded
@@ -238,6 +286,7 @@ class Core {
   }
 
   bool synchronize_device(int device, Key host = 0, Id site = 0) {
+    say(Verb::synchronize_device, device, host, site);
     Timeline& waiter = host_of(host);
     if (!allowed(Subject::device, waiter, host, site)) return false;
     ++sequence_;
@@ -257,6 +306,7 @@ class Core {
 
   void host_edge(Key source, Key target) {
     if (!threads_) return;
+    say(Verb::host_edge, source, target);
     Timeline* from = known_host(source);
     Timeline* to = known_host(target);
     if (from && to) {
@@ -275,6 +325,7 @@ class Core {
   }
 
   void forget_carrier(Key carrier) {
+    say(Verb::forget_carrier, carrier);
     objects_.erase(carrier);
     if (carrier && threads_) hosts_.erase(carrier);
   }
@@ -284,6 +335,7 @@ class Core {
   // One operation is enqueued. True: it is done. False: `reports` has conflicts; the missing edges count from now on,
   // but the operation left no access: call again with `force` where it happens all the same.
   bool access(Timeline& line, const Use* uses, size_t n, Id operation, Id site, Key host = 0, bool force = false) {
+    if (taping && !force) say_uses(line.id, uses, n, operation, site, host);
     if (line.capture) {
       capture_access(line, uses, n, operation, site);
       return true;
@@ -334,6 +386,7 @@ class Core {
 
   // The host reads or writes memory now.
   bool host_access(const Use* uses, size_t n, Id operation, Id site, Key host = 0, bool force = false) {
+    if (taping && !force) say_uses(0, uses, n, operation, site, host);
     Timeline& line = host_of(host);
     return general(line, line, uses, n, operation, site, nullptr, force, false, nullptr);
   }
@@ -351,6 +404,7 @@ class Core {
     Timeline& line = stream ? *stream : host_of(host);
     if (leftover) *leftover = false;
     if (!size) return nullptr;
+    say(Verb::allocate, space, start, size, stream ? stream->id : 0, owner, site, fresh, host);
     Blocks& blocks = blocks_of(space);
     Shadow& shadow = shadow_of(space);
     Block* again = blocks.at(start);
@@ -378,7 +432,7 @@ class Core {
     block->timeline = Ref<Timeline>(&line);
     block->site = site;
     block->name = name;
-    if (fresh || owner == Owner::driver) release_block(space, start, size);
+    if (fresh || owner == Owner::driver) forget_block(space, start, size);
     blocks.add(block);
     Cell* cell = shadow.at(start);
     if (cell && only(*cell, *block) && own(*cell, line)) {
@@ -420,10 +474,11 @@ class Core {
   void free(int space, Addr start, Id site = 0) {
     Block* block = blocks_of(space).at(start);
     if (!block || block->ended) return;
+    say(Verb::free, space, start, site);
     block->ended = true;
     block->freed_site = site;
     if (block->owner == Owner::driver) {
-      release_block(space, start, block->stop - start);
+      forget_block(space, start, block->stop - start);
     } else if (!block->recorded.empty()) {
       take_back(shadow_of(space), *block);
     }
@@ -435,11 +490,16 @@ class Core {
     if (!block || block->ended) return;
     for (auto& each : block->recorded)
       if (each.get() == &line) return;
+    say(Verb::record_stream, space, start, line.id);
     block->recorded.emplace_back(&line);
   }
 
   // The pool returned the addresses to the driver: whatever was unordered there is clean.
   void release_block(int space, Addr start, Addr size) {
+    say(Verb::release_block, space, start, size);
+    forget_block(space, start, size);
+  }
+  void forget_block(int space, Addr start, Addr size) {
     blocks_of(space).remove(start, start + size);
     Shadow& shadow = shadow_of(space);
     std::vector<Cell*> gone;
@@ -463,6 +523,7 @@ class Core {
   bool capture_begin(Timeline& line, CaptureMode mode, bool private_pool, Key host = 0, Id site = 0) {
     if (line.kind == Kind::legacy) return violation(Violation::begin_on_legacy, line, nullptr, 0, site);
     if (line.capture) return violation(Violation::begin_twice, line, nullptr, 0, site);
+    say(Verb::capture_begin, line.id, mode, private_pool, host, site);
     Graph& graph = new_graph(private_pool, site);
     auto capture = std::make_unique<Capture>();
     capture->graph = &graph;
@@ -479,6 +540,7 @@ class Core {
 
   // The capture that began on the stream ends. The graph's `reports` are for the caller to take.
   Graph& capture_end(Timeline& line, Id site = 0) {
+    say(Verb::capture_end, line.id, site);
     Capture* capture = line.capture;
     if (!capture) return new_graph(false, site);
     Graph& graph = *capture->graph;
@@ -512,6 +574,7 @@ class Core {
   }
 
   bool replay(Graph& graph, Timeline& line, Id operation, Id site, Key host = 0, bool force = false) {
+    if (!force) say(Verb::replay, graph.key, line.id, operation, site, host);
     if (line.capture) {
       capture_launch(line, graph, operation, site);
       return true;

@@ -49,6 +49,8 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "reports": (_LONG, (_POINTER, _ID, _LONGS, _LONG)),
     "state": (_LONG, (_POINTER, ctypes.POINTER(_KEY), _LONG, _LONGS, _LONG)),
     "capture_sites": (_LONG, (_POINTER, _LONGS, _LONG)),
+    "tape": (None, (_POINTER, _INT)),
+    "take_tape": (_LONG, (_POINTER, _LONGS, _LONG)),
     "size": (_LONG, (_POINTER, _INT)),
 }
 

@@ -13,11 +13,13 @@ from typing import Any
 
 from streamsafe.native.library import Library
 from streamsafe.native.reports import Details
+from streamsafe.native.tape import Tape
 from streamsafe.order.capture import CaptureMode, Graph
 from streamsafe.order.hazard import Conflict, Note
 from streamsafe.order.memory import HOST, Region, Use
+from streamsafe.order.trace import Recorder
 from streamsafe.runtime import sites
-from streamsafe.runtime.monitor import Monitor, current, local
+from streamsafe.runtime.monitor import Monitor, current, local, rendered
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.session import StreamHazardError, refined
 from streamsafe.runtime.torch import build, order
@@ -71,6 +73,7 @@ class Watch:
         self._checker: TorchChecker | None = None
         self._monitor: Monitor | None = None
         self._problem = ""
+        self._tape: Tape | None = None
         self._attached = False
         self._streams: dict[tuple[int, int], sites.Site] = {}
         self._graphs: dict[Hashable, Graph] = {}
@@ -173,9 +176,6 @@ class Watch:
                 monitor.sessions[-1].notes.append(self._problem)
             return
         assert self._library is not None
-        if monitor.mark is not None:
-            monitor.sessions[-1].notes.append("PyTorch was not watched: its work is not written into traces")
-            return
         self._monitor = monitor
         patches.call(self.end)
         if self._problem:
@@ -189,7 +189,11 @@ class Watch:
         self._checker = TorchChecker(
             self._extension, self._library, threads=monitor.threads, name_of=self.name_of
         )
+        if isinstance(monitor.checker, Recorder):
+            self._tape = Tape(self._checker, monitor.checker._write, rendered)
         monitor.use(self._checker)
+        if self._tape is not None:
+            self._tape.start()
 
     def _forget(self) -> None:
         """In a forked child nobody listens."""
@@ -203,6 +207,9 @@ class Watch:
             self.note("self test", "PyTorch was not watched: its dispatcher passes no operator on")
 
     def end(self) -> None:
+        if self._tape is not None:
+            self._tape.stop()
+            self._tape = None
         if self._extension is not None and self._monitor is not None:
             self._extension.stop()
             self._monitor = self._checker = None
