@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import _thread
+import io
+import pickle
 import sys
 import threading
 import types
@@ -53,6 +55,7 @@ def test_everything_is_put_back(torch: Any) -> None:
         torch.cuda.CUDAGraph,
         torch.Tensor,
         torch.UntypedStorage,
+        torch._C.PyTorchFileWriter,
         threading.Thread,
         _thread,
     ]
@@ -185,6 +188,25 @@ def test_host_reads(torch: Any, seen: Recorder) -> None:
     torch.ones(3, device="cuda").tolist()  # a copy, which is an operator
     torch.empty(0).tolist()
     assert seen.calls == []
+
+
+def test_files_and_shared_memory(torch: Any, seen: Recorder) -> None:
+    host = torch.arange(6.0)
+    read = [Use(host.data_ptr(), 24, False)]
+    for save in (
+        lambda: torch.save({"x": host[2:]}, io.BytesIO()),
+        lambda: torch.save(host, io.BytesIO(), _use_new_zipfile_serialization=False),
+        lambda: pickle.dumps(host),
+    ):
+        seen.calls.clear()
+        save()
+        assert seen.named("host_access") == [("save", read)]
+    seen.calls.clear()
+    host.share_memory_()
+    assert seen.named("host_access") == [("share_memory_", read)]
+    seen.calls.clear()
+    torch.save([torch.empty(0), torch.ones(3).to("meta"), 5], io.BytesIO())
+    assert seen.named("host_access") == []
 
 
 def test_exports(torch: Any, seen: Recorder) -> None:

@@ -1,4 +1,4 @@
-"""What touches memory without an operator: host reads in C, exports, storages that change their size."""
+"""What touches memory without an operator: host reads in C, files, exports, storages that change their size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def _plain(torch: Any) -> tuple[type, ...]:
 
 
 def install(torch: Any, patches: Patches, collector: Collector) -> None:
-    """Reports ``tolist``, ``numpy``, DLPack and array-interface exports, and ``untyped_storage().resize_``."""
+    """Reports ``tolist``, ``numpy``, ``torch.save`` and pickle, storages shared with another process, DLPack and
+    array-interface exports, and ``untyped_storage().resize_``.
+    """
 
     def reading(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,6 +45,29 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
             return read
 
         return make
+
+    def read_storage(name: str, storage: Any) -> None:
+        if isinstance(storage, torch.UntypedStorage) and storage.device.type == "cpu" and storage.nbytes():
+            collector.host_access(name, [Use(storage.data_ptr(), storage.nbytes(), False)])
+
+    def reading_storage(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(original)
+            def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+                read_storage(name, self)
+                return original(self, *args, **kwargs)
+
+            return read
+
+        return make
+
+    def write_record(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def write_record(self: Any, name: Any, data: Any, size: Any) -> Any:
+            read_storage("save", data)
+            return original(self, name, data, size)
+
+        return write_record
 
     def numpy(original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
@@ -92,3 +117,7 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
     patches.wrap(tensor, "__dlpack__", dlpack)
     patches.wrap(tensor, "__cuda_array_interface__", interface)
     patches.wrap(torch.UntypedStorage, "resize_", resize)
+    patches.wrap(torch.UntypedStorage, "_write_file", reading_storage("save"))
+    for share in ("_share_fd_cpu_", "_share_filename_cpu_"):  # what torch.multiprocessing sends
+        patches.wrap(torch.UntypedStorage, share, reading_storage("share_memory_"))
+    patches.wrap(torch._C.PyTorchFileWriter, "write_record", write_record)
