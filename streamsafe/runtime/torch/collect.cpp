@@ -262,10 +262,12 @@ void enqueue_all(Seen& seen, uint32_t operation, uint32_t site, bool may_raise) 
 }
 
 // A collective's work is on the stream that waited and recorded inside it; it comes before the event that was recorded.
+// Of coalesced ones each only waits, and the event is recorded when they end.
 void collective_done(const Touched& touched, uint32_t operation, uint32_t site, int device) {
   State& the = state();
   const Queue now = queue_now(device);
-  const Addr handle = here.recorded && here.recorded == here.waited ? here.recorded : now.handle;
+  const bool elsewhere = here.waited && (here.recorded == here.waited || here.coalescing);
+  const Addr handle = elsewhere ? here.waited : now.handle;
   const Key thread = the.thread();
   std::vector<Report> reports;
   {
@@ -633,6 +635,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   });
   module.def("set_pending", [](bool pending) { state().pending = pending; });
   module.def("set_capturing", [](bool capturing) { state().capturing = capturing; });
+  module.def("set_coalescing", [](bool coalescing) { here.coalescing = coalescing; });
   module.def("take_stashed", []() {
     Lock guard(state().core.mutex);
     return std::exchange(state().stashed, {});

@@ -353,6 +353,9 @@ class Watch:
             return array
         return importlib.import_module("streamsafe.runtime.host").watched(array)
 
+    def coalescing(self, begins: bool) -> None:
+        self._extension.set_coalescing(begins)
+
     def event_done(self, event: int) -> None:
         monitor = self._monitor
         if monitor is not None:

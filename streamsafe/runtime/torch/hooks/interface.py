@@ -56,6 +56,9 @@ class Collector(Protocol):
     def numpy_made(self, tensor: Any, array: Any) -> Any:
         """The NumPy array of a CPU tensor has been made; returns what the program is given: it or a view of it."""
 
+    def coalescing(self, begins: bool) -> None:
+        """A process group begins to coalesce the calling thread's collectives, or is about to end it (row TD-01)."""
+
     def event_done(self, event: int) -> None:
         """``query()`` of an event answered True: its record is ordered before the host (rows TS-16, TS-17).
 
