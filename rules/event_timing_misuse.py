@@ -86,7 +86,7 @@ def measure(x):
 _WRONG = {
     "untimed": "an event was made without timing",
     "unrecorded": "an event was never recorded",
-    "pending": "the host has not waited for the events, which may not have happened yet",
+    "pending": "the host has not waited for the events, which may not be complete yet",
     None: "an event was made without timing, never recorded, or has not happened yet",
 }
 _CUPY = ("get_elapsed_time", "get_elapsed_time()")
@@ -95,7 +95,7 @@ _HELP = {
     (timing, cupy): {
         "untimed": _TIMED[cupy],
         "unrecorded": "event.record()  # on the stream whose work is timed",
-    }.get(timing or "", "event.synchronize()  # of the last event, before its time is asked for")
+    }.get(timing or "", "event.synchronize()  # of the last event, before the elapsed time is read")
     for timing in _WRONG
     for cupy in (False, True)
 }

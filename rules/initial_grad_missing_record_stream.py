@@ -86,7 +86,7 @@ def grads(loss):
         use = conflict.first or conflict.second
         return (
             f"{by(use)} reads {block(conflict)}, an initial gradient that is not recorded on {quoted(use.timeline)}: "
-            f"its memory may be handed out again too early"
+            f"its memory may be reused too early"
         )
 
     def help(self, conflict: Conflict) -> str:

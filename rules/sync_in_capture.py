@@ -6,7 +6,7 @@ Reports an operation inside a graph capture that synchronizes the host with the 
 
 ## Why is this bad?
 While a stream is captured its work is written down, not run. There is nothing to wait for: CUDA answers with
-an error and, in most cases, the capture is lost. CuPy allows no copy between host and device inside a
+an error and, in most cases, invalidates the capture. CuPy allows no copy between host and device inside a
 capture, not even an asynchronous one from pinned memory.
 
 ## Example
@@ -70,7 +70,7 @@ def capture(model, static_input):
     def message(self, conflict: Conflict) -> str:
         return (
             f"{quoted(conflict.second.operation)} waits for the device inside a capture, where work is only recorded: "
-            "it fails with cudaErrorStreamCaptureUnsupported, and the capture is lost"
+            "it fails with cudaErrorStreamCaptureUnsupported and invalidates the capture"
         )
 
     def help(self, conflict: Conflict) -> str:

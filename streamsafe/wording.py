@@ -61,5 +61,5 @@ def reuse(conflict: Conflict, why: str) -> str:
     if conflict.first is None or conflict.latent:
         return f"{by(use)} {still(use)} {block(conflict)} when it is released: {why}"
     return (
-        f"{by(use)} {still(use)} {block(conflict)} when its memory is given to {by(conflict.second)}: {why}"
+        f"{by(use)} {still(use)} {block(conflict)} when its memory is reused by {by(conflict.second)}: {why}"
     )

@@ -100,7 +100,7 @@ class _AddNoqa(click.Command):
 @click.argument("paths", nargs=-1)
 @click.option("--stdin-filename", metavar="FILE", help="The name that standard input (-) is checked under.")
 @_list("--select", "CODES", "Codes, prefixes or names to report, comma-separated; ALL for every rule.")
-@_list("--extend-select", "CODES", "The same, in addition to those that are on.")
+@_list("--extend-select", "CODES", "Codes, prefixes or names to report in addition.")
 @_list("--ignore", "CODES", "Codes, prefixes or names not to report.")
 @click.option(
     "--confidence", type=click.Choice(CONFIDENCES), help="The least confidence to show [default: likely]."
@@ -113,10 +113,10 @@ class _AddNoqa(click.Command):
 @click.option("--diff", is_flag=True, help="Print the repairs as a diff, and change no file.")
 @click.option("--fix-only", is_flag=True, help="Repair, and report nothing.")
 @click.option("--exit-non-zero-on-fix", is_flag=True, help="Exit with 1 when a file was repaired.")
-@click.option("--add-noqa", is_flag=True, help="Add a comment that suppresses it to each hazard's line.")
-@click.option("--reason", metavar="TEXT", default="", help="What the comments of --add-noqa say.")
+@click.option("--add-noqa", is_flag=True, help="Add a comment to the line of each hazard that suppresses it.")
+@click.option("--reason", metavar="TEXT", default="", help="The reason in the comments of --add-noqa.")
 @click.option(
-    "--diff-base", metavar="REV", help="Report only what lines changed since this git revision cause."
+    "--diff-base", metavar="REV", help="Report only hazards that lines changed since this git revision cause."
 )
 @click.option(
     "--trace",
@@ -125,7 +125,7 @@ class _AddNoqa(click.Command):
     help="Mark each hazard as confirmed, ordered or not reached by a run that `streamsafe run --trace` recorded.",
 )
 @click.option("--hide-ordered", is_flag=True, help="Show only hazards that no --trace refutes.")
-@click.option("--baseline", metavar="FILE", help="Report only what this file does not know.")
+@click.option("--baseline", metavar="FILE", help="Report only hazards that this file does not list.")
 @click.option("--write-baseline", is_flag=True, help="Write all hazards to the --baseline file.")
 @output.options
 @click.option("--statistics", is_flag=True, help="Show how often each code was found, and nothing else.")
@@ -138,18 +138,24 @@ class _AddNoqa(click.Command):
     "--exclude", "PATTERNS", "Files not to check, as in .gitignore; instead of those of the configuration."
 )
 @_list("--extend-exclude", "PATTERNS", "The same, in addition to those of the configuration.")
-@click.option("--force-exclude", is_flag=True, help="Apply the patterns to files that are named, too.")
+@click.option(
+    "--force-exclude", is_flag=True, help="Apply the patterns also to files named on the command line."
+)
 @click.option(
     "--prefilter/--no-prefilter",
     default=True,
     help="Skip files that name no stream API (changes no result).",
 )
 @click.option(
-    "-j", "--jobs", type=click.IntRange(0), default=0, help="Processes; 0 for one a processor. [default: 0]"
+    "-j",
+    "--jobs",
+    type=click.IntRange(0),
+    default=0,
+    help="Number of processes; 0 for one per processor. [default: 0]",
 )
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are hazards.")
 @click.option("--show-files", is_flag=True, help="List the files that would be checked, and check none.")
-@click.option("--show-settings", is_flag=True, help="Show the settings that count for the paths, as JSON.")
+@click.option("--show-settings", is_flag=True, help="Show the settings that apply to the paths, as JSON.")
 @click.option(
     "--explain-line", metavar="FILE:LINE", help="Show the streams, accesses and edges known at a line."
 )

@@ -38,14 +38,25 @@ class _LikePython(click.Command):
     "--trace", metavar="FILE", help="Record what was enqueued, for `streamsafe verify` and `trace`."
 )
 @click.option(
-    "--simulate", is_flag=True, help="Run on the simulated CUDA runtime: no GPU, kernels do not compute."
+    "--simulate",
+    is_flag=True,
+    help="Simulate CUDA, without a GPU: CuPy's kernels do not compute, PyTorch's operators run on the CPU.",
 )
 @click.option(
     "--devices", type=click.IntRange(min=1), metavar="N", help="How many devices --simulate has [default: 1]."
 )
 @click.option("--perturb", is_flag=True, help="Run twice, and delay one side of each hazard the second time.")
-@click.option("--threads", is_flag=True, help="One clock for each host thread.")
-@click.option("--ignore", multiple=True, metavar="CODE[:FILE[::FUNCTION]]", help="What is not reported.")
+@click.option(
+    "--threads",
+    is_flag=True,
+    help="Order host threads only by locks, queues and joins.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="CODE[:FILE[::FUNCTION]]",
+    help="A rule not to report, or not there.",
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
 def run(
     module: str | None,
@@ -73,7 +84,7 @@ def run(
     if module is None and not arguments:
         raise click.UsageError("name a script, or a module with -m")
     if devices is not None and not simulate:
-        raise click.UsageError("--devices is of the simulated runtime: it needs --simulate")
+        raise click.UsageError("--devices needs --simulate")
     to, format_ = output.report(report, output_format, output_file)
     to, trace = to and own(to), trace and own(trace)
     target = module if module is not None else arguments[0]

@@ -10,7 +10,9 @@ MISSING = "the server needs the package pygls: pip install 'streamsafe[lsp]'"
 
 
 @click.command()
-@click.option("--stdio", is_flag=True, help="Talk on standard input and output, as it does anyway.")
+@click.option(
+    "--stdio", is_flag=True, help="Use standard input and output (always so; for editors that pass it)."
+)
 def server(stdio: bool) -> None:
     """Serve editors by the Language Server Protocol, on standard input and output.
 

@@ -16,7 +16,7 @@ from streamsafe.cli import Failure, output
 def verify(report: str | None, output_format: str | None, output_file: str | None, trace: str) -> None:
     """Check TRACE, as recorded by `streamsafe run --trace`: the same hazards as in that run.
 
-    Exit status: 0 no hazards, 1 hazards, 2 no trace, or one that breaks off and has no hazards up to there.
+    Exit status: 0 no hazards, 1 hazards, 2 no trace, or an incomplete one without a hazard.
     """
     from streamsafe.order.trace import TraceError
     from streamsafe.runtime.present import show

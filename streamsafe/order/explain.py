@@ -196,13 +196,11 @@ class Explainer:
         on = quoted(block.timeline.name)
         lives = [self.note(f"{name} is allocated on {on}", block.site, "allocated")]
         if block.freed and block.freed_site is not None:
-            lives.append(self.note(f"the last reference to {name} goes", block.freed_site, "released"))
+            lives.append(self.note(f"the last reference to {name} is dropped", block.freed_site, "released"))
         return lives
 
     def _again(self, block: Block) -> Note:
-        return self.note(
-            f"the memory is given out again on {quoted(block.timeline.name)}", block.site, "reused"
-        )
+        return self.note(f"the memory is reused on {quoted(block.timeline.name)}", block.site, "reused")
 
     def _name(self, block: Block) -> str:
         return block.name or self._naming(block.site)

@@ -21,6 +21,7 @@ from weakref import ref
 
 from streamsafe.order.hazard import Hazard
 from streamsafe.report.formats import MACHINE
+from streamsafe.runtime import sites
 from streamsafe.runtime.present import place_of, show
 from streamsafe.runtime.report_file import ReportError, ReportFile, written
 from streamsafe.runtime.session import MODES, Mode, Session, StreamHazardError, sanitize
@@ -32,6 +33,13 @@ if TYPE_CHECKING:
 NO_DRIVER = (
     "streamsafe: no CUDA driver here: `streamsafe run --simulate` checks the order of the work without one"
 )
+_NO_CUDA = (
+    "requires CUDA support",
+    "Torch not compiled with CUDA enabled",
+    "Found no NVIDIA driver",
+    "Tried to instantiate dummy base class",
+)
+"""What PyTorch says without a GPU; the last one up to 2.12, of a stream, an event or a graph."""
 
 MOST = 20
 """Lines at most about hazards that happened again."""
@@ -285,6 +293,7 @@ class _Program:
         )
         sys.modules["__main__"] = self.module
         try:
+            sites.begin_program()
             exec(code, vars(self.module))
         except SystemExit as exit_:
             self.error = exit_
@@ -334,12 +343,16 @@ class _Program:
             while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
                 trace = trace.tb_next
             traceback.print_exception(type(error), error, trace)
-            if (
-                type(error).__name__ == "CUDARuntimeError"
-                and "Driver" in str(error)
-                and not self._what.simulate
-            ):
+            if _lacks_cuda(error) and not self._what.simulate:
                 print(NO_DRIVER, file=sys.stderr)
+
+
+def _lacks_cuda(error: BaseException) -> bool:
+    """Whether a library of the program has failed because there is no CUDA driver, or no CUDA build of it."""
+    text = str(error)
+    if type(error).__name__ == "CUDARuntimeError":  # CuPy's
+        return "Driver" in text
+    return isinstance(error, (RuntimeError, AssertionError)) and any(each in text for each in _NO_CUDA)
 
 
 def _status(code: object) -> int:

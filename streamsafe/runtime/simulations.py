@@ -76,7 +76,12 @@ def install(devices: int) -> Simulations:
         raise ValueError("a simulated machine has at least one device")
     simulations = Simulations(devices)
     torch, cupy = _is_installed("torch"), _is_installed("cupy")
-    if cupy or not torch:
+    if not torch and not cupy:
+        raise SimulationUnavailable(
+            "neither CuPy nor PyTorch is installed here: pip install cupy-cuda12x, or a CPU build of torch "
+            "(no GPU is needed)"
+        )
+    if cupy:
         _install_cupy(simulations)
     if torch:
         _install_torch(simulations)

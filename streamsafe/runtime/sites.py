@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,17 @@ _TOOLS = ("numpy", "contextlib", "threading", "_pytest", "pluggy", "runpy")
 
 # Keyed by file name: to hash a code object is to hash its instructions.
 _inside: dict[str, bool] = {}
+
+
+_below: set[CodeType] = set()
+
+
+def begin_program() -> None:
+    """Frames that are on the stack now are below the program: no stack shows them (``streamsafe run``)."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        _below.add(frame.f_code)
+        frame = frame.f_back  # type: ignore[assignment]
 
 
 def internal(code: CodeType) -> bool:
@@ -108,9 +120,10 @@ def line(skip: int = 1) -> Site:
 
 
 def frames(site: Site | None) -> tuple[Frame, ...]:
-    """The frames of a site as text, innermost first, without the libraries' own."""
+    """The frames of a site as text, innermost first, without the libraries' own and those below the program."""
     if not site:
         return ()
+    program = itertools.takewhile(lambda pair: pair[0] not in _below, pairs(site))
     return tuple(
         Frame(
             code.co_filename,
@@ -118,7 +131,7 @@ def frames(site: Site | None) -> tuple[Frame, ...]:
             getattr(code, "co_qualname", code.co_name),
             *columns_of(code, offset),
         )
-        for code, offset in pairs(site)
+        for code, offset in program
         if not internal(code)
     )
 

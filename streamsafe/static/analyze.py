@@ -330,9 +330,9 @@ def _step(note: Note, memory: str, allocating: str) -> Note:
         on = quoted(note.message.removeprefix("allocated on "))
         return replace(note, message=f"{name} is allocated on {on}", role="allocated")
     if note.message.startswith("released here"):
-        return replace(note, message=f"the last reference to {name} goes", role="released")
+        return replace(note, message=f"the last reference to {name} is dropped", role="released")
     if note.message.startswith("the next allocation"):
-        message = f"the memory is given out again on {quoted(allocating)}"
+        message = f"the memory is reused on {quoted(allocating)}"
         return replace(note, message=message, role="reused")
     return note
 

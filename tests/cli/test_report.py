@@ -218,7 +218,7 @@ def test_a_run_time_hazard_looks_like_a_static_one() -> None:
 def test_the_steps_of_a_reuse_are_in_the_order_of_time() -> None:
     notes = (
         Note("`x` is allocated on `side`", span(1, 1, 2), role="allocated"),
-        Note("the last reference to `x` goes", span(3, 1, 2), role="released"),
+        Note("the last reference to `x` is dropped", span(3, 1, 2), role="released"),
         Note("its memory is given out again", span(4, 1, 2), role="reused"),
     )
     found = finding(span(2, 1, 2), span(4, 1, 2), notes=notes, reuse="torch")
@@ -226,7 +226,7 @@ def test_the_steps_of_a_reuse_are_in_the_order_of_time() -> None:
     assert [line.split("-- ")[-1].split("- ")[-1].split("^ ")[-1] for line in lines[3:10:2]] == [
         "1. `x` is allocated on `side`",
         "2. `side` may still be writing `x`",
-        "3. the last reference to `x` goes",
+        "3. the last reference to `x` is dropped",
         "4. its memory is given out again",
     ]
     assert "  = missing edge: `side` -> the next use of its memory on the current stream" in lines

@@ -105,7 +105,7 @@ def test_a_range_that_many_cells_remember_is_one_range() -> None:
         ("A: write y; host: sync device; A: write x; B: read x", [], 1),
         (
             "A: talloc x; B: read x; free x; A: talloc y=x; A: write y",
-            ["allocated on `A`", "the last reference to `x`", "given out again on `A`"],
+            ["allocated on `A`", "the last reference to `x`", "reused on `A`"],
             0,
         ),
     ],

@@ -185,7 +185,7 @@ MESSAGES = {
     "there is a wait, but it does not cover `fill_`",
     "SS111": "`sum` on the current stream reads `x`, a gradient that `fill_` on `side` may still be writing: "
     "the current stream does not wait for `side`",
-    "SS201": "`fill_` on `side` may still be writing `x` when its memory is given to `sum` on the current stream: "
+    "SS201": "`fill_` on `side` may still be writing `x` when its memory is reused by `sum` on the current stream: "
     "it is not recorded on `side`",
 }
 

@@ -182,3 +182,11 @@ def test_a_gpu_of_the_machine_is_out_of_reach() -> None:
         "print(repr(os.environ['CUDA_VISIBLE_DEVICES']))"
     )
     assert result.stdout.strip() == "''", result.stderr
+
+
+def test_neither_library_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from streamsafe.runtime import simulations
+
+    monkeypatch.setattr(simulations, "_is_installed", lambda name: False)
+    with pytest.raises(simulations.SimulationUnavailable, match="neither CuPy nor PyTorch is installed"):
+        simulations.install(1)

@@ -52,3 +52,29 @@ def test_cupy_and_torch_are_simulated_in_one_process(tmp_path: Path) -> None:
     assert ended.stdout == "[1.0, 1.0, 1.0, 1.0] 1\n", ended.stderr
     assert "simulated CUDA device under PyTorch: " in ended.stderr
     assert "kernels do not compute" in ended.stderr
+
+
+RACE = """
+import torch
+side = torch.cuda.Stream()
+x = torch.zeros(4, device="cuda")
+with torch.cuda.stream(side):
+    x.add_(1)
+"""
+
+
+def test_stacks_end_where_the_program_begins(tmp_path: Path) -> None:
+    """No frame of click, and none of the console script."""
+    ended = run("--simulate", "--mode", "collect", program=RACE, folder=tmp_path)
+    assert (ended.returncode, ended.stderr.count("SS102 unordered-write")) == (1, 1), ended.stderr
+    assert "called at" not in ended.stderr
+    inside = "def step():\n" + "".join(f"    {line}\n" for line in RACE.splitlines() if line) + "step()\n"
+    ended = run("--simulate", "--mode", "collect", program=inside, folder=tmp_path)
+    assert "first access: in step, called at" in ended.stderr, ended.stderr
+    assert "click" not in ended.stderr
+
+
+def test_a_cpu_build_says_how_to_go_on_without_a_gpu(tmp_path: Path) -> None:
+    assert "streamsafe run --simulate" in run(program=RACE, folder=tmp_path).stderr
+    other = run(program='raise RuntimeError("of the program")\n', folder=tmp_path)
+    assert "--simulate" not in other.stderr

@@ -72,9 +72,10 @@ class Device:
 
     def summary(self) -> str:
         """What it did: text for the end of a run."""
+        count = self.operators()
         return (
-            f"simulated CUDA device under PyTorch: {self.operators()} operators, computed on the host when they were "
-            "called: values never show a race"
+            f"simulated CUDA device under PyTorch: {count} operator{'' if count == 1 else 's'}, computed on the host "
+            "at the call; values never show a race"
         )
 
     def attempt(self, name: str, *arguments: Any) -> None:
