@@ -55,7 +55,7 @@ class _LikePython(click.Command):
     "--ignore",
     multiple=True,
     metavar="CODE[:FILE[::FUNCTION]]",
-    help="A rule not to report, or not there.",
+    help="Do not report a rule, at all or in this place.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
 def run(
