@@ -74,10 +74,10 @@ class Findings:
         first, second = self._access(one), self._access(other)
         host: Mode | None = second.reads_or_writes if other.stream is HOST else None
         gradient: Literal["result", "initial"] | None = None
-        if one.tags & tag.GRADIENT and one.writes:
-            gradient, host = "result", None
-        elif other.tags & tag.INITIAL:
+        if other.tags & tag.INITIAL:
             gradient = "initial"
+        elif one.tags & tag.GRADIENT and one.writes:
+            gradient, host = "result", None
         missed = None if gradient else ineffective(pair, one, other)
         notes = tuple(self._missed(missed)) if missed is not None else ()
         fix = self._help(other.span.filename).edge(first, second, host)

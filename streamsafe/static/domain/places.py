@@ -23,19 +23,46 @@ def overlap(first: Atom, second: Atom) -> bool:
     """The same memory: the same atom, or a path and an element of it. Two different constant elements are apart."""
     if first is second:
         return True
-    if first is GRADIENTS or second is GRADIENTS:
-        return is_gradient(first) and is_gradient(second)
+    if is_gradient(first) or is_gradient(second):
+        return is_gradient(first) and is_gradient(second) and _same_gradients(first, second)
     if isinstance(first, Path) and isinstance(second, Path):
-        if first.root != second.root:
-            return False
-        short, long = first.fields, second.fields
-        if len(short) > len(long):
-            short, long = long, short
-        for mine, yours in zip(short, long, strict=False):
-            if mine != yours and not (is_element(mine) and is_element(yours) and EACH in (mine, yours)):
-                return False
-        return all(map(is_element, long[len(short) :]))
+        rest = _below(first.root, first.fields, second.root, second.fields)
+        return rest is not None and all(map(is_element, rest))
     return False
+
+
+def _below(
+    root: str, fields: tuple[str, ...], other_root: str, other: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    """The steps from the shorter of two paths to the longer one; None where neither lies below the other."""
+    if root != other_root:
+        return None
+    short, long = (fields, other) if len(fields) <= len(other) else (other, fields)
+    for mine, yours in zip(short, long, strict=False):
+        if mine != yours and not (is_element(mine) and is_element(yours) and EACH in (mine, yours)):
+            return None
+    return long[len(short) :]
+
+
+def _same_gradients(first: Atom, second: Atom) -> bool:
+    """Whether two gradients may be one. Those of two modules are apart unless one module is a part of the other."""
+    if not isinstance(first, Path) or not isinstance(second, Path):
+        return True
+    mine, yours = module_of(first), module_of(second)
+    if mine is not None and yours is not None:
+        return _below(first.root, mine, second.root, yours) is not None
+    if mine is not None or yours is not None:
+        return True  # a tensor that a name or a list holds may be a parameter of any module
+    rest = _below(first.root, first.fields[:-1], second.root, second.fields[:-1])
+    return rest is not None and all(map(is_element, rest))
+
+
+def module_of(gradient: Path) -> tuple[str, ...] | None:
+    """The fields of the module of which a gradient is one: ``self.net`` of ``self.net.parameters()[each].grad``."""
+    for number, step in enumerate(gradient.fields):
+        if step.endswith("()"):
+            return gradient.fields[:number]
+    return None
 
 
 EACH: Final = "[each]"

@@ -278,7 +278,7 @@ Special: TypeAlias = Literal[
 """Calls whose meaning depends on more than their arguments' memory: the transfer functions know each by this name."""
 
 
-GradientUse: TypeAlias = Literal["", "write", "read", "both", "release"]
+GradientUse: TypeAlias = Literal["", "write", "read", "both", "release", "cut"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +302,8 @@ class Row:
         sets_current: the stream that is current from here on.
         calls: functions among the arguments that it calls.
         stores: arguments that it keeps in a container.
-        gradient: whether it writes gradients, reads them, both, or gives them back.
+        gradient: whether it writes gradients, reads them, both, or gives them back; ``cut``: no pass goes on through
+            the result.
         clock: whether it reads a clock of the host.
         weak: whether objects of other kinds have a method of this name, too: nothing shows that the receiver is memory.
         special: see :data:`Special`.

@@ -27,7 +27,7 @@ from streamsafe.static.domain.state import HostWork, Reg, State, Wait
 from streamsafe.static.summary import exits
 from streamsafe.static.summary.model import Pair, Reason, Summary
 from streamsafe.static.syntax import cfg, ir
-from streamsafe.static.transfer.gradients import hook_entry
+from streamsafe.static.transfer import gradients
 from streamsafe.static.transfer.registry import TRANSFERS
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Analysis:
             held = self.given.get(root)
             first.set_local(parameter.name, held if held else value(path(root)))
         if self.given.part == "hook":
-            hook_entry(self, first)
+            gradients.hook_entry(self, first)
         return first
 
     def _starts(self) -> Iterable[tuple[int, list[State]]]:
@@ -356,7 +356,8 @@ class Analysis:
     def pair(self, first: Access, second: Access, waits: frozenset[Wait], tags: int = 0) -> None:
         """Two accesses with no edge between them."""
         if first.tags & second.tags & tag.BACKWARD and first.writes and second.writes:
-            return  # nothing shows that two passes are about the same parameters
+            if not (gradients.of_module(first.buffer) and gradients.of_module(second.buffer)):
+                return  # nothing shows that two passes are about the same parameters
         if second.tags & tag.ELAPSED:
             self.misuse(second.span, second.operation, "pending", second.guard, first.span, tag.ON_SOME_PATH)
             return

@@ -56,6 +56,7 @@ class Fact(NamedTuple):
         element: of a container, what its elements are.
         hinted: whether only a name says the type.
         untimed: of an event, whether it was made without timing.
+        parameters: of an optimizer, what its parameters are, as seen from the object that holds it.
     """
 
     aliases: Value = UNKNOWN
@@ -65,6 +66,7 @@ class Fact(NamedTuple):
     element: Fact | None = None
     hinted: bool = False
     untimed: bool = False
+    parameters: Value = UNKNOWN
 
 
 NOTHING: Final = Fact()
@@ -271,6 +273,7 @@ class Facts:
                     fact.type or known.type,
                     known.optional or fact.optional,
                     fact.element or known.element,
+                    parameters=known.parameters & fact.parameters,
                 )
 
     def _of_value(
@@ -328,7 +331,10 @@ class Facts:
                         type, place, element = given.type or type, given.place or place, given.element
                         optional = optional or given.optional
         untimed = bool(held) and all(exit.heap.get((atom, "timing")) == value(FALSE) for atom in held)
-        return Fact(frozenset(aliases), place, type, optional, element, untimed=untimed)
+        parameters = _seen_from(exit, held, me)
+        return Fact(
+            frozenset(aliases), place, type, optional, element, untimed=untimed, parameters=parameters
+        )
 
     def _stored_elsewhere(self, cid: str) -> dict[str, Fact]:
         """What methods other than ``__init__`` store in fields, by a look at their instructions, in no order."""
@@ -389,6 +395,32 @@ HINTED: Final = {
 
 _ANY: Final = frozenset(("typing.Any", "builtins.object", "typing.TypeVar", "typing.Union"))
 _MAPPINGS: Final = frozenset("dict mapping mutablemapping defaultdict ordereddict".split())
+
+
+def _seen_from(exit: Exit, held: Value, me: Path) -> Value:
+    """The parameters of optimizers that a field holds, as paths of the object's own fields."""
+    fields = {
+        atom: field
+        for (at, field), value in exit.heap.items()
+        if at is me and len(value) == 1
+        for atom in value
+        if isinstance(atom, Path) and not atom.fields
+    }
+    found: set[Atom] = set()
+    for optimizer in held:
+        parameters = exit.heap.get((optimizer, "params"), UNKNOWN)
+        for atom in parameters:
+            if not isinstance(atom, Path):
+                return UNKNOWN
+            if atom.root == me.root:
+                found.add(atom)
+            elif path(atom.root) in fields:
+                found.add(path(me.root, fields[path(atom.root)], *atom.fields))
+            else:
+                return UNKNOWN
+        if not parameters:
+            return UNKNOWN
+    return frozenset(found)
 
 
 def _rooted(atom: Atom, me: Path) -> bool:

@@ -12,6 +12,7 @@ from streamsafe.static.domain.access import Access, access
 from streamsafe.static.domain.atoms import (
     ALL,
     CURRENT,
+    GRADIENTS,
     HOST,
     LOST,
     UNKNOWN,
@@ -40,6 +41,8 @@ from streamsafe.static.domain.places import (
     PINNED,
     can_meet,
     is_element,
+    is_gradient,
+    module_of,
     overlap,
     same_queue,
 )
@@ -182,6 +185,8 @@ class Rename:
 
     def _image(self, atom: Atom) -> Value:
         if isinstance(atom, Path):
+            if is_gradient(atom) and module_of(atom) is not None:
+                return self._path(atom) or value(GRADIENTS)  # of a module that has no name here
             return self._path(atom)
         if isinstance(atom, New):
             return value(self.made(atom))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from streamsafe.static.domain import access as tag
+from streamsafe.static.domain import values
 from streamsafe.static.domain.atoms import (
     ANYTHING,
     CURRENT,
@@ -116,9 +117,14 @@ def _call_object(a: Analysis, s: State, c: CallSite, atom: Atom) -> list[State]:
         fid = index.method(type, "forward") or index.method(type, "__call__")
         if fid is not None:
             c.args = [value(atom), *c.args]
+            given = [buffer for held in c.values()[1:] for buffer in mem.buffers(a, s, held)]
             out = instantiate(a, s, c.at, c.dst, fid, c.args, c.keywords)
             if out is not None:
+                for t in out:
+                    for made in values.reachable((t.get(c.dst),)):
+                        mem.derive(t, value(made), [*given, made], atom)
                 return out
+    c.module = atom
     if a.role(atom) == "kernel":
         return library.launch_kernel(a, s, c)
     c.operation = c.operation or (atom.fields[-1] if isinstance(atom, Path) and atom.fields else "a module")
@@ -313,7 +319,11 @@ def unseen(a: Analysis, s: State, c: CallSite, tags: int) -> Value:
             continue
         mem.touch(a, s, span, buffer, False, s.current, c.operation, reads)
     if tags & tag.MODULE_CALL and touched:
-        return mem.result(a, s, span, c.operation, DEVICE, tags)
+        made = mem.result(a, s, span, c.operation, DEVICE, tags)
+        through = [buffer for buffer in touched if (buffer, mem.THROUGH) in s.heap]
+        loss = len(touched) > 1 and through  # given an output and a target: it has no parameters
+        mem.derive(s, made, touched, *([c.module] if c.module is not None and not loss else []))
+        return made
     return UNKNOWN
 
 

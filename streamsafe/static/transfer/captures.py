@@ -421,6 +421,7 @@ def make_optimizer(a: Analysis, s: State, c: CallSite) -> Value | list[State] | 
     made = mem.allocate(a, s, a.span(c.at), OPTIMIZER)
     for flag in ("capturable", "fused"):
         s.heap[made, flag] = UNKNOWN if c.spread else c.keywords.get(flag, value(FALSE))
+    s.heap[made, "params"] = c.given.get("params", UNKNOWN)
     return value(made)
 
 
@@ -483,7 +484,10 @@ def backward_in_capture(a: Analysis, s: State) -> None:
     passes = [
         one
         for one in s.order.near(GRADIENTS)
-        if one.writes and not one.tags & tag.CAPTURED and not contradicts(one.guard, s.guard)
+        if one.tags & tag.BACKWARD
+        and one.writes
+        and not one.tags & tag.CAPTURED
+        and not contradicts(one.guard, s.guard)
     ]
     if passes and all(one.stream in (CURRENT, DEFAULT) for one in passes):
         notes = (("it has run on the default stream only, here", passes[0].span),)

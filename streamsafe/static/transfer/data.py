@@ -290,6 +290,7 @@ def compute(a: Analysis, s: State, at: int, dst: ir.Reg, operation: str, held: V
         for buffer in touched:
             mem.read_one(a, s, span, buffer, s.current, operation)
         s.env[dst] = mem.result(a, s, span, operation, kind=_kind_of(a, touched))
+        mem.derive(s, s.env[dst], touched)
     elif places & {PINNED, PAGEABLE}:
         mem.host_touch(a, s, span, held, operation)
         s.env[dst] = mem.result(a, s, span, operation, PAGEABLE, kind=_kind_of(a, touched))

@@ -6,15 +6,18 @@ where the program names one, and all of them together where it does not.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from streamsafe.static.domain import access as tag
+from streamsafe.static.domain import limits
 from streamsafe.static.domain.access import access
 from streamsafe.static.domain.atoms import (
     CURRENT,
     GRADIENTS,
     NONE,
     UNKNOWN,
+    Atom,
     Bound,
     Function,
     Partial,
@@ -22,10 +25,12 @@ from streamsafe.static.domain.atoms import (
     Value,
     ordered,
     path,
+    rank,
     value,
 )
-from streamsafe.static.domain.places import DEVICE
+from streamsafe.static.domain.places import DEVICE, EACH, is_gradient, module_of
 from streamsafe.static.domain.state import State
+from streamsafe.static.summary.facts import rebased
 from streamsafe.static.transfer import captures
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite, special
@@ -50,8 +55,81 @@ def backward(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
     captures.backward_in_capture(a, s)
     if row.name.endswith(".grad"):
         return mem.result(a, s, span, "grad()", DEVICE, tag.GRADIENT)
-    mem.touch(a, s, span, GRADIENTS, True, s.current, "backward()", tag.GRADIENT | tag.BACKWARD)
+    for gradient in _written_by(a, s, c):
+        mem.touch(a, s, span, gradient, True, s.current, "backward()", tag.GRADIENT | tag.BACKWARD)
     return UNKNOWN
+
+
+ALL: Final[list[Atom]] = [GRADIENTS]
+
+PARAMETERS = "parameters()"
+"""The step from a module to its parameters."""
+
+OF = "params"
+"""The field of an optimizer that holds its parameters."""
+
+
+def of_module(gradient: Atom) -> bool:
+    """Whether a gradient is named by the one module whose parameters' it is: not by each of a list."""
+    if not isinstance(gradient, Path) or not is_gradient(gradient):
+        return False
+    module = module_of(gradient)
+    return module is not None and EACH not in module
+
+
+def _written_by(a: Analysis, s: State, c: CallSite) -> list[Atom]:
+    """The gradients that a pass writes: of its ``inputs``, or of the modules that its roots were computed with."""
+    if c.given.get("inputs"):
+        return of_parameters(a, s, c.given["inputs"])
+    found: set[Atom] = set()
+    for root in mem.buffers(a, s, c.receiver or c.given.get("tensors", UNKNOWN)):
+        through = s.heap.get((root, mem.THROUGH))
+        if not through:
+            return ALL
+        found |= through
+    return (
+        _of_paths(path(atom.root, *atom.fields, PARAMETERS) for atom in found if isinstance(atom, Path))
+        if (found and all(isinstance(atom, Path) for atom in found))
+        else ALL
+    )
+
+
+def of_parameters(a: Analysis, s: State, parameters: Value) -> list[Atom]:
+    """The gradients of parameters; all of them together where a parameter is not named by a path."""
+    found = mem.buffers(a, s, parameters)
+    paths = [atom for atom in found if isinstance(atom, Path)]
+    return _of_paths(paths) if len(paths) == len(found) else ALL
+
+
+def _of_paths(parameters: Iterable[Path]) -> list[Atom]:
+    found: list[Atom] = []
+    for atom in sorted(parameters, key=rank):
+        fields = atom.fields if atom.fields[-1:] != (PARAMETERS,) else (*atom.fields, EACH)
+        if len(fields) >= limits.FIELDS:
+            return ALL
+        found.append(path(atom.root, *fields, "grad"))
+    return found or ALL
+
+
+def _of_field(a: Analysis, optimizer: Path) -> Value:
+    """The parameters of an optimizer that a field holds, as its class shows them."""
+    owner = path(optimizer.root, *optimizer.fields[:-1])
+    return frozenset().union(*(rebased(atom, owner) for atom in a.fact(optimizer).parameters))
+
+
+def use(a: Analysis, s: State, c: CallSite, span: Span, stream: Atom, writes: bool) -> None:
+    """An optimizer, a scaler or a clip function uses the gradients of its parameters."""
+    if c.given.get("parameters"):
+        used = of_parameters(a, s, c.given["parameters"])
+    else:
+        used = []
+        for optimizer in ordered(c.given.get("optimizer") or c.receiver):
+            parameters = s.heap.get((optimizer, OF)) or (
+                _of_field(a, optimizer) if isinstance(optimizer, Path) else UNKNOWN
+            )
+            used += of_parameters(a, s, parameters) if parameters else ALL
+    for gradient in dict.fromkeys(used or ALL):
+        mem.touch(a, s, span, gradient, writes, stream, c.operation, tag.GRADIENT)
 
 
 def functions_of(a: Analysis, held: Value) -> list[str]:

@@ -10,7 +10,6 @@ from streamsafe.static.domain.atoms import (
     CURRENT,
     DEFAULT,
     FALSE,
-    GRADIENTS,
     HOST,
     NONE,
     NULL_CONTEXT,
@@ -35,7 +34,7 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State
 from streamsafe.static.models.rows import Arg, Result, Row
-from streamsafe.static.transfer import captures, copies, objects, replays, streams, timing
+from streamsafe.static.transfer import captures, copies, gradients, objects, replays, streams, timing
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import SPECIALS, CallSite, special
 
@@ -93,7 +92,9 @@ def _default(a: Analysis, s: State, c: CallSite, name: str) -> Value:
         if not touched:
             return UNKNOWN
         kind = "cupy.ndarray" if name.startswith("cupy") else ""
-        return mem.result(a, s, span, last, DEVICE if device else PAGEABLE, kind=kind)
+        made = mem.result(a, s, span, last, DEVICE if device else PAGEABLE, kind=kind)
+        mem.derive(s, made, touched)
+        return made
     if works == "host":
         for held in c.values():
             mem.host_touch(a, s, span, known_memory(a, s, held), last)
@@ -129,6 +130,7 @@ def unknown_method(a: Analysis, s: State, c: CallSite, atom: Atom, type: str, na
             s.env[c.dst] = value(atom)
         elif place != PAGEABLE and place != PINNED:
             s.env[c.dst] = mem.result(a, s, span, name, kind=type)
+            mem.derive(s, s.env[c.dst], mem.buffers(a, s, value(atom).union(*c.values())))
     elif role == "module":
         from streamsafe.static.transfer.calls import unseen
 
@@ -272,10 +274,13 @@ def _effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
         mem.read_one(a, s, span, buffer, stream, c.operation, _weak(a, s, c, buffer))
     for buffer in memory_of(a, s, c, row.writes):
         mem.write_one(a, s, span, buffer, stream, c.operation, _weak(a, s, c, buffer))
-    if row.gradient in ("write", "both"):
-        mem.touch(a, s, span, GRADIENTS, True, stream, c.operation, tag.GRADIENT)
-    elif row.gradient == "read":
-        mem.touch(a, s, span, GRADIENTS, False, stream, c.operation, tag.GRADIENT)
+    if row.gradient in ("read", "write", "both"):
+        gradients.use(a, s, c, span, stream, row.gradient != "read")
+    elif row.gradient == "cut":
+        for atom in c.receiver:
+            s.heap.pop(
+                (atom, mem.THROUGH), None
+            )  # one name of two tensors: which modules is not known any more
     syncs = any(order.kind == "sync" for order in row.order)
     for buffer in memory_of(a, s, c, row.host_reads):
         _host(a, s, span, c, buffer, False, stream, syncs)
@@ -478,6 +483,7 @@ def fresh(a: Analysis, s: State, c: CallSite, row: Row, stream: Atom) -> Value:
     made = mem.allocate(a, s, span, kind or a.engine.tensor_type, where)
     if (where == DEVICE or (not where and not place)) and not c.operation.startswith("empty"):
         mem.touch(a, s, span, made, True, stream, c.operation, tag.ALLOCATION)
+    mem.derive(s, value(made), memory_of(a, s, c, row.reads))
     return value(made)
 
 

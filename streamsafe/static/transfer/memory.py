@@ -396,6 +396,20 @@ def result(
     return value(atom)
 
 
+THROUGH = "through"
+"""The field of a tensor that names the modules whose parameters it was computed with."""
+
+
+def derive(s: State, made: Value, sources: Iterable[Atom], *modules: Atom) -> None:
+    """New tensors were computed from others, and by modules: a backward pass from them writes those's gradients."""
+    own = (atom if isinstance(atom, Path) else GRADIENTS for atom in modules)  # all, of one without a name
+    through = frozenset(own).union(*(s.heap.get((atom, THROUGH), UNKNOWN) for atom in sources))
+    if through and len(through) <= limits.ATOMS:
+        for atom in made:
+            if isinstance(atom, New):
+                s.heap[atom, THROUGH] = through
+
+
 def element(atom: Atom, step: str = EACH) -> Value:
     """An element of what lies at a path; unknown where the path would be too long."""
     if not isinstance(atom, Path) or len(atom.fields) >= limits.FIELDS:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streamsafe.static.domain.atoms import UNKNOWN, Value
+from streamsafe.static.domain.atoms import UNKNOWN, Atom, Value
 
 if TYPE_CHECKING:
     from streamsafe.static.domain.state import State
@@ -59,6 +59,7 @@ class CallSite:
         given: the row's parameters -> values, once they are bound.
         operation: what the program calls, for messages.
         spread: whether ``**keywords`` gives more that is not seen.
+        module: the object that is called.
     """
 
     at: int
@@ -71,6 +72,7 @@ class CallSite:
     operation: str = ""
     tags: int = 0
     spread: bool = False
+    module: Atom | None = None
 
     def values(self) -> list[Value]:
         """All arguments."""

@@ -273,6 +273,8 @@ def _paths(s: State) -> dict[Atom, Atom]:
     ]
     while todo:
         owner, field, held = todo.pop()
+        if field == mem.THROUGH:
+            continue  # what a tensor was computed with is no part of it
         assert isinstance(owner, Path)
         if len(owner.fields) >= limits.FIELDS:
             continue

@@ -23,7 +23,7 @@ from streamsafe.static.domain.atoms import (
 )
 from streamsafe.static.domain.guards import contradicts
 from streamsafe.static.domain.order import Carriers, Ways
-from streamsafe.static.domain.places import DEVICE
+from streamsafe.static.domain.places import DEVICE, is_gradient
 from streamsafe.static.domain.state import State
 from streamsafe.static.domain.timing import CLOCK, LAUNCHES, Clock, Late
 from streamsafe.static.transfer import memory as mem
@@ -54,7 +54,7 @@ def is_launch(a: Analysis, s: State, one: Access) -> bool:
         return False
     if one.tags & tag.ALLOCATION and not a.type_of(one.buffer).startswith("cupy"):
         return False  # where new memory lies is often assumed
-    if one.buffer is GRADIENTS:
+    if one.buffer is GRADIENTS or (one.tags & tag.GRADIENT and is_gradient(one.buffer)):
         return bool(s.order.near(LAUNCHES))
     return mem.place_of(a, s, one.buffer) == DEVICE
 
