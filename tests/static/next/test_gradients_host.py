@@ -1,0 +1,166 @@
+"""The fixtures of gradients and of host accesses under the new engine: what it says of them, and the gaps it has.
+
+A gap is a definition of which the engine says something else than the fixture expects. A gap that is mended leaves
+the table; one that appears is a regression.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+
+from tests.static.evalfiles import FIXTURES, EvalFile, Found, check_tree, eval_files
+
+PREFIXES = ("ss11", "ss301", "ss302")
+
+GAPS: dict[str, set[str]] = {
+    "ss111_autograd_calls": {
+        "BadFork",
+        "BadJoin",
+        "bad_gradient_seeds_another_pass",
+        "good_gradient_seeds_another_pass",
+    },
+    "ss111_spellings": {
+        "BadTwoSteps",
+        "PassBesideStep",
+        "closure",
+        "in_a_vector",
+        "step_in_a_pool",
+        "zeroed_in_place",
+    },
+    "ss111_structures": {
+        "bad_bound_method_to_a_helper",
+        "bad_function_called_again",
+        "bad_functions_given_to_the_caller",
+        "bad_optimizer_of_each_model",
+        "bad_stack_entered_before",
+        "bad_use_in_a_thread",
+    },
+    "ss111_trainers": {
+        "BadByHand",
+        "bad_accelerated",
+        "bad_engine",
+        "good_engine",
+        "hasty_averaging",
+    },
+    "ss111_uses_of_gradients": {
+        "BadListsItsParameters",
+    },
+    "ss111_whose_gradients": {
+        "BadHooksOfTwoModules",
+        "BadWorkOfEachParameter",
+        "Finishing",
+        "GoodChunks",
+        "bad_collected_losses",
+    },
+    "ss112_initial_gradient": {
+        "bad_iterator_beside_another",
+        "bad_iterator_counted",
+    },
+    "ss113_initial_gradient_lifetime": {
+        "BadSeedOfEachForward",
+    },
+    "ss301_cupy": {
+        "BadBuffersGoRound",
+        "bad_blocks_that_overlap",
+        "bad_raw_copy_of_what_was_given",
+        "bad_rows_of_a_table",
+    },
+    "ss301_forms": {
+        "BadOnTheHost",
+        "bad_asked_before_the_copy_and_waited_for_before_it",
+        "bad_blocks_where_the_device_is_cuda",
+        "bad_copy_into_unknown_place",
+        "bad_dict_comprehension",
+        "bad_event_polled_once",
+        "bad_read_where_nobody_waits",
+        "bad_to_in_kwargs",
+        "bad_waits_for_another_copy",
+        "bad_waits_where_all_came_from_the_host",
+        "bad_waits_where_the_result_is_on_the_device",
+        "best_of_a_field",
+        "good_waits_where_any_came_from_the_device",
+        "good_waits_where_it_came_from_the_device",
+    },
+    "ss301_host_uses": {
+        "SentByASocket",
+        "bad_a_library_function_submitted",
+        "bad_executor_maps",
+        "bad_file_write",
+        "bad_logged",
+        "bad_queue",
+        "bad_submitted_to_who_knows",
+        "bad_thread_of_a_partial",
+        "bad_what_elements_are_compared_by",
+        "bad_written_in_a_thread",
+        "good_numpy_view_returned_unread",
+    },
+    "ss301_readers": {
+        "bad_archived",
+        "bad_contained",
+        "bad_drawn",
+        "bad_progress",
+        "bad_promised",
+        "bad_promised_elsewhere",
+        "bad_text",
+    },
+    "ss301_spellings": {
+        "collected_by_a_hook",
+        "function_of_the_module",
+        "module_on_the_host",
+        "options_of_the_module",
+        "sorted_by_value",
+        "tree",
+        "unbound_method",
+        "written_to_a_log",
+    },
+    "ss301_structures": {
+        "good_pipeline_with_events",
+    },
+    "ss302_counted_rounds": {
+        "BadCountSetBack",
+        "BadEveryOtherCall",
+        "BadReadInto",
+        "BadRingOnlyAsks",
+        "BadRingWaitsOneRoundLate",
+        "bad_all_but_the_first_two",
+        "bad_counted_where_it_pleases",
+        "bad_drawn_into",
+        "bad_factory_into",
+        "bad_only_in_the_first",
+        "bad_out_of_what_is_not_seen",
+    },
+    "ss302_cupy": {
+        "bad_asarray_of_pinned",
+        "bad_refilled_each_step",
+        "bad_set_from_pinned",
+    },
+    "ss302_unordered_host_write": {
+        "CalledUploader",
+        "bad_numpy_out_argument",
+        "good_non_contiguous_pinned_source",
+        "good_slice_disjoint",
+        "good_two_slots_two_events",
+        "uploader",
+    },
+}
+
+
+@cache
+def shown(name: str) -> list[Found]:
+    """What the new engine shows of a fixture by default."""
+    found = check_tree(FIXTURES / name, "--engine", "next")
+    return [each for findings in found.values() for each in findings]
+
+
+def gaps(file: EvalFile) -> set[str]:
+    """The definitions of a file of which something else is said than is expected."""
+    wrong = file.disagreements(shown(file.path.name))
+    return {match[1] for line in wrong if (match := re.search(r" in (\S+)(?:\n|$)", line))}
+
+
+@pytest.mark.parametrize("file", eval_files(PREFIXES), ids=lambda f: f.name)
+def test_what_is_shown(file: EvalFile) -> None:
+    assert gaps(file) == GAPS.get(file.name, set())
