@@ -5,6 +5,7 @@ A subclass of ``numpy.ndarray`` does not hear of them: they are C code.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial, update_wrapper, wraps
 from typing import Any
@@ -56,13 +57,27 @@ def _is_plain_view(result: Any, given: PinnedArray) -> bool:
     )
 
 
+def _given(args: Any, kwargs: Any) -> Any:
+    """What a conversion was asked to convert; of a pinned tensor its NumPy view."""
+    given = args[0] if args else kwargs.get("a", kwargs.get("object"))
+    torch = sys.modules.get("torch")
+    if (
+        torch is None
+        or not isinstance(given, torch.Tensor)
+        or given.device.type != "cpu"
+        or not given.is_pinned()
+    ):
+        return given
+    return given.detach().numpy()
+
+
 def _converted(name: str) -> Callable[..., Any]:
     """For ``numpy.array`` and its kin: a copy reads the pinned arrays in its argument, a view of one is one."""
 
     def convert(result: Any, args: Any, kwargs: Any) -> Any:
         if current.monitor is None:
             return result
-        given = args[0] if args else kwargs.get("a", kwargs.get("object"))
+        given = _given(args, kwargs)
         if type(given) is PinnedArray:
             if _is_plain_view(result, given):
                 return given  # as NumPy does with a plain array

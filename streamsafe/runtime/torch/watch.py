@@ -178,6 +178,8 @@ class Watch:
         assert self._library is not None
         self._monitor = monitor
         patches.call(self.end)
+        if monitor.host and "numpy" in sys.modules:
+            importlib.import_module("streamsafe.runtime.numpy_functions").begin(patches)
         if self._problem:
             self.note("self test", self._problem)
         torch = sys.modules["torch"]
