@@ -523,8 +523,8 @@ class Core {
   bool capture_begin(Timeline& line, CaptureMode mode, bool private_pool, Key host = 0, Id site = 0) {
     if (line.kind == Kind::legacy) return violation(Violation::begin_on_legacy, line, nullptr, 0, site);
     if (line.capture) return violation(Violation::begin_twice, line, nullptr, 0, site);
-    say(Verb::capture_begin, line.id, mode, private_pool, host, site);
     Graph& graph = new_graph(private_pool, site);
+    say(Verb::capture_begin, line.id, mode, private_pool, host, site, graph.key);
     auto capture = std::make_unique<Capture>();
     capture->graph = &graph;
     capture->program = std::make_unique<Core>();

@@ -25,16 +25,23 @@ class Tape:
         checker: over the core.
         write: takes an operation.
         render: turns a site into stack frames.
+        caller: the site of the backward() call that did an operation, where that is not the operation's own; or 0.
     """
 
     def __init__(
-        self, checker: NativeChecker, write: Callable[[program.Operation], None], render: Render
+        self,
+        checker: NativeChecker,
+        write: Callable[[program.Operation], None],
+        render: Render,
+        caller: Callable[[int], int],
     ) -> None:
         self._checker = checker
         self._write = write
         self._render = render
+        self._caller = caller
         self._lock = threading.Lock()
         self._stopped = threading.Event()
+        self._graphs: dict[int, int] = {}  # a trace numbers them from 1
         self._sites: dict[int, program.Site] = {}
         self._thread = threading.Thread(target=self._run, name="streamsafe-trace", daemon=True)
         checker._library.tape(checker._core, 1)
@@ -125,6 +132,7 @@ class Tape:
         elif verb == 16:
             yield program.ReleaseBlock(space=_space(v[0]), start=v[1], size=v[2])
         elif verb == 17:
+            self._graphs[v[5]] = len(self._graphs) + 1
             yield program.CaptureBegin(
                 stream=_line(v[0]),
                 mode=_MODES[v[1]],  # type: ignore[arg-type]
@@ -134,10 +142,14 @@ class Tape:
             )
         elif verb == 18:
             yield program.CaptureEnd(stream=_line(v[0]), site=self._site(v[1]))
-        elif verb == 19:
+        elif verb == 19 and v[0] in self._graphs:
             name = self._checker.operation_name(v[2])
             yield program.Replay(
-                graph=v[0], stream=_line(v[1]), operation=name, site=self._site(v[3]), host=_host(v[4])
+                graph=self._graphs[v[0]],
+                stream=_line(v[1]),
+                operation=name,
+                site=self._site(v[3]),
+                host=_host(v[4]),
             )
 
     def _access(self, v: Sequence[int]) -> program.Operation:
@@ -152,7 +164,8 @@ class Tape:
             region = Region(_space(space), start, stop, shape, strides, itemsize)
             uses[mode].append(Use(region, "", None, bool(certain)))
         reads, writes = map(tuple, uses)
-        name, site, host = self._checker.operation_name(v[1]), self._site(v[2]), _host(v[3])
+        name, host = self._checker.operation_name(v[1]), _host(v[3])
+        site = self._site(self._caller(v[1]) or v[2])
         if v[0]:
             return program.Access(
                 stream=_line(v[0]), reads=reads, writes=writes, operation=name, site=site, host=host

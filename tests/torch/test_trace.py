@@ -98,3 +98,33 @@ def test_a_trace_has_the_whole_run(tmp_path: Path) -> None:
     verbs = [json.loads(line)["do"] for line in (tmp_path / "run.jsonl").read_text().splitlines()[1:]]
     assert verbs.count("synchronize_stream") == 501
     assert verbs[-1] == "finish"
+
+
+GRAPHS = """\
+import torch
+
+
+def main():
+    side = torch.cuda.Stream()
+    data = torch.zeros(1 << 16, device="cuda")
+    graphs = [torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()]
+    for graph in graphs:
+        with torch.cuda.graph(graph):
+            data.add_(1)
+    graphs[1].replay()
+    with torch.cuda.stream(side):
+        total = data.sum()
+    torch.cuda.synchronize()
+    return total
+
+
+main()
+"""
+
+
+def test_a_trace_holds_launches_of_graphs(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(GRAPHS)
+    streamsafe(tmp_path, "run", "--simulate", "--mode", "collect", "--trace", "run.jsonl", "program.py")
+    verified = streamsafe(tmp_path, "verify", "run.jsonl", "--output-format", "concise")
+    assert "program.py:13: SS101 " in verified.stdout
+    assert verified.returncode == 1

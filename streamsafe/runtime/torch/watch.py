@@ -21,6 +21,7 @@ from streamsafe.order.trace import Recorder
 from streamsafe.runtime import sites
 from streamsafe.runtime.monitor import Monitor, current, local, rendered
 from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.replay import FOUND, written
 from streamsafe.runtime.session import StreamHazardError, refined
 from streamsafe.runtime.torch import build, order
 from streamsafe.runtime.torch.checker import TorchChecker
@@ -192,7 +193,7 @@ class Watch:
             self._extension, self._library, threads=monitor.threads, name_of=self.name_of
         )
         if isinstance(monitor.checker, Recorder):
-            self._tape = Tape(self._checker, monitor.checker._write, rendered)
+            self._tape = Tape(self._checker, monitor.checker._write, rendered, self._caller)
         monitor.use(self._checker)
         if self._tape is not None:
             self._tape.start()
@@ -281,6 +282,10 @@ class Watch:
         two = self._extension.site(second) if second else details.second.site
         return bool(one != two)
 
+    def _caller(self, operation: int) -> int:
+        """The site of the call of backward() that did an operation, where it is not the operation's own; or 0."""
+        return self._checker.operation(operation)[4] if self._checker is not None else 0
+
     def name_of(self, device: int, handle: int) -> str:
         """What the program calls a stream."""
         site = self._streams.get((device, handle))
@@ -328,6 +333,8 @@ class Watch:
             conflict = monitor.checker.capture_violation(
                 rule, key, operation=operation, message=message, site=site
             )
+        if monitor.mark is not None:
+            monitor.mark(FOUND, written(conflict))
         monitor.report([conflict])
 
     # -- what the Python hooks see (streamsafe.runtime.torch.hooks.interface.Collector) -----------------------------
