@@ -175,6 +175,10 @@ class State:
             access.stream is stream and not access.tags & RECORD for access in self.order.accesses()
         )
 
+    def unsettle(self) -> None:
+        """What was read of the signature before no longer counts."""
+        self._sig = None
+
     def settled_signature(self) -> tuple[object, ...]:
         """The signature of a state that only joins change from here on."""
         if self._sig is None:

@@ -108,10 +108,10 @@ class Analysis:
 
         position = self._graph.position
 
-        def arrive(target: int, more: list[State]) -> None:
+        def arrive(target: int, more: list[State], owned: bool) -> None:
             if target not in position:
                 return
-            changed = self.merge(entry.setdefault(target, []), more)
+            changed = self.merge(entry.setdefault(target, []), more, owned)
             if not changed:
                 return
             waiting = pending.get(target)
@@ -122,8 +122,8 @@ class Analysis:
                 known = set(map(id, waiting))
                 waiting.extend(state for state in changed if id(state) not in known)
 
-        for target, more in self._starts():
-            arrive(target, more)
+        for target, more, owned in self._starts():
+            arrive(target, more, owned)
         while queue:
             _, number = heapq.heappop(queue)
             states = pending.pop(number)
@@ -133,8 +133,8 @@ class Analysis:
                     self.notes.add("loop not finished")
                 continue
             self.engine.visits += 1
-            for target, more in self._block(number, [state.fork() for state in states]):
-                arrive(target, more)
+            for target, more, owned in self._block(number, [state.fork() for state in states]):
+                arrive(target, more, owned)
         return exits.summarise(self)
 
     def _entry(self) -> State:
@@ -147,10 +147,10 @@ class Analysis:
             gradients.hook_entry(self, first)
         return first
 
-    def _starts(self) -> Iterable[tuple[int, list[State]]]:
+    def _starts(self) -> Iterable[tuple[int, list[State], bool]]:
         """Where the analysis begins: at the entry, or behind each ``yield`` of a context manager that is left."""
         if self.given.part != "exit":
-            yield 0, [self._entry()]
+            yield 0, [self._entry()], True
             return
         for number in self._graph.order:
             for position, instruction in enumerate(self.fn.blocks[number].instrs):
@@ -165,8 +165,10 @@ class Analysis:
         """The registers that live across a ``yield``."""
         return registers(self.fn)
 
-    def _block(self, number: int, states: list[State], start: int = 0) -> Iterable[tuple[int, list[State]]]:
-        """The states that leave a block, by the block that they go to."""
+    def _block(
+        self, number: int, states: list[State], start: int = 0
+    ) -> Iterable[tuple[int, list[State], bool]]:
+        """The states that leave a block, by the block that they go to; and whether nobody else goes on with them."""
         block = self.fn.blocks[number]
         live = self._graph.live.get(number, frozenset())
         handler = block.handler if block.handler in self._graph.position else None
@@ -176,20 +178,21 @@ class Analysis:
                 now = [(s.order.relation, len(s.order.made), s.current) for s in states]
                 if now != seen:
                     seen = list(now)
-                    yield handler, [s.fork() for s in states if not s.dead]
+                    yield handler, [s for s in states if not s.dead], False
             states = self._step(instruction, states)
             if not states:
                 return
         states = [s for s in states if not s.dead]
-        for edge in block.edges:
+        for s in states:
+            _drop_temporaries(s, live)
+        for number, edge in enumerate(block.edges, 1):
             more = []
             for s in states:
-                out = s if len(block.edges) == 1 else s.fork()
+                out = s if number == len(block.edges) else s.fork()
                 if edge.assume is None or self.assume(out, edge.assume):
-                    _drop_temporaries(out, live)
                     more.append(out)
             if more:
-                yield edge.target, more
+                yield edge.target, more, True
 
     def _step(self, instruction: ir.Instr, states: list[State]) -> list[State]:
         function = TRANSFERS.get(type(instruction))
@@ -204,14 +207,15 @@ class Analysis:
                 out.extend(after)
         if len(out) > limits.PARTITIONS:
             few: list[State] = []
-            self.merge(few, out)
-            out = [state.fork() for state in few]
+            self.merge(few, out, owned=True)
+            out = few
         return [s for s in out if not s.dead]
 
-    def merge(self, kept: list[State], more: list[State]) -> list[State]:
+    def merge(self, kept: list[State], more: list[State], owned: bool = False) -> list[State]:
         """Add partitions to those of a block, and say which of these changed.
 
         Equal signatures join; over the budget a partition is joined into one with the same current stream.
+        Partitions that nobody else has (``owned``) are kept without a copy.
         """
         changed: list[State] = []
         most = 1 if self.light else limits.PARTITIONS
@@ -223,7 +227,8 @@ class Analysis:
                     self.notes.add("partitions joined")
                 home = min(kept, key=state.distance)
             if home is None:
-                home = state.fork()
+                home = state if owned else state.fork()
+                home.unsettle()
                 kept.append(home)
             elif not home.join(state):
                 continue

@@ -163,7 +163,19 @@ def _is_context(fn: ir.Function) -> bool:
 class Rename:
     """The callee's names in the caller's: parameter paths are the arguments, what the callee makes is this call's."""
 
-    __slots__ = ("_a", "_cache", "_defaults", "_line", "_roots", "_s")
+    __slots__ = (
+        "_a",
+        "_cache",
+        "_carrier",
+        "_carriers",
+        "_defaults",
+        "_entries",
+        "_guards",
+        "_line",
+        "_roots",
+        "_s",
+        "_ways",
+    )
 
     def __init__(
         self,
@@ -175,6 +187,11 @@ class Rename:
     ) -> None:
         self._a, self._s, self._roots, self._defaults, self._line = a, s, roots, defaults, line
         self._cache: dict[Atom, Value] = {CURRENT: value(s.current), HOST: value(HOST), ALL: value(ALL)}
+        self._carrier: dict[Atom, Atom] = {}
+        self._carriers: dict[Carriers, Carriers] = {}
+        self._entries: dict[Carriers, Carriers] = {}
+        self._ways: dict[Ways, Ways] = {}
+        self._guards: dict[tuple[Guard, bool | None], Guard | None] = {}
 
     def atom(self, atom: Atom) -> Value:
         """The image of an atom."""
@@ -223,6 +240,12 @@ class Rename:
 
     def carrier(self, atom: Atom) -> Atom:
         """The image of a stream or an event, as one atom; ``LOST`` where it is not known."""
+        found = self._carrier.get(atom)
+        if found is None:
+            found = self._carrier[atom] = self._carrier_of(atom)
+        return found
+
+    def _carrier_of(self, atom: Atom) -> Atom:
         images = self.atom(atom)
         if len(images) == 1:
             (image,) = images
@@ -234,10 +257,35 @@ class Rename:
 
     def carriers(self, atoms: Carriers) -> Carriers:
         """The images of carriers."""
-        if len(atoms) == 1:
-            (atom,) = atoms
-            return frozenset((self.carrier(atom),))
-        return frozenset(map(self.carrier, atoms))
+        found = self._carriers.get(atoms)
+        if found is None:
+            found = self._carriers[atoms] = frozenset(map(self.carrier, atoms))
+        return found
+
+    def ways(self, ways: Ways) -> Ways:
+        """The images of the ways in which an access is known."""
+        found = self._ways.get(ways)
+        if found is None:
+            found = self._ways[ways] = antichain(map(self.carriers, ways))
+        return found
+
+    def entry(self, carriers: Carriers) -> Carriers:
+        """What our carriers know at the call, in terms of the caller's entry."""
+        found = self._entries.get(carriers)
+        if found is None:
+            found = self._entries[carriers] = self._s.order.entry(carriers)
+        return found
+
+    def guard(self, guard: Guard, capturing: bool | None) -> Guard | None:
+        """The literals of a guard that the caller does not decide; None when it contradicts what the caller knows."""
+        if not guard:
+            return guard
+        key = (guard, capturing)
+        if key in self._guards:
+            return self._guards[key]
+        found = guards.renamed(guard, self.atom, capturing, self._a.is_instance)
+        self._guards[key] = found
+        return found
 
 
 def _carries(a: Analysis, atom: Atom) -> bool:
@@ -264,21 +312,26 @@ def play(
     _age_made(a, s, span, summary, line)
     out: list[State] = []
     alone = len(summary.exits) == 1
+    rename = Rename(a, s, roots, defaults, line)
     for exit in summary.exits:
+        extra = rename.guard(exit.guard, _capturing(s))
+        if extra is None or contradicts(extra, s.guard):
+            continue
         t = s if alone else s.fork()
-        rename = Rename(a, s, roots, defaults, line)
         result = rename.value(exit.result)
-        if _apply(a, s, t, span, exit, rename):
-            t.env[dst] = result
-            out.append(t)
-    _undecided(a, s, summary, Rename(a, s, roots, defaults, line))
+        _apply(a, s, t, span, exit, rename, extra)
+        t.env[dst] = result
+        out.append(t)
+    if alone:
+        rename = Rename(a, s, roots, defaults, line)
+    _undecided(a, s, summary, rename)
     if not out:
         s.env[dst] = UNKNOWN
         return [s]
     if len(out) > limits.PARTITIONS:
         few: list[State] = []
-        a.merge(few, out)
-        return [state.fork() for state in few]
+        a.merge(few, out, owned=True)
+        return few
     return out
 
 
@@ -302,13 +355,10 @@ def _age_made(a: Analysis, s: State, span: Span, summary: Summary, line: tuple[i
         mem.age(a, s, sorted(mem.present(s, again), key=rank))
 
 
-def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rename) -> bool:
-    """Play one exit in a state; False when what the caller knows contradicts its guard."""
+def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rename, extra: Guard) -> None:
+    """Play one exit in a state; ``extra``: what of its guard the caller does not know."""
     capturing = _capturing(s)
     before = s.capture
-    extra = guards.renamed(exit.guard, rename.atom, capturing, a.is_instance)
-    if extra is None or contradicts(extra, s.guard):
-        return False
     if extra:
         t.guard = s.guard | extra
     waits = {wait: _renamed_wait(s, wait, rename) for wait in exit.waits}
@@ -342,7 +392,6 @@ def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rena
         _in_capture(a, t, exit, span, rename)
     if exit.current is not CURRENT:
         t.current = rename.carrier(exit.current)
-    return True
 
 
 def _capturing(s: State) -> bool | None:
@@ -363,7 +412,7 @@ def _accesses(
     for one, ways in exit.accesses.items():
         if one.tags & tag.STORED:
             continue  # for pairs of methods; here the object itself is in the heap
-        extra = guards.renamed(one.guard, rename.atom, capturing, a.is_instance)
+        extra = rename.guard(one.guard, capturing)
         if extra is None or contradicts(extra, s.guard):
             continue
         guard = t.guard | extra if extra else t.guard
@@ -375,8 +424,8 @@ def _accesses(
             if stream is not HOST
             else rename.carriers(one.before) | {HOST}
         )
-        entry = s.order.entry(before)
-        after = antichain(map(rename.carriers, ways)) if ways else ways
+        entry = rename.entry(before)
+        after = rename.ways(ways) if ways else ways
         for buffer in _memory(a, s, rename, one.buffer, one.tags):
             mine = _in_place(a, t, one, buffer, stream, entry, guard)
             if mine is None:
@@ -532,7 +581,7 @@ def _undecided(a: Analysis, s: State, summary: Summary, rename: Rename) -> None:
     for pair in summary.pairs:
         if not pair.guard:
             continue
-        decided = guards.renamed(pair.guard, rename.atom, _capturing(s), a.is_instance)
+        decided = rename.guard(pair.guard, _capturing(s))
         if decided is None or contradicts(decided, s.guard):
             continue
         if len(decided) < len(pair.guard):
