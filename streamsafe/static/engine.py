@@ -27,6 +27,11 @@ TRANSFERS = "data objects contexts calls gradients captures python replays timin
 
 RECURSION = 20_000
 
+COLLECT_FROM = 4_000_000
+"""Bytes of source analysed in a process before its memory is collected."""
+
+_left = 0
+
 
 def check(
     tasks: Sequence[Task],
@@ -177,9 +182,12 @@ def analyse_unit(
                 modules.append(module.name)
         engine = Engine(index, models)
         engine.unseen = unseen
-        found = importers(unit.others, _relevance(engine, modules).exported())
-        modules += [module.name for module in map(index.add, found) if module is not None]
-        conflicts = analyse(engine, modules)
+        relevance = _relevance(engine, modules)
+        found = importers(unit.others, relevance.exported())
+        if found:
+            modules += [module.name for module in map(index.add, found) if module is not None]
+            relevance = _relevance(engine, modules)
+        conflicts = analyse(engine, modules, relevance)
         loaded, absent = index.dependencies()
         return Outcome(
             conflicts, dict(index.broken), list(engine.crashes), loaded, absent, _cut_short(engine)
@@ -188,7 +196,16 @@ def analyse_unit(
         sys.setrecursionlimit(limit)
         if enabled:
             gc.enable()
-            gc.collect()
+            _collect(unit.size)
+
+
+def _collect(size: int) -> None:
+    """Free what units left behind, once that is much: going through the whole memory takes long."""
+    global _left
+    _left += size
+    if _left > COLLECT_FROM:
+        _left = 0
+        gc.collect()
 
 
 def _cut_short(engine: Engine) -> list[tuple[str, str]]:
@@ -206,10 +223,10 @@ def _relevance(engine: Engine, modules: Sequence[str]) -> Relevance:
     return Relevance(engine.index, models.order_words(), models.flag_positions(), modules)
 
 
-def analyse(engine: Engine, modules: Sequence[str]) -> list[Conflict]:
-    """All conflicts of modules."""
+def analyse(engine: Engine, modules: Sequence[str], relevance: Relevance | None = None) -> list[Conflict]:
+    """All conflicts of modules; ``relevance``: theirs, where that is known already."""
     wanted = set(modules)
-    engine.relevance = _relevance(engine, modules)
+    engine.relevance = relevance or _relevance(engine, modules)
     engine.timed = engine.relevance.mentions(engine.models.clock_words())
     fids = sorted(engine.relevance.entries)
     for fid in [*fids, *(f"{module}:<module>" for module in sorted(wanted))]:

@@ -43,6 +43,9 @@ MARKERS = frozenset((GRADIENTS, LAUNCHES, FORK, BRANCH))
 
 _MOST_RETURNS = 24
 
+Fields = dict[Atom, list[tuple[str, Value]]]
+"""Object -> what its fields hold."""
+
 
 def summarise(a: Analysis) -> Summary:
     """The summary of a function whose states have settled."""
@@ -60,7 +63,18 @@ def summarise(a: Analysis) -> Summary:
     orders = a.orders or any(
         exit.knows or any(access.stream is not CURRENT for access in exit.accesses) for exit in kept
     )
-    return Summary(a.fn.fid, tuple(kept), tuple(a.pairs.values()), a.yielded, tuple(sorted(a.notes)), orders)
+    notes = tuple(sorted(a.notes))
+    return Summary(a.fn.fid, tuple(kept), tuple(a.pairs.values()), a.yielded, notes, orders, _made(kept))
+
+
+def _made(exits: list[Exit]) -> tuple[New, ...]:
+    """The objects that a function makes and that its callers see, but for those that calls no longer keep apart."""
+    found: set[Atom] = set()
+    for exit in exits:
+        found |= reachable([exit.result, *exit.heap.values()])
+        found.update(access.buffer for access in exit.accesses)
+    made = (atom for atom in found if isinstance(atom, New))
+    return tuple(atom for atom in made if not atom.age and len(atom.calls) < limits.CALLS)
 
 
 def _merged(exits: list[Exit], guard: Callable[[Exit], Guard]) -> list[Exit]:
@@ -86,9 +100,11 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
         (owner, field, held) for (owner, field), held in s.heap.items() if isinstance(owner, Path)
     ]
     _mark_replaced(a, s, stored)
+    fields: Fields = {}
+    for (holder, field), held in s.heap.items():
+        fields.setdefault(holder, []).append((field, held))
     for owner, field, held in stored:
-        if isinstance(owner, Path):
-            _publish(a, s, path(owner.root, *owner.fields, field), held)
+        _publish(a, s, fields, path(owner.root, *owner.fields, field), held)
     live = _live(s, result)
     s.capturing.rebound = s.capturing.rebound | replays.outlived(a, s, live)
     graphs, rebound = replays.published(s)
@@ -284,7 +300,7 @@ def _mark_replaced(a: Analysis, s: State, stored: list[tuple[Path, str, Value]])
                 a.remember_waits(replaced, a.waits_before(access))
 
 
-def _publish(a: Analysis, s: State, at: Path, held: Value) -> None:
+def _publish(a: Analysis, s: State, fields: Fields, at: Path, held: Value) -> None:
     """What is stored at a path is known under the path, too: the accesses to it and to what it holds."""
     if len(at.fields) > limits.FIELDS:
         return
@@ -304,9 +320,8 @@ def _publish(a: Analysis, s: State, at: Path, held: Value) -> None:
                     whole = buffer is atom or len(at.fields) >= limits.FIELDS
                     _copy_accesses(a, s, buffer, at if whole else path(at.root, *at.fields, EACH))
         elif role == "object":
-            for (owner, field), inner in list(s.heap.items()):
-                if owner is atom:
-                    _publish(a, s, path(at.root, *at.fields, field), inner)
+            for field, inner in fields.get(atom, ()):
+                _publish(a, s, fields, path(at.root, *at.fields, field), inner)
 
 
 def _copy_accesses(a: Analysis, s: State, buffer: Atom, at: Path) -> None:

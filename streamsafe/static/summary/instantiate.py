@@ -337,20 +337,9 @@ def play(
 
 def _age_made(a: Analysis, s: State, span: Span, summary: Summary, line: tuple[int, int]) -> None:
     """What the callee makes is made again: what this call made before is *earlier*."""
-    made: set[New] = set()
-    for exit in summary.exits:
-        held = [exit.result, *exit.heap.values()]
-        for atom in values.reachable(held):
-            if isinstance(atom, New):
-                made.add(atom)
-        for one in exit.accesses:
-            if isinstance(one.buffer, New):
-                made.add(one.buffer)
-    again = [
-        new(atom.kind, atom.place, (*atom.calls, line), 0)
-        for atom in made
-        if not atom.age and len(atom.calls) < limits.CALLS
-    ]
+    if not summary.made:
+        return
+    again = [new(atom.kind, atom.place, (*atom.calls, line), 0) for atom in summary.made]
     if again:
         mem.age(a, s, sorted(mem.present(s, again), key=rank))
 

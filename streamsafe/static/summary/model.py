@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from streamsafe.order.hazard import Span
 from streamsafe.static.domain.access import Access
-from streamsafe.static.domain.atoms import CURRENT, UNKNOWN, Atom, Value
+from streamsafe.static.domain.atoms import CURRENT, UNKNOWN, Atom, New, Value
 from streamsafe.static.domain.capturing import Graph
 from streamsafe.static.domain.guards import ALWAYS, Guard
 from streamsafe.static.domain.order import Carriers, Ways
@@ -112,6 +112,7 @@ class Summary:
         yields: what a generator hands out.
         notes: budgets that were hit.
         orders: whether it orders anything or works on another stream than the one current at its entry.
+        made: the objects that it makes and that callers see, as far as calls keep them apart.
     """
 
     fid: str
@@ -120,6 +121,7 @@ class Summary:
     yields: Value = UNKNOWN
     notes: tuple[str, ...] = ()
     orders: bool = False
+    made: tuple[New, ...] = ()
 
 
 NOTHING = Summary("", (Exit(),))

@@ -12,6 +12,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterable
+from functools import cached_property
 
 from streamsafe.static.syntax.index import Index
 from streamsafe.static.syntax.modules import Definition
@@ -39,12 +40,11 @@ class Relevance:
         self._seed_words = frozenset(word.encode() for word in words)
         self._flags = flags
         self._words: dict[str, frozenset[bytes]] = {}
+        self._in_code: dict[str, frozenset[bytes]] = {}
         self._light: dict[str, bool] = {}
         wanted = set(modules)
-        definitions = [d for d in index.definitions.values() if d.module in wanted]
-        self.seeds = frozenset(d.fid for d in definitions if self._is_seed(d))
-        self._ordering = self._close(definitions)
-        self.entries = self._entries(definitions)
+        self._definitions = [d for d in index.definitions.values() if d.module in wanted]
+        self.seeds = frozenset(d.fid for d in self._definitions if self._is_seed(d))
 
     # -- words -----------------------------------------------------------------------------------------------------
     def words(self, definition: Definition) -> frozenset[bytes]:
@@ -64,20 +64,25 @@ class Relevance:
 
     def _names(self, definition: Definition, wanted: frozenset[bytes] | set[bytes]) -> bool:
         """Whether the code of a function names one of some identifiers."""
-        near = self.words(definition) & wanted
-        if not near:
+        if self.words(definition).isdisjoint(wanted):
             return False
-        names = {word.decode() for word in near}
-        for node in ast.walk(definition.node):
-            if isinstance(node, ast.Attribute):
-                if node.attr in names:
-                    return True
-            elif isinstance(node, ast.Name):
-                if node.id in names:
-                    return True
-            elif isinstance(node, ast.keyword) and node.arg in names:
-                return True
-        return False
+        return not self._code_words(definition).isdisjoint(wanted)
+
+    def _code_words(self, definition: Definition) -> frozenset[bytes]:
+        """The names and attributes in a function's code, its decorators left out."""
+        found = self._in_code.get(definition.fid)
+        if found is None:
+            names: set[str] = set()
+            for node in ast.walk(definition.node):
+                if isinstance(node, ast.Attribute):
+                    names.add(node.attr)
+                elif isinstance(node, ast.Name):
+                    names.add(node.id)
+                elif isinstance(node, ast.keyword) and node.arg is not None:
+                    names.add(node.arg)
+            found = self.words(definition).intersection(name.encode() for name in names)
+            self._in_code[definition.fid] = found
+        return found
 
     def _is_seed(self, definition: Definition) -> bool:
         if self._names(definition, self._seed_words):
@@ -101,8 +106,10 @@ class Relevance:
         }
         return {name.encode() for name in names}
 
-    def _close(self, definitions: list[Definition]) -> frozenset[bytes]:
+    @cached_property
+    def _ordering(self) -> frozenset[bytes]:
         """Names of functions below which something orders."""
+        definitions = self._definitions
         counts = Counter(d.name for d in self._index.definitions.values())
         found = {d.fid: d for d in definitions if d.fid in self.seeds}
         names = self._called(found.values(), counts)
@@ -113,7 +120,10 @@ class Relevance:
             found.update((d.fid, d) for d in more)
             names |= self._called(more, counts)
 
-    def _entries(self, definitions: list[Definition]) -> frozenset[str]:
+    @cached_property
+    def entries(self) -> frozenset[str]:
+        """The functions that are worth analysing."""
+        definitions = self._definitions
         classes = {d.cls for d in definitions if d.fid in self.seeds and d.cls is not None}
         for cid in sorted(classes):
             classes.update(self._index.mro(cid))
