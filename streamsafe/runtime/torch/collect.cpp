@@ -635,6 +635,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   });
   module.def("set_pending", [](bool pending) { state().pending = pending; });
   module.def("set_capturing", [](bool capturing) { state().capturing = capturing; });
+  module.def("set_refused", [](bool refused) { here.refused = refused; });
   module.def("set_coalescing", [](bool coalescing) { here.coalescing = coalescing; });
   module.def("take_stashed", []() {
     Lock guard(state().core.mutex);

@@ -22,7 +22,7 @@ _SYNCHRONIZING = (("Stream", "synchronize"), ("Event", "synchronize"))
 
 
 def install(torch: Any, patches: Patches, watch: Watch, learn: Callable[[], object]) -> None:
-    """Wraps the methods of ``torch.cuda.Stream`` and ``torch.cuda.Event``, and ``torch.cuda.synchronize``.
+    """Wraps the methods of ``torch.cuda.Stream`` and ``torch.cuda.Event``, and what ``torch.cuda.synchronize`` calls.
 
     Args:
         learn: makes the calling lines known to the extension.
@@ -53,26 +53,28 @@ def install(torch: Any, patches: Patches, watch: Watch, learn: Callable[[], obje
     def synchronizing(original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def call(self: Any) -> Any:
-            if current.monitor is not None:
-                learn()
-                if watch.capturing:
-                    watch.refuse_synchronize(self)
-            return original(self)
+            if current.monitor is None:
+                return original(self)
+            learn()
+            with watch.synchronizing(self):
+                return original(self)
 
         return call
 
     def device(original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
-        def synchronize(device: Any = None) -> Any:
-            if current.monitor is not None:
-                learn()
-                if watch.capturing:
-                    watch.refuse_synchronize(None)
-            return original(device)
+        def synchronize() -> Any:
+            if current.monitor is None:
+                return original()
+            learn()
+            with watch.synchronizing(None):
+                return original()
 
         return synchronize
 
     for names, make in ((_RECORDING, learning), (_WAITING, waiting), (_SYNCHRONIZING, synchronizing)):
         for owner, name in names:
             patches.wrap(getattr(torch.cuda, owner), name, make)
-    patches.wrap(torch.cuda, "synchronize", device)
+    patches.wrap(
+        torch._C, "_cuda_synchronize", device
+    )  # whatever name a program has for torch.cuda.synchronize

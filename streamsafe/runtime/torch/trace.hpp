@@ -95,7 +95,7 @@ struct Trace final : c10::impl::PyInterpreterVTable {
   }
   void trace_gpu_device_synchronization(c10::DeviceType type) const override {
     if (next) (*next)->trace_gpu_device_synchronization(type);
-    if (!ours()) return;
+    if (!ours() || here.refused) return;
     State& the = state();
     ++the.counters.synchronizations;
     const int device = device_now();
@@ -107,7 +107,7 @@ struct Trace final : c10::impl::PyInterpreterVTable {
   }
   void trace_gpu_stream_synchronization(c10::DeviceType type, uintptr_t stream) const override {
     if (next) (*next)->trace_gpu_stream_synchronization(type, stream);
-    if (!ours()) return;
+    if (!ours() || here.refused) return;
     State& the = state();
     ++the.counters.synchronizations;
     const int device = device_now();
@@ -119,7 +119,7 @@ struct Trace final : c10::impl::PyInterpreterVTable {
   }
   void trace_gpu_event_synchronization(c10::DeviceType type, uintptr_t event) const override {
     if (next) (*next)->trace_gpu_event_synchronization(type, event);
-    if (!ours()) return;
+    if (!ours() || here.refused) return;
     State& the = state();
     ++the.counters.synchronizations;
     const uint32_t site = place();

@@ -7,9 +7,11 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Hashable, Sequence
+import threading
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamsafe.native.library import Library
 from streamsafe.native.reports import Details
@@ -60,6 +62,14 @@ def _simulated(module: Any) -> None:
         simulate._active.observe(module.block_callback())
 
 
+class _Capture(NamedTuple):
+    """A capture in progress: the stream that it began on, and the thread that began it."""
+
+    stream: Hashable
+    mode: CaptureMode
+    thread: int
+
+
 class Watch:
     """What is in place for torch while the hooks are.
 
@@ -78,7 +88,7 @@ class Watch:
         self._attached = False
         self._streams: dict[tuple[int, int], sites.Site] = {}
         self._graphs: dict[Hashable, Graph] = {}
-        self._capturing: dict[Hashable, Hashable] = {}
+        self._capturing: dict[Hashable, _Capture] = {}
         self._noted: set[str] = set()
 
     # -- the hooks ---------------------------------------------------------------------------------------------------
@@ -309,26 +319,53 @@ class Watch:
                 key, "unjoined-capture-stream", "wait", "the event was recorded by work that is not captured"
             )
 
-    def refuse_synchronize(self, what: Any) -> None:
-        """In a capture: nothing of it may be waited for, and no device (None)."""
+    @contextmanager
+    def synchronizing(self, what: Any) -> Iterator[None]:
+        """While the host waits for a stream, an event or a device (None). What a capture forbids is reported once.
+
+        Raises:
+            StreamHazardError: before CUDA loses the capture.
+        """
+        reported = bool(self._capturing) and self._refuses(what)
+        if not reported:
+            yield
+            return
+        self._extension.set_refused(True)
+        try:
+            yield
+        finally:
+            self._extension.set_refused(False)
+
+    def _refuses(self, what: Any) -> bool:
+        """In a capture nothing of it may be waited for, and no device; in the global mode nothing by other threads."""
         monitor = self._monitor
         if monitor is None:
-            return
+            return False
         checker = monitor.checker
-        origin = next(iter(self._capturing.values()))
+        capture = next(iter(self._capturing.values()), None)
+        if capture is None:  # another thread has just ended it
+            return False
+        key, message = capture.stream, ""
+        other = capture.thread != threading.get_ident()
         if what is None:
-            self._violation(origin, "sync-in-capture", "synchronize", "no device can be waited for meanwhile")
-        elif hasattr(what, "cuda_stream"):
-            key = self._key(what.device_index, what.cuda_stream)
-            if checker.capturing(key):
-                self._violation(key, "sync-in-capture", "synchronize", "")
-        elif what.cuda_event and checker.captured(what.cuda_event):
-            self._violation(origin, "sync-in-capture", "synchronize", "the event was recorded in the capture")
+            message = "no device can be waited for meanwhile"
+        elif hasattr(what, "cuda_stream") and checker.capturing(
+            stream := self._key(what.device_index, what.cuda_stream)
+        ):
+            key = stream
+        elif not hasattr(what, "cuda_stream") and what.cuda_event and checker.captured(what.cuda_event):
+            message = "the event was recorded in the capture"
+        elif not other or capture.mode != "global":
+            return False
+        if other:
+            message = "another thread captures meanwhile"
+        self._violation(key, "concurrent-capture" if other else "sync-in-capture", "synchronize", message)
+        return True
 
     def _violation(self, key: Hashable, rule: str, operation: str, message: str) -> None:
         monitor = self._monitor
         assert monitor is not None
-        site = sites.capture(3)
+        site = sites.capture()
         with monitor.lock:
             conflict = monitor.checker.capture_violation(
                 rule, key, operation=operation, message=message, site=site
@@ -401,6 +438,10 @@ class Watch:
                 monitor.violation("event-timing-misuse", "elapsed_time", message)
                 return
 
+    def capture_on_default(self, device: int, stream: int) -> None:
+        if self._monitor is not None:
+            self._violation(self._key(device, stream), "capture-on-default-stream", "capture_begin", "")
+
     def capture_begins(
         self, graph: Hashable, pool: tuple[int, int] | None, mode: str, device: int, stream: int
     ) -> None:
@@ -417,19 +458,19 @@ class Watch:
                 host=monitor.thread,
                 site=sites.capture(2),
             )
-        self._capturing[graph] = key
+        self._capturing[graph] = _Capture(key, capture_mode, threading.get_ident())
         self._extension.set_capturing(True)
         if conflicts:
             monitor.report(conflicts)
 
     def capture_ends(self, graph: Hashable, pool: tuple[int, int] | None, failed: bool) -> None:
         monitor = self._monitor
-        key = self._capturing.pop(graph, None)
+        capture = self._capturing.pop(graph, None)
         self._extension.set_capturing(bool(self._capturing))
-        if monitor is None or key is None:
+        if monitor is None or capture is None:
             return
         with monitor.lock:
-            ended = monitor.checker.capture_end(key, host=monitor.thread, site=sites.capture(2))
+            ended = monitor.checker.capture_end(capture.stream, host=monitor.thread, site=sites.capture(2))
         if not failed:
             self._graphs[graph] = ended
         if ended.conflicts:

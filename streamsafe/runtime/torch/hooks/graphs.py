@@ -42,6 +42,9 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
     def begin(original: Callable[..., None]) -> Callable[..., None]:
         @wraps(original)
         def capture_begin(self: Any, *args: Any, **kwargs: Any) -> None:
+            device, stream = queue()
+            if not stream:
+                collector.capture_on_default(device, stream)
             original(self, *args, **kwargs)
             pool = kwargs.get("pool", args[0] if args else None)
             mode = kwargs.get("capture_error_mode", args[1] if len(args) > 1 else "global")

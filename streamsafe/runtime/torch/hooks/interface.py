@@ -80,6 +80,9 @@ class Collector(Protocol):
         A handle of 0 is an event that was never recorded. Row TX-01.
         """
 
+    def capture_on_default(self, device: int, stream: int) -> None:
+        """A capture is about to begin on the default stream, which CUDA refuses (row GC-01). May raise."""
+
     def capture_begins(
         self, graph: Hashable, pool: tuple[int, int] | None, mode: str, device: int, stream: int
     ) -> None:
