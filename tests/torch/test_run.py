@@ -68,6 +68,7 @@ def test_stacks_end_where_the_program_begins(tmp_path: Path) -> None:
     ended = run("--simulate", "--mode", "collect", program=RACE, folder=tmp_path)
     assert (ended.returncode, ended.stderr.count("SS102 unordered-write")) == (1, 1), ended.stderr
     assert "called at" not in ended.stderr
+    assert "program.py:6:" in ended.stderr  # torch is imported in the session
     assert "click" not in ended.stderr
 
 

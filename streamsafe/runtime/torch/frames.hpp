@@ -188,6 +188,7 @@ class Sites {
       if (uint8_t* kind = kinds_.find(reinterpret_cast<Addr>(code))) return local.kinds[reinterpret_cast<Addr>(code)] = *kind;
     }
     const bool held = PyGILState_Check();
+    if (!internal_) return UNKNOWN;  // before CUDA is initialized nobody can say
     if (!held && gil == Gil::only_if_held) return UNKNOWN;
     PyGILState_STATE state{};
     if (!held) state = PyGILState_Ensure();
