@@ -8,7 +8,7 @@ from streamsafe.static.domain.atoms import CURRENT, DEFAULT, LOST, UNKNOWN, Part
 from streamsafe.static.domain.places import EACH
 from streamsafe.static.domain.state import State
 from streamsafe.static.models.rows import Row
-from streamsafe.static.transfer import captures, gradients, library, objects
+from streamsafe.static.transfer import captures, gradients, handing, library, objects
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite
 
@@ -43,6 +43,8 @@ def run(a: Analysis, s: State, c: CallSite, row: Row) -> list[State]:
             site = CallSite(c.at, c.dst, list(args))
             before = t.current
             if calls.mode == "thread":
+                if not gradients.functions_of(a, function):
+                    handing.hand_over(a, t, c.at, c.operation, [function, *args])
                 t.current = DEFAULT
             elif calls.mode == "stream":
                 t.current = LOST

@@ -9,6 +9,7 @@ from streamsafe.static.domain import values
 from streamsafe.static.domain.atoms import (
     ANYTHING,
     CURRENT,
+    HOST,
     UNKNOWN,
     Atom,
     Bound,
@@ -314,6 +315,9 @@ def unseen(a: Analysis, s: State, c: CallSite, tags: int) -> Value:
         return UNKNOWN
     span = a.span(c.at)
     reads = 0 if a.engine.unseen == "reads" else tags
+    for buffer in mem.buffers(a, s, c.keywords.get("out", UNKNOWN)):
+        if mem.place_of(a, s, buffer) == PINNED:
+            mem.touch(a, s, span, buffer, True, HOST, c.operation, tag.ON_SOME_PATH)
     for buffer in touched:
         if mem.place_of(a, s, buffer) in (PINNED, PAGEABLE):
             continue

@@ -326,6 +326,9 @@ def _to_host(
     if not nonblocking or to == PAGEABLE:
         if any(mem.place_of(a, s, b) == DEVICE for b in sources):
             a.host_work(s, span, c.operation)
+        if to == PINNED and sources and not any(mem.place_of(a, s, b) for b in sources):
+            # a write of the host where the source lies there; a copy from the device comes after what its stream does
+            mem.touch(a, s, span, destination, True, HOST, c.operation, tag.ON_SOME_PATH)
         if sources:
             mem.host_waits(a, s, span, stream)
     mem.touch(a, s, span, destination, True, HOST, c.operation)

@@ -96,9 +96,11 @@ def _default(a: Analysis, s: State, c: CallSite, name: str) -> Value:
         mem.derive(s, made, touched)
         return made
     if works == "host":
+        out = c.keywords.pop("out", UNKNOWN)
         for held in c.values():
             mem.host_touch(a, s, span, known_memory(a, s, held), last)
-        return UNKNOWN
+        mem.host_touch(a, s, span, known_memory(a, s, out), last, writes=True)
+        return out
     if works == "plain":
         return UNKNOWN
     from streamsafe.static.transfer.calls import unseen
@@ -281,6 +283,9 @@ def _effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
             s.heap.pop(
                 (atom, mem.THROUGH), None
             )  # one name of two tensors: which modules is not known any more
+    if row.result.kind == "fresh" and "out" not in row.writes:
+        for buffer in mem.buffers(a, s, c.keywords.get("out", UNKNOWN)):
+            mem.write_one(a, s, span, buffer, stream, c.operation)
     syncs = any(order.kind == "sync" for order in row.order)
     for buffer in memory_of(a, s, c, row.host_reads):
         _host(a, s, span, c, buffer, False, stream, syncs)
