@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, NamedTuple
 
+from streamsafe.static.domain import counts
 from streamsafe.static.domain.atoms import (
     CAPTURING,
     DEFAULT,
@@ -144,7 +145,8 @@ def decided(kind: str, other: Hashable, atom: Atom) -> bool | None:
     if kind == IS_TRUE:
         if isinstance(atom, New) and atom.kind not in ("buffer", "list"):
             return True
-        return True if isinstance(atom, Function | Class | Context) or atom is DEFAULT else None
+        if isinstance(atom, Function | Class | Context) or atom is DEFAULT or counts.is_true(atom):
+            return True
     return None
 
 

@@ -25,6 +25,7 @@ from streamsafe.static.domain.atoms import (
     tuple_of,
     value,
 )
+from streamsafe.static.domain.counts import above, counts
 from streamsafe.static.domain.guards import comparable
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State, splits
@@ -149,6 +150,10 @@ def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
     """dst = iter(src); what certainly has an element has no loop without a round."""
     held = s.get(i.src)
     s.env[i.dst] = held
+    for atom in held:
+        first = s.heap.get((atom, objects.FIRST))
+        if first is not None and len(held) == 1:
+            s.choices["round", i.dst] = first  # type: ignore[index]
     captures.pins_memory(a, s, held, a.span(i.at))
     if len(held) == 1:
         (atom,) = held
@@ -165,6 +170,7 @@ def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
 def next_element(a: Analysis, s: State, i: ir.Next) -> list[State] | None:
     """dst = the element of this round."""
     held = values.union(_next(a, s, s.get(i.iterator)))
+    held = _counted(s, i.iterator, held)
     choices = ordered(held)
     if 1 < len(choices) <= limits.STREAMS and all(splits(atom) for atom in choices):
         out = []
@@ -175,6 +181,19 @@ def next_element(a: Analysis, s: State, i: ir.Next) -> list[State] | None:
         return out
     s.set_local(i.dst, held)
     return None
+
+
+def _counted(s: State, iterator: ir.Reg, held: Value) -> Value:
+    """The element of ``enumerate``: the first number in the first round, one above it in all others."""
+    number = s.choices.get(("round", iterator), UNKNOWN)  # type: ignore[call-overload]
+    if not number or len(held) != 1:
+        return held
+    (pair,), (count,) = held, number
+    if not isinstance(pair, Tuple) or len(pair.items) != 2:
+        return held
+    if isinstance(count, Const):
+        s.choices["round", iterator] = value(above(count.value))  # type: ignore[index]
+    return value(tuple_of(number, pair.items[1]))
 
 
 def _next(a: Analysis, s: State, held: Value) -> list[Value]:
@@ -364,6 +383,10 @@ def compare(a: Analysis, s: State, i: ir.Compare) -> list[State] | None:
         s.env[i.dst] = UNKNOWN
         return None
     left, right = s.get(i.left), s.get(i.right)
+    known = counts(i.op, left, right)
+    if known is not None:
+        s.env[i.dst] = value(TRUE if known else FALSE)
+        return None
     compute(a, s, i.at, i.dst, i.op, left | right)
     mark_mask(s, s.get(i.dst))
     if not s.get(i.dst):

@@ -23,6 +23,7 @@ from streamsafe.static.domain.atoms import (
     Value,
     array,
     capture,
+    const,
     context,
     library,
     ordered,
@@ -468,6 +469,9 @@ def _container(a: Analysis, s: State, c: CallSite, result: Result, held: Value) 
             content = value(tuple_of(*(objects.step_into(a, s, one, EACH) for one in c.args)))
         elif kind == "enumerate" or kind == "items":
             content = value(tuple_of(UNKNOWN, values.union(each)))
+            start = c.given.get("start", value(const(0)))
+            if kind == "enumerate" and len(start) == 1 and isinstance(next(iter(start)), Const):
+                s.heap[container, objects.FIRST] = start
         elif kind == "list":
             content = values.union(everything(c) if result.arg == "*" else [held])
         else:

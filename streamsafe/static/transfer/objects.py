@@ -46,6 +46,9 @@ SAME_MEMORY = frozenset("data T mT H mH real imag".split())
 ANY = "[]"
 """The field of a container's elements."""
 
+FIRST = "first"
+"""The field of the first number of ``enumerate``."""
+
 COUNT = "count"
 """The field of how many elements a range has."""
 
