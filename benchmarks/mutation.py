@@ -110,12 +110,13 @@ def main() -> None:
         tree = Path(name) / "tree"
         copy(tree)
         config, session = Path(name) / "config.toml", Path(name) / "session.sqlite"
-        paths = ", ".join(f'"{folder}/{module}.py"' for module in modules)
+        files = ", ".join(f'"{folder}/{module}.py"' for module in modules)
         config.write_text(
-            CONFIG.format(modules=paths, timeout=options.timeout, python=sys.executable, tests=tests),
+            CONFIG.format(modules=files, timeout=options.timeout, python=sys.executable, tests=tests),
             encoding="utf-8",
         )
-        environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+        paths = filter(None, [str(tree), os.environ.get("PYTHONPATH")])
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
         tool = [sys.executable, "-m", "cosmic_ray.cli"]
 
         def run(*arguments: str) -> None:
