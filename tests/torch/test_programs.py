@@ -24,6 +24,7 @@ MARK = re.compile(r"# (FIRST|HAZARD)(?: (\d))?$")
 NOT_YET = {
     "gc05_an_output_kept_over_a_replay": "two names of one tensor are the same at run time: `check` reports SS412",
     "tl05_another_stream_recorded": "seen on the simulated device; missed on a GPU",
+    "recorded_on_the_wrong_stream": "as tl05",
     "tm14_offset_view_of_a_pinned_source_dropped": "torch's pinned pool does not know of a copy through such a view",
     "td06_the_collective_waits_for_the_stream_that_issues_it": "a collective counts as a write only",
 }
