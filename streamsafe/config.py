@@ -221,7 +221,7 @@ def _extended(table: Any, path: str, extending: tuple[str, ...]) -> Any:
         raise ConfigError(f"{where}.extend: {table['extend']} extends this file again")
     base = _raw(target, f"{where}.extend")
     base = _extended(base, target, chain)
-    parse(base, target)  # so that a mistake there is told of there
+    parse(base, target)  # an error there names that file
     merged = {**base, **own}
     for key in base.keys() & own.keys():
         if isinstance(base[key], dict) and isinstance(own[key], dict):

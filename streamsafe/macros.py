@@ -24,7 +24,7 @@ class _Macro:
 def replaced(text: str) -> tuple[str, frozenset[str]]:
     """The text with its macros in place, and the names of those that are left: pasted, variadic, defined twice.
 
-    Of those only the names that may hide more than a number are told.
+    Of those it returns only the names that may hide more than a number.
 
     Args:
         text: without comments.

@@ -34,7 +34,7 @@ class Block:
     Attributes:
         timeline: the allocation stream, whose arena it is from; the host for pinned memory.
         owner: whose pool it is.
-        ended, freed_site: whether the engine was told that it went back, and where.
+        ended, freed_site: whether its free was reported to the engine, and where.
         lease: held by its holder, where its end shows by that; see :attr:`freed`.
         cell: the only cell that lies in it, if that is known; ``UNTOUCHED``, or one that was emptied and
             forgotten, when there is none.

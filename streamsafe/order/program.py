@@ -308,6 +308,6 @@ class Program:
 
 
 def run(operations: Iterable[Operation], *, threads: bool = False) -> list[Conflict]:
-    """All conflicts of a stream program, in the order in which they are met; the latent ones where it says finish."""
+    """All conflicts of a stream program, in the order in which they occur; the latent ones where it says finish."""
     program = Program(threads=threads)
     return [conflict for operation in operations for conflict in program.apply(operation)]

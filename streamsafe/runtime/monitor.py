@@ -411,7 +411,7 @@ class Monitor:
     ) -> Block:
         """A block is handed out, and from now on :data:`~streamsafe.runtime.blocks.device_blocks` finds it by address.
 
-        Its end is told by :meth:`free`, by :attr:`freed` where nothing may be locked, or by its lease.
+        Its end comes by :meth:`free`, by :attr:`freed` where nothing may be locked, or by its lease.
 
         Args:
             space: its device, or ``"host"`` for pinned memory.

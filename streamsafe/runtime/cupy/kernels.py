@@ -43,7 +43,7 @@ _PREFIX = re.compile(r"^cupyx?_(?:cub_)?")
 
 
 class TracedFunction(Function):
-    """A kernel whose launches are told to the monitor."""
+    """A kernel whose launches the monitor records."""
 
     __slots__ = (  # read at each launch: a dictionary beside an extension class's fields is slow
         "directions",

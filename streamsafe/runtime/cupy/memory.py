@@ -60,7 +60,7 @@ IN_CAPTURE = (
 
 
 class ReleaseNotifier:
-    """Dies with a block that is of no pool of CuPy's, or of a program that is traced: the monitor is told."""
+    """Dies with a block that is of no pool of CuPy's, or of a program that is traced: it informs the monitor."""
 
     __slots__ = ("block", "freed")
 
@@ -244,7 +244,7 @@ def _is_pageable(address: int, size: int) -> bool:
 
 
 def _order_lock(monitor: Monitor, queue: Hashable, address: int, size: int) -> AbstractContextManager[Any]:
-    """What a copy from or to the host is told and enqueued under: pageable memory may keep the caller waiting."""
+    """The lock for recording and enqueueing a host copy: pageable memory may keep the caller waiting."""
     if not monitor.host or uses.of_hosted(address, size) is None:
         return _unordered
     return order_lock(queue)

@@ -55,7 +55,7 @@ _order_locks: dict[Hashable, OrderLock] = {}
 
 
 def order_lock(queue: Hashable) -> OrderLock:
-    """The lock of a timeline under which an operation is told and enqueued: other threads' come before or after both.
+    """The lock of a timeline for recording and enqueueing an operation: other threads' come before or after both.
 
     It is another one than the monitor's, and one for each timeline: CUDA may keep a caller waiting until the stream has
     room, for which a host function may have to end that accesses memory or that waits for another thread. Not to be

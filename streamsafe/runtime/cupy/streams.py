@@ -1,4 +1,4 @@
-"""Streams, events and devices: what orders what. Edges are told after CUDA has accepted the call."""
+"""Streams, events and devices: what orders what. An edge is recorded after CUDA has accepted the call."""
 
 from __future__ import annotations
 

@@ -358,7 +358,7 @@ class Index:
         )
 
     def define_function(self, node: DefinitionNode, around: Builder) -> str:
-        """Name a function that is met while the one around it is lowered."""
+        """Name a function inside the one that is being lowered."""
         found = self._ids.get(node)
         if found is not None:
             return found
@@ -374,7 +374,7 @@ class Index:
         return fid
 
     def define_class(self, node: ast.ClassDef, around: Builder) -> str:
-        """Name a class that is met while the function around it is lowered."""
+        """Name a class inside the function that is being lowered."""
         found = self._ids.get(node)
         if found is not None:
             return found

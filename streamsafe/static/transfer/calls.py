@@ -215,7 +215,7 @@ def method(a: Analysis, s: State, c: CallSite, owner: Value, name: str) -> list[
 
 
 def _alike(a: Analysis, atoms: list[Atom]) -> list[list[Atom]]:
-    """Receivers that a call may be made on at once: memory and containers of one type; others are told apart."""
+    """Receivers that one call may have at once: memory and containers of one type; others come one by one."""
     found: dict[object, list[Atom]] = {}
     for atom in atoms:
         type = a.type_of(atom)
