@@ -17,8 +17,8 @@ SIZES = {(2, 0): 1, (2, 1): 1, (2, 2): 4, (3, 0): 4, (3, 1): 40, (4, 0): 40, (3,
 EXITING = {(2, 0): 3, (2, 1): 24, (3, 0): 24}
 LONGER = 30
 IN_A_FILE = 150
-LOST_IN_JOINS = 1
-"""Programs that may be judged wrongly: partitions with one relation are joined, and lose which condition led there."""
+LOST_IN_JOINS = {"helpers": 1}
+"""False alarms by spelling: partitions with one relation are joined, and lose which condition led there."""
 
 
 def chosen(name: str) -> list[Program]:
@@ -58,6 +58,7 @@ def test_every_short_program(name: str, tmp_path: Path) -> None:
         for program, racy, found in zip(taken, verdicts, reported(spelling, taken, tmp_path), strict=True)
         if racy is not found
     ]
-    assert len(wrong) <= LOST_IN_JOINS, f"\n{len(wrong)} of {len(taken)} programs\n" + "\n".join(
+    assert not any(each.startswith("# missing") for each in wrong)
+    assert len(wrong) == LOST_IN_JOINS.get(name, 0), f"\n{len(wrong)} of {len(taken)} programs\n" + "\n".join(
         sorted(wrong, key=len)[:6]
     )
