@@ -12,6 +12,7 @@ from streamsafe.order.hazard import Conflict
 from streamsafe.static import prefilter, project
 from streamsafe.static.cache import Cache
 from streamsafe.static.domain.access import ON_SOME_PATH
+from streamsafe.static.explanation import Explanation
 from streamsafe.static.findings import Findings
 from streamsafe.static.models.load import load
 from streamsafe.static.project import PARALLEL_FROM, Checked, Task, syntax_error
@@ -155,8 +156,30 @@ def _parses(task: Task) -> Outcome:
     return Outcome()
 
 
+def explain(task: Task, row: int, *, unseen: str = "possible") -> Checked:
+    """Check a file with the package it lies in, and say what is known at one of its lines.
+
+    Args:
+        task: the file.
+        row: the line, from 1.
+        unseen: what a call that is not seen does with memory it is given.
+    """
+    checked = Checked(task.path)
+    explanation = Explanation(task.path, row)
+    names = tuple(task.models)
+    for unit in group({task.path: True}, lambda data: prefilter.concerned(data, names)):
+        outcome = analyse_unit(unit, task.models, unseen, explanation=explanation)
+        _report({task.path: checked}, [outcome], {task.path})
+    checked.explanation = explanation.lines()
+    return checked
+
+
 def analyse_unit(
-    unit: Unit, wrappers: Models, unseen: str, given: Mapping[str, bytes] | None = None
+    unit: Unit,
+    wrappers: Models,
+    unseen: str,
+    given: Mapping[str, bytes] | None = None,
+    explanation: Explanation | None = None,
 ) -> Outcome:
     """Analyse the files of a unit.
 
@@ -165,6 +188,7 @@ def analyse_unit(
         wrappers: the user's own models.
         unseen: what a call that is not seen does with memory it is given.
         given: the bytes of files that are not to be read from disk.
+        explanation: who is told what is known at one line.
     """
     _prepare()
     models = load(wrappers)
@@ -182,6 +206,7 @@ def analyse_unit(
                 modules.append(module.name)
         engine = Engine(index, models)
         engine.unseen = unseen
+        engine.explanation = explanation
         relevance = _relevance(engine, modules)
         found = importers(unit.others, relevance.exported())
         if found:
@@ -229,7 +254,8 @@ def analyse(engine: Engine, modules: Sequence[str], relevance: Relevance | None 
     engine.relevance = relevance or _relevance(engine, modules)
     engine.timed = engine.relevance.mentions(engine.models.clock_words())
     fids = sorted(engine.relevance.entries)
-    for fid in [*fids, *(f"{module}:<module>" for module in sorted(wanted))]:
+    roots = [*fids, *(f"{module}:<module>" for module in sorted(wanted))]
+    for fid in [*roots, *roots]:  # again: what rested on facts that were not complete was forgotten
         engine.guarded(fid)
     for fid, part in list(engine.entries):
         if part:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from streamsafe.order.hazard import Span
@@ -173,13 +174,15 @@ class Analysis:
         live = self._graph.live.get(number, frozenset())
         handler = block.handler if block.handler in self._graph.position else None
         seen: list[object] = []
+        listener = self.engine.explanation
+        step = self.step if listener is None else partial(listener.step, self)
         for instruction in block.instrs[start:]:
             if handler is not None and not isinstance(instruction, _NEVER_RAISE):
                 now = [(s.order.relation, len(s.order.made), s.current) for s in states]
                 if now != seen:
                     seen = list(now)
                     yield handler, [s for s in states if not s.dead], False
-            states = self._step(instruction, states)
+            states = step(instruction, states)
             if not states:
                 return
         states = [s for s in states if not s.dead]
@@ -194,7 +197,8 @@ class Analysis:
             if more:
                 yield edge.target, more, True
 
-    def _step(self, instruction: ir.Instr, states: list[State]) -> list[State]:
+    def step(self, instruction: ir.Instr, states: list[State]) -> list[State]:
+        """The states after an instruction."""
         function = TRANSFERS.get(type(instruction))
         if function is None:
             return states

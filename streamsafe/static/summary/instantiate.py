@@ -89,6 +89,8 @@ def instantiate(
     bind, defaults = _bind(fn, args, keywords)
     given, extra = engine.specialise(a, fn, bind)
     summary = engine.summary(fid, given)
+    if engine.explanation is not None:
+        engine.explanation.called(a, at, summary)
     roots = {**_roots(fn, bind), **(closure or {}), **extra, **_closures(a, s, bind, given)}
     a.orders = a.orders or summary.orders
     if fn.is_generator and _is_context(fn):

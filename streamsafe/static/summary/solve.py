@@ -40,6 +40,7 @@ from streamsafe.static.syntax.modules import Symbol
 from streamsafe.static.syntax.relevance import Relevance
 
 if TYPE_CHECKING:
+    from streamsafe.static.explanation import Explanation
     from streamsafe.static.models.load import Models
     from streamsafe.static.models.rows import Row
     from streamsafe.static.summary.analyse import Analysis
@@ -94,6 +95,7 @@ class Engine:
         unseen: what a call that is not seen does with memory: a ``possible`` read, ``nothing``, or ``reads``.
         timed: whether a function that is analysed reads a clock of the host.
         visits: blocks interpreted so far.
+        explanation: who is told what is known at one line.
     """
 
     tensor_type: Final = "torch.Tensor"
@@ -110,6 +112,7 @@ class Engine:
         self.unseen = "possible"
         self.timed = False
         self.visits = 0
+        self.explanation: Explanation | None = None
         self.crashes: list[tuple[str, str]] = []
         self.summaries: dict[tuple[str, tuple[object, ...]], Summary] = {}
         self._active: set[tuple[str, tuple[object, ...]]] = set()
@@ -145,7 +148,7 @@ class Engine:
         fn = self.function(fid)
         if fn is None:
             return NOTHING
-        if fn.is_method and fn.cls is not None and fn.name != "__init__":
+        if fn.is_method and fn.cls is not None:
             self.facts.fields(fn.cls)
         if given:
             self._special[fid] = self._special.get(fid, 0) + 1
@@ -198,13 +201,18 @@ class Engine:
             return ""
 
     def called_inside(self, fid: str, cid: str) -> bool:
-        """Whether methods of a class call one of its methods: it is then part of what they do."""
-        for caller in self.callers.get(fid, ()):
-            definition = self.index.definitions.get(caller)
-            if definition is not None and definition.cls is not None:
-                if definition.cls in self.index.mro(cid) or cid in self.index.mro(definition.cls):
-                    return True
-        return False
+        """Whether methods of a class call one of its methods, and nobody else does: it is part of what they do."""
+        callers = self.callers.get(fid, ())
+        return bool(callers) and all(self._is_of(caller, cid) for caller in callers)
+
+    def _is_of(self, fid: str, cid: str) -> bool:
+        """Whether a function is a method of a class, of a base or of a subclass, or lies inside one."""
+        definition = self.index.definitions.get(fid)
+        while definition is not None and definition.cls is None and definition.around is not None:
+            definition = self.index.definitions.get(definition.around.owner)
+        if definition is None or definition.cls is None:
+            return False
+        return definition.cls in self.index.mro(cid) or cid in self.index.mro(definition.cls)
 
     def settle(self) -> None:
         """All classes asked for are known: what was computed before they were is computed again when asked for."""
