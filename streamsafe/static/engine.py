@@ -23,7 +23,7 @@ from streamsafe.static.syntax.index import Index, parse_data, parse_file
 from streamsafe.static.syntax.relevance import Relevance
 from streamsafe.static.units import Outcome, Unit, group, importers
 
-TRANSFERS = "data objects contexts calls gradients captures python replays timing".split()
+TRANSFERS = "data objects contexts calls collectives gradients captures python replays timing".split()
 """The modules that register transfer functions."""
 
 RECURSION = 20_000

@@ -20,7 +20,7 @@ from streamsafe.order.hazard import (
 from streamsafe.static import confidence
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.access import Access as Touch
-from streamsafe.static.domain.atoms import CURRENT, DEFAULT, GRADIENTS, HOST, Atom, New, Path
+from streamsafe.static.domain.atoms import COMMUNICATION, CURRENT, DEFAULT, GRADIENTS, HOST, Atom, New, Path
 from streamsafe.static.domain.places import is_element
 from streamsafe.static.domain.state import Wait
 from streamsafe.static.helps import Help
@@ -137,6 +137,8 @@ class Findings:
             return "the current stream"
         if stream is DEFAULT:
             return "the default stream"
+        if stream is COMMUNICATION:
+            return "the stream of the collectives"
         return self._name(stream) or "a side stream"
 
     def memory(self, *buffers: Atom) -> str:

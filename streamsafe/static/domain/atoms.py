@@ -317,6 +317,8 @@ ALL: Final = symbol("all")
 """In a carrier set at entry: every carrier there is."""
 LOST: Final = symbol("lost")
 """A stream of which nothing is known: it conflicts with nothing."""
+COMMUNICATION: Final = symbol("communication")
+"""The stream of a process group, on which asynchronous collectives run."""
 GRADIENTS: Final = symbol("gradients")
 """The gradients that a backward pass writes, as one object until parameters are named."""
 ANYTHING: Final = symbol("anything")

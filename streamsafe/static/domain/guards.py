@@ -209,11 +209,13 @@ def renamed(
     rename: Callable[[Atom], Value],
     capturing: bool | None,
     is_instance: Callable[[Atom, Hashable], bool | None] | None = None,
+    on_host: Callable[[Atom], bool | None] | None = None,
 ) -> Guard | None:
     """A callee's guard in the caller's names.
 
     Args:
         is_instance: whether an atom is an instance of the classes that a literal names.
+        on_host: whether memory lies on the host, where that is known.
         rename: what an atom of the callee is for the caller.
         capturing: whether the caller is in a capture; None where that is not known.
 
@@ -235,6 +237,8 @@ def renamed(
             continue
         if literal.kind == IS_INSTANCE and is_instance is not None:
             verdicts = {is_instance(atom, literal.other) for atom in values}
+        elif literal.kind == IS_CPU and on_host is not None:
+            verdicts = {_first(decided(IS_CPU, None, atom), on_host(atom)) for atom in values}
         else:
             verdicts = {_decided_at_call(literal, atom) for atom in values}
         if None not in verdicts and literal.truth not in verdicts:
@@ -244,6 +248,10 @@ def renamed(
             if isinstance(atom, Path) or atom is CAPTURING or (isinstance(atom, Test) and comparable(atom)):
                 found.add(Literal(literal.kind, atom, literal.other, literal.truth))
     return frozenset(found)
+
+
+def _first(one: bool | None, other: bool | None) -> bool | None:
+    return other if one is None else one
 
 
 def describe(guard: Guard) -> str:

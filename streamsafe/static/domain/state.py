@@ -68,11 +68,12 @@ class HostWork(NamedTuple):
 
 
 class Region(NamedTuple):
-    """The capture under way: where it begins, on which stream, into which graph."""
+    """The capture under way: where it begins, on which stream, into which graph; ``relaxed``: in the relaxed mode."""
 
     span: Span
     stream: Atom
     graph: Atom | None
+    relaxed: bool = False
 
 
 class State:

@@ -62,6 +62,7 @@ class Models:
         plain: prefixes of functions that, unless a row says otherwise, touch none; the longest prefix counts.
         host: prefixes of functions that read what they are given on the host.
         names: hints that only names give.
+        metadata: attributes of memory that are none.
     """
 
     def __init__(self) -> None:
@@ -71,6 +72,7 @@ class Models:
         self.host: tuple[str, ...] = ()
         self.names: tuple[NameRow, ...] = ()
         self.libraries: frozenset[str] = frozenset()
+        self.metadata: frozenset[str] = frozenset()
         self._rows: dict[str, Row] = {}
         self._same: dict[str, str] = {}
         self._prefixes: dict[str, str] = {}
@@ -176,6 +178,9 @@ class Models:
         for kind in self.types.values():
             if kind.role in _ORDERING:
                 words.add(kind.name.rpartition(".")[2])
+        for other, name in self._same.items():
+            if name.rpartition(".")[2] in words:
+                words.add(other.rpartition(".")[2])
         return frozenset(word for word in words if f"builtins.{word}" not in self._rows)
 
     def clock_words(self) -> frozenset[str]:
@@ -249,6 +254,11 @@ class Models:
         """Index what the tables hold."""
         tops = {name.partition(".")[0] for name in (*self._rows, *self.types, *self.plain, *self.host)}
         self.libraries = frozenset(top for top in tops if top in _TENSORS or top in sys.stdlib_module_names)
+        self.metadata = frozenset(
+            name.rpartition(".")[2]
+            for name, row in self._rows.items()
+            if row.property and row.library == "torch" and row.result.kind == "host"
+        )
         for type in reversed(_ASKED_FIRST):
             head = f"{type}."
             for name, row in self._rows.items():
@@ -319,7 +329,7 @@ def _read() -> Models:
 # -- parsing of rows ---------------------------------------------------------------------------------------------------
 _KEYS = (
     "of names params stream reads writes host_reads host_writes result order copy capture frees records sets_current"
-    " calls stores gradient clock weak special semantics"
+    " asks truth property calls stores gradient clock weak special semantics"
 ).split()
 _ROLES = frozenset(get_args(rows.Role))
 _RESULTS = frozenset(get_args(rows.ResultKind))
@@ -365,10 +375,10 @@ def _rows(entry: Mapping[str, Any], where: str) -> list[Row]:
         raise ModelError(f"{where}: no names")
     fields: dict[str, Any] = {
         key: tuple(str(entry[key]).split())
-        for key in ("params", "reads", "writes", "host_reads", "host_writes", "frees", "semantics")
+        for key in ("params", "reads", "writes", "host_reads", "host_writes", "frees", "semantics", "asks")
         if key in entry
     }
-    for key in ("stream", "sets_current", "clock", "weak"):
+    for key in ("stream", "sets_current", "clock", "weak", "truth", "property"):
         if key in entry:
             fields[key] = entry[key]
     if "special" in entry:

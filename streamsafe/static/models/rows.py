@@ -36,6 +36,7 @@ Role: TypeAlias = Literal[
     "signal",  # threading.Event and its like: it orders threads of the host, not the device
     "pool",  # of memory
     "profiler",
+    "failure",  # a context in which an exception is expected
     "other",
 ]
 
@@ -300,6 +301,10 @@ class Row:
         frees: memory that is given back (``resize_(0)``).
         records: memory and the stream it is recorded on (``record_stream``).
         sets_current: the stream that is current from here on.
+        asks: arguments that may be numbers: of memory of the device among them the host asks for the value, which
+            waits for the stream.
+        truth: whether the result holds truth values: an index with it asks for their number.
+        property: whether it is an attribute: reading it makes the call.
         calls: functions among the arguments that it calls.
         stores: arguments that it keeps in a container.
         gradient: whether it writes gradients, reads them, both, or gives them back; ``cut``: no pass goes on through
@@ -325,6 +330,9 @@ class Row:
     frees: tuple[Arg, ...] = ()
     records: tuple[tuple[Arg, Arg], ...] = ()
     sets_current: Arg = ""
+    asks: tuple[Arg, ...] = ()
+    truth: bool = False
+    property: bool = False
     calls: tuple[Calls, ...] = ()
     stores: tuple[Store, ...] = ()
     gradient: GradientUse = ""

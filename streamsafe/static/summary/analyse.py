@@ -357,7 +357,7 @@ class Analysis:
         if isinstance(atom, Path):
             return self.engine.role(self.fact(atom).type)
         if isinstance(atom, Symbol):
-            return "stream" if atom.name in ("current", "default", "lost") else ""
+            return "stream" if atom.name in STREAMS else ""
         return "tensor" if isinstance(atom, Array) else ""
 
     # -- findings ----------------------------------------------------------------------------------------------------
@@ -431,11 +431,33 @@ class Analysis:
         notes = (("recorded here", recorded),) if recorded is not None else ()
         self.violation("event-timing-misuse", span, what, guard, notes, tags, reason)
 
-    def host_work(self, s: State, span: Span, what: str, code: str = "sync-in-capture") -> None:
-        """Something that is illegal while the current stream captures: a violation here, or in a caller's capture."""
-        s.work = s.work | {HostWork(code, what, span, s.guard)}
+    def host_work(
+        self,
+        s: State,
+        span: Span,
+        what: str,
+        code: str = "sync-in-capture",
+        guard: Guard = guards.ALWAYS,
+    ) -> None:
+        """Something that is illegal while the current stream captures: a violation here, or in a caller's capture.
+
+        Args:
+            guard: what must hold for it, beside what holds here.
+        """
+        if guards.contradicts(guard, s.guard) or self.expects_failure(s):
+            return
+        guard = guard | s.guard
+        s.work = s.work | {HostWork(code, what, span, guard)}
         if s.capture is not None:
-            self.violation(code, span, what, s.guard, (("the capture begins here", s.capture.span),))
+            self.violation(code, span, what, guard, (("the capture begins here", s.capture.span),))
+
+    def expects_failure(self, s: State) -> bool:
+        """Whether what runs now is expected to raise: ``with pytest.raises(...)``."""
+        return any(
+            isinstance(atom, New) and self.role(atom) == "failure"
+            for context in s.entered
+            for atom in s.get(context)
+        )
 
     def remember_waits(self, access: Access, waits: frozenset[Wait]) -> None:
         """Which waits were made before an access: the others may have been meant for it."""
@@ -460,6 +482,9 @@ class Analysis:
         """The tag of what rests on a budget that was hit."""
         return tag.BUDGET if self.notes else 0
 
+
+STREAMS: Final = frozenset(("current", "default", "lost", "communication"))
+"""The symbols that are streams."""
 
 _NEVER_RAISE: Final = (ir.Const, ir.Move, ir.Global, ir.Return, ir.Closure)
 

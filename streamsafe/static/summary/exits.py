@@ -97,7 +97,9 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
     _release(a, s, result)
     _siblings(a, s)
     stored: list[tuple[Path, str, Value]] = [
-        (owner, field, held) for (owner, field), held in s.heap.items() if isinstance(owner, Path)
+        (owner, EACH if field == "[]" else field, held)
+        for (owner, field), held in s.heap.items()
+        if isinstance(owner, Path)
     ]
     _mark_replaced(a, s, stored)
     fields: Fields = {}

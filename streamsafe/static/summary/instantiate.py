@@ -278,6 +278,13 @@ class Rename:
             found = self._entries[carriers] = self._s.order.entry(carriers)
         return found
 
+    def _on_host(self, atom: Atom) -> bool | None:
+        """Whether memory of the caller lies on the host, where that is known."""
+        if isinstance(atom, New | Path):
+            place = mem.place_of(self._a, self._s, atom)
+            return place in (PINNED, PAGEABLE) if place else None
+        return None
+
     def guard(self, guard: Guard, capturing: bool | None) -> Guard | None:
         """The literals of a guard that the caller does not decide; None when it contradicts what the caller knows."""
         if not guard:
@@ -285,7 +292,7 @@ class Rename:
         key = (guard, capturing)
         if key in self._guards:
             return self._guards[key]
-        found = guards.renamed(guard, self.atom, capturing, self._a.is_instance)
+        found = guards.renamed(guard, self.atom, capturing, self._a.is_instance, self._on_host)
         self._guards[key] = found
         return found
 
@@ -539,7 +546,7 @@ def _facts(a: Analysis, s: State, t: State, exit: Exit, rename: Rename, waits: M
     if exit.work and len(t.work) < _MOST_WORK:
         found = set()
         for work in exit.work:
-            guard = guards.renamed(work.guard, rename.atom, _capturing(s), a.is_instance)
+            guard = rename.guard(work.guard, _capturing(s))
             if guard is not None:
                 found.add(HostWork(work.code, work.what, work.span, guard))
         t.work = t.work | found
@@ -559,7 +566,7 @@ def _source(s: State, wait: Wait, rename: Rename) -> Atom | None:
 def _in_capture(a: Analysis, t: State, exit: Exit, span: Span, rename: Rename) -> None:
     assert t.capture is not None
     for work in exit.work:
-        guard = guards.renamed(work.guard, rename.atom, True, a.is_instance)
+        guard = rename.guard(work.guard, True)
         if work.what == captures.OF_A_GENERATOR and any(field == captures.REGISTERED for _, field in t.heap):
             continue
         if guard is not None and work.code:

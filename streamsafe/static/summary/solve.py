@@ -289,6 +289,13 @@ class Engine:
         other = f"{type}{NON_BLOCKING}"
         return other if other in self.types else type
 
+    def stream_type(self, name: str) -> str:
+        """The type of a stream that is known as the current or the default one only, by a method of it."""
+        for type in ("torch.cuda.Stream", "cupy.cuda.Stream"):
+            if self.models.method(type, name) is not None:
+                return type
+        return "torch.cuda.Stream"
+
     def method(self, type: str, name: str) -> Row | None:
         """What a method of a library's type does."""
         return self.models.method(type.removesuffix(NON_BLOCKING), name)

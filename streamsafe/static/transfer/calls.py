@@ -248,7 +248,7 @@ def _method(a: Analysis, s: State, c: CallSite, atom: Atom, name: str) -> list[S
         return [s]
     type = a.type_of(atom)
     if not type and isinstance(atom, Symbol) and a.role(atom) == "stream":
-        type = "torch.cuda.Stream"
+        type = a.engine.stream_type(name)
     if ":" in type:
         fid = a.engine.index.method(type, name)
         if fid is not None:

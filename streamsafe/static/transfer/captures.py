@@ -69,7 +69,8 @@ def begin_region(a: Analysis, s: State, span: Span, stream: Atom, graph: Value, 
         made = access(FORK, True, stream, span, frozenset(), 0, frozenset(), "capture")
         s.order.put(made, frozenset((frozenset((stream,)),)))
     graphs = ordered(graph)
-    s.capture = Region(span, stream, graphs[0] if graphs else None)
+    relaxed = any(isinstance(atom, Const) and atom.value == "relaxed" for atom in mode)
+    s.capture = Region(span, stream, graphs[0] if graphs else None, relaxed)
     replays.begins(s, span, graph)
 
 
@@ -305,7 +306,7 @@ def after_call(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
         graph = rename.atom(exit.capture.graph) if exit.capture.graph is not None else UNKNOWN
         graphs = ordered(graph)
         stream = rename.carrier(exit.capture.stream)
-        t.capture = Region(exit.capture.span, stream, graphs[0] if graphs else None)
+        t.capture = Region(exit.capture.span, stream, graphs[0] if graphs else None, exit.capture.relaxed)
         t.capturing.under_way = Graph(exit.capture.span)
     for span in exit.begins:
         if t.current is DEFAULT:

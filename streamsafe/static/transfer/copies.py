@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.atoms import (
@@ -15,6 +15,7 @@ from streamsafe.static.domain.atoms import (
     Library,
     New,
     Path,
+    Tuple,
     Value,
     ordered,
     value,
@@ -25,7 +26,7 @@ from streamsafe.static.domain.state import State
 from streamsafe.static.models.rows import Place, Row
 from streamsafe.static.transfer import library, streams
 from streamsafe.static.transfer import memory as mem
-from streamsafe.static.transfer.registry import CallSite
+from streamsafe.static.transfer.registry import CallSite, special
 
 if TYPE_CHECKING:
     from streamsafe.order.hazard import Span
@@ -210,6 +211,11 @@ def _copy(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
         made = mem.allocate(a, s, span, kind or a.engine.tensor_type, where)
         destinations: list[Atom | None] = [made]
         result = value(made)
+    elif copy.destination != "self" and c.given.get(copy.destination, value(NONE)) == value(NONE):
+        made = mem.allocate(a, s, span, "numpy.ndarray", PAGEABLE)  # a new array of the host's
+        destinations = [made]
+        result = value(made)
+        nonblocking = False
     else:
         destinations = [*mem.buffers(a, s, library.argument(a, s, c, copy.destination))]
         result = library.argument(a, s, c, row.result.arg) if row.result.arg else UNKNOWN
@@ -293,6 +299,30 @@ def _move(
         a.host_work(s, span, "a copy from the host's memory that waits")
         if not nonblocking:
             mem.host_waits(a, s, span, stream)
+
+
+@special("from_host")
+def from_host(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``torch.tensor([1, 2], device="cuda")``: pageable memory of the host is copied, and the host waits."""
+    row = c.row
+    data = c.given.get(row.params[0], UNKNOWN) if row is not None and row.params else UNKNOWN
+    plain = bool(data) and all(
+        isinstance(atom, Const | Tuple) or (isinstance(atom, New) and a.role(atom) == "container")
+        for atom in data
+    )
+    if row is None or not plain or mem.buffers(a, s, data):
+        return None
+    where = (
+        _destination(a, s, c, row)
+        if row.copy is not None
+        else place_of(a, s, c, row.result.place or _NAMED, row)
+    )
+    if where == DEVICE:
+        a.host_work(s, a.span(c.at), "a copy from the host's memory that waits")
+    return None
+
+
+_NAMED: Final = Place("named")
 
 
 def _unsure(a: Analysis, s: State, buffer: Atom) -> int:

@@ -30,7 +30,7 @@ from streamsafe.static.domain.guards import comparable
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State, splits
 from streamsafe.static.syntax import ir
-from streamsafe.static.transfer import captures, objects, replays, timing
+from streamsafe.static.transfer import asks, captures, objects, replays, timing
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.objects import ANY
 from streamsafe.static.transfer.registry import transfer
@@ -88,7 +88,10 @@ def delete(a: Analysis, s: State, i: ir.Del) -> list[State] | None:
 
 @transfer(ir.Slice)
 def make_slice(a: Analysis, s: State, i: ir.Slice) -> list[State] | None:
-    """dst = slice(...)"""
+    """dst = slice(...): the host needs the bounds."""
+    for bound in (i.lower, i.upper, i.step):
+        if bound is not None:
+            asks.ask(a, s, a.span(i.at), s.get(bound), "a bound of a slice")
     s.env[i.dst] = value(SLICE)
     return None
 
@@ -163,7 +166,18 @@ def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
             s.choices["more", i.dst] = value(TRUE)  # type: ignore[index]
         elif (atom, objects.COUNT) in s.heap:
             s.choices["more", i.dst] = s.heap[atom, objects.COUNT]  # type: ignore[index]
+        elif _holds_carriers(a, s, held):
+            s.choices["more", i.dst] = value(TRUE)  # type: ignore[index]
     return None
+
+
+def _holds_carriers(a: Analysis, s: State, container: Value) -> bool:
+    """Whether the elements are streams, events or works: where there are none, nothing was given to them."""
+    return any(
+        a.role(atom) in ("stream", "event", "work")
+        for atom in values.reachable(_next(a, s, container))
+        if isinstance(atom, New | Path)
+    )
 
 
 @transfer(ir.Next)
@@ -202,8 +216,17 @@ def _next(a: Analysis, s: State, held: Value) -> list[Value]:
 
 @transfer(ir.Unpack)
 def unpack(a: Analysis, s: State, i: ir.Unpack) -> list[State] | None:
-    """dsts = src, element by element."""
+    """dsts = src, element by element; what is kept together stays together: a state for each."""
     held = s.get(i.src)
+    if 1 < len(held) <= limits.STREAMS and all(isinstance(atom, Tuple) for atom in held):
+        if any(splits(atom) for atom in held):
+            out = []
+            for atom in ordered(held):
+                t = s.fork()
+                t.env[i.src] = value(atom)
+                unpack(a, t, i)
+                out.append(t)
+            return out
     for position, target in enumerate(i.dsts):
         step = f"[{position}]" if i.star is None or position < i.star else EACH
         if i.star is not None and position > i.star:
@@ -226,9 +249,11 @@ def load_item(a: Analysis, s: State, i: ir.Item) -> list[State] | None:
             or (isinstance(atom, Path) and (a.role(atom) == "tensor" or mem.place_of(a, s, atom) != ""))
         )
         if memory:
-            if _device_index(a, s, key):
-                if is_mask(s, key):
+            if _device_index(a, s, key) or asks.compares(key):
+                if asks.is_mask(s, key) or asks.compares(key):
                     a.host_work(s, span, "an index by a mask")
+                elif mem.place_of(a, s, atom) == DEVICE and _on_host(a, s, key):
+                    a.host_work(s, span, "an index that lies in the memory of the host")
                 mem.read(a, s, span, value(atom), "[]")
                 mem.read(a, s, span, key, "[]")
                 found.append(mem.result(a, s, span, "[]"))
@@ -240,8 +265,10 @@ def load_item(a: Analysis, s: State, i: ir.Item) -> list[State] | None:
             if isinstance(atom, Path) and not a.role(atom) and any(isinstance(k, Path) for k in key):
                 mem.read(a, s, span, value(atom), "[]", tag.WEAK)
                 mem.read(a, s, span, key, "[]", tag.WEAK)
-            if is_mask(s, key):
+            if asks.is_mask(s, key):
                 a.host_work(s, span, "an index by a mask")
+            elif asks.compares(key, atom):
+                a.host_work(s, span, "an index by a mask", guard=asks.on_device(atom))
             found.append(objects.step_into(a, s, value(atom), step or EACH))
     s.env[i.dst] = values.union(found)
     return None
@@ -250,10 +277,16 @@ def load_item(a: Analysis, s: State, i: ir.Item) -> list[State] | None:
 def _device_index(a: Analysis, s: State, key: Value) -> bool:
     """Whether an index is a tensor: indexing then is a gather, which makes new memory."""
     return any(
-        mem.place_of(a, s, buffer) == DEVICE
+        isinstance(buffer, New)
+        or mem.place_of(a, s, buffer) == DEVICE
         or (a.role(buffer) == "tensor" and not mem.place_of(a, s, buffer))
         for buffer in mem.buffers(a, s, key)
     )
+
+
+def _on_host(a: Analysis, s: State, key: Value) -> bool:
+    """Whether an index lies in the memory of the host: it is copied to the device, and the host waits."""
+    return any(mem.place_of(a, s, buffer) in HOST_PLACES for buffer in mem.buffers(a, s, key))
 
 
 @transfer(ir.SetItem)
@@ -328,22 +361,6 @@ def _kind_of(a: Analysis, touched: list[Atom]) -> str:
     return ""
 
 
-MASK = "is a mask"
-"""The field of memory that holds truth values: indexing with it asks for their number."""
-
-
-def mark_mask(s: State, held: Value) -> None:
-    """New memory holds truth values."""
-    for atom in held:
-        if isinstance(atom, New):
-            s.heap[atom, MASK] = value(TRUE)
-
-
-def is_mask(s: State, held: Value) -> bool:
-    """Whether memory holds truth values."""
-    return bool(held) and all((atom, MASK) in s.heap for atom in held)
-
-
 @transfer(ir.Binary)
 def binary(a: Analysis, s: State, i: ir.Binary) -> list[State] | None:
     """dst = left op right"""
@@ -351,8 +368,8 @@ def binary(a: Analysis, s: State, i: ir.Binary) -> list[State] | None:
     if i.op == "-":
         timing.subtract(a, s, left, right)
     compute(a, s, i.at, i.dst, i.op, left | right)
-    if i.op in "&|^" and is_mask(s, left) and is_mask(s, right):
-        mark_mask(s, s.get(i.dst))
+    if i.op in "&|^" and asks.is_mask(s, left) and asks.is_mask(s, right):
+        asks.mark_mask(s, s.get(i.dst))
     if i.op == "%" and not s.get(i.dst) and any(isinstance(atom, Const) for atom in left):
         s.env[i.dst] = left if not mem.buffers(a, s, right) else UNKNOWN  # a text
     if i.op in "*/" and s.timing.clocks:
@@ -365,14 +382,14 @@ def unary(a: Analysis, s: State, i: ir.Unary) -> list[State] | None:
     """dst = op operand"""
     held = s.get(i.operand)
     if i.op == "not":
-        look(a, s, i.at, held)
+        asks.look(a, s, a.span(i.at), held)
         known = {bool(atom.value) for atom in held if isinstance(atom, Const)}
         decided = len(known) == 1 and all(isinstance(atom, Const) for atom in held)
         s.env[i.dst] = value(FALSE if True in known else TRUE) if decided else UNKNOWN
         return None
     compute(a, s, i.at, i.dst, i.op, held)
-    if i.op == "~" and is_mask(s, held):
-        mark_mask(s, s.get(i.dst))
+    if i.op == "~" and asks.is_mask(s, held):
+        asks.mark_mask(s, s.get(i.dst))
     return None
 
 
@@ -388,7 +405,7 @@ def compare(a: Analysis, s: State, i: ir.Compare) -> list[State] | None:
         s.env[i.dst] = value(TRUE if known else FALSE)
         return None
     compute(a, s, i.at, i.dst, i.op, left | right)
-    mark_mask(s, s.get(i.dst))
+    asks.mark_mask(s, s.get(i.dst))
     if not s.get(i.dst):
         test = compared(i.op, left, right)
         if comparable(test):
@@ -418,21 +435,10 @@ def in_place(a: Analysis, s: State, i: ir.InPlace) -> list[State] | None:
 # -- the host looks ---------------------------------------------------------------------------------------------------
 
 
-def look(a: Analysis, s: State, at: int, held: Value) -> None:
-    """The host looks at a value: only memory of which it is known where it lies is read."""
-    span = a.span(at)
-    for buffer in mem.buffers(a, s, held, 0):
-        place = mem.place_of(a, s, buffer)
-        if isinstance(buffer, New) and place:
-            if place == DEVICE:
-                a.host_work(s, span, "the host looks at a value of the device")
-            mem.host_touch(a, s, span, value(buffer), "bool")
-
-
 @transfer(ir.Host)
 def condition(a: Analysis, s: State, i: ir.Host) -> list[State] | None:
     """A condition."""
-    look(a, s, i.at, s.get(i.src))
+    asks.look(a, s, a.span(i.at), s.get(i.src))
     return None
 
 
@@ -440,7 +446,7 @@ def condition(a: Analysis, s: State, i: ir.Host) -> list[State] | None:
 def format_text(a: Analysis, s: State, i: ir.Format) -> list[State] | None:
     """An f-string."""
     for part in i.parts:
-        look(a, s, i.at, s.get(part))
+        asks.look(a, s, a.span(i.at), s.get(part))
     s.env[i.dst] = UNKNOWN
     return None
 

@@ -35,7 +35,7 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State
 from streamsafe.static.models.rows import Arg, Result, Row
-from streamsafe.static.transfer import captures, copies, gradients, objects, replays, streams, timing
+from streamsafe.static.transfer import asks, captures, copies, gradients, objects, replays, streams, timing
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import SPECIALS, CallSite, special
 
@@ -220,6 +220,9 @@ def apply(a: Analysis, s: State, c: CallSite, row: Row, weak: bool = False) -> l
     if row.clock:
         s.env[c.dst] = timing.read_clock(a, s, c)
         return [s]
+    for name in row.asks:
+        for held in everything(c) if name == "*" else [argument(a, s, c, name)]:
+            asks.ask(a, s, a.span(c.at), held, c.operation, not weak and name != "*")
     if row.special:
         handler = SPECIALS.get(row.special)
         if handler is not None:
@@ -229,13 +232,13 @@ def apply(a: Analysis, s: State, c: CallSite, row: Row, weak: bool = False) -> l
             if found is not None:
                 s.env[c.dst] = found
                 return [s]
-    if row.capture is not None and row.capture.kind == "illegal" and row.copy is None and not weak:
-        if _touches_device(a, s, c, row):
+    if row.capture is not None and row.capture.kind != "legal" and row.copy is None and not weak:
+        if _touches_device(a, s, c, row) and not _beside(s, c, row):
             a.host_work(s, a.span(c.at), c.operation, _violation(row))
     states = copies.copy(a, s, c, row) if row.copy is not None else [s]
     for t in states:
         if row.copy is None:
-            t.env[c.dst] = _effects(a, t, c, row)
+            t.env[c.dst] = effects(a, t, c, row)
     if row.calls:
         from streamsafe.static.transfer import callbacks
 
@@ -245,6 +248,15 @@ def apply(a: Analysis, s: State, c: CallSite, row: Row, weak: bool = False) -> l
                 if order.kind == "sync":  # the host waits for what was called, too
                     _order(a, t, c, a.span(c.at), order.kind, order.who, order.whom, UNKNOWN)
     return states
+
+
+def _beside(s: State, c: CallSite, row: Row) -> bool:
+    """Whether what a capture forbids concerns another stream only, in a mode that allows it (GM-side_stream_query)."""
+    if s.capture is None or not s.capture.relaxed or row.capture is None or row.capture.kind != "thread":
+        return False
+    return bool(c.receiver) and not any(
+        atom is s.capture.stream or captures.takes_part(s, atom) for atom in c.receiver
+    )
 
 
 def _maybe_memory(a: Analysis, s: State, c: CallSite) -> bool:
@@ -267,7 +279,8 @@ def _touches_device(a: Analysis, s: State, c: CallSite, row: Row) -> bool:
     return any(mem.place_of(a, s, buffer) not in (PINNED, PAGEABLE) for buffer in touched)
 
 
-def _effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
+def effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
+    """What a row says of the call's accesses and edges."""
     span = a.span(c.at)
     for order in row.order:
         if order.kind == "wait":
@@ -293,6 +306,8 @@ def _effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
     for buffer in memory_of(a, s, c, row.host_writes):
         _host(a, s, span, c, buffer, True, stream, syncs)
     result = _result(a, s, c, row, stream)
+    if row.truth:
+        asks.mark_mask(s, result)
     for order in row.order:
         if order.kind != "wait":
             _order(a, s, c, span, order.kind, order.who, order.whom, result)
@@ -493,7 +508,18 @@ def fresh(a: Analysis, s: State, c: CallSite, row: Row, stream: Atom) -> Value:
     if (where == DEVICE or (not where and not place)) and not c.operation.startswith("empty"):
         mem.touch(a, s, span, made, True, stream, c.operation, tag.ALLOCATION)
     mem.derive(s, value(made), memory_of(a, s, c, row.reads))
+    if "dtype" in c.keywords and asks.is_bool(c.keywords["dtype"]):
+        asks.mark_mask(s, value(made))
     return value(made)
+
+
+@special("sized_by_data")
+def sized_by_data(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """The size of the result is in the data, unless it is given: the host asks for it (TM-10)."""
+    if not any(name in c.given for name in ("num_classes", "output_size")):
+        counts = "repeats" if "repeats" in c.given else "input"
+        asks.ask(a, s, a.span(c.at), c.given.get(counts, UNKNOWN), c.operation, certain=counts == "input")
+    return None
 
 
 @special("numpy_view")

@@ -96,6 +96,8 @@ def _may_be_memory(a: Analysis, s: State, atom: Path) -> bool:
     last = atom.fields[-1]
     if last == "grad" or last.startswith("["):
         return True
+    if last in a.engine.models.metadata:
+        return False
     return (
         a.role(path(atom.root, *atom.fields[:-1])) != "tensor"
     )  # an attribute of a tensor: its shape, its dtype

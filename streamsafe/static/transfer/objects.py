@@ -35,9 +35,10 @@ from streamsafe.static.summary.facts import MODULE, OUTER, rebased
 from streamsafe.static.syntax import ir
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer import replays
-from streamsafe.static.transfer.registry import transfer
+from streamsafe.static.transfer.registry import CallSite, transfer
 
 if TYPE_CHECKING:
+    from streamsafe.static.models.rows import Row
     from streamsafe.static.summary.analyse import Analysis
 
 SAME_MEMORY = frozenset("data T mT H mH real imag".split())
@@ -176,6 +177,14 @@ def property_of(a: Analysis, atom: Atom, name: str) -> str | None:
     return None
 
 
+def _asked(a: Analysis, atom: Atom, name: str) -> Row | None:
+    """The row of an attribute that is a call: ``stream.done`` asks the device."""
+    if a.role(atom) not in ("stream", "event"):
+        return None
+    row = a.engine.method(a.type_of(atom) or a.engine.stream_type(name), name)
+    return row if row is not None and row.property else None
+
+
 @transfer(ir.Attr)
 def load_attribute(a: Analysis, s: State, i: ir.Attr) -> list[State] | None:
     """dst = obj.name; reading a property calls its getter."""
@@ -191,6 +200,12 @@ def load_attribute(a: Analysis, s: State, i: ir.Attr) -> list[State] | None:
                 from streamsafe.static.summary.instantiate import instantiate
 
                 return instantiate(a, s, i.at, i.dst, getter, [held], {})
+            row = _asked(a, atom, i.name)
+            if row is not None:
+                from streamsafe.static.transfer import library as libraries
+
+                site = CallSite(i.at, i.dst, [], receiver=held, operation=i.name)
+                return libraries.apply(a, s, site, row)
     found = values.union(load(a, s, atom, i.name) for atom in held)
     if len(found) > 1 and all(isinstance(atom, Bound) and atom.name == i.name for atom in found):
         found = value(bound(held, i.name))  # one method, of any of them

@@ -14,9 +14,11 @@ from streamsafe.static.domain.atoms import (
     Path,
     Symbol,
     Value,
+    new,
     ordered,
     value,
 )
+from streamsafe.static.domain.places import is_element
 from streamsafe.static.domain.state import Cell, State, Wait
 from streamsafe.static.domain.values import reachable
 from streamsafe.static.transfer import captures, timing
@@ -46,7 +48,29 @@ def carriers(a: Analysis, held: Value) -> list[Atom]:
 
 
 def wait(a: Analysis, s: State, span: Span, who: Atom, whom: Atom) -> None:
-    """A stream waits for a stream, an event or a work; the host waits likewise."""
+    """A stream waits for a stream, an event or a work; the host waits likewise.
+
+    Who waits for one of several that are kept together is taken to wait for each of them, in turn.
+    """
+    for waiter in together(s, who):
+        for source in together(s, whom):
+            _wait(a, s, span, waiter, source)
+
+
+def together(s: State, atom: Atom) -> tuple[Atom, ...]:
+    """A carrier, and what else its site has made, where a container keeps both."""
+    if not isinstance(atom, New):
+        return (atom,)
+    other = new(atom.kind, atom.place, atom.calls, 1 - atom.age)
+    for (_, field), held in s.heap.items():
+        if is_element(field) and len(held) > 1:
+            inside = held if atom in held else reachable((held,))
+            if atom in inside and other in inside:
+                return (atom, other)
+    return (atom,)
+
+
+def _wait(a: Analysis, s: State, span: Span, who: Atom, whom: Atom) -> None:
     a.orders = True
     is_event = a.role(whom) in EVENTS
     source: Atom | None = whom

@@ -37,11 +37,7 @@ GAPS: dict[str, set[str]] = {
         "bad_kernel_beside_the_capture",
     },
     "ss401_cupy_capture": {
-        "BadAsksWhetherItIsCaptured",
-        "GoodAsksWhetherItIsCaptured",
         "bad_asks_what_it_counts_up",
-        "bad_asnumpy",
-        "bad_get",
         "bad_null_stream_takes_up_what_was_captured",
     },
     "ss401_default_device": {
@@ -57,26 +53,11 @@ GAPS: dict[str, set[str]] = {
     "ss401_sync_in_capture": {
         "PositiveOnly",
         "bad_make_graphed_callables",
-        "bad_repeats_on_the_device",
-        "bad_tensor_from_list",
         "shown",
     },
     "ss401_values_on_the_host": {
-        "BadSizes",
-        "bad_barrier",
-        "bad_bounds_computed_from_a_mask",
-        "bad_fill_value_on_the_device",
-        "bad_index_on_the_host",
-        "bad_mask_by_its_type",
-        "bad_one_hot",
-        "bad_range",
-        "bad_repeats",
         "bad_rows_are_sorted_by_their_values",
-        "bad_size_of_a_factory",
-        "bad_slice_bound",
-        "good_expected_to_fail",
-        "good_printed_after_the_replay",
-        "good_side_stream_query_in_the_relaxed_mode",
+        "good_barrier_of_hosts",
     },
     "ss402_events_of_captures": {
         "EventQueue",
@@ -141,7 +122,6 @@ GAPS: dict[str, set[str]] = {
         "BadTrainer",
         "bad_adam",
         "bad_explicitly_not",
-        "bad_scale_asked_in_the_capture",
         "good_optimizer_that_may_take_the_scale",
     },
     "ss409_shared_pool_replay_order": {

@@ -114,9 +114,6 @@ GAPS: dict[str, set[str]] = {
         "unbound_method",
         "written_to_a_log",
     },
-    "ss301_structures": {
-        "good_pipeline_with_events",
-    },
     "ss302_counted_rounds": {
         "BadReadInto",
         "BadRingOnlyAsks",
@@ -128,13 +125,10 @@ GAPS: dict[str, set[str]] = {
     },
     "ss302_cupy": {
         "bad_asarray_of_pinned",
-        "bad_refilled_each_step",
-        "bad_set_from_pinned",
     },
     "ss302_unordered_host_write": {
         "good_non_contiguous_pinned_source",
         "good_slice_disjoint",
-        "good_two_slots_two_events",
         "uploader",
     },
 }
