@@ -8,13 +8,14 @@ from typing import Any
 
 from streamsafe.native.library import Library, answer, integers, keys
 from streamsafe.native.reports import KINDS, OWNERS, Reader
+from streamsafe.native.spaces import number, space_of
 from streamsafe.order.capture import CaptureMode, Graph
 from streamsafe.order.checker import Checker, Epoch, Kind
 from streamsafe.order.clocks import Timeline
 from streamsafe.order.engine import Veto
 from streamsafe.order.explain import Naming, Render, no_name, no_stack
 from streamsafe.order.hazard import Conflict
-from streamsafe.order.memory import HOST, Region, Space, Use
+from streamsafe.order.memory import Region, Space, Use
 from streamsafe.order.pools import Block, Owner
 
 OURS = 1 << 31
@@ -138,7 +139,7 @@ class NativeChecker(Checker):
     ) -> None:
         line = self._line_ids.get(key)
         if line is None:
-            line = self._line_ids[key] = self._library.stream(self._core, _number(device), KINDS.index(kind))
+            line = self._line_ids[key] = self._library.stream(self._core, number(device), KINDS.index(kind))
             self._spaces[key] = device
             if kind != "legacy" or line not in self._line_names:
                 self._line_names[line] = "the default stream" if kind == "legacy" else f"stream {key}"
@@ -225,7 +226,7 @@ class NativeChecker(Checker):
         self, device: Space, host: Hashable = None, *, site: object = None
     ) -> list[Conflict]:
         done = self._library.synchronize_device(
-            self._core, _number(device), self._thread(host), self._site(site)
+            self._core, number(device), self._thread(host), self._site(site)
         )
         return [] if done else self._found()
 
@@ -311,7 +312,7 @@ class NativeChecker(Checker):
         named = self._memory(Use(Region(space, start, start + size), name)) if name else 0
         self._library.allocate(
             self._core,
-            _number(space),
+            number(space),
             start,
             size,
             line,
@@ -334,22 +335,21 @@ class NativeChecker(Checker):
         block = self._handed.pop((space, start), None)
         if block is not None:
             block.ended = True
-        self._library.free(self._core, _number(space), start, self._site(site))
+        self._library.free(self._core, number(space), start, self._site(site))
 
     def record_stream(self, start: int, stream: Hashable, *, space: Space | None = None) -> None:
         where = self._spaces[stream] if space is None else space
-        self._library.record_stream(self._core, _number(where), start, self._line_ids[stream])
+        self._library.record_stream(self._core, number(where), start, self._line_ids[stream])
 
     def release_block(self, space: Space, start: int, size: int) -> None:
-        self._library.release_block(self._core, _number(space), start, size)
+        self._library.release_block(self._core, number(space), start, size)
 
     def freed_blocks(self) -> list[Block]:
         self._free_abandoned()
         found = answer(self._library.freed_blocks, self._core)
         blocks = []
         for at in range(0, len(found), 3):
-            space: Space = HOST if found[at] < 0 else found[at]
-            block = Block(space, found[at + 1], found[at + 2], "cupy", self._host, "", None)
+            block = Block(space_of(found[at]), found[at + 1], found[at + 2], "cupy", self._host, "", None)
             block.ended = True
             blocks.append(block)
         return blocks
@@ -473,7 +473,7 @@ class NativeChecker(Checker):
             named = self._memory(use) if capturing else 0
             mode = int(index >= len(reads))
             dims = 0 if strides is None or shape is None else len(shape)
-            data += (_number(space), start, stop, mode, int(certain), named, itemsize, dims)
+            data += (number(space), start, stop, mode, int(certain), named, itemsize, dims)
             if dims:
                 data += (*shape, *strides)  # type: ignore[misc]
         arguments = (
@@ -527,11 +527,3 @@ class NativeChecker(Checker):
             found = self._memory_ids[use] = OURS + len(self._memories)
             self._memories.append(use)
         return found
-
-
-def _number(space: Space) -> int:
-    if space == HOST:
-        return -1
-    if not isinstance(space, int):
-        raise TypeError(f"the core numbers address spaces: {space!r} is no device")
-    return space

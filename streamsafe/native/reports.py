@@ -6,12 +6,13 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from streamsafe.native.spaces import space_of
 from streamsafe.order.capture import CapturedAccess, Graph
 from streamsafe.order.clocks import Event, Recorded, Timeline, Wait
 from streamsafe.order.clocks import Kind as TimelineKind
 from streamsafe.order.explain import Explainer, Naming, Render
 from streamsafe.order.hazard import Conflict, Mode, quoted
-from streamsafe.order.memory import HOST, Found, Partial, Record, Region, Use
+from streamsafe.order.memory import Found, Partial, Record, Region, Use
 from streamsafe.order.pools import Block, Owner
 
 PAIR, LATENT, OVERWRITTEN, VIOLATION, OVERLAID = range(5)
@@ -166,7 +167,7 @@ class Reader:
             first_block = block
         use = uses[index] if 0 <= index < len(uses) else self._source.memory_of(name)
         if use is None:
-            use = Use(Region(_space(space), start, stop))
+            use = Use(Region(space_of(space), start, stop))
         one, two = self._made(first), self._made(second)
         one.graph, two.graph = graphs
         self.details.first, self.details.second = one, two
@@ -209,7 +210,7 @@ class Reader:
         self._waits()
         assert dead is not None and live is not None and graph is not None
         entry = Partial(self._made(last[0]), last[1], None, True, live) if last is not None else None
-        use = self._source.memory_of(name) or Use(Region(_space(space), start, stop))
+        use = self._source.memory_of(name) or Use(Region(space_of(space), start, stop))
         two = self._made(second)
         self.details.second, self.details.second_operation = two, second[1]
         return self.explain.overwritten(graph, two, use, mode, dead, live, entry)
@@ -224,7 +225,7 @@ class Reader:
         launch, reading = self._made(first), self._made(second)
         self.details.first, self.details.second = launch, reading
         self.details.first_operation, self.details.second_operation = first[1], second[1]
-        return self.explain.overlaid(launch, reading, Use(Region(_space(space), start, stop)), block)
+        return self.explain.overlaid(launch, reading, Use(Region(space_of(space), start, stop)), block)
 
     def _violation(self) -> Conflict:
         kind = self._next()
@@ -286,7 +287,7 @@ class Reader:
             timeline = self._lines[serial] = Timeline(serial, 0, "non-blocking", "")
         memory = self._source.memory_of(name)
         said = memory.name if memory is not None else ""
-        block = Block(_space(space), start, stop, known, timeline, said, self._source.site_of(site))
+        block = Block(space_of(space), start, stop, known, timeline, said, self._source.site_of(site))
         block.ended = bool(ended)
         block.freed_site = self._source.site_of(freed_site)
         block.graph = self.graph(graph) if graph else None
@@ -306,7 +307,7 @@ class Reader:
                 MODES[self._next()],
                 self._source.site_of(self._next()),
             )
-            use = Use(Region(_space(space), start, stop))
+            use = Use(Region(space_of(space), start, stop))
             graph.accesses = [CapturedAccess(use, mode, operation, site, None)]
         return graph
 
@@ -366,7 +367,3 @@ class Reader:
         """Read the present state of the timelines whose hindsight is asked for."""
         self._data, self._at = self._source.state(sorted(self._watched)), 0
         self._waits()
-
-
-def _space(space: int) -> int | str:
-    return HOST if space < 0 else space  # type: ignore[return-value]

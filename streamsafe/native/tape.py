@@ -8,9 +8,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from streamsafe.native.checker import NativeChecker
 from streamsafe.native.library import answer
 from streamsafe.native.reports import KINDS, OWNERS
+from streamsafe.native.spaces import space_of
 from streamsafe.order import program
 from streamsafe.order.explain import Render
-from streamsafe.order.memory import HOST, Region, Space, Use
+from streamsafe.order.memory import Region, Use
 
 EVERY = 0.25
 """Seconds between two looks at the tape; what a run that is killed loses."""
@@ -116,7 +117,7 @@ class Tape:
             yield self._access(v)
         elif verb == 13:
             yield program.Allocate(
-                space=_space(v[0]),
+                space=space_of(v[0]),
                 start=v[1],
                 size=v[2],
                 stream=_line(v[3]) if v[3] else None,
@@ -126,11 +127,11 @@ class Tape:
                 host=_host(v[7]),
             )
         elif verb == 14:
-            yield program.Free(space=_space(v[0]), start=v[1], site=self._site(v[2]))
+            yield program.Free(space=space_of(v[0]), start=v[1], site=self._site(v[2]))
         elif verb == 15:
-            yield program.RecordStream(space=_space(v[0]), start=v[1], stream=_line(v[2]))
+            yield program.RecordStream(space=space_of(v[0]), start=v[1], stream=_line(v[2]))
         elif verb == 16:
-            yield program.ReleaseBlock(space=_space(v[0]), start=v[1], size=v[2])
+            yield program.ReleaseBlock(space=space_of(v[0]), start=v[1], size=v[2])
         elif verb == 17:
             self._graphs[v[5]] = len(self._graphs) + 1
             yield program.CaptureBegin(
@@ -161,7 +162,7 @@ class Tape:
             shape = tuple(v[at : at + dims]) if dims else None
             strides = tuple(v[at + dims : at + 2 * dims]) if dims else None
             at += 2 * dims
-            region = Region(_space(space), start, stop, shape, strides, itemsize)
+            region = Region(space_of(space), start, stop, shape, strides, itemsize)
             uses[mode].append(Use(region, "", None, bool(certain)))
         reads, writes = map(tuple, uses)
         name, host = self._checker.operation_name(v[1]), _host(v[3])
@@ -191,7 +192,3 @@ def _key(key: int) -> Hashable:
 
 def _host(key: int) -> Hashable:
     return key or None
-
-
-def _space(space: int) -> Space:
-    return HOST if space < 0 else space

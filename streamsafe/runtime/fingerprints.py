@@ -68,9 +68,11 @@ class Fingerprints:
 
     def watch(self, monitor: Monitor, stream: Hashable, address: int, size: int) -> None:
         """The monitor has just been given a copy from plain pinned memory: takes its print."""
-        value = b"".join(_samples(address, size))
         stop = address + size
+        epoch = monitor.checker.epoch(stream)
         with self._lock:
+            self.count += 1  # a write that comes from now on waits in `forget`
+            value = b"".join(_samples(address, size))
             for source in self._at.get(address, ()):
                 # the same bytes again: the copy before is done when this one is
                 if (
@@ -82,11 +84,10 @@ class Fingerprints:
             else:
                 source = self._add(address, stop, stream)
             self._numbers = number = self._numbers + 1
-            source.value, source.number, source.site = value, number, monitor.site
-            source.epoch = monitor.checker.epoch(stream)
-            if not source.pending:
-                source.pending = True
-                self.count += 1
+            source.value, source.number, source.site, source.epoch = value, number, monitor.site, epoch
+            if source.pending:
+                self.count -= 1
+            source.pending = True
             queue = self._queues.get(stream)
             if queue is None:
                 queue = self._queues[stream] = deque()

@@ -12,13 +12,14 @@ import ctypes
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy
 
 from streamsafe.order.memory import HOST
 from streamsafe.runtime.fingerprints import fingerprints
-from streamsafe.runtime.monitor import current
+from streamsafe.runtime.monitor import current, local
 
 _POINTER = ctypes.c_void_p.from_address
 _DATA = object.__basicsize__
@@ -91,9 +92,8 @@ def report(
         return
     touched = [_use(a) for a in writes]
     monitor.host_access([_use(a) for a in reads], touched, operation)
-    if fingerprints.count:
-        for (_, start, stop, *_rest), *_more in touched:
-            fingerprints.forget(start, stop)
+    for (_, start, stop, *_rest), *_more in touched:
+        _changes(start, stop)
 
 
 def _report_one(array: numpy.ndarray[Any, Any], writes: bool, operation: str) -> None:
@@ -104,10 +104,20 @@ def _report_one(array: numpy.ndarray[Any, Any], writes: bool, operation: str) ->
     use = _use(array)
     if writes:
         monitor.host_access((), (use,), operation)
-        if fingerprints.count:
-            fingerprints.forget(use[0][1], use[0][2])
+        _changes(use[0][1], use[0][2])
     else:
         monitor.host_access((use,), (), operation)
+
+
+def _changes(start: int, stop: int) -> None:
+    """The host is about to write memory: that its contents change is no surprise.
+
+    Of a host function's writes one knows only when it has run that they are done: a copy may be enqueued in between.
+    """
+    if fingerprints.count:
+        fingerprints.forget(start, stop)
+    if local.callback is not None:
+        local.after.append(partial(fingerprints.forget, start, stop))
 
 
 def host_reads(array: numpy.ndarray[Any, Any], operation: str) -> None:

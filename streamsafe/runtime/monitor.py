@@ -40,6 +40,7 @@ class _Local(threading.local):
     Attributes:
         queue: a number that no other thread has had, unlike a thread ident.
         callback: the timeline of the host function that this thread is running, or None.
+        after: what is to be done when that has run.
     """
 
     numbers = itertools.count(1)
@@ -47,6 +48,7 @@ class _Local(threading.local):
     def __init__(self) -> None:
         self.queue = next(_Local.numbers)
         self.callback: Hashable = None
+        self.after: list[Callable[[], None]] = []
 
 
 local = _Local()
@@ -365,6 +367,8 @@ class Monitor:
             yield
         finally:
             local.callback = before
+            while local.after:
+                local.after.pop()()
             if enqueued:
                 self.answered(threads=True)
                 self._calls[function] = number, False
