@@ -21,8 +21,9 @@ NO_WITNESS: Final = 1 << 32
 
 STRONG: Final = tag.UNSEEN_CALL | tag.METHOD_CALL | tag.PLACE_UNKNOWN | tag.BUDGET | tag.UNKNOWN_SOURCE
 """Any of these alone makes a finding *possible*."""
-NAMED: Final = tag.MODULE_CALL | tag.HANDED_OUT | tag.NAME_HINT | tag.LEAVES | tag.ON_SOME_PATH
+NAMED: Final = tag.MODULE_CALL | tag.PUT_THERE | tag.HANDED_OUT | tag.NAME_HINT | tag.LEAVES | tag.ON_SOME_PATH
 """Each of these is one named assumption."""
+_UNSEEN: Final = tag.UNSEEN_CALL | tag.METHOD_CALL
 
 
 def weigh(pair: Pair) -> Confidence:
@@ -31,7 +32,7 @@ def weigh(pair: Pair) -> Confidence:
     tags = pair.tags
     weak = bool(accesses)
     for access in accesses:
-        tags |= access.tags
+        tags |= access.tags & ~_UNSEEN if access.tags & tag.PUT_THERE else access.tags
         weak = weak and bool(access.tags & tag.WEAK)
     if any(_on_device(access) for access in accesses):
         tags &= ~tag.UNKNOWN_SOURCE  # the other access shows that the memory lies on the device

@@ -27,6 +27,7 @@ ASSUMPTIONS = {
     tag.MODULE_CALL: "a module that is called is taken to read it",
     tag.UNSEEN_CALL: "a function that is not seen may read it",
     tag.METHOD_CALL: "a method that is not seen may read it",
+    tag.PUT_THERE: "it is called under this stream for the work that it enqueues",
     tag.WEAK: "nothing shows that it is a tensor",
     tag.NAME_HINT: "a name says what it is",
     tag.HANDED_OUT: "by the consumer of the generator",

@@ -315,6 +315,8 @@ def unseen(a: Analysis, s: State, c: CallSite, tags: int) -> Value:
         return UNKNOWN
     span = a.span(c.at)
     reads = 0 if a.engine.unseen == "reads" else tags
+    if s.current is not CURRENT and tags & (tag.UNSEEN_CALL | tag.METHOD_CALL):
+        reads |= tag.PUT_THERE
     for buffer in mem.buffers(a, s, c.keywords.get("out", UNKNOWN)):
         if mem.place_of(a, s, buffer) == PINNED:
             mem.touch(a, s, span, buffer, True, HOST, c.operation, tag.ON_SOME_PATH)
