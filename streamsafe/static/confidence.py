@@ -21,7 +21,9 @@ NO_WITNESS: Final = 1 << 32
 
 STRONG: Final = tag.UNSEEN_CALL | tag.METHOD_CALL | tag.PLACE_UNKNOWN | tag.BUDGET | tag.UNKNOWN_SOURCE
 """Any of these alone makes a finding *possible*."""
-NAMED: Final = tag.MODULE_CALL | tag.PUT_THERE | tag.HANDED_OUT | tag.NAME_HINT | tag.LEAVES | tag.ON_SOME_PATH
+NAMED: Final = (
+    tag.MODULE_CALL | tag.PUT_THERE | tag.HANDED_OUT | tag.NAME_HINT | tag.LEAVES | tag.ON_SOME_PATH
+)
 """Each of these is one named assumption."""
 _UNSEEN: Final = tag.UNSEEN_CALL | tag.METHOD_CALL
 

@@ -23,7 +23,9 @@ from streamsafe.static.syntax.index import Index, parse_data, parse_file
 from streamsafe.static.syntax.relevance import Relevance
 from streamsafe.static.units import Outcome, Unit, group, importers
 
-TRANSFERS = "data objects contexts calls collectives gradients captures python replays timing".split()
+TRANSFERS = (
+    "data objects contexts calls collectives gradients captures python protocols replays timing".split()
+)
 """The modules that register transfer functions."""
 
 RECURSION = 20_000
@@ -245,7 +247,9 @@ def _cut_short(engine: Engine) -> list[tuple[str, str]]:
 
 def _relevance(engine: Engine, modules: Sequence[str]) -> Relevance:
     models = engine.models
-    return Relevance(engine.index, models.order_words(), models.flag_positions(), modules)
+    return Relevance(
+        engine.index, models.order_words(), models.flag_positions(), modules, models.context_words()
+    )
 
 
 def analyse(engine: Engine, modules: Sequence[str], relevance: Relevance | None = None) -> list[Conflict]:

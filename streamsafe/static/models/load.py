@@ -183,6 +183,12 @@ class Models:
                 words.add(other.rpartition(".")[2])
         return frozenset(word for word in words if f"builtins.{word}" not in self._rows)
 
+    def context_words(self) -> frozenset[str]:
+        """Names of the calls that make a context under which another stream is current."""
+        return frozenset(
+            row.name.rpartition(".")[2] for row in self._rows.values() if row.result.kind == "stream_context"
+        )
+
     def clock_words(self) -> frozenset[str]:
         """Identifiers without which code reads no clock of the host."""
         return frozenset(row.name.rpartition(".")[2] for row in self._rows.values() if row.clock)
@@ -328,7 +334,7 @@ def _read() -> Models:
 
 # -- parsing of rows ---------------------------------------------------------------------------------------------------
 _KEYS = (
-    "of names params stream reads writes host_reads host_writes result order copy capture frees records sets_current"
+    "of names params stream reads writes host_reads host_writes pickles result order copy capture frees records sets_current"
     " asks truth property calls stores gradient clock weak special semantics"
 ).split()
 _ROLES = frozenset(get_args(rows.Role))
@@ -375,7 +381,17 @@ def _rows(entry: Mapping[str, Any], where: str) -> list[Row]:
         raise ModelError(f"{where}: no names")
     fields: dict[str, Any] = {
         key: tuple(str(entry[key]).split())
-        for key in ("params", "reads", "writes", "host_reads", "host_writes", "frees", "semantics", "asks")
+        for key in (
+            "params",
+            "reads",
+            "writes",
+            "host_reads",
+            "host_writes",
+            "pickles",
+            "frees",
+            "semantics",
+            "asks",
+        )
         if key in entry
     }
     for key in ("stream", "sets_current", "clock", "weak", "truth", "property"):

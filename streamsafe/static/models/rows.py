@@ -237,6 +237,7 @@ Special: TypeAlias = Literal[
     "hasattr",
     "interop",
     "isinstance",
+    "iter",
     "itemgetter",
     "len",
     "loader",
@@ -294,6 +295,7 @@ class Row:
         reads, writes: memory that the call reads and writes on that stream.
         host_reads, host_writes: memory that the host reads and writes; device memory is waited for first where the
             row's ``order`` says so.
+        pickles: objects of which the host reads all memory that they hold.
         result: what it returns.
         order: the edges it makes, in order, before its own accesses for ``wait`` and after them for the rest.
         copy: a copy whose kind depends on places.
@@ -323,6 +325,7 @@ class Row:
     writes: tuple[Arg, ...] = ()
     host_reads: tuple[Arg, ...] = ()
     host_writes: tuple[Arg, ...] = ()
+    pickles: tuple[Arg, ...] = ()
     result: Result = UNKNOWN_RESULT
     order: tuple[Order, ...] = ()
     copy: Copy | None = None

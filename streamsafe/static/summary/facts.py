@@ -56,6 +56,9 @@ class Fact(NamedTuple):
         element: of a container, what its elements are.
         hinted: whether only a name says the type.
         untimed: of an event, whether it was made without timing.
+        shared: of an object, what its fields have in common with the fields of the object that holds it: field -> the
+            latter's paths, as seen from that object.
+        outside: the same of one such field: what it is, as seen from the object around its owner.
         parameters: of an optimizer, what its parameters are, as seen from the object that holds it.
     """
 
@@ -67,6 +70,8 @@ class Fact(NamedTuple):
     hinted: bool = False
     untimed: bool = False
     parameters: Value = UNKNOWN
+    shared: Mapping[str, Value] = {}
+    outside: Value = UNKNOWN
 
 
 NOTHING: Final = Fact()
@@ -114,10 +119,13 @@ class Facts:
             if is_element(step):
                 fact = fact.element or NOTHING
             elif ":" in fact.type:
-                fact = self.fields(fact.type).get(step, NOTHING)
+                outside = fact.shared.get(step, UNKNOWN)
+                if outside and step in self.rebound(fact.type):
+                    outside = UNKNOWN
+                fact = self.fields(fact.type).get(step, NOTHING)._replace(outside=outside)
             else:
                 fact = NOTHING
-        if fact.type or fact.aliases or fact.place:
+        if fact.type or fact.aliases or fact.place or fact.outside:
             return fact
         return self._hint(atom, fact)
 
@@ -247,6 +255,7 @@ class Facts:
                     type=known.type or fact.type,
                     place=known.place or (fact.place if not known.type else ""),
                     element=known.element or fact.element,
+                    shared={},
                     aliases=frozenset(atom for atom in known.aliases if not isinstance(atom, Const)),
                 )
         return found
@@ -274,6 +283,7 @@ class Facts:
                     known.optional or fact.optional,
                     fact.element or known.element,
                     parameters=known.parameters & fact.parameters,
+                    shared=fact.shared or known.shared,
                 )
 
     def _of_value(
@@ -290,6 +300,7 @@ class Facts:
         place = type = ""
         optional = False
         element = None
+        shared: dict[str, Value] = {}
 
         def named(atom: Atom) -> Atom:
             return path(me.root, owner[atom]) if atom in owner else atom
@@ -303,6 +314,8 @@ class Facts:
                 place = place or exit.places.get(atom, "")
                 if owner.get(atom, field) != field:
                     aliases.add(named(atom))
+                if ":" in atom.kind and len(held) == 1:
+                    shared = _shared(exit, atom, me, owner)
                 inner = [v for (at, f), v in exit.heap.items() if at is atom and is_element(f)]
                 if inner and depth and self._engine.role(atom.kind) == "container":
                     some = frozenset().union(*inner)
@@ -333,7 +346,14 @@ class Facts:
         untimed = bool(held) and all(exit.heap.get((atom, "timing")) == value(FALSE) for atom in held)
         parameters = _seen_from(exit, held, me)
         return Fact(
-            frozenset(aliases), place, type, optional, element, untimed=untimed, parameters=parameters
+            frozenset(aliases),
+            place,
+            type,
+            optional,
+            element,
+            untimed=untimed,
+            parameters=parameters,
+            shared=shared,
         )
 
     def _stored_elsewhere(self, cid: str) -> dict[str, Fact]:
@@ -421,6 +441,20 @@ def _seen_from(exit: Exit, held: Value, me: Path) -> Value:
         if not parameters:
             return UNKNOWN
     return frozenset(found)
+
+
+def _shared(exit: Exit, inner: Atom, me: Path, owner: Mapping[Atom, str]) -> dict[str, Value]:
+    """What the fields of an object that a field holds have in common with the fields of the object that holds it."""
+    found: dict[str, Value] = {}
+    for (at, field), held in exit.heap.items():
+        if at is not inner or len(held) != 1 or is_element(field):
+            continue
+        (atom,) = held
+        if isinstance(atom, New) and atom in owner:
+            found[field] = value(path(me.root, owner[atom]))
+        elif isinstance(atom, Path) and atom.root == me.root:
+            found[field] = held
+    return found
 
 
 def _rooted(atom: Atom, me: Path) -> bool:

@@ -272,6 +272,16 @@ class Index:
             out.update({name: (cls.module, annotation) for name, annotation in cls.annotated.items()})
         return out
 
+    def tuple_fields(self, cid: str) -> list[str]:
+        """The fields of a named tuple, in order; empty of any other class."""
+        if not any(
+            base.name.rpartition(".")[2] == "NamedTuple"
+            for c in self.mro(cid)
+            for base in self.classes[c].bases
+        ):
+            return []
+        return list(self.fields(cid))
+
     def is_dataclass(self, cid: str) -> bool:
         """Whether ``__init__`` stores what it is given under the names of the annotated fields."""
         for c in self.mro(cid):

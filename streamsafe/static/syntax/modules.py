@@ -280,6 +280,10 @@ class _Collector:
         if name == "__all__" and isinstance(value, (ast.List, ast.Tuple)):
             texts = [e.value for e in value.elts if isinstance(e, ast.Constant) and isinstance(e.value, str)]
             self.module.exported = frozenset(texts)
+        fields = _tuple_fields(value)
+        if fields is not None and isinstance(target, ast.Name) and name not in self.module.names:
+            self.named_tuple(name, fields, weak)
+            return
         alias = "?"
         if isinstance(target, ast.Name) and isinstance(value, (ast.Name, ast.Attribute)):
             alias = dotted(value)
@@ -289,6 +293,33 @@ class _Collector:
             if self.module.names.get(name, Binding("variable", "")).kind == "alias":
                 del self.module.names[name]  # bound twice: it stands for neither
             self.bind(name, Binding("variable", f"{self.module.name}:{name}"), weak)
+
+    def named_tuple(self, name: str, fields: list[str], weak: bool) -> None:
+        """``Name = namedtuple("Name", "a b")``: a class with these fields."""
+        cls = Class(
+            self.unique(f"{self.module.name}:{name}"), name, self.module.name, (Type("typing.NamedTuple"),)
+        )
+        cls.annotated = dict.fromkeys(fields, Type("?"))
+        self.contents.classes.append(cls)
+        self.bind(name, Binding("class", cls.cid), weak)
+
+
+def _tuple_fields(node: ast.expr | None) -> list[str] | None:
+    """The fields of ``namedtuple("Name", "a b")`` or ``NamedTuple("Name", [("a", int)])``; None of anything else."""
+    if not isinstance(node, ast.Call) or len(node.args) != 2:
+        return None
+    if dotted(node.func).rpartition(".")[2] not in ("namedtuple", "NamedTuple"):
+        return None
+    given = node.args[1]
+    if isinstance(given, ast.Constant) and isinstance(given.value, str):
+        return given.value.replace(",", " ").split()
+    if not isinstance(given, (ast.List, ast.Tuple)):
+        return None
+    names = [
+        each.elts[0] if isinstance(each, (ast.Tuple, ast.List)) and each.elts else each for each in given.elts
+    ]
+    texts = [each.value for each in names if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return texts if len(texts) == len(names) else None
 
 
 def names_of(target: ast.expr) -> list[str]:

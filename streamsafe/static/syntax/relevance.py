@@ -31,12 +31,20 @@ class Relevance:
         words: identifiers that make a seed.
         flags: for methods whose non-blocking flag may be given by position: name -> that position.
         modules: names of the modules to look through.
+        contexts: names of calls that make a context of a stream: what is kept of them orders where it is entered.
     """
 
     def __init__(
-        self, index: Index, words: Iterable[str], flags: dict[str, int], modules: Iterable[str]
+        self,
+        index: Index,
+        words: Iterable[str],
+        flags: dict[str, int],
+        modules: Iterable[str],
+        contexts: Iterable[str] = (),
     ) -> None:
         self._index = index
+        self._contexts = frozenset(contexts)
+        self._context_words = frozenset(word.encode() for word in self._contexts)
         self._seed_words = frozenset(word.encode() for word in words)
         self._flags = flags
         self._words: dict[str, frozenset[bytes]] = {}
@@ -106,13 +114,27 @@ class Relevance:
         }
         return {name.encode() for name in names}
 
+    def _kept_contexts(self, functions: Iterable[Definition]) -> set[bytes]:
+        """The attributes in which contexts of streams, or functions that make them, are kept."""
+        found: set[bytes] = set()
+        for definition in functions:
+            if self.words(definition).isdisjoint(self._context_words):
+                continue
+            for node in ast.walk(definition.node):
+                if isinstance(node, ast.Assign) and any(
+                    isinstance(inner, ast.Attribute) and inner.attr in self._contexts
+                    for inner in ast.walk(node.value)
+                ):
+                    found.update(t.attr.encode() for t in node.targets if isinstance(t, ast.Attribute))
+        return found
+
     @cached_property
     def _ordering(self) -> frozenset[bytes]:
         """Names of functions below which something orders."""
         definitions = self._definitions
         counts = Counter(d.name for d in self._index.definitions.values())
         found = {d.fid: d for d in definitions if d.fid in self.seeds}
-        names = self._called(found.values(), counts)
+        names = self._called(found.values(), counts) | self._kept_contexts(found.values())
         while True:
             more = [d for d in definitions if d.fid not in found and self._names(d, names)]
             if not more:

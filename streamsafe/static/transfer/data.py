@@ -30,7 +30,7 @@ from streamsafe.static.domain.guards import comparable
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State, splits
 from streamsafe.static.syntax import ir
-from streamsafe.static.transfer import asks, captures, objects, replays, timing
+from streamsafe.static.transfer import asks, captures, objects, protocols, replays, timing
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.objects import ANY
 from streamsafe.static.transfer.registry import transfer
@@ -152,6 +152,9 @@ def add(a: Analysis, s: State, i: ir.Add) -> list[State] | None:
 def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
     """dst = iter(src); what certainly has an element has no loop without a round."""
     held = s.get(i.src)
+    made = protocols.iterate(a, s, i.at, i.dst, held)
+    if made is not None:
+        return made
     s.env[i.dst] = held
     for atom in held:
         first = s.heap.get((atom, objects.FIRST))
@@ -183,6 +186,11 @@ def _holds_carriers(a: Analysis, s: State, container: Value) -> bool:
 @transfer(ir.Next)
 def next_element(a: Analysis, s: State, i: ir.Next) -> list[State] | None:
     """dst = the element of this round."""
+    made = protocols.advance(a, s, i.at, i.dst, s.get(i.iterator))
+    if made is not None:
+        for t in made:
+            t.set_local(i.dst, t.get(i.dst))
+        return made
     held = values.union(_next(a, s, s.get(i.iterator)))
     held = _counted(s, i.iterator, held)
     choices = ordered(held)
@@ -239,6 +247,9 @@ def unpack(a: Analysis, s: State, i: ir.Unpack) -> list[State] | None:
 def load_item(a: Analysis, s: State, i: ir.Item) -> list[State] | None:
     """dst = obj[key]: an element, a view, or (under a device index) a gather that makes new memory."""
     held, key = s.get(i.obj), s.get(i.key)
+    made = protocols.invoke(a, s, i.at, i.dst, held, "__getitem__", key)
+    if made is not None:
+        return made
     step = objects.step_of(key)
     found: list[Value] = []
     span = a.span(i.at)
@@ -293,6 +304,9 @@ def _on_host(a: Analysis, s: State, key: Value) -> bool:
 def store_item(a: Analysis, s: State, i: ir.SetItem) -> list[State] | None:
     """obj[key] = src: a container's element, or a write to memory."""
     held, key, owners = s.get(i.src), s.get(i.key), s.get(i.obj)
+    made = protocols.invoke(a, s, i.at, -1, owners, "__setitem__", key, held)
+    if made is not None:
+        return made
     span = a.span(i.at)
     for atom in ordered(owners):
         if isinstance(atom, New) and a.role(atom) == "container":

@@ -8,7 +8,6 @@ from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.atoms import HOST, Path, Value
 from streamsafe.static.domain.places import PINNED
 from streamsafe.static.domain.state import State
-from streamsafe.static.domain.values import reachable
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite, special
 
@@ -21,10 +20,10 @@ def hand_over(a: Analysis, s: State, at: int, operation: str, given: list[Value]
 
     Not so where an event that was recorded after the copy, or its stream, is handed over with it or is kept beside it.
     """
-    found = reachable(given)
+    found = mem.held_by(s, given)
     span = a.span(at)
     for held in given:
-        for buffer in mem.buffers(a, s, held):
+        for buffer in mem.buffers(a, s, mem.kept_in(a, s, held)):
             if mem.place_of(a, s, buffer) != PINNED:
                 continue
             for copy in list(s.order.near(buffer)):

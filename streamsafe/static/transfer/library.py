@@ -186,19 +186,29 @@ def everything(c: CallSite) -> list[Value]:
     """The arguments that a row names nowhere else."""
     row = c.row
     assert row is not None
-    named = {*row.reads, *row.writes, *row.host_reads, *row.host_writes, row.stream, row.result.arg}
+    named = {
+        *row.reads,
+        *row.writes,
+        *row.host_reads,
+        *row.host_writes,
+        *row.pickles,
+        row.stream,
+        row.result.arg,
+    }
     named |= {name for order in row.order for name in (order.who, order.whom)}
     for store in row.stores:
         named |= {store.container, store.value, store.key}
     return [held for name, held in c.given.items() if name not in named]
 
 
-def memory_of(a: Analysis, s: State, c: CallSite, names: tuple[Arg, ...]) -> list[Atom]:
-    """The memory of some arguments."""
+def memory_of(
+    a: Analysis, s: State, c: CallSite, names: tuple[Arg, ...], *, whole: bool = False
+) -> list[Atom]:
+    """The memory of some arguments; ``whole``: also what their objects hold in fields."""
     found: list[Atom] = []
     for name in names:
         for held in everything(c) if name == "*" else [argument(a, s, c, name)]:
-            found += mem.buffers(a, s, held)
+            found += mem.buffers(a, s, mem.kept_in(a, s, held) if whole else held)
     return list(dict.fromkeys(found))
 
 
@@ -272,7 +282,7 @@ def _violation(row: Row) -> str:
 
 def _touches_device(a: Analysis, s: State, c: CallSite, row: Row) -> bool:
     """Whether what would be illegal in a capture concerns a device at all."""
-    names = (*row.host_reads, *row.reads)
+    names = (*row.host_reads, *row.pickles, *row.reads)
     if not names:
         return True
     touched = memory_of(a, s, c, names)
@@ -302,6 +312,8 @@ def effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
             mem.write_one(a, s, span, buffer, stream, c.operation)
     syncs = any(order.kind == "sync" for order in row.order)
     for buffer in memory_of(a, s, c, row.host_reads):
+        _host(a, s, span, c, buffer, False, stream, syncs)
+    for buffer in memory_of(a, s, c, row.pickles, whole=True):
         _host(a, s, span, c, buffer, False, stream, syncs)
     for buffer in memory_of(a, s, c, row.host_writes):
         _host(a, s, span, c, buffer, True, stream, syncs)
@@ -383,7 +395,13 @@ def _order(
         if not sources and whom not in ("current", "self", "result"):
             sources = [s.current]
         places = (
-            {mem.place_of(a, s, b) for b in memory_of(a, s, c, (*c.row.host_reads, *c.row.reads))}
+            {
+                mem.place_of(a, s, b)
+                for b in (
+                    *memory_of(a, s, c, (*c.row.host_reads, *c.row.reads)),
+                    *memory_of(a, s, c, c.row.pickles, whole=True),
+                )
+            }
             if c.row
             else set()
         )
@@ -422,7 +440,7 @@ def _only_constants(c: CallSite) -> bool:
 def _typed(a: Analysis, s: State, c: CallSite) -> bool:
     """Whether something that the host looks at is certainly memory, wherever it lies but on the host."""
     assert c.row is not None
-    touched = memory_of(a, s, c, (*c.row.host_reads, *c.row.reads))
+    touched = memory_of(a, s, c, (*c.row.host_reads, *c.row.pickles, *c.row.reads))
     return any(a.role(b) == "tensor" and mem.place_of(a, s, b) not in (PINNED, PAGEABLE) for b in touched)
 
 

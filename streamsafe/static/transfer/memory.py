@@ -77,6 +77,16 @@ def buffers(a: Analysis, s: State, values: Value, depth: int = limits.ELEMENTS) 
     return out
 
 
+def kept_in(a: Analysis, s: State, values: Value) -> Value:
+    """A value, and the memory that objects of it hold in their fields."""
+    if not any(isinstance(atom, New) and a.role(atom) in ("object", "container", "other") for atom in values):
+        return values
+    more = held_by(s, [values])
+    return values | frozenset(
+        atom for atom in more if isinstance(atom, New | Path) and a.role(atom) == "tensor"
+    )
+
+
 def _elements(a: Analysis, s: State, container: Atom, depth: int) -> Iterable[Atom]:
     for field in s_fields(s, container):
         yield from buffers(a, s, s.heap[container, field], depth - 1)

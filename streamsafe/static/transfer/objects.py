@@ -29,7 +29,7 @@ from streamsafe.static.domain.atoms import (
     value,
 )
 from streamsafe.static.domain.guards import without
-from streamsafe.static.domain.places import EACH
+from streamsafe.static.domain.places import EACH, is_element
 from streamsafe.static.domain.state import State
 from streamsafe.static.summary.facts import MODULE, OUTER, rebased
 from streamsafe.static.syntax import ir
@@ -105,6 +105,14 @@ def _of_path(a: Analysis, s: State, atom: Path, name: str) -> Value:
 def aliased(a: Analysis, at: Path, owner: Path) -> Value:
     """What lies at a path: itself, or what it is another name for."""
     fact = a.fact(at)
+    if fact.outside and owner.fields and not is_element(owner.fields[-1]):
+        around = path(owner.root, *owner.fields[:-1])
+        seen: set[Atom] = set()
+        for each in fact.outside:
+            for image in rebased(each, around):
+                seen |= aliased(a, image, around) if isinstance(image, Path) and image.fields else {image}
+        if seen:
+            return frozenset(seen)
     if not fact.aliases or (fact.type and NONE in fact.aliases):
         return value(at)
     images: set[Atom] = set()
@@ -291,6 +299,10 @@ def _element(a: Analysis, s: State, atom: Atom, step: str) -> Value:
                 return atom.items[number]
             return UNKNOWN
         return values.union(atom.items)
+    if isinstance(atom, New | Path) and ":" in (type := a.type_of(atom)):
+        named = a.engine.index.tuple_fields(type) if type in a.engine.index.classes else []
+        if named:
+            return _of_named_tuple(a, s, atom, named, step)
     if isinstance(atom, New):
         role = a.role(atom)
         if role == "container":
@@ -308,6 +320,14 @@ def _element(a: Analysis, s: State, atom: Atom, step: str) -> Value:
             return value(atom)
         return value(path(atom.root, *atom.fields, EACH if step == ANY else step))
     return UNKNOWN
+
+
+def _of_named_tuple(a: Analysis, s: State, atom: Atom, named: list[str], step: str) -> Value:
+    text = step[1:-1]
+    if not text.lstrip("-").isdigit():
+        return values.union(load(a, s, atom, name) for name in named)
+    number = int(text)
+    return load(a, s, atom, named[number]) if -len(named) <= number < len(named) else UNKNOWN
 
 
 def elements(s: State, container: Atom, step: str = ANY) -> Value:

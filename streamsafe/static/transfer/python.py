@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from streamsafe.static.domain import values
 from streamsafe.static.domain.atoms import (
     FALSE,
+    NULL_CONTEXT,
     TRUE,
     UNKNOWN,
     Const,
@@ -109,6 +110,55 @@ def enter_context(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
 def look_only(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
     """Calls that touch no memory."""
     return UNKNOWN
+
+
+@special("nullcontext")
+def null_context(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
+    """``nullcontext()``"""
+    return value(NULL_CONTEXT)
+
+
+@special("closing")
+def closing(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
+    """``closing(thing)``: entering it gives the thing."""
+    return c.args[0] if c.args else UNKNOWN
+
+
+@special("namespace")
+def namespace(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
+    """``SimpleNamespace(name=value)``: an object with these fields."""
+    made = mem.allocate(a, s, a.span(c.at), "types.SimpleNamespace")
+    for name, held in c.keywords.items():
+        s.heap[made, name] = held
+    return value(made)
+
+
+@special("replace")
+def replace(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
+    """``dataclasses.replace(obj, name=value)``: another object, with the fields of the first but for these."""
+    given = c.args[0] if c.args else UNKNOWN
+    if len(given) != 1:
+        return UNKNOWN
+    (old,) = given
+    type = a.type_of(old)
+    if ":" not in type or type not in a.engine.index.classes:
+        return UNKNOWN
+    made = mem.allocate(a, s, a.span(c.at), type)
+    for name in a.engine.index.fields(type):
+        s.heap[made, name] = c.keywords.get(name) or objects.load(a, s, old, name)
+    return value(made)
+
+
+@special("defaultdict")
+def default_dict(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
+    """``defaultdict(list)``: each element that is asked for is there."""
+    made = mem.allocate(a, s, a.span(c.at), "builtins.dict")
+    for atom in c.args[0] if c.args else UNKNOWN:
+        type = a.engine.canonical(atom.name) if isinstance(atom, Library) else ""
+        if a.engine.role(type) in ("container", "stream", "event"):
+            element = mem.allocate(a, s, a.span(c.at), type, discriminator=4)
+            s.heap[made, objects.ANY] = value(element)
+    return value(made)
 
 
 @special("available")

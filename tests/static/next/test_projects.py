@@ -113,6 +113,249 @@ def run(manager: BadManager, other: GoodManager):
     other.reload()
 """,
     },
+    "streams and buffers that an object has from the one that made it": {
+        "counter.py": """
+class Counter:
+    def __init__(self, owner, side):
+        self.owner = owner
+        self.side = side
+
+    def wait(self):
+        self.side.synchronize()
+
+    def total(self):
+        return self.owner.buffer.sum()  # expect: SS101
+
+
+class OtherCounter(Counter):
+    def total(self):
+        return self.owner.buffer.sum()
+""",
+        "engine.py": """
+import torch
+
+from counter import Counter, OtherCounter
+
+
+class BadEngine:
+    def __init__(self):
+        self.side = torch.cuda.Stream()
+        self.buffer = torch.empty(8, device="cuda")
+        self.counter = Counter(self, self.side)
+
+    def step(self, x):
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            self.buffer.copy_(x)
+        return self.counter.total()
+
+
+class GoodEngine:
+    def __init__(self):
+        self.side = torch.cuda.Stream()
+        self.buffer = torch.empty(8, device="cuda")
+        self.counter = OtherCounter(self, self.side)
+
+    def step(self, x):
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            self.buffer.copy_(x)
+        self.counter.wait()
+        return self.counter.total()
+""",
+    },
+    "a context of a stream that is kept, and may be none": {
+        "branches.py": """
+from contextlib import nullcontext
+
+import torch
+
+
+class Bad:
+    def __init__(self, use):
+        self.side = torch.cuda.Stream() if use else None
+        self.context = torch.cuda.stream(self.side) if use else nullcontext()
+
+    def step(self, x):
+        y = x.cuda() + 1
+        if self.side is not None:
+            y.record_stream(self.side)
+        with self.context:
+            return y * 2  # expect: SS101
+
+
+class Good:
+    def __init__(self, use):
+        self.side = torch.cuda.Stream() if use else None
+        self.context = torch.cuda.stream(self.side) if use else nullcontext()
+
+    def step(self, x):
+        y = x.cuda() + 1
+        if self.side is not None:
+            self.side.wait_stream(torch.cuda.current_stream())
+            y.record_stream(self.side)
+        with self.context:
+            return y * 2
+"""
+    },
+    "named tuples, dataclasses and namespaces that hold a copy": {
+        "outputs.py": """
+from collections import namedtuple
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import torch
+
+Result = namedtuple("Result", "values indices")
+
+
+@dataclass
+class Output:
+    ids: torch.Tensor
+    count: int = 0
+
+
+def on_host(values, indices):
+    return Result(values.to("cpu", non_blocking=True), indices.to("cpu", non_blocking=True))
+
+
+def bad_named(v, i):
+    result = on_host(v.cuda(), i.cuda())
+    return result.values.tolist()  # expect: SS301
+
+
+def bad_unpacked(v, i):
+    values, indices = on_host(v.cuda(), i.cuda())
+    return indices.tolist()  # expect: SS301
+
+
+def good_named(v, i):
+    result = on_host(v.cuda(), i.cuda())
+    torch.cuda.current_stream().synchronize()
+    return result.values.tolist()
+
+
+def bad_replaced(x):
+    output = replace(Output(x.cuda().to("cpu", non_blocking=True)), count=1)
+    return output.ids.tolist()  # expect: SS301
+
+
+def bad_namespace(x):
+    output = SimpleNamespace(ids=x.cuda().to("cpu", non_blocking=True), count=1)
+    return output.ids.tolist()  # expect: SS301
+
+
+def good_namespace(x):
+    output = SimpleNamespace(ids=x.cuda().to("cpu", non_blocking=True), count=1)
+    torch.cuda.synchronize()
+    return output.ids.tolist()
+"""
+    },
+    "objects that are pickled": {
+        "pickled.py": """
+import pickle
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+
+@dataclass
+class Item:
+    feature: torch.Tensor
+    name: str = ""
+
+
+def bad_broadcast(x):
+    item = Item(x.cuda().to("cpu", non_blocking=True))
+    dist.broadcast_object_list([item], src=0)  # expect: SS301
+
+
+def good_broadcast(x):
+    item = Item(x.cuda().to("cpu"))
+    dist.broadcast_object_list([item], src=0)
+
+
+def bad_dumps(x):
+    return pickle.dumps({"item": Item(x.cuda().to("cpu", non_blocking=True))})  # expect: SS301
+
+
+def bad_state(model):
+    state = {k: v.to("cpu", non_blocking=True) for k, v in model.state_dict().items()}
+    torch.save(state, "state.pt")  # expect: SS301
+
+
+def good_state(model):
+    state = {k: v.to("cpu", non_blocking=True) for k, v in model.state_dict().items()}
+    torch.cuda.synchronize()
+    torch.save(state, "state.pt")
+"""
+    },
+    "iterators of the tree: __iter__, __next__, __getitem__": {
+        "ahead.py": """
+import torch
+
+
+class Bad:
+    def __init__(self, loader):
+        self.loader = iter(loader)
+        self.side = torch.cuda.Stream()
+        self.batch = torch.empty(8, device="cuda")
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        with torch.cuda.stream(self.side):
+            self.batch.copy_(next(self.loader), non_blocking=True)  # expect: SS102
+        return self.batch
+
+
+class Good(Bad):
+    def __next__(self):
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            self.batch.copy_(next(self.loader), non_blocking=True)
+        torch.cuda.current_stream().wait_stream(self.side)
+        return self.batch
+
+
+class Rows:
+    def __init__(self, data):
+        self.data = data
+        self.side = torch.cuda.Stream()
+
+    def __getitem__(self, number):
+        with torch.cuda.stream(self.side):
+            return self.data[number].cuda(non_blocking=True)
+""",
+        "use.py": """
+from ahead import Bad, Good, Rows
+
+
+def bad(loader):
+    total = 0
+    for batch in Bad(loader):
+        total = total + batch.sum()  # expect: SS101
+    return total
+
+
+def bad_by_hand(loader):
+    return next(Bad(loader)).sum()  # expect: SS101
+
+
+def good(loader):
+    total = 0
+    for batch in Good(loader):
+        total = total + batch.sum()
+    return total
+
+
+def bad_row(data):
+    rows = Rows(data)
+    return rows[0].sum()  # expect: SS101
+""",
+    },
 }
 
 
