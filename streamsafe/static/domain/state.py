@@ -190,7 +190,7 @@ class State:
         """What keeps two partitions apart: order, current stream, capture, locals that name streams, some literals."""
         literals = frozenset(each for each in self.guard if each.kind == IS_CPU or each.atom is CAPTURING)
         choices = frozenset(self.choices.items())
-        return (self.order.relation, self.current, self.capture, choices, literals)
+        return (self.order.relation, self.current, self.capture, self.recorded, choices, literals)
 
     def distance(self, other: State) -> int:
         """How much is lost when this partition is joined into another: the current stream weighs most."""

@@ -334,8 +334,8 @@ def _read() -> Models:
 
 # -- parsing of rows ---------------------------------------------------------------------------------------------------
 _KEYS = (
-    "of names params stream reads writes host_reads host_writes pickles result order copy capture frees records sets_current"
-    " asks truth property calls stores gradient clock weak special semantics"
+    "of names params stream reads writes host_reads host_writes pickles result order copy capture frees records"
+    " sets_current asks truth property calls stores gradient clock weak special semantics"
 ).split()
 _ROLES = frozenset(get_args(rows.Role))
 _RESULTS = frozenset(get_args(rows.ResultKind))
