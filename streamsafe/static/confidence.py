@@ -38,11 +38,15 @@ def weigh(pair: Pair) -> Confidence:
         weak = weak and bool(access.tags & tag.WEAK)
     if any(_on_device(access) for access in accesses):
         tags &= ~tag.UNKNOWN_SOURCE  # the other access shows that the memory lies on the device
+    shown = bool(tags & tag.SHOWN)
+    unknown = shown and bool(tags & tag.PLACE_UNKNOWN)
+    if shown:
+        tags &= ~tag.PLACE_UNKNOWN  # on the host, pinned or not
     if tags & (STRONG | ORDERED_BETWEEN | NO_WITNESS) or weak:
         return "possible"
-    if any(literal.kind == IS_CPU and literal.truth for literal in pair.guard):
+    if not shown and any(literal.kind == IS_CPU and literal.truth for literal in pair.guard):
         return "possible"  # no caller in sight decides what the device is
-    steps = bin(tags & NAMED).count("1") + bool(tags & ENTRIES)
+    steps = bin(tags & NAMED).count("1") + bool(tags & ENTRIES) + unknown
     for access in accesses:
         if isinstance(access.buffer, New) and access.buffer.age and pair.kind == "pair":
             steps += 1

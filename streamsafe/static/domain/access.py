@@ -59,6 +59,8 @@ ON_SOME_PATH: Final = 1 << 25
 """Holds on some path, of what can be seen."""
 PUT_THERE: Final = 1 << 26
 """By a call that is not seen and stands under another stream: it is put there for the work that it enqueues."""
+SHOWN: Final = 1 << 27
+"""The program shows that the memory lies on the host: it takes a NumPy view of it."""
 CUPY: Final = 1 << 19
 """Of a pool: the block is CuPy's."""
 UNKNOWN_SOURCE: Final = 1 << 18

@@ -222,6 +222,10 @@ class Bound(Atom):
         self.name = name
 
 
+MADE: Final = "()"
+"""The name of what a function of a library of the host has made, whichever it is."""
+
+
 def path(root: str, *fields: str) -> Path:
     """An access path."""
     return _interned(Path, root, fields)

@@ -14,6 +14,7 @@ from streamsafe.static.domain import counts
 from streamsafe.static.domain.atoms import (
     CAPTURING,
     DEFAULT,
+    MADE,
     NONE,
     Atom,
     Bound,
@@ -39,6 +40,8 @@ IS_TRUE: Final = "is true"
 EQUALS: Final = "equals"
 IS_INSTANCE: Final = "is instance"
 IS_CPU: Final = "is cpu"
+QUERY: Final = "query"
+"""The operation of a test whose outcome the device gives, each time anew: whether a stream or an event is done."""
 
 
 class Literal(NamedTuple):
@@ -113,7 +116,7 @@ def _mentioned(atom: Atom) -> Iterable[Atom]:
 
 def comparable(atom: Test) -> bool:
     """Whether both sides of a comparison are one thing each that stays what it is."""
-    return all(
+    return atom.op != QUERY and all(
         len(side) == 1 and all(isinstance(each, Path | Const | Test) for each in side)
         for side in (atom.left, atom.right)
     )
@@ -138,7 +141,7 @@ def decided(kind: str, other: Hashable, atom: Atom) -> bool | None:
         return _outcome(atom) if kind == IS_TRUE else False if kind == IS_NONE else None
     if kind == IS_NONE:
         if isinstance(atom, _NEVER_NONE):
-            return False
+            return None if isinstance(atom, Library) and atom.name.endswith(MADE) else False
         if isinstance(atom, Symbol) and atom is not CAPTURING:
             return False
         return False if isinstance(atom, Bound) and bool(atom.owner) and atom.name.startswith("__") else None
@@ -185,16 +188,48 @@ def literal_of(kind: str, atom: Atom, other: Hashable, truth: bool) -> Literal |
         return Literal(IS_TRUE, atom, None, truth) if kind == IS_TRUE and comparable(atom) else None
     if not isinstance(atom, Path):
         return None
-    last = atom.fields[-1] if atom.fields else ""
-    if kind == IS_TRUE and last in ("is_cuda", "is_cpu"):
-        return Literal(IS_CPU, path(atom.root, *atom.fields[:-1]), None, truth is (last == "is_cpu"))
-    if kind == EQUALS and last == "type" and other in ("cuda", "cpu"):
-        return Literal(IS_CPU, path(atom.root, *atom.fields[:-1]), None, truth is (other == "cpu"))
     if kind == IS_TRUE:
         return Literal(IS_NONE, atom, None, not truth)
     if kind == IS_NONE:
         return Literal(IS_NONE, atom, None, truth)
     return Literal(kind, atom, other, truth)
+
+
+def asks_for_host(kind: str, atom: Atom, other: Hashable) -> tuple[Atom, bool] | None:
+    """Of what a test asks whether it is the host, or lies there: ``x.is_cuda``, ``device.type == "cpu"``.
+
+    Returns:
+        The memory or the device, and whether it is the host where the test holds; None where that is not asked.
+    """
+    if isinstance(atom, Test):
+        if kind != IS_TRUE or atom.op not in ("==", "!=") or len(atom.left) != 1 or len(atom.right) != 1:
+            return None
+        (left,), (right,) = atom.left, atom.right
+        if not isinstance(right, Const):
+            return None
+        found = asks_for_host(EQUALS, left, right.value)
+        return found if found is None or atom.op == "==" else (found[0], not found[1])
+    owner, last = _attribute(atom)
+    if kind == IS_TRUE and last in ("is_cuda", "is_cpu") and owner is not None:
+        return owner, last == "is_cpu"
+    if kind == EQUALS and isinstance(other, str) and other.partition(":")[0] in ("cuda", "cpu"):
+        if last == "type" and owner is not None:
+            atom = owner
+            owner, last = _attribute(atom)
+        if last == "device" and owner is not None:
+            atom = owner
+        if isinstance(atom, New | Path) or (isinstance(atom, Const) and atom.type == "str"):
+            return atom, other.partition(":")[0] == "cpu"
+    return None
+
+
+def _attribute(atom: Atom) -> tuple[Atom | None, str]:
+    """The object and the name of an attribute."""
+    if isinstance(atom, Path) and atom.fields:
+        return path(atom.root, *atom.fields[:-1]), atom.fields[-1]
+    if isinstance(atom, Bound) and len(atom.owner) == 1:
+        return next(iter(atom.owner)), atom.name
+    return None, ""
 
 
 def _decided_at_call(literal: Literal, atom: Atom) -> bool | None:
@@ -243,6 +278,8 @@ def renamed(
             verdicts = {_decided_at_call(literal, atom) for atom in values}
         if None not in verdicts and literal.truth not in verdicts:
             return None
+        if literal.kind == IS_CPU and verdicts == {literal.truth}:
+            continue  # where the memory lies is known
         if len(values) == 1:
             (atom,) = values
             if isinstance(atom, Path) or atom is CAPTURING or (isinstance(atom, Test) and comparable(atom)):

@@ -289,6 +289,15 @@ _ASKED_FIRST = (
     "cupy.cuda.MemoryPointer",
     "torch.distributed.Work",
     "torch.nn.Module",
+    "concurrent.futures.Future",
+    "concurrent.futures.ThreadPoolExecutor",
+    "asyncio.AbstractEventLoop",
+    "logging.Logger",
+    "matplotlib.axes.Axes",
+    "tqdm.std.tqdm",
+    "transformers.PreTrainedTokenizerBase",
+    "socket.socket",
+    "io.IOBase",
 )
 """Whose method is meant where the receiver is not known."""
 

@@ -251,6 +251,7 @@ Special: TypeAlias = Literal[
     "numpy_view",
     "optimizer_step",
     "p2p",
+    "parameter",
     "pin_memory",
     "pointed_array",
     "range",

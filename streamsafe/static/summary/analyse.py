@@ -16,19 +16,23 @@ from streamsafe.static.domain.atoms import (
     UNKNOWN,
     Array,
     Atom,
+    Bound,
     New,
     Path,
     Symbol,
     Value,
+    bound,
+    ordered,
     path,
     value,
 )
 from streamsafe.static.domain.guards import Guard, Literal
+from streamsafe.static.domain.places import PAGEABLE, PINNED
 from streamsafe.static.domain.state import HostWork, Reg, State, Wait
 from streamsafe.static.summary import exits
 from streamsafe.static.summary.model import Pair, Reason, Summary
 from streamsafe.static.syntax import cfg, ir
-from streamsafe.static.transfer import gradients
+from streamsafe.static.transfer import asks, gradients, memory
 from streamsafe.static.transfer.registry import TRANSFERS
 
 if TYPE_CHECKING:
@@ -263,6 +267,12 @@ class Analysis:
         test = _TESTS.get(kind)
         if test is None:
             return True
+        if test == guards.IS_TRUE and truth:
+            asks.answered(self, s, held)
+        asked = [guards.asks_for_host(test, atom, other) for atom in _one_by_one(held)]
+        if asked and None not in asked:
+            some = [self._assume_on_host(s, *each, truth, len(asked) == 1) for each in asked if each]
+            return any(some)
         left = frozenset(a for a in held if guards.decided(test, other, a) in (None, truth))
         if not left:
             return False
@@ -274,6 +284,18 @@ class Analysis:
             if literal is not None:
                 return self.suppose(s, literal)
         return True
+
+    def _assume_on_host(self, s: State, atom: Atom, host: bool, truth: bool, alone: bool) -> bool:
+        """Whether memory, or a device, may be the host's where ``host`` is ``truth``, and not where it is not."""
+        known = guards.decided(guards.IS_CPU, None, atom)
+        if known is not None:
+            return known is (host is truth)
+        place = memory.place_of(self, s, atom)
+        if place:
+            return (place in (PINNED, PAGEABLE)) is (host is truth)
+        if not alone or not isinstance(atom, Path):
+            return True
+        return self.suppose(s, Literal(guards.IS_CPU, atom, None, host is truth))
 
     def _assume_round(self, s: State, count: Value, truth: bool) -> bool:
         """Whether a loop may, or may not, have a first round; ``count``: of how many, or that it has one."""
@@ -485,6 +507,18 @@ class Analysis:
 
 STREAMS: Final = frozenset(("current", "default", "lost", "communication"))
 """The symbols that are streams."""
+
+
+def _one_by_one(held: Value) -> list[Atom]:
+    """The atoms of a value; a method, or an attribute, of any of some objects is one for each of them."""
+    found: list[Atom] = []
+    for atom in ordered(held):
+        if isinstance(atom, Bound) and len(atom.owner) > 1:
+            found += [bound(frozenset((owner,)), atom.name) for owner in ordered(atom.owner)]
+        else:
+            found.append(atom)
+    return found
+
 
 _NEVER_RAISE: Final = (ir.Const, ir.Move, ir.Global, ir.Return, ir.Closure)
 

@@ -60,6 +60,7 @@ class Fact(NamedTuple):
             latter's paths, as seen from that object.
         outside: the same of one such field: what it is, as seen from the object around its owner.
         parameters: of an optimizer, what its parameters are, as seen from the object that holds it.
+        keys: of a dict, the constants that it has under constant keys.
     """
 
     aliases: Value = UNKNOWN
@@ -72,6 +73,7 @@ class Fact(NamedTuple):
     parameters: Value = UNKNOWN
     shared: Mapping[str, Value] = {}
     outside: Value = UNKNOWN
+    keys: tuple[tuple[str, Value], ...] = ()
 
 
 NOTHING: Final = Fact()
@@ -118,7 +120,7 @@ class Facts:
         for step in atom.fields:
             if is_element(step):
                 fact = fact.element or NOTHING
-            elif ":" in fact.type:
+            elif ":" in fact.type or fact.type.startswith(MODULE):
                 outside = fact.shared.get(step, UNKNOWN)
                 if outside and step in self.rebound(fact.type):
                     outside = UNKNOWN
@@ -251,9 +253,10 @@ class Facts:
             if known is None:
                 found[name] = fact
             else:
+                moves = known.place == "pageable" and not fact.place and not fact.optional
                 found[name] = known._replace(
                     type=known.type or fact.type,
-                    place=known.place or (fact.place if not known.type else ""),
+                    place="" if moves else known.place or (fact.place if not known.type else ""),
                     element=known.element or fact.element,
                     shared={},
                     aliases=frozenset(atom for atom in known.aliases if not isinstance(atom, Const)),
@@ -301,6 +304,7 @@ class Facts:
         optional = False
         element = None
         shared: dict[str, Value] = {}
+        keys: tuple[tuple[str, Value], ...] = ()
 
         def named(atom: Atom) -> Atom:
             return path(me.root, owner[atom]) if atom in owner else atom
@@ -317,7 +321,8 @@ class Facts:
                 if ":" in atom.kind and len(held) == 1:
                     shared = _shared(exit, atom, me, owner)
                 inner = [v for (at, f), v in exit.heap.items() if at is atom and is_element(f)]
-                if inner and depth and self._engine.role(atom.kind) == "container":
+                keys = tuple(sorted(_constants(exit, atom)))
+                if inner and depth and self._engine.role(atom.kind) in ("container", "queue"):
                     some = frozenset().union(*inner)
                     element = self._of_value(exit, "", some, me, {}, fid, depth - 1)
             elif isinstance(atom, Array):
@@ -354,6 +359,7 @@ class Facts:
             untimed=untimed,
             parameters=parameters,
             shared=shared,
+            keys=keys if len(held) == 1 else (),
         )
 
     def _stored_elsewhere(self, cid: str) -> dict[str, Fact]:
@@ -455,6 +461,15 @@ def _shared(exit: Exit, inner: Atom, me: Path, owner: Mapping[Atom, str]) -> dic
         elif isinstance(atom, Path) and atom.root == me.root:
             found[field] = held
     return found
+
+
+def _constants(exit: Exit, container: Atom) -> Iterable[tuple[str, Value]]:
+    """The constants that a dict has under the names that are its keys."""
+    for (at, field), held in exit.heap.items():
+        if at is container and field[1:-1].isidentifier() and len(held) == 1:
+            (atom,) = held
+            if isinstance(atom, Const):
+                yield field[1:-1], held
 
 
 def _rooted(atom: Atom, me: Path) -> bool:

@@ -20,6 +20,7 @@ from streamsafe.static.syntax.modules import Definition
 COMMON = 20
 """A name that so many functions of the tree have says nothing about which of them is meant."""
 
+_NOTHING: frozenset[bytes] = frozenset()
 _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
 
 
@@ -51,6 +52,7 @@ class Relevance:
         self._in_code: dict[str, frozenset[bytes]] = {}
         self._light: dict[str, bool] = {}
         wanted = set(modules)
+        self._named = {name: self._variables(name) for name in wanted}
         self._definitions = [d for d in index.definitions.values() if d.module in wanted]
         self.seeds = frozenset(d.fid for d in self._definitions if self._is_seed(d))
 
@@ -92,8 +94,24 @@ class Relevance:
             self._in_code[definition.fid] = found
         return found
 
+    def _variables(self, name: str) -> frozenset[bytes]:
+        """The variables of a module whose values name what makes a seed: streams, options, partial functions."""
+        module = self._index.modules.get(name)
+        if module is None:
+            return frozenset()
+        found: set[bytes] = set()
+        for node in module.tree.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                text = module.lines(node.lineno, node.end_lineno or node.lineno)
+                if not self._seed_words.isdisjoint(_IDENTIFIER.findall(text)):
+                    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                    found.update(each.id.encode() for each in targets if isinstance(each, ast.Name))
+        return frozenset(found)
+
     def _is_seed(self, definition: Definition) -> bool:
         if self._names(definition, self._seed_words):
+            return True
+        if self._names(definition, self._named.get(definition.module, _NOTHING)):
             return True
         if b"True" not in self.words(definition):
             return False

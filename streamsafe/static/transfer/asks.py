@@ -9,8 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from streamsafe.static.domain import access as tag
-from streamsafe.static.domain.atoms import HOST, TRUE, Atom, Const, Library, New, Path, Test, Value, value
-from streamsafe.static.domain.guards import IS_CPU, Literal
+from streamsafe.static.domain.atoms import (
+    HOST,
+    TRUE,
+    Atom,
+    Const,
+    Library,
+    New,
+    Path,
+    Test,
+    Value,
+    compared,
+    const,
+    ordered,
+    value,
+)
+from streamsafe.static.domain.guards import IS_CPU, QUERY, Literal
 from streamsafe.static.domain.places import DEVICE, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State
 from streamsafe.static.transfer import memory as mem
@@ -87,3 +101,28 @@ def is_bool(held: Value) -> bool:
         or (isinstance(atom, Const) and atom.value in ("bool", "?"))
         for atom in held
     )
+
+
+# -- questions ---------------------------------------------------------------------------------------------------------
+
+
+def question(of: Atom, span: Span) -> Value:
+    """Whether a stream or an event is done: where the answer is yes, the host comes after it."""
+    return value(compared(QUERY, value(of), value(const(span))))
+
+
+def answered(a: Analysis, s: State, held: Value) -> None:
+    """A stream or an event that was asked is done: the host comes after it."""
+    from streamsafe.static.transfer import streams
+
+    for atom in ordered(held):
+        if isinstance(atom, Test) and atom.op == QUERY:
+            (at,) = atom.right
+            assert isinstance(at, Const)
+            for each in atom.left:
+                streams.wait(a, s, at.value, HOST, each)
+
+
+def is_question(atom: Atom) -> bool:
+    """Whether an atom is the answer of a stream or an event that was asked."""
+    return isinstance(atom, Test) and atom.op == QUERY

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from streamsafe.static.domain.atoms import CURRENT, DEFAULT, LOST, UNKNOWN, Partial, Value, partial, value
+from streamsafe.static.domain.atoms import (
+    CURRENT,
+    DEFAULT,
+    LOST,
+    UNKNOWN,
+    Bound,
+    Function,
+    Library,
+    Partial,
+    Value,
+    partial,
+    value,
+)
 from streamsafe.static.domain.places import EACH
 from streamsafe.static.domain.state import State
 from streamsafe.static.models.rows import Row
@@ -45,6 +57,9 @@ def run(a: Analysis, s: State, c: CallSite, row: Row) -> list[State]:
             if calls.mode == "thread":
                 if not gradients.functions_of(a, function):
                     handing.hand_over(a, t, c.at, c.operation, [function, *args])
+                    if not _is_known(a, function):
+                        out.append(t)
+                        continue
                 t.current = DEFAULT
             elif calls.mode == "stream":
                 t.current = LOST
@@ -69,6 +84,15 @@ def run(a: Analysis, s: State, c: CallSite, row: Row) -> list[State]:
             for t in states:
                 t.env[c.dst] = UNKNOWN
     return states
+
+
+def _is_known(a: Analysis, function: Value) -> bool:
+    """Whether what is called is a function of a library, or a method of an object whose type is known."""
+    return bool(function) and all(
+        isinstance(atom, Function | Library | Partial)
+        or (isinstance(atom, Bound) and any(a.role(owner) for owner in atom.owner))
+        for atom in function
+    )
 
 
 __all__ = ["CURRENT", "Partial", "Value"]

@@ -29,7 +29,7 @@ from streamsafe.static.domain.atoms import (
     value,
 )
 from streamsafe.static.domain.guards import IS_NONE, Literal
-from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
+from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED, is_element
 from streamsafe.static.domain.state import State
 from streamsafe.static.summary.facts import MODULE, OUTER
 from streamsafe.static.summary.instantiate import closure_of, instantiate
@@ -50,6 +50,9 @@ def call(a: Analysis, s: State, i: ir.Call) -> list[State]:
     """dst = func(*args, **keywords)"""
     args = operands(a, s, i.args)
     keywords = {name: s.get(reg) for name, reg in i.keywords if name is not None}
+    for name, reg in i.keywords:
+        if name is None:
+            keywords = {**_named(a, s, s.get(reg)), **keywords}
     callee = _known(s.get(i.func))[:MOST_CALLEES]
     if not callee:
         site = CallSite(i.at, i.dst, args, keywords, operation="a call")
@@ -62,6 +65,21 @@ def call(a: Analysis, s: State, i: ir.Call) -> list[State]:
         site.spread = any(name is None for name, _ in i.keywords)
         out += call_atom(a, t, site, atom)
     return out
+
+
+def _named(a: Analysis, s: State, held: Value) -> dict[str, Value]:
+    """The arguments that ``**held`` gives, as far as its keys are known."""
+    if len(held) != 1:
+        return {}
+    (atom,) = held
+    if isinstance(atom, Path):
+        return {name: given for name, given in a.fact(atom).keys if (atom, f"[{name}]") not in s.heap}
+    found = {}
+    for field in mem.s_fields(s, atom):
+        name = field[1:-1]
+        if is_element(field) and name.isidentifier():
+            found[name] = s.heap[atom, field]
+    return found
 
 
 def _known(held: Value) -> list[Atom]:

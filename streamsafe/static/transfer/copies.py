@@ -11,6 +11,7 @@ from streamsafe.static.domain.atoms import (
     NONE,
     UNKNOWN,
     Atom,
+    Bound,
     Const,
     Library,
     New,
@@ -18,13 +19,14 @@ from streamsafe.static.domain.atoms import (
     Tuple,
     Value,
     ordered,
+    path,
     value,
 )
-from streamsafe.static.domain.guards import IS_CPU, IS_NONE, Literal
+from streamsafe.static.domain.guards import ALWAYS, IS_CPU, IS_NONE, IS_TRUE, Literal, asks_for_host, decided
 from streamsafe.static.domain.places import DEVICE, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State
 from streamsafe.static.models.rows import Place, Row
-from streamsafe.static.transfer import library, streams
+from streamsafe.static.transfer import asks, library, streams
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite, special
 
@@ -98,14 +100,27 @@ def asynchronous(s: State, c: CallSite, row: Row) -> bool:
         return copy.default
     truths: set[bool] = set()
     for atom in held:
+        asked = asks_for_host(IS_TRUE, atom, None)
+        on_host = None if asked is None else decided_by(s, asked[0])
         if isinstance(atom, Const):
             truths.add(bool(atom.value))
+        elif asked is not None and on_host is not None:
+            truths.add(on_host is asked[1])
         elif Literal(IS_NONE, atom, None, True) in s.guard:
             truths.add(False)
         else:
             truths.add(True)
     flag = truths != {False}
     return not flag if copy.inverted else flag
+
+
+def decided_by(s: State, atom: Atom) -> bool | None:
+    """Whether a device is the host, as far as the path says."""
+    known = decided(IS_CPU, None, atom)
+    if known is not None:
+        return known
+    literal = Literal(IS_CPU, atom, None, True)
+    return True if literal in s.guard else False if literal.negated() in s.guard else None
 
 
 def _target(c: CallSite, place: Place) -> Value:
@@ -149,7 +164,16 @@ def _named(a: Analysis, s: State, c: CallSite, row: Row, default: str | None = N
         return DEVICE if row.library == "cupy" else PAGEABLE
     if _defaults_to_cpu(a, s, device):
         return ""
-    return device_place(s, device)
+    return device_place(a, s, device)
+
+
+def _of_device(atom: Atom) -> Atom | None:
+    """The memory whose device an atom is: ``x.device``."""
+    if isinstance(atom, Path) and atom.fields[-1:] == ("device",):
+        return path(atom.root, *atom.fields[:-1])
+    if isinstance(atom, Bound) and atom.name == "device" and len(atom.owner) == 1:
+        return next(iter(atom.owner))
+    return None
 
 
 def _defaults_to_cpu(a: Analysis, s: State, device: Value) -> bool:
@@ -164,9 +188,12 @@ def _defaults_to_cpu(a: Analysis, s: State, device: Value) -> bool:
     )
 
 
-def device_place(s: State, device: Value) -> str:
+def device_place(a: Analysis, s: State, device: Value) -> str:
     """Where memory on a device lies; a device that is not known is taken to be an accelerator."""
     for atom in device:
+        owner = _of_device(atom)
+        if owner is not None and mem.place_of(a, s, owner) in HOST_PLACES:
+            return PAGEABLE
         if isinstance(atom, Const) and isinstance(atom.value, str):
             return PAGEABLE if atom.value.partition(":")[0] in ("cpu", "meta") else DEVICE
         if Literal(IS_CPU, atom, None, True) in s.guard:
@@ -188,7 +215,7 @@ def target_place(a: Analysis, s: State, c: CallSite, place: Place) -> str:
             return mem.place_of(a, s, atom)
         if atom is NONE:
             return UNCHANGED
-    return device_place(s, device)
+    return device_place(a, s, device)
 
 
 def _copy(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
@@ -274,6 +301,14 @@ def _move(
     if to in HOST_PLACES and destination is not None:
         _to_host(a, s, c, span, stream, sources, destination, to, nonblocking)
         return
+    if (
+        not to
+        and not nonblocking
+        and isinstance(destination, Path)
+        and any(mem.place_of(a, s, b) == DEVICE for b in sources)
+    ):
+        host = frozenset(each.negated() for each in asks.on_device(destination))
+        a.host_work(s, span, c.operation, guard=host)
     for buffer in sources:
         place = mem.place_of(a, s, buffer)
         if place == PINNED:
@@ -351,7 +386,10 @@ def _to_host(
         else:
             mem.touch(a, s, span, buffer, False, stream, c.operation, _unsure(a, s, buffer) & tag.WEAK)
     if nonblocking and to == PINNED:
-        mem.touch(a, s, span, destination, True, stream, c.operation, tag.D2H)
+        guard = ALWAYS
+        if len(sources) == 1 and isinstance(sources[0], Path) and not mem.place_of(a, s, sources[0]):
+            guard = asks.on_device(sources[0])  # what lies on the host is not copied from the device
+        mem.touch(a, s, span, destination, True, stream, c.operation, tag.D2H, guard)
         return
     if not nonblocking or to == PAGEABLE:
         if any(mem.place_of(a, s, b) == DEVICE for b in sources):

@@ -259,7 +259,9 @@ def load_item(a: Analysis, s: State, i: ir.Item) -> list[State] | None:
             or (isinstance(atom, New) and a.role(atom) == "tensor")
             or (isinstance(atom, Path) and (a.role(atom) == "tensor" or mem.place_of(a, s, atom) != ""))
         )
-        if memory:
+        if a.role(atom) == "kernel":
+            found.append(value(atom))  # a kernel with its grid
+        elif memory:
             if _device_index(a, s, key) or asks.compares(key):
                 if asks.is_mask(s, key) or asks.compares(key):
                     a.host_work(s, span, "an index by a mask")
@@ -411,6 +413,8 @@ def unary(a: Analysis, s: State, i: ir.Unary) -> list[State] | None:
 def compare(a: Analysis, s: State, i: ir.Compare) -> list[State] | None:
     """dst = left op right"""
     if i.op in ("is", "is not", "in", "not in"):
+        if i.op.endswith("in"):
+            asks.look(a, s, a.span(i.at), s.get(i.right))
         s.env[i.dst] = UNKNOWN
         return None
     left, right = s.get(i.left), s.get(i.right)

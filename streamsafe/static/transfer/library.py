@@ -11,6 +11,8 @@ from streamsafe.static.domain.atoms import (
     DEFAULT,
     FALSE,
     HOST,
+    LOST,
+    MADE,
     NONE,
     NULL_CONTEXT,
     TRUE,
@@ -32,6 +34,7 @@ from streamsafe.static.domain.atoms import (
     tuple_of,
     value,
 )
+from streamsafe.static.domain.guards import IS_CPU
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State
 from streamsafe.static.models.rows import Arg, Result, Row
@@ -50,6 +53,8 @@ def call(a: Analysis, s: State, c: CallSite, name: str) -> list[State]:
         captures.takes_generator(a, s, c)
     row = a.engine.row(name)
     if row is not None:
+        if c.args and not c.receiver and a.engine.role(name.rpartition(".")[0]) in _UNBOUND:
+            c.receiver, c.args = c.args[0], c.args[1:]  # a method, called as a function of its type
         return apply(a, s, c, row)
     kind = a.engine.types.get(name)
     if kind is not None:
@@ -57,6 +62,9 @@ def call(a: Analysis, s: State, c: CallSite, name: str) -> list[State]:
         return [s]
     s.env[c.dst] = _default(a, s, c, name)
     return [s]
+
+
+_UNBOUND = frozenset(("tensor", "stream", "event"))
 
 
 def make(a: Analysis, s: State, c: CallSite, type: str) -> Value:
@@ -97,17 +105,28 @@ def _default(a: Analysis, s: State, c: CallSite, name: str) -> Value:
         mem.derive(s, made, touched)
         return made
     if works == "host":
+        c.operation = last
         out = c.keywords.pop("out", UNKNOWN)
         for held in c.values():
             mem.host_touch(a, s, span, known_memory(a, s, held), last)
         mem.host_touch(a, s, span, known_memory(a, s, out), last, writes=True)
-        return out
+        return out or _made_by(name)
     if works == "plain":
         return UNKNOWN
     from streamsafe.static.transfer.calls import unseen
 
     c.operation = last
     return unseen(a, s, c, tag.UNSEEN_CALL)
+
+
+def _made_by(name: str) -> Value:
+    """Something that a library of the host makes: it reads, on the host, what its methods are given."""
+    top = name.partition(".")[0]
+    return UNKNOWN if top in _PLAIN_RESULTS else value(library(f"{top}.{MADE}"))
+
+
+_PLAIN_RESULTS = frozenset("numpy math random statistics struct hashlib json zlib base64 binascii".split())
+"""Libraries of the host that return arrays, numbers and texts."""
 
 
 def known_memory(a: Analysis, s: State, held: Value) -> Value:
@@ -144,11 +163,17 @@ def unknown_method(a: Analysis, s: State, c: CallSite, atom: Atom, type: str, na
 
 
 def launch_kernel(a: Analysis, s: State, c: CallSite) -> list[State]:
-    """A kernel that is not seen may read and write whatever memory it is given."""
+    """A kernel reads the memory that it is given, and may write it."""
     span = a.span(c.at)
+    name = c.operation or "a kernel"
+    stream = s.current
+    if c.keywords.get("stream", value(NONE)) != value(NONE):
+        given = [atom for atom in ordered(c.keywords["stream"]) if a.role(atom) == "stream"]
+        stream = given[0] if given else LOST
     for held in c.values():
         for buffer in mem.buffers(a, s, held):
-            mem.write_one(a, s, span, buffer, s.current, c.operation or "a kernel", tag.UNSEEN_CALL)
+            mem.read_one(a, s, span, buffer, stream, name)
+            mem.write_one(a, s, span, buffer, stream, name, tag.UNSEEN_CALL)
     s.env[c.dst] = UNKNOWN
     return [s]
 
@@ -227,6 +252,11 @@ def apply(a: Analysis, s: State, c: CallSite, row: Row, weak: bool = False) -> l
     if weak and row.weak and not _maybe_memory(a, s, c):
         return [s]
     c.tags = tag.WEAK if weak and not row.copy else 0
+    if weak and "out" in c.keywords and row.result.kind == "host":
+        from streamsafe.static.transfer.calls import unseen
+
+        s.env[c.dst] = unseen(a, s, c, tag.METHOD_CALL)
+        return [s]
     if row.clock:
         s.env[c.dst] = timing.read_clock(a, s, c)
         return [s]
@@ -321,7 +351,10 @@ def effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
     if row.truth:
         asks.mark_mask(s, result)
     for order in row.order:
-        if order.kind != "wait":
+        if order.kind == "query":
+            asked = streams.carriers(a, argument(a, s, c, order.whom))
+            result = asks.question(asked[0], span) if len(asked) == 1 else result
+        elif order.kind != "wait":
             _order(a, s, c, span, order.kind, order.who, order.whom, result)
     for frees in row.frees:
         for buffer in mem.buffers(a, s, argument(a, s, c, frees)):
@@ -391,7 +424,7 @@ def _order(
         mem.host_waits(a, s, span, None)
         return
     sources = streams.carriers(a, argument(a, s, c, whom, result))
-    if kind in ("sync", "query"):
+    if kind == "sync":
         if not sources and whom not in ("current", "self", "result"):
             sources = [s.current]
         places = (
@@ -453,7 +486,13 @@ def _result(a: Analysis, s: State, c: CallSite, row: Row, stream: Atom) -> Value
     held = argument(a, s, c, result.arg) if result.arg else UNKNOWN
     if kind == "fresh":
         return fresh(a, s, c, row, stream)
-    if kind in ("view", "same", "device_value"):
+    if kind == "device_value":  # of a device, or its text
+        return frozenset(
+            atom
+            for atom in held
+            if isinstance(atom, Const) or (isinstance(atom, Path) and a.role(atom) != "tensor")
+        )
+    if kind in ("view", "same"):
         return held
     if kind == "true":
         return value(TRUE)
@@ -542,7 +581,18 @@ def sized_by_data(a: Analysis, s: State, c: CallSite) -> Value | list[State] | N
 
 @special("numpy_view")
 def numpy_view(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
-    """``x.numpy()``: the same memory as an array of the host; reading it comes later."""
+    """``x.numpy()``: the same memory as an array of the host; reading it comes later.
+
+    Memory of the device has no such view: where it lies is shown by the call.
+    """
+    for buffer in mem.buffers(a, s, c.receiver):
+        if mem.place_of(a, s, buffer) == DEVICE and any(
+            literal.kind == IS_CPU and not literal.truth for literal in s.guard
+        ):
+            s.dead = True
+        for copy in [one for one in s.order.near(buffer) if one.buffer is buffer and one.tags & tag.D2H]:
+            if not copy.tags & tag.SHOWN:
+                mem.retag(a, s, copy, tag.SHOWN)
     return value(array(c.receiver, "numpy.ndarray"))
 
 

@@ -28,7 +28,7 @@ from streamsafe.static.domain.atoms import (
     pool,
     value,
 )
-from streamsafe.static.domain.guards import IS_NONE, Literal, contradicts
+from streamsafe.static.domain.guards import ALWAYS, IS_NONE, Guard, Literal, contradicts
 from streamsafe.static.domain.order import ORDERED, memory
 from streamsafe.static.domain.places import (
     DEVICE,
@@ -136,8 +136,13 @@ def touch(
     stream: Atom,
     operation: str,
     tags: int = 0,
+    guard: Guard = ALWAYS,
 ) -> None:
-    """One access: checked against those before it, then remembered."""
+    """One access: checked against those before it, then remembered.
+
+    Args:
+        guard: what must hold for it, beside what holds here.
+    """
     if stream is not HOST:
         if place_of(a, s, buffer) == PAGEABLE:
             return
@@ -147,7 +152,7 @@ def touch(
     if s.capture is not None:
         tags |= tag.CAPTURED
     before = s.order.before(stream)
-    one = access(buffer, writes, stream, span, before, tags, s.guard, operation)
+    one = access(buffer, writes, stream, span, before, tags, s.guard | guard, operation)
     check(a, s, one)
     s.order.add(one)
     a.remember_waits(one, s.waits)
@@ -367,11 +372,16 @@ def record(a: Analysis, s: State, atom: Atom, stream: Atom) -> None:
     s.recorded = s.recorded | {(atom, stream)}
     for use in [one for one in s.order.near(atom) if one.stream is stream and one.buffer is atom]:
         if not use.tags & tag.RECORDED:
-            ways = s.order.ways_of(use)
-            recorded = use.replace(tags=use.tags | tag.RECORDED)
-            s.order.drop(use)
-            s.order.put(recorded, ways)
-            a.remember_waits(recorded, a.waits_before(use))
+            retag(a, s, use, tag.RECORDED)
+
+
+def retag(a: Analysis, s: State, one: Access, tags: int) -> None:
+    """More is known of an access that was made."""
+    ways = s.order.ways_of(one)
+    after = one.replace(tags=one.tags | tags)
+    s.order.drop(one)
+    s.order.put(after, ways)
+    a.remember_waits(after, a.waits_before(one))
 
 
 def release(a: Analysis, s: State, atom: Atom) -> None:

@@ -9,6 +9,7 @@ from streamsafe.static.domain.atoms import (
     ANYTHING,
     DEFAULT,
     GRADIENTS,
+    MADE,
     NONE,
     UNKNOWN,
     Atom,
@@ -41,8 +42,11 @@ if TYPE_CHECKING:
     from streamsafe.static.models.rows import Row
     from streamsafe.static.summary.analyse import Analysis
 
-SAME_MEMORY = frozenset("data T mT H mH real imag".split())
+SAME_MEMORY = frozenset("data T mT H mH real imag ctypes".split())
 """Attributes that are other views of the same memory."""
+
+PARTS = frozenset(("values", "indices", "ptr"))
+"""Attributes of what an operation has computed (``x.topk(k).values``), and of a pointer: its memory."""
 
 ANY = "[]"
 """The field of a container's elements."""
@@ -91,7 +95,8 @@ def _of_path(a: Analysis, s: State, atom: Path, name: str) -> Value:
     elif a.engine.role(fact.type) == "tensor":
         if name in SAME_MEMORY:
             return value(atom)
-        if name != "grad" and a.engine.method(fact.type, name) is not None:
+        row = a.engine.method(fact.type, name) if name != "grad" else None
+        if row is not None and not row.property:
             return value(bound(value(atom), name))
     elif fact.type and a.engine.role(fact.type) not in ("other", "module", "container"):
         return value(bound(value(atom), name))
@@ -152,7 +157,7 @@ def _of_new(a: Analysis, atom: New, name: str) -> Value:
         if cls is not None and (a.engine.role(atom.kind) != "object" or _inherits(a, atom.kind, name)):
             return value(bound(value(atom), name))
         return UNKNOWN
-    if name in SAME_MEMORY and a.role(atom) == "tensor":
+    if (name in SAME_MEMORY or name in PARTS) and a.role(atom) == "tensor":
         return value(atom)
     if name == "grad" and a.role(atom) == "tensor":
         return value(GRADIENTS)
@@ -303,6 +308,8 @@ def _element(a: Analysis, s: State, atom: Atom, step: str) -> Value:
         named = a.engine.index.tuple_fields(type) if type in a.engine.index.classes else []
         if named:
             return _of_named_tuple(a, s, atom, named, step)
+    if isinstance(atom, Library):
+        return value(atom) if atom.name.endswith(MADE) else UNKNOWN
     if isinstance(atom, New):
         role = a.role(atom)
         if role == "container":

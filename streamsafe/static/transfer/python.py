@@ -14,6 +14,7 @@ from streamsafe.static.domain.atoms import (
     Library,
     New,
     Path,
+    Tuple,
     Value,
     bound,
     const,
@@ -21,11 +22,13 @@ from streamsafe.static.domain.atoms import (
     ordered,
     value,
 )
+from streamsafe.static.domain.places import EACH
 from streamsafe.static.domain.state import State
 from streamsafe.static.summary.analyse import SELF
 from streamsafe.static.summary.facts import MODULE
 from streamsafe.static.summary.instantiate import instantiate
-from streamsafe.static.transfer import contexts, objects
+from streamsafe.static.transfer import asks, contexts, data, objects
+from streamsafe.static.transfer import library as libraries
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite, special
 
@@ -165,6 +168,35 @@ def default_dict(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
 def available(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
     """There is a device: code without one is nobody's business."""
     return value(TRUE)
+
+
+@special("aggregate")
+def aggregate(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``sorted``, ``min``, ``max``, ``any``, ``all`` compare elements, or what a key gives; ``sum`` adds them."""
+    from streamsafe.static.transfer.calls import call_value
+
+    row = c.row
+    assert row is not None
+    span = a.span(c.at)
+    elements = [objects.step_into(a, s, c.args[0], EACH)] if len(c.args) == 1 else c.args
+    held = values.union(elements)
+    questions = frozenset(atom for atom in held if asks.is_question(atom))
+    if questions and c.operation == "all":
+        return questions
+    key = c.keywords.get("key")
+    if key:
+        states = call_value(a, s, CallSite(c.at, c.dst, [held]), key)
+        for t in states:
+            t.env[c.dst] = libraries.effects(a, t, c, row) if row.result.kind == "elements" else UNKNOWN
+        return states
+    if c.operation == "sum":
+        data.compute(a, s, c.at, c.dst, "+", held)
+        return s.get(c.dst)
+    for one in elements:
+        for atom in ordered(one):  # tuples are compared by their first items, as long as these differ
+            first = atom.items[0] if isinstance(atom, Tuple) and atom.items else value(atom)
+            asks.ask(a, s, span, first, c.operation)
+    return libraries.effects(a, s, c, row) if row.result.kind == "elements" else UNKNOWN
 
 
 @special("cast")

@@ -219,6 +219,15 @@ def takes_out(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     return None
 
 
+@special("parameter")
+def make_parameter(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``nn.Parameter(data)``: it moves with its module, so data of the host says nothing of where it lies."""
+    held = c.given.get("data", UNKNOWN)
+    if held and all(mem.place_of(a, s, atom) in ("pageable", "pinned") for atom in held):
+        return value(mem.allocate(a, s, a.span(c.at), "torch.nn.Parameter"))
+    return None
+
+
 @special("register_buffer")
 def register_buffer(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     """``module.register_buffer("name", tensor)``: an attribute of the module."""

@@ -21,7 +21,7 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.places import is_element
 from streamsafe.static.domain.state import Cell, State, Wait
 from streamsafe.static.domain.values import reachable
-from streamsafe.static.transfer import captures, timing
+from streamsafe.static.transfer import asks, captures, timing
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite
 
@@ -149,10 +149,13 @@ def of_unknown(a: Analysis, s: State, c: CallSite, owner: Value, name: str) -> b
     if name == "record" and me is not None and not c.keywords and len(c.args) <= 1:
         record(a, s, span, me, others[0] if others else s.current)
         return True
+    if name == "query" and me is not None:
+        s.env[c.dst] = asks.question(me, span)
+        return True
     if name in ("wait", "synchronize", "query", "join", "result", "flush", "sync"):
         if name == "wait" and me is not None:
             wait(a, s, span, others[0] if others else s.current, me)
-        elif me is not None and name in ("synchronize", "query"):
+        elif me is not None and name == "synchronize":
             wait(a, s, span, HOST, me)
         if not isinstance(me, New):
             wait_for_all(a, s, HOST)

@@ -168,6 +168,114 @@ def good_each(x, n):
         torch.cuda.current_stream().wait_stream(s)
     return torch.stack(parts)
 """,
+    "a NumPy view shows where the memory lies": """
+def bad_view(x: torch.Tensor, device, other):
+    h = x.to(device, non_blocking=True)
+    if other.type == "cpu":
+        torch.cuda.synchronize()
+    return h.numpy().sum()  # expect: SS301
+
+def bad_unknown_destination(x, h):
+    h.copy_(x.cuda(), non_blocking=True)
+    return h.numpy().sum()  # expect: SS301
+
+def good_unknown_destination(x, h):
+    h.copy_(x.cuda(), non_blocking=True)
+    return h.sum()
+
+def good_view(x: torch.Tensor, device):
+    h = x.to(device, non_blocking=True)
+    if h.device.type == "cpu":
+        torch.cuda.synchronize()
+    return h.numpy().sum()
+
+def good_where_it_came_from(x: torch.Tensor):
+    h = x.to("cpu", non_blocking=True)
+    if x.is_cuda:
+        torch.cuda.synchronize()
+    return h.numpy().sum()
+""",
+    "a query orders where its answer is yes": """
+def bad_asked_once(x):
+    h = x.cuda().to("cpu", non_blocking=True)
+    done = torch.cuda.current_stream().record_event()
+    if not done.query():
+        pass
+    return h.tolist()  # expect: SS301
+
+def good_asked_until(x):
+    h = x.cuda().to("cpu", non_blocking=True)
+    done = torch.cuda.current_stream().record_event()
+    while not done.query():
+        pass
+    return h.tolist()
+
+def good_all(x, y):
+    h, k = x.cuda().to("cpu", non_blocking=True), y.cuda().to("cpu", non_blocking=True)
+    events = [torch.cuda.current_stream().record_event() for _ in range(2)]
+    if all(e.query() for e in events):
+        return h.tolist(), k.tolist()
+    return None
+""",
+    "libraries of the host, files and threads read what they are given": """
+def bad_written(x, path, pool, work, axes):
+    h = x.cuda().to("cpu", non_blocking=True)
+    with open(path, "wb") as out:
+        out.write(h.numpy())  # expect: SS301
+    k = x.cuda().to("cpu", non_blocking=True)
+    pool.submit(work, k)  # expect: SS301
+    m = x.cuda().to("cpu", non_blocking=True)
+    axes.imshow(m)  # expect: SS301
+
+def good_written(x, path, pool, work, axes):
+    h = x.cuda().to("cpu", non_blocking=True)
+    torch.cuda.synchronize()
+    with open(path, "wb") as out:
+        out.write(h.numpy())
+    pool.submit(work, h)
+    axes.imshow(h)
+
+def good_with_its_event(x, pool, work):
+    h = x.cuda().to("cpu", non_blocking=True)
+    pool.submit(work, h, torch.cuda.current_stream().record_event())
+""",
+    "elements are compared by their values, or by a key": """
+def bad_sorted(x, names):
+    h = x.cuda().to("cpu", non_blocking=True)
+    return sorted(zip(h, names))  # expect: SS301
+
+def good_sorted(x, names):
+    h = x.cuda().to("cpu", non_blocking=True)
+    return sorted(zip(names, h)), sorted(zip(h, names), key=lambda pair: pair[1])
+""",
+    "options that are given by name are as good as written": """
+OPTIONS = {"non_blocking": True}
+
+def bad_options(x):
+    h = x.cuda().to("cpu", **OPTIONS)
+    return h.tolist()  # expect: SS301
+
+def good_options(x):
+    h = x.cuda().to("cpu", **{"non_blocking": False})
+    return h.tolist()
+""",
+    "a parameter of a module moves with it": """
+class Scaled(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.kept = torch.ones(n)
+        self.moved = nn.Parameter(torch.ones(n))
+
+    def forward(self, x):
+        return x * self.moved.to(x.device) * self.kept.to(x.device)  # expect: SS401
+
+def captured(n, x):
+    net = Scaled(n).cuda()
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        y = net(x.cuda())
+    return g, y
+""",
 }
 
 
