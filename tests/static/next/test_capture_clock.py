@@ -41,14 +41,10 @@ GAPS: dict[str, set[str]] = {
         "bad_null_stream_takes_up_what_was_captured",
     },
     "ss401_default_device": {
-        "BadDrafter",
+        "GoodDrafter",
     },
     "ss401_given_objects": {
         "Shifted",
-    },
-    "ss401_moved_modules": {
-        "GoodMovedTable",
-        "GoodTableOnDemand",
     },
     "ss401_sync_in_capture": {
         "PositiveOnly",
@@ -56,7 +52,6 @@ GAPS: dict[str, set[str]] = {
         "shown",
     },
     "ss401_values_on_the_host": {
-        "bad_rows_are_sorted_by_their_values",
         "good_barrier_of_hosts",
     },
     "ss402_events_of_captures": {
