@@ -907,15 +907,15 @@ class Core {
     return cell.write.graph && cell.block && cell.block->graph && cell.block->graph != cell.write.graph;
   }
 
-  // Whether that launch holds the memory for its own: the graphs share a pool, and are not launched in the order of their
-  // captures (GC-07). A graph that was given the other's array writes it rightly.
-  bool overlaid(const Cell& cell) {
-    if (!other_graphs(cell)) return false;
-    auto [known, added] = overlaid_.try_emplace({cell.write.graph, cell.block.get()}, false);
+  // Whether a launch wrote the memory as a block of its own, and it is read as `block`: the graphs share a pool, and are
+  // not launched in the order of their captures (GC-07). A graph that was given the other's array writes it rightly.
+  bool overlaid(const Cell& cell, const Ref<Block>& block) {
+    if (!cell.write.graph || !block || !block->graph || block->graph == cell.write.graph) return false;
+    auto [known, added] = overlaid_.try_emplace({cell.write.graph, block.get()}, false);
     if (added)
       if (Graph* graph = this->graph(cell.write.graph))
         for (auto& each : graph->accesses)
-          if (each.mode == Mode::writes && each.start < cell.stop && cell.start < each.stop && each.block != cell.block)
+          if (each.mode == Mode::writes && each.start < cell.stop && cell.start < each.stop && each.block != block)
             known->second = true;
     return known->second;
   }
@@ -970,7 +970,7 @@ class Core {
   }
 
   void plan_use(Timeline& line, const Timeline& host, uint32_t index, int space, Mode mode, bool certain, const Piece& piece,
-                Plan& plan, std::vector<Found>* found) {
+                Plan& plan, std::vector<Found>* found, const Graph* launched = nullptr) {
     Shadow& shadow = shadow_of(space);
     Planned planned{index, mode, certain, space, piece.start, piece.stop, piece.view, {}};
     Cell* exact = shadow.at(piece.start);
@@ -988,8 +988,12 @@ class Core {
         if (cell->has_partial() || !admits(*cell, line, mode, host, sequence_))
           examine(*cell, line, index, certain, mode, piece.view.get(), host, *found);
     if (found && mode == Mode::reads)
-      for (Cell* cell : planned.cells)
-        if (overlaid(*cell) && overlays_.insert({cell->write.graph, cell->write.sequence}).second) report_overlaid(*cell, line, index);
+      for (Cell* cell : planned.cells) {
+        // a graph reads what its capture saw there, whoever was given the memory since
+        const Ref<Block>& block = launched ? launched->accesses[index].block : cell->block;
+        if (overlaid(*cell, block) && overlays_.insert({cell->write.graph, cell->write.sequence}).second)
+          report_overlaid(*cell, block, line);
+      }
     plan.push_back(std::move(planned));
   }
 
@@ -1018,7 +1022,7 @@ class Core {
         for (uint32_t i = 0; i < graph->accesses.size(); ++i) {
           auto& each = graph->accesses[i];
           if (each.mode == mode)
-            plan_use(line, host, i, each.space, mode, each.certain, Piece{each.start, each.stop, each.view}, plan, force ? nullptr : &found);
+            plan_use(line, host, i, each.space, mode, each.certain, Piece{each.start, each.stop, each.view}, plan, force ? nullptr : &found, graph);
         }
     } else {
       for (uint32_t i = 0; i < n; ++i)
@@ -1274,7 +1278,7 @@ class Core {
                    Graph* graph);
   void report_latent(const Record& record, Mode mode, const Block& block, Addr start, Addr stop);
   void overwritten(Graph& graph, const Record& second, bool trial);
-  void report_overlaid(const Cell& cell, Timeline& line, uint32_t use);
+  void report_overlaid(const Cell& cell, const Ref<Block>& block, Timeline& line);
   void write_captured(Report& out, uint32_t graph, Addr start, Addr stop);
   void write_waits(Report& out, const std::vector<Timeline*>& lines, const std::vector<const Timeline*>& mentioned_too);
   bool needs(const Plan& plan, const Timeline& source, const Timeline& host);

@@ -195,14 +195,14 @@ inline void Core::finish() {
     });
 }
 
-inline void Core::report_overlaid(const Cell& cell, Timeline& line, uint32_t) {
+inline void Core::report_overlaid(const Cell& cell, const Ref<Block>& block, Timeline& line) {
   Report out{int64_t(ReportKind::overlaid)};
   detail::write(out, cell.write, lines_[cell.write.line].get());
   detail::write(out, Record{line.id, operation_, site_, 0, line.count, sequence_}, &line);
-  out.insert(out.end(), {cell.block->space, int64_t(cell.start), int64_t(cell.stop)});
-  detail::write(out, cell.block.get());
+  out.insert(out.end(), {block->space, int64_t(cell.start), int64_t(cell.stop)});
+  detail::write(out, block.get());
   write_captured(out, cell.write.graph, cell.start, cell.stop);
-  write_waits(out, {}, {lines_[cell.write.line].get(), &line, cell.block->timeline.get()});
+  write_waits(out, {}, {lines_[cell.write.line].get(), &line, block->timeline.get()});
   reports.push_back(std::move(out));
 }
 
@@ -212,9 +212,12 @@ inline void Core::overwritten(Graph& graph, const Record& second, bool trial) {
     const Block* dead = each.block.get();
     if (!dead || !dead->ended || graph.reported.count(dead)) continue;
     if (graph.private_pool && dead->graph == graph.key) continue;
+    // what a private pool gives to a later capture is a matter of the order of launches (GC-07)
+    const Graph* owner = dead->graph ? this->graph(dead->graph) : nullptr;
+    const bool pooled = owner && owner->private_pool;
     Block* live = nullptr;
     blocks_of(each.space).overlapping(each.start, each.stop, [&](Block& block) {
-      if (!live && !block.ended && block.graph != graph.key) live = &block;
+      if (!live && !block.ended && block.graph != graph.key && !(pooled && block.graph)) live = &block;
     });
     if (!live) continue;
     if (!trial) graph.reported.insert(dead);

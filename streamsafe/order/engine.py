@@ -267,8 +267,10 @@ class Engine:
             if graph.pool is not None and dead.graph is graph:
                 continue
             region = captured.use[0]
+            # what a private pool gives to a later capture is a matter of the order of launches (GC-07)
+            pooled = dead.graph is not None and dead.graph.pool is not None
             for live in self._blocks[region[0]].overlapping(region[1], region[2]):
-                if live.freed or live.graph is graph:
+                if live.freed or live.graph is graph or (pooled and live.graph is not None):
                     continue
                 if not trial:
                     graph.reported.add(dead)
