@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -101,7 +102,17 @@ def pytest_testnodedown(node: Any) -> None:
     _counts.update(getattr(node, "workeroutput", {}).get("peer_counts", {}))
 
 
+def _of_torch() -> dict[str, int]:
+    """What PyTorch's front end has counted in this process; nothing where it was not watched."""
+    watch = sys.modules.get("streamsafe.runtime.torch.watch")
+    if watch is None or watch._loaded is None:
+        return {}
+    found: dict[str, int] = watch._loaded[0].counters()
+    return {f"torch {name}": found[name] for name in ("operators", "uses", "waits", "allocations")}
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    _counts.update(_of_torch())
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["peer_counts"] = dict(_counts)

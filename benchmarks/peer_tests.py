@@ -99,15 +99,21 @@ def run(
     stop: int = 0,
     workers: int = 0,
     environment: dict[str, str] | None = None,
+    settings: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
-    """One file under pytest, in a process of its own or several; the outcomes are empty when it died."""
+    """One file under pytest, in a process of its own or several; the outcomes are empty when it died.
+
+    Args:
+        settings: options of pytest instead of those for CuPy's tests.
+    """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         path = os.pathsep.join([str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH", "")])
         variables = {**os.environ, "PYTHONPATH": path, "PEER_OUT": str(out), "PEER_STOP": str(stop)}
         variables.update(environment or {})
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "peer_plugin"]
-        command += ["-c", str(root / "pyproject.toml"), "-m", "not slow", "-W", "ignore", str(tests), *extra]
+        command += settings or ("-c", str(root / "pyproject.toml"), "-m", "not slow")
+        command += ["-W", "ignore", str(tests), *extra]
         entries = importlib.metadata.entry_points(group="pytest11")
         if not any(entry.value == "streamsafe.runtime.plugin" for entry in entries):
             command += ["-p", "streamsafe.runtime.plugin"]

@@ -1,18 +1,22 @@
 """What the sanitizer costs a PyTorch program, on a GPU: each loop plain, under streamsafe and under PyTorch's own
 sanitizer, interleaved; the median of rounds.
 
-python benchmarks/runtime_torch.py [--rounds N] [--only adds,...] [--no-csan] [--json FILE] [--memory STEPS]
+python benchmarks/runtime_torch.py [--rounds N] [--only adds,...] [--no-csan] [--json FILE] [--memory STEPS] [--times]
 
-Prints a Markdown table: microseconds of the plain loop, and how many times that the others take.
+Prints a Markdown table: microseconds of the plain loop, and how many times that the others take. `--memory`: resident
+memory over so many training steps in one session. `--times`: of importing, of enabling, of a session.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import platform
 import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +40,7 @@ AIMS = {
     "waits": 1.5,
     "views": 1.5,
     "lists": 1.5,
+    "streams": 1.5,
 }
 
 
@@ -153,6 +158,38 @@ def lists() -> Step:
     return step
 
 
+def streams() -> Step:
+    """2,000 streams of the program's own: 50 of them wait, work and are waited for."""
+    runtime = ctypes.CDLL(next(name for name in loaded_libraries() if "libcudart" in name))
+    made = []
+    for _ in range(2000):
+        handle = ctypes.c_void_p()
+        assert runtime.cudaStreamCreateWithFlags(ctypes.byref(handle), 1) == 0  # non-blocking
+        made.append(cuda.ExternalStream(handle.value))
+    x = torch.zeros(2000, 256, device="cuda")
+    rows = list(x.unbind(0))
+    at = [0]
+
+    def step() -> None:
+        main = cuda.current_stream()
+        for _ in range(50):
+            at[0] = (at[0] + 1) % 2000
+            stream = made[at[0]]
+            stream.wait_stream(main)
+            with cuda.stream(stream):
+                rows[at[0]].add_(1)
+            main.wait_stream(stream)
+        x.sum()
+
+    return step
+
+
+def loaded_libraries() -> set[str]:
+    """Files of the shared libraries in this process."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        return {line.split()[-1] for line in maps if ".so" in line}
+
+
 LOOPS: dict[str, tuple[Callable[[], Step], int]] = {
     "adds": (adds, 40),
     "mlp": (mlp, 30),
@@ -163,6 +200,7 @@ LOOPS: dict[str, tuple[Callable[[], Step], int]] = {
     "waits": (waits, 20),
     "views": (views, 20),
     "lists": (lists, 20),
+    "streams": (streams, 10),
 }
 
 
@@ -243,19 +281,66 @@ def measure(names: list[str], rounds: int, csan: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def growth(steps: int) -> tuple[int, int, dict[str, int]]:
-    """Resident kilobytes after a tenth of the steps and after all of them, and what the extension counts."""
-    step = mlp()
+def everything() -> Step:
+    """A small training step with a prefetched batch, events, a ring of pinned buffers, and memory of changing sizes."""
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    ring = [(torch.randn(64, 64).pin_memory(), cuda.Event()) for _ in range(3)]
+    copies = cuda.Stream()
+    at = [0]
+
+    def step() -> None:
+        at[0] += 1
+        buffer, done = ring[at[0] % 3]
+        done.synchronize()
+        buffer.fill_(at[0] % 7)
+        with cuda.stream(copies):
+            batch = buffer[: 1 + at[0] % 64].to("cuda", non_blocking=True)
+            done.record()
+        cuda.current_stream().wait_stream(copies)
+        batch.record_stream(cuda.current_stream())
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+
+    return step
+
+
+def growth(steps: int) -> dict[str, Any]:
+    """Resident kilobytes after each tenth of the steps, and what the extension counts."""
+    step = everything()
     module, _ = extension()
-    with streamsafe.sanitize("collect"):
-        for _ in range(steps // 10):
-            step()
-        torch.cuda.synchronize()
-        early = resident()
-        for _ in range(steps - steps // 10):
-            step()
-        torch.cuda.synchronize()
-        return early, resident(), module.counters()
+    resident_kb = []
+    with streamsafe.sanitize("collect") as session:
+        for _ in range(10):
+            for _ in range(steps // 10):
+                step()
+            cuda.synchronize()
+            resident_kb.append(resident())
+        return {"steps": steps, "kB": resident_kb, "hazards": len(session.hazards), **module.counters()}
+
+
+TIMES = """
+import json, time
+begun = time.perf_counter(); import streamsafe; streamsafe_s = time.perf_counter() - begun
+begun = time.perf_counter(); import torch; torch_s = time.perf_counter() - begun
+x = torch.ones(8, device="cuda"); torch.cuda.synchronize()
+begun = time.perf_counter()
+with streamsafe.sanitize("collect"): x.add_(1)
+first_s = time.perf_counter() - begun
+begun = time.perf_counter()
+for _ in range(100):
+    with streamsafe.sanitize("collect"): pass
+print(json.dumps({"import streamsafe": streamsafe_s, "import torch": torch_s, "first session": first_s,
+                  "a session": (time.perf_counter() - begun) / 100}))
+"""
+
+
+def times() -> dict[str, float]:
+    """Seconds of importing and of sessions, in a process of its own; the extension is built already."""
+    ended = subprocess.run([sys.executable, "-c", TIMES], capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
+    return found
 
 
 def resident() -> int:
@@ -273,14 +358,17 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(LOOPS))
     parser.add_argument("--no-csan", action="store_true")
     parser.add_argument("--memory", type=int, default=0, metavar="STEPS")
+    parser.add_argument("--times", action="store_true")
     parser.add_argument("--json")
     options = parser.parse_args()
-    rows = measure(options.only.split(","), options.rounds, not options.no_csan)
+    names = [name for name in options.only.split(",") if name]
+    rows = measure(names, options.rounds, not options.no_csan) if names else []
     print(
         f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, Python {platform.python_version()}\n"
     )
-    print("| loop | plain us | hooks only | streamsafe | at most | PyTorch's own |")
-    print("|---|---|---|---|---|---|")
+    if rows:
+        print("| loop | plain us | hooks only | streamsafe | at most | PyTorch's own |")
+        print("|---|---|---|---|---|---|")
     for row in rows:
         own = f"{row['csan']:.1f}" if row["csan"] else "-"
         print(
@@ -289,10 +377,13 @@ def main() -> None:
         )
     memory = growth(options.memory) if options.memory else None
     if memory:
-        print(f"\n{options.memory} steps: {memory[0]} kB, then {memory[1]} kB; {memory[2]}")
+        print(f"\n{memory}")
+    taken = times() if options.times else None
+    if taken:
+        print("\n" + ", ".join(f"{name}: {seconds * 1e3:.3f} ms" for name, seconds in taken.items()))
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"rows": rows, "memory": memory}, file, indent=1)
+            json.dump({"rows": rows, "memory": memory, "times": taken}, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -660,4 +660,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("block_callback", []() { return reinterpret_cast<uintptr_t>(&memory::block_callback); });
   module.def("self_test", &self_test);
   module.def("counters", &counters);
+  // for an audit: the operator in whose kernel the calling thread is; empty: in none
+  module.def("inside", []() { return here.inside ? here.inside->name : std::string(); });
 }
