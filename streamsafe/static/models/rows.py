@@ -250,6 +250,7 @@ Special: TypeAlias = Literal[
     "nullcontext",
     "numpy_view",
     "optimizer_step",
+    "parameter",
     "p2p",
     "parameter",
     "pin_memory",

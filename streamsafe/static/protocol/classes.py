@@ -16,7 +16,7 @@ from streamsafe.order.hazard import Span
 from streamsafe.static import confidence
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.access import Access
-from streamsafe.static.domain.atoms import CURRENT, HOST, Atom, New, Path, Pool, path
+from streamsafe.static.domain.atoms import ALL, CURRENT, HOST, Atom, New, Path, Pool, path
 from streamsafe.static.domain.guards import Guard, contradicts, decided
 from streamsafe.static.domain.order import Ways
 from streamsafe.static.domain.places import can_meet, overlap, same_queue
@@ -57,7 +57,8 @@ def of_class(engine: Engine, cid: str) -> Iterator[Pair]:
     own = set(index.classes[cid].methods.values())
     rebound = engine.facts.rebound(cid)
     yield from _rebound(engine, fids)
-    yield from _pairs(engine, fids, SELF, rebound, own if index.mro(cid)[1:] else None)
+    made = index.method(cid, "__init__")
+    yield from _pairs(engine, fids, SELF, rebound, own if index.mro(cid)[1:] else None, made)
 
 
 def _rebound(engine: Engine, fids: list[str]) -> Iterator[Pair]:
@@ -113,8 +114,14 @@ def of_module(engine: Engine, module: str) -> Iterator[Pair]:
 
 
 def _pairs(
-    engine: Engine, fids: list[str], root: str, rebound: set[str], own: set[str] | None
+    engine: Engine,
+    fids: list[str],
+    root: str,
+    rebound: set[str],
+    own: set[str] | None,
+    made: str | None = None,
 ) -> Iterator[Pair]:
+    """Hazards between entries; ``made`` is a constructor, of which only the copies count that it leaves pending."""
     table: dict[object, list[Entry]] = defaultdict(list)
     exits: dict[str, tuple[Exit, ...]] = {}
     for fid in fids:
@@ -127,13 +134,20 @@ def _pairs(
                     whole = access.guard | exit.guard
                     guard = _lasting(whole, root, rebound, access.buffer)
                     table[key].append(Entry(fid, exit, access, ways, guard, whole))
+    for exit in engine.summary(made).exits if made is not None else ():
+        for access, ways in exit.accesses.items():
+            key = _key(access.buffer, root)
+            if access.tags & tag.D2H and access.writes and ways and key in table and made is not None:
+                whole = access.guard | exit.guard
+                guard = _lasting(whole, root, rebound, access.buffer)
+                table[key].append(Entry(made, exit, access, ways, guard, whole))
     for key in sorted(table, key=repr):
         accesses = table[key]
         if not any(entry.access.writes for entry in accesses):
             continue
         if len({entry.access.stream for entry in accesses}) < 2:
             continue
-        yield from _of_field(engine, accesses, exits, own)
+        yield from _of_field(engine, accesses, exits, own, made)
 
 
 def _key(buffer: Atom, root: str) -> object:
@@ -169,7 +183,11 @@ def _lasting(guard: Guard, root: str, rebound: set[str], buffer: Atom) -> Guard:
 
 
 def _of_field(
-    engine: Engine, accesses: list[Entry], exits: dict[str, tuple[Exit, ...]], own: set[str] | None
+    engine: Engine,
+    accesses: list[Entry],
+    exits: dict[str, tuple[Exit, ...]],
+    own: set[str] | None,
+    made: str | None,
 ) -> Iterator[Pair]:
     seen: set[object] = set()
     waiters = {fid: some for fid, some in exits.items() if all(map(_only_orders, some))}
@@ -179,7 +197,9 @@ def _of_field(
         a = first.access
         for second in accesses:
             b = second.access
-            if not (a.writes or b.writes) or a.stream is b.stream:
+            if not (a.writes or b.writes) or a.stream is b.stream or second.fid == made:
+                continue
+            if first.fid == made and b.stream is not HOST:
                 continue
             tried += 1
             if tried > MOST_PAIRS:
@@ -192,7 +212,7 @@ def _of_field(
             if key in seen or not _meet(first, second):
                 continue
             before = b.before | {HOST}
-            if not any(way.isdisjoint(before) for way in first.ways):
+            if ALL in before or not any(way.isdisjoint(before) for way in first.ways):
                 continue
             seen.add(key)
             yield _pair(first, second, waiters)
@@ -266,8 +286,6 @@ def _only_orders(exit: Exit) -> bool:
 
 
 def _reaches(way: frozenset[Atom], exit: Exit, before: frozenset[Atom]) -> bool:
-    from streamsafe.static.domain.atoms import ALL
-
     return any(
         learner in before and (ALL in known or not known.isdisjoint(way))
         for learner, known in exit.knows.items()

@@ -29,6 +29,7 @@ from streamsafe.static.domain.atoms import (
     Value,
     array,
     context,
+    ordered,
     path,
     value,
 )
@@ -194,7 +195,9 @@ class Facts:
                 else kinds[0].args[0]
             )
             element = self.of_annotation(module, inner, depth - 1)
-        return Fact(type=name, optional=optional, element=element)
+        row = self._engine.types.get(name)
+        place = row.place if row is not None and row.role == "tensor" else ""
+        return Fact(type=name, place=place, optional=optional, element=element)
 
     def rebound(self, cid: str) -> set[str]:
         """The fields that other methods than ``__init__`` assign."""
@@ -303,7 +306,7 @@ class Facts:
         place = type = ""
         optional = False
         element = None
-        shared: dict[str, Value] = {}
+        shared: Mapping[str, Value] = {}
         keys: tuple[tuple[str, Value], ...] = ()
 
         def named(atom: Atom) -> Atom:
@@ -318,13 +321,11 @@ class Facts:
                 place = place or exit.places.get(atom, "")
                 if owner.get(atom, field) != field:
                     aliases.add(named(atom))
-                if ":" in atom.kind and len(held) == 1:
-                    shared = _shared(exit, atom, me, owner)
                 inner = [v for (at, f), v in exit.heap.items() if at is atom and is_element(f)]
                 keys = tuple(sorted(_constants(exit, atom)))
                 if inner and depth and self._engine.role(atom.kind) in ("container", "queue"):
                     some = frozenset().union(*inner)
-                    element = self._of_value(exit, "", some, me, {}, fid, depth - 1)
+                    element = self._of_value(exit, "", some, me, owner, fid, depth - 1)
             elif isinstance(atom, Array):
                 of = frozenset(named(each) for each in atom.of)
                 type = type or atom.type
@@ -348,6 +349,8 @@ class Facts:
                         given = self.annotated(fn, atom.root)
                         type, place, element = given.type or type, given.place or place, given.element
                         optional = optional or given.optional
+        if ":" in type and all(isinstance(atom, New) and atom.kind == type for atom in held):
+            shared = _shared_by_all([_shared(exit, atom, me, owner) for atom in ordered(held)])
         untimed = bool(held) and all(exit.heap.get((atom, "timing")) == value(FALSE) for atom in held)
         parameters = _seen_from(exit, held, me)
         return Fact(
@@ -470,6 +473,12 @@ def _constants(exit: Exit, container: Atom) -> Iterable[tuple[str, Value]]:
             (atom,) = held
             if isinstance(atom, Const):
                 yield field[1:-1], held
+
+
+def _shared_by_all(each: list[dict[str, Value]]) -> dict[str, Value]:
+    """What several objects have in common with the object that holds them."""
+    first, *others = each
+    return {field: held for field, held in first.items() if all(one.get(field) == held for one in others)}
 
 
 def _rooted(atom: Atom, me: Path) -> bool:

@@ -618,6 +618,16 @@ def members(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     return UNKNOWN
 
 
+@special("parameter")
+def parameter(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``nn.Parameter(data)``: made on the host it moves with its module, so where it lies is not known."""
+    held = c.given.get("data", UNKNOWN)
+    for atom in held:
+        if isinstance(atom, New) and mem.place_of(a, s, atom) == PAGEABLE:
+            s.places[atom] = ""
+    return held
+
+
 def partial_of(c: CallSite) -> Value:
     """``functools.partial(f, ...)``"""
     return value(partial(c.args[0], c.args[1:], c.keywords.items())) if c.args else UNKNOWN

@@ -110,8 +110,8 @@ def _of_path(a: Analysis, s: State, atom: Path, name: str) -> Value:
 def aliased(a: Analysis, at: Path, owner: Path) -> Value:
     """What lies at a path: itself, or what it is another name for."""
     fact = a.fact(at)
-    if fact.outside and owner.fields and not is_element(owner.fields[-1]):
-        around = path(owner.root, *owner.fields[:-1])
+    around = _holder(owner)
+    if fact.outside and around is not None:
         seen: set[Atom] = set()
         for each in fact.outside:
             for image in rebased(each, around):
@@ -130,6 +130,14 @@ def aliased(a: Analysis, at: Path, owner: Path) -> Value:
     if any(isinstance(image, Const) for image in images) and len(images) > 1:
         return value(at)
     return frozenset(images) if len(images) <= limits.ATOMS else value(at)
+
+
+def _holder(owner: Path) -> Path | None:
+    """The object whose field an object is, or in whose field's containers it lies."""
+    fields = owner.fields
+    while fields and is_element(fields[-1]):
+        fields = fields[:-1]
+    return path(owner.root, *fields[:-1]) if fields else None
 
 
 def _of_module(a: Analysis, atom: Path, name: str) -> Value:

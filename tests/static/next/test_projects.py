@@ -356,6 +356,144 @@ def bad_row(data):
     return rows[0].sum()  # expect: SS101
 """,
     },
+    "parameters of modules, and layers that share a stream": {
+        "moe.py": """
+import torch
+from torch import nn
+
+
+class Expert(nn.Module):
+    def __init__(self, side):
+        super().__init__()
+        self.side = side
+        self.weight = nn.Parameter(torch.empty(4, 4))
+
+    def forward(self, x):
+        with torch.cuda.stream(self.side):
+            return x @ self.weight  # expect: SS101
+
+
+class BadMoe(nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.side = torch.cuda.Stream()
+        self.experts = nn.ModuleList([Expert(self.side) for _ in range(count)])
+        self.shared = nn.Linear(4, 4)
+
+    def forward(self, x):
+        hidden = self.shared(x)
+        for expert in self.experts:
+            out = expert(hidden)
+        torch.cuda.current_stream().wait_stream(self.side)
+        hidden.record_stream(self.side)
+        return out
+
+
+class GoodMoe(nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.side = torch.cuda.Stream()
+        self.experts = nn.ModuleList([Expert(self.side) for _ in range(count)])
+        self.shared = nn.Linear(4, 4)
+
+    def forward(self, x):
+        hidden = self.shared(x)
+        self.side.wait_stream(torch.cuda.current_stream())
+        for expert in self.experts:
+            out = expert(hidden)
+        torch.cuda.current_stream().wait_stream(self.side)
+        hidden.record_stream(self.side)
+        return out
+"""
+    },
+    "an object that is made with a copy under way": {
+        "answers.py": """
+import torch
+
+
+class Answer:
+    def __init__(self, tokens, side):
+        self.copied = torch.cuda.Event()
+        with torch.cuda.stream(side):
+            side.wait_stream(torch.cuda.current_stream())
+            self.on_host = tokens.to("cpu", non_blocking=True)
+            self.copied.record()
+
+    def bad(self):
+        return self.on_host.tolist()  # expect: SS301
+
+    def good(self):
+        self.copied.synchronize()
+        return self.on_host.tolist()
+"""
+    },
+    "a ring of pinned buffers that NumPy data fills": {
+        "ring.py": """
+import numpy as np
+import torch
+
+
+class Ring:
+    def __init__(self, size, count):
+        self.buffers = [torch.empty(size, pin_memory=True) for _ in range(count)]
+        self.copied = [torch.cuda.Event() for _ in range(count)]
+        self.turn = 0
+
+
+class Bad(Ring):
+    def put(self, data: np.ndarray):
+        buffer = self.buffers[self.turn]
+        buffer.copy_(torch.from_numpy(data))  # expect: SS302
+        self.turn = (self.turn + 1) % len(self.buffers)
+        return buffer.to("cuda", non_blocking=True)
+
+
+class Good(Ring):
+    def put(self, data: np.ndarray):
+        self.copied[self.turn].synchronize()
+        buffer = self.buffers[self.turn]
+        buffer.copy_(torch.from_numpy(data))
+        out = buffer.to("cuda", non_blocking=True)
+        self.copied[self.turn].record()
+        self.turn = (self.turn + 1) % len(self.buffers)
+        return out
+"""
+    },
+    "a call that is not seen, put under another stream": {
+        "connector.py": """
+import torch
+
+from elsewhere import connect
+
+
+class Bad:
+    def __init__(self):
+        self.side = torch.cuda.Stream()
+        self.connector = connect()
+
+    def load(self, x):
+        slots = torch.cat([x.cuda(), x.cuda()])
+        with torch.cuda.stream(self.side):
+            self.connector.start(slots)  # expect: SS101
+
+
+class Good:
+    def __init__(self):
+        self.side = torch.cuda.Stream()
+        self.connector = connect()
+
+    def load(self, x):
+        slots = torch.cat([x.cuda(), x.cuda()])
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            self.connector.start(slots)
+
+    def on_one_stream(self, x):
+        with torch.cuda.stream(self.side):
+            slots = torch.cat([x.cuda(), x.cuda()])
+        self.connector.start(slots)
+"""
+    },
 }
 
 
