@@ -129,7 +129,6 @@ GAPS: dict[str, set[str]] = {
     },
     "ss410_host_work_in_capture": {
         "BadCount",
-        "BadCounter",
         "BadCountsUnknowingly",
         "bad_random_choice_below",
         "bad_random_number",
