@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.static.syntax.packages import is_part, packages
 
 MOST_IMPORTERS = 8
 """What more files of a package import is one of its common tools, and its callers are not followed."""
@@ -60,12 +61,10 @@ class Outcome:
     notes: list[tuple[str, str]] = field(default_factory=list)
 
 
-def package_of(path: str) -> str | None:
-    """The directory of the outermost package that a file lies in; None of a script."""
-    folder, found = os.path.dirname(path), None
-    while os.path.isfile(os.path.join(folder, "__init__.py")):
-        found, folder = folder, os.path.dirname(folder)
-    return found
+def package_of(folder: str) -> str | None:
+    """The directory of the outermost package that a folder belongs to; None of a folder of scripts."""
+    above, names = packages(folder)
+    return os.path.join(above, names[0]) if names else None
 
 
 def group(known: Mapping[str, bool], concerned: Callable[[bytes], bool]) -> list[Unit]:
@@ -82,7 +81,7 @@ def group(known: Mapping[str, bool], concerned: Callable[[bytes], bool]) -> list
     for path in known:
         folder = os.path.dirname(path)
         if folder not in above:
-            above[folder] = package_of(path)
+            above[folder] = package_of(folder)
         package = above[folder]
         if package is not None:
             packages.setdefault(package, set()).add(path)
@@ -99,7 +98,7 @@ def _package(
 ) -> Unit:
     found, others = {path for path in named if known[path]}, []
     for folder, folders, files in os.walk(package):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "__pycache__")))
+        folders[:] = sorted(name for name in folders if is_part(os.path.join(folder, name)))
         for name in files:
             path = os.path.join(folder, name)
             if name.endswith(".py") and path not in found:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from streamsafe.order.hazard import Access, Conflict, Facts, Memory, Missing, Note, Span
 from streamsafe.static.cache import decode, encode
-from streamsafe.static.units import group
+from streamsafe.static.units import group, package_of
 
 
 def write(root: Path, **files: str) -> dict[str, str]:
@@ -54,3 +54,29 @@ def test_conflicts_survive_the_cache() -> None:
         confidence="likely",
     )
     assert decode(encode(conflict)) == conflict
+
+
+def test_a_folder_without_init_in_a_package_is_part_of_it(tmp_path: Path) -> None:
+    inner = tmp_path / "pkg" / "plain"
+    outside = tmp_path / "pkg" / "not-a-name"
+    for folder in (inner, outside):
+        folder.mkdir(parents=True)
+        (folder / "one.py").write_text("stream")
+    (tmp_path / "pkg" / "__init__.py").write_text("")
+    (tmp_path / "pkg" / "two.py").write_text("stream")
+    names = ("pkg/plain/one.py", "pkg/two.py")
+    inside = tuple(str(tmp_path / name) for name in names)
+    units = group(dict.fromkeys(inside, True), lambda data: b"stream" in data)
+    (unit,) = units
+    assert unit.files == inside
+    assert package_of(str(inner)) == package_of(str(tmp_path / "pkg")) == str(tmp_path / "pkg")
+    assert package_of(str(outside)) is None
+    assert package_of(str(tmp_path)) is None
+
+
+def test_nothing_above_a_project_is_a_package(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "tools").mkdir(parents=True)
+    (tmp_path / "__init__.py").write_text("")
+    (project / "pyproject.toml").write_text("")
+    assert package_of(str(project / "tools")) is None

@@ -1,0 +1,39 @@
+"""Which package a folder belongs to, as Python's import has it."""
+
+from __future__ import annotations
+
+import os
+
+PROJECT_MARKS = ("pyproject.toml", "setup.py", ".git")
+"""What lies at the root of a project: nothing above it is a package of the project."""
+
+
+def packages(folder: str) -> tuple[str, tuple[str, ...]]:
+    """The folder around the top package that a folder belongs to, and the packages from there down to the folder.
+
+    A folder without ``__init__.py`` that lies in a package is a part of it (PEP 420) where its name can be imported.
+    Without a package: the folder itself, and nothing.
+    """
+    top: str | None = None
+    at = folder
+    while True:
+        if not is_part(at):
+            break
+        if os.path.isfile(os.path.join(at, "__init__.py")):
+            top = at
+        parent = os.path.dirname(at)
+        if parent == at or any(os.path.exists(os.path.join(at, mark)) for mark in PROJECT_MARKS):
+            break
+        at = parent
+    if top is None:
+        return folder, ()
+    above = os.path.dirname(top)
+    return above, tuple(os.path.relpath(folder, above).split(os.sep))
+
+
+def is_part(folder: str) -> bool:
+    """Whether a folder in a package is a part of the package: its name can be imported, or it has ``__init__.py``."""
+    name = os.path.basename(folder)
+    if name == "__pycache__" or name.startswith("."):
+        return False
+    return name.isidentifier() or os.path.isfile(os.path.join(folder, "__init__.py"))
