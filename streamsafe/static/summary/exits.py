@@ -27,7 +27,7 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.capturing import BRANCH, FORK
 from streamsafe.static.domain.guards import IS_CPU, Guard
 from streamsafe.static.domain.order import Ways, antichain, memory
-from streamsafe.static.domain.places import EACH
+from streamsafe.static.domain.places import EACH, is_element
 from streamsafe.static.domain.state import State
 from streamsafe.static.domain.timing import LAUNCHES
 from streamsafe.static.domain.values import reachable
@@ -209,6 +209,15 @@ def _importance(item: tuple[Access, Ways]) -> tuple[object, ...]:
     )
 
 
+def _of_each(recorded: frozenset[tuple[Atom, Atom]]) -> frozenset[tuple[Atom, Atom]]:
+    """Records of the elements of a container: a loop without a round has no element that lacks its record."""
+    return frozenset(
+        (buffer, stream)
+        for buffer, stream in recorded
+        if isinstance(buffer, Path) and buffer.fields and is_element(buffer.fields[-1])
+    )
+
+
 def _joined(one: Exit, other: Exit) -> Exit:
     accesses = dict(one.accesses)
     for access, ways in other.accesses.items():
@@ -227,7 +236,7 @@ def _joined(one: Exit, other: Exit) -> Exit:
         current=one.current,
         waits=one.waits | other.waits,
         cells={**one.cells, **other.cells},
-        recorded=one.recorded & other.recorded,
+        recorded=one.recorded & other.recorded | _of_each(one.recorded ^ other.recorded),
         work=one.work | other.work,
         waited={**one.waited, **other.waited},
         clocks={**one.clocks, **other.clocks},

@@ -25,7 +25,9 @@ from streamsafe.static.domain.atoms import (
     Symbol,
     Tuple,
     Value,
+    bound,
     ordered,
+    path,
     value,
 )
 from streamsafe.static.domain.guards import IS_NONE, Literal
@@ -53,7 +55,7 @@ def call(a: Analysis, s: State, i: ir.Call) -> list[State]:
     for name, reg in i.keywords:
         if name is None:
             keywords = {**_named(a, s, s.get(reg)), **keywords}
-    callee = _known(s.get(i.func))[:MOST_CALLEES]
+    callee = _by_receiver(_known(s.get(i.func)))[:MOST_CALLEES]
     if not callee:
         site = CallSite(i.at, i.dst, args, keywords, operation="a call")
         s.env[i.dst] = unseen(a, s, site, tag.UNSEEN_CALL)
@@ -80,6 +82,23 @@ def _named(a: Analysis, s: State, held: Value) -> dict[str, Value]:
         if is_element(field) and name.isidentifier():
             found[name] = s.heap[atom, field]
     return found
+
+
+def _by_receiver(callees: list[Atom]) -> list[Atom]:
+    """One method of several receivers is one callee: what it does, it does to whichever it is given."""
+    methods: dict[str, Value] = {}
+    for atom in callees:
+        if isinstance(atom, Bound):
+            methods[atom.name] = methods.get(atom.name, UNKNOWN) | atom.owner
+    if not methods:
+        return callees
+    out: list[Atom] = []
+    for atom in callees:
+        if isinstance(atom, Path) and atom.fields and atom.fields[-1] in methods:
+            methods[atom.fields[-1]] |= value(path(atom.root, *atom.fields[:-1]))
+        elif not isinstance(atom, Bound):
+            out.append(atom)
+    return out + [bound(owner, name) for name, owner in methods.items()]
 
 
 def _known(held: Value) -> list[Atom]:
@@ -155,8 +174,6 @@ def _call_path(a: Analysis, s: State, c: CallSite, atom: Path) -> list[State]:
     called_stream = fact.hinted and a.engine.role(fact.type) in ("stream", "event")  # the name of a method
     if not atom.fields or (fact.type and not called_stream):
         return _call_object(a, s, c, atom)
-    from streamsafe.static.domain.atoms import path
-
     name = atom.fields[-1]
     owner = path(atom.root, *atom.fields[:-1])
     if name.startswith("[") or _is_field(a, owner, name):
@@ -233,12 +250,18 @@ def method(a: Analysis, s: State, c: CallSite, owner: Value, name: str) -> list[
 
 
 def _alike(a: Analysis, atoms: list[Atom]) -> list[list[Atom]]:
-    """Receivers that one call may have at once: memory and containers of one type; others come one by one."""
+    """Receivers that one call may have at once: memory and containers of one type; others come one by one.
+
+    A parameter without a type that may be a tensor by another path is taken to be one: ``if flag: x = x.clone()``.
+    """
     found: dict[object, list[Atom]] = {}
     for atom in atoms:
         type = a.type_of(atom)
         together = a.engine.role(type) in ("tensor", "container") or (not type and isinstance(atom, Path))
         found.setdefault(type if together else atom, []).append(atom)
+    tensors = [type for type in found if isinstance(type, str) and a.engine.role(type) == "tensor"]
+    if len(tensors) == 1 and "" in found:
+        found[tensors[0]] += found.pop("")
     return list(found.values())
 
 

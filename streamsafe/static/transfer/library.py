@@ -240,7 +240,7 @@ def memory_of(
 def stream_of(a: Analysis, s: State, c: CallSite, name: Arg) -> Atom:
     """The stream that an argument names; the current one where it is None or not given."""
     held = argument(a, s, c, name)
-    found = [atom for atom in streams.carriers(a, held) if a.role(atom) in ("stream", "")]
+    found = [atom for atom in streams.carriers(a, s, held) if a.role(atom) in ("stream", "")]
     return found[0] if found else s.current
 
 
@@ -352,7 +352,7 @@ def effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
         asks.mark_mask(s, result)
     for order in row.order:
         if order.kind == "query":
-            asked = streams.carriers(a, argument(a, s, c, order.whom))
+            asked = streams.carriers(a, s, argument(a, s, c, order.whom))
             result = asks.question(asked[0], span) if len(asked) == 1 else result
         elif order.kind != "wait":
             _order(a, s, c, span, order.kind, order.who, order.whom, result)
@@ -361,11 +361,11 @@ def effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
             replays.lets_go(a, s, span, value(buffer), UNKNOWN)
             mem.release(a, s, buffer)
     for memory, on in row.records:
-        for target in streams.carriers(a, argument(a, s, c, on)) or [s.current]:
+        for target in streams.carriers(a, s, argument(a, s, c, on)) or [s.current]:
             for buffer in mem.buffers(a, s, argument(a, s, c, memory)):
                 mem.record(a, s, buffer, target)
     if row.sets_current:
-        held = [x for x in streams.carriers(a, argument(a, s, c, row.sets_current)) if x is not NONE]
+        held = [x for x in streams.carriers(a, s, argument(a, s, c, row.sets_current)) if x is not NONE]
         if held:
             a.orders = True
             s.current = held[0]
@@ -423,7 +423,7 @@ def _order(
         a.orders = True
         mem.host_waits(a, s, span, None)
         return
-    sources = streams.carriers(a, argument(a, s, c, whom, result))
+    sources = streams.carriers(a, s, argument(a, s, c, whom, result))
     if kind == "sync":
         if not sources and whom not in ("current", "self", "result"):
             sources = [s.current]
@@ -452,11 +452,11 @@ def _order(
         return
     if kind == "record":
         on = sources or [s.current]
-        for event in streams.carriers(a, argument(a, s, c, who, result))[:1]:
+        for event in streams.carriers(a, s, argument(a, s, c, who, result))[:1]:
             streams.record(a, s, span, event, on[0])
         return
     if kind == "wait":
-        waiters = streams.carriers(a, argument(a, s, c, who, result)) or [s.current]
+        waiters = streams.carriers(a, s, argument(a, s, c, who, result)) or [s.current]
         if not sources:
             if argument(a, s, c, whom) != value(NONE):
                 streams.wait_for_all(a, s, waiters[0])
@@ -600,7 +600,7 @@ def numpy_view(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None
 def record_event(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     """``stream.record_event(event)``: the event that is given, or a new one."""
     span = a.span(c.at)
-    given = [atom for atom in streams.carriers(a, c.given.get("event", UNKNOWN)) if atom is not NONE]
+    given = [atom for atom in streams.carriers(a, s, c.given.get("event", UNKNOWN)) if atom is not NONE]
     row = c.row
     kind = row.result.type if row is not None and row.result.type else "torch.cuda.Event"
     event = given[0] if given else mem.allocate(a, s, span, kind)

@@ -18,6 +18,7 @@ from streamsafe.static.domain.atoms import (
     ordered,
     value,
 )
+from streamsafe.static.domain.guards import IS_NONE, Literal
 from streamsafe.static.domain.places import is_element
 from streamsafe.static.domain.state import Cell, State, Wait
 from streamsafe.static.domain.values import reachable
@@ -33,10 +34,12 @@ CARRIERS = ("stream", "event", "work", "future", "graph")
 EVENTS = ("event", "work", "future")
 
 
-def carriers(a: Analysis, held: Value) -> list[Atom]:
-    """The streams, events and works that a value may be, or hold."""
+def carriers(a: Analysis, s: State, held: Value) -> list[Atom]:
+    """The streams, events and works that a value may be, or hold; what the guard says is None is none of them."""
     found: list[Atom] = []
     for atom in ordered(held):
+        if s.guard and Literal(IS_NONE, atom, None, True) in s.guard:
+            continue
         if isinstance(atom, Symbol):
             if a.role(atom) == "stream":
                 found.append(atom)
@@ -125,7 +128,7 @@ def handed_over(a: Analysis, s: State, given: list[Value]) -> None:
 def of_unknown(a: Analysis, s: State, c: CallSite, owner: Value, name: str) -> bool:
     """A method with the name of one of a stream or an event, of an object whose type is not seen."""
     span = a.span(c.at)
-    others = carriers(a, (c.args or [next(iter(c.keywords.values()), UNKNOWN)])[0])
+    others = carriers(a, s, (c.args or [next(iter(c.keywords.values()), UNKNOWN)])[0])
     me = ordered(owner)[0] if len(owner) == 1 else None
     s.env[c.dst] = UNKNOWN
     if name in ("wait_stream", "wait_event"):

@@ -149,6 +149,74 @@ def good_two_in_one_queue(x):
     dist.broadcast(x, 0, async_op=True).wait()
     return x + 1
 """,
+    "a record covers whichever of several tensors it is given, and each element of a container": """
+SIDE = torch.cuda.Stream()
+
+def bad_no_record(x, flag):
+    if flag:
+        x = x.clone()
+    SIDE.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(SIDE):
+        x.sum()  # expect: SS201
+
+def good_record(x, flag):
+    if flag:
+        x = x.clone()
+    SIDE.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(SIDE):
+        x.sum()
+    x.record_stream(SIDE)
+
+class Prefetcher:
+    def __init__(self, loader):
+        self.loader = iter(loader)
+        self.stream = torch.cuda.Stream()
+        self.preload()
+
+    def preload(self):
+        try:
+            image, target = next(self.loader)
+        except StopIteration:
+            self.batch = None
+            return
+        with torch.cuda.stream(self.stream):
+            self.batch = (image.cuda(non_blocking=True), target.cuda(non_blocking=True))
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        torch.cuda.current_stream().wait_stream(self.stream)
+        batch = self.batch
+        if batch is None:
+            raise StopIteration
+        for tensor in batch:
+            tensor.record_stream(torch.cuda.current_stream())
+        self.preload()
+        return batch
+
+def good_each(model, loader):
+    for image, target in Prefetcher(loader):
+        model(image + target)
+""",
+    "a stream that may be None is the current one for all that is given it": """
+def good_none(chunks, cache, stream):
+    buffer = torch.empty_like(chunks[0], pin_memory=True)
+    done = torch.cuda.Event()
+    with torch.cuda.stream(stream):
+        for chunk in chunks:
+            done.synchronize()
+            buffer.copy_(chunk)
+            cache.copy_(buffer, non_blocking=True)
+            done.record(stream)
+
+def bad_none(chunks, cache, stream):
+    buffer = torch.empty_like(chunks[0], pin_memory=True)
+    with torch.cuda.stream(stream):
+        for chunk in chunks:
+            buffer.copy_(chunk)  # expect: SS302
+            cache.copy_(buffer, non_blocking=True)
+""",
     "who waits for each of some streams waits for all of them": """
 def bad_none(x, n):
     streams = [torch.cuda.Stream() for _ in range(n)]
