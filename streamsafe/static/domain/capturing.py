@@ -36,6 +36,14 @@ class Kept(NamedTuple):
     stale: bool
 
 
+class Taken(NamedTuple):
+    """A register holds an output as one replay has left it; ``stale``: the graph has been replayed since."""
+
+    reg: str | int
+    output: Atom
+    stale: bool
+
+
 class Capturing:
     """What a path knows of captures, beside the one under way.
 
@@ -47,11 +55,23 @@ class Capturing:
         rebound: (graph, place): an input of the graph is let go of.
         replays: (graph, place).
         kept: outputs in containers.
+        taken: outputs in registers.
         stored: (object of the caller, field) -> where it was last stored.
         threads: threads and futures of the host that may still be at work -> where they were started.
     """
 
-    __slots__ = ("begins", "ended", "graphs", "kept", "rebound", "replays", "stored", "threads", "under_way")
+    __slots__ = (
+        "begins",
+        "ended",
+        "graphs",
+        "kept",
+        "rebound",
+        "replays",
+        "stored",
+        "taken",
+        "threads",
+        "under_way",
+    )
 
     def __init__(self) -> None:
         self.ended: Span | None = None
@@ -62,6 +82,7 @@ class Capturing:
         self.rebound: frozenset[tuple[Atom, Span]] = frozenset()
         self.replays: frozenset[tuple[Atom, Span]] = frozenset()
         self.kept: frozenset[Kept] = frozenset()
+        self.taken: frozenset[Taken] = frozenset()
         self.stored: dict[tuple[Atom, str], Span] = {}
 
     def fork(self) -> Capturing:
@@ -71,6 +92,7 @@ class Capturing:
         twin.under_way, twin.graphs = self.under_way, dict(self.graphs)
         twin.stored = dict(self.stored)
         twin.rebound, twin.replays, twin.kept = self.rebound, self.replays, self.kept
+        twin.taken = self.taken
         return twin
 
     def join(self, other: Capturing) -> bool:
@@ -88,16 +110,16 @@ class Capturing:
                 changed = True
         for key, span in other.stored.items():
             self.stored.setdefault(key, span)
-        sets = (self.rebound, self.replays, self.kept)
+        sets = (self.rebound, self.replays, self.kept, self.taken)
         self.rebound, self.replays = self.rebound | other.rebound, self.replays | other.replays
-        self.kept = self.kept | other.kept
+        self.kept, self.taken = self.kept | other.kept, self.taken | other.taken
         if other.under_way is not None:
             mine = self.under_way or other.under_way
             both = Graph(
                 mine.span, mine.inputs | other.under_way.inputs, mine.outputs | other.under_way.outputs
             )
             changed, self.under_way = changed or both != self.under_way, both
-        return changed or sets != (self.rebound, self.replays, self.kept)
+        return changed or sets != (self.rebound, self.replays, self.kept, self.taken)
 
     def rename(self, names: dict[Atom, Atom]) -> None:
         """Give objects other names."""
@@ -112,4 +134,7 @@ class Capturing:
         self.kept = frozenset(
             Kept(names.get(each.container, each.container), names.get(each.output, each.output), each.stale)
             for each in self.kept
+        )
+        self.taken = frozenset(
+            each._replace(output=names.get(each.output, each.output)) for each in self.taken
         )

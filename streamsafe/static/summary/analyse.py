@@ -530,6 +530,8 @@ def _drop_temporaries(s: State, live: frozenset[int]) -> None:
     s.env = {r: v for r, v in s.env.items() if r.__class__ is not int or r in live}
     for reg in [r for r in s.choices if r.__class__ is int and r not in live]:
         del s.choices[reg]
+    if s.capturing.taken:
+        s.capturing.taken = frozenset(each for each in s.capturing.taken if each.reg in s.env)
 
 
 def registers(fn: ir.Function) -> list[Reg]:

@@ -51,7 +51,7 @@ from streamsafe.static.domain.timing import LAUNCHES
 from streamsafe.static.summary.exits import MARKERS
 from streamsafe.static.summary.facts import MODULE, OUTER
 from streamsafe.static.summary.model import Exit, Pair, Summary
-from streamsafe.static.transfer import captures, objects, replays, timing
+from streamsafe.static.transfer import captures, objects, outputs, replays, timing
 from streamsafe.static.transfer import memory as mem
 
 if TYPE_CHECKING:
@@ -330,6 +330,7 @@ def play(
         result = rename.value(exit.result)
         _apply(a, s, t, span, exit, rename, extra)
         t.env[dst] = result
+        outputs.returned(a, t, dst, exit, result)
         out.append(t)
     if alone:
         rename = Rename(a, s, roots, defaults, line)

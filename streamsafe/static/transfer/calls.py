@@ -36,9 +36,9 @@ from streamsafe.static.domain.state import State
 from streamsafe.static.summary.facts import MODULE, OUTER
 from streamsafe.static.summary.instantiate import closure_of, instantiate
 from streamsafe.static.syntax import ir
-from streamsafe.static.transfer import captures, contexts, library, objects, python, streams
+from streamsafe.static.transfer import captures, contexts, library, objects, outputs, python, streams
 from streamsafe.static.transfer import memory as mem
-from streamsafe.static.transfer.data import operands
+from streamsafe.static.transfer.data import operands, registers
 from streamsafe.static.transfer.registry import CallSite, transfer
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def call(a: Analysis, s: State, i: ir.Call) -> list[State]:
     for name, reg in i.keywords:
         if name is None:
             keywords = {**_named(a, s, s.get(reg)), **keywords}
+    outputs.combined(a, s, a.span(i.at), [i.func, *registers(i.args), *(reg for _, reg in i.keywords)])
     callee = _by_receiver(_known(s.get(i.func)))[:MOST_CALLEES]
     if not callee:
         site = CallSite(i.at, i.dst, args, keywords, operation="a call")

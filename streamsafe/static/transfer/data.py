@@ -30,7 +30,7 @@ from streamsafe.static.domain.guards import comparable
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State, splits
 from streamsafe.static.syntax import ir
-from streamsafe.static.transfer import asks, captures, objects, protocols, replays, timing
+from streamsafe.static.transfer import asks, captures, objects, outputs, protocols, replays, timing
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.objects import ANY
 from streamsafe.static.transfer.registry import transfer
@@ -55,6 +55,7 @@ def move(a: Analysis, s: State, i: ir.Move) -> list[State] | None:
     """dst = src"""
     held = s.get(i.src)
     old = s.env.get(i.dst, UNKNOWN)
+    outputs.moved(a, s, i.dst, i.src, held)
     s.set_local(i.dst, held)
     if isinstance(i.dst, str):
         if old and old != held:
@@ -108,6 +109,11 @@ def spread(a: Analysis, s: State, held: Value) -> list[Value]:
     return [objects.step_into(a, s, held, EACH)]
 
 
+def registers(parts: tuple[ir.Reg | ir.Star, ...]) -> list[ir.Reg]:
+    """The registers of elements or arguments."""
+    return [part.reg if isinstance(part, ir.Star) else part for part in parts]
+
+
 def operands(a: Analysis, s: State, parts: tuple[ir.Reg | ir.Star, ...]) -> list[Value]:
     """The values of elements or arguments, stars spread."""
     out: list[Value] = []
@@ -123,6 +129,7 @@ def operands(a: Analysis, s: State, parts: tuple[ir.Reg | ir.Star, ...]) -> list
 def build(a: Analysis, s: State, i: ir.Build) -> list[State] | None:
     """dst = a new container."""
     items = operands(a, s, i.elements)
+    outputs.held_together(a, s, a.span(i.at), i.dst, registers(i.elements))
     if i.kind == "tuple" and len(items) <= _LONGEST:
         s.env[i.dst] = value(tuple_of(*items))
         return None
@@ -144,6 +151,7 @@ def build(a: Analysis, s: State, i: ir.Build) -> list[State] | None:
 def add(a: Analysis, s: State, i: ir.Add) -> list[State] | None:
     """A comprehension's container gains an element."""
     for atom in s.get(i.container):
+        replays.keeps(a, s, a.span(i.at), atom, s.get(i.value))
         objects.put_element(s, atom, s.get(i.value))
     return None
 
@@ -240,6 +248,7 @@ def unpack(a: Analysis, s: State, i: ir.Unpack) -> list[State] | None:
         if i.star is not None and position > i.star:
             step = f"[{position - len(i.dsts)}]"
         s.env[target] = objects.step_into(a, s, held, step)
+        outputs.moved(a, s, target, i.src, s.env[target])
     return None
 
 
@@ -381,6 +390,7 @@ def _kind_of(a: Analysis, touched: list[Atom]) -> str:
 def binary(a: Analysis, s: State, i: ir.Binary) -> list[State] | None:
     """dst = left op right"""
     left, right = s.get(i.left), s.get(i.right)
+    outputs.combined(a, s, a.span(i.at), (i.left, i.right))
     if i.op == "-":
         timing.subtract(a, s, left, right)
     compute(a, s, i.at, i.dst, i.op, left | right)

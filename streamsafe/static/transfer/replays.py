@@ -189,6 +189,9 @@ def replayed(a: Analysis, s: State, graph: Atom, span: Span) -> None:
         s.capturing.kept = frozenset(
             each._replace(stale=True) if each.output in known.outputs else each for each in s.capturing.kept
         )
+        s.capturing.taken = frozenset(
+            each._replace(stale=True) if each.output in known.outputs else each for each in s.capturing.taken
+        )
 
 
 def report_rebound(a: Analysis, s: State, where: Span, span: Span) -> None:

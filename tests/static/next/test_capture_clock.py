@@ -138,19 +138,12 @@ GAPS: dict[str, set[str]] = {
         "capture_beside_a_pinning_thread",
     },
     "ss412_outputs_with_names": {
-        "BadOlderOutput",
-        "bad_comprehension",
         "bad_graphed_callable",
-        "bad_one_expression",
-        "bad_one_list",
-        "bad_previous_round",
-        "bad_two_names",
         "bad_views_by_name",
         "bad_views_put_by_name",
     },
     "ss412_stale_replay_output": {
         "Decoder",
-        "first_output_read_after_the_second",
     },
 }
 
