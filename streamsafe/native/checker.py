@@ -466,31 +466,37 @@ class NativeChecker(Checker):
         how: int = _ACCESS,
     ) -> list[Conflict]:
         uses = [*reads, *writes]
-        data: list[int] = []
-        capturing = bool(line) and self._library.capturing(self._core, line)
-        for index, use in enumerate(uses):
-            (space, start, stop, shape, strides, itemsize), _, _, certain = use
-            named = self._memory(use) if capturing else 0
-            mode = int(index >= len(reads))
-            dims = 0 if strides is None or shape is None else len(shape)
-            data += (number(space), start, stop, mode, int(certain), named, itemsize, dims)
-            if dims:
-                data += (*shape, *strides)  # type: ignore[misc]
-        arguments = (
-            self._core,
-            line,
-            integers(data),
-            len(uses),
-            self._operation(operation),
-            self._site(site),
-            self._thread(host),
-        )
+        arguments = self._arguments(line, uses, len(reads), operation, self._site(site), host)
         if self._library.access(*arguments, how):
             return []
         conflicts = self._found(uses)
         if how == _ACCESS and (veto is None or not veto(conflicts)):
             self._library.access(*arguments, _FORCED)
         return conflicts
+
+    def _force(
+        self, line: int, reads: Sequence[Use], writes: Sequence[Use], operation: str, site: int
+    ) -> None:
+        """Do an operation that has conflicts."""
+        arguments = self._arguments(line, [*reads, *writes], len(reads), operation, site, None)
+        self._library.access(*arguments, _FORCED)
+
+    def _arguments(
+        self, line: int, uses: Sequence[Use], reads: int, operation: str, site: int, host: Hashable
+    ) -> tuple[Any, ...]:
+        """What the core's ``access`` takes."""
+        data: list[int] = []
+        capturing = bool(line) and self._library.capturing(self._core, line)
+        for index, use in enumerate(uses):
+            (space, start, stop, shape, strides, itemsize), _, _, certain = use
+            named = self._memory(use) if capturing else 0
+            mode = int(index >= reads)
+            dims = 0 if strides is None or shape is None else len(shape)
+            data += (number(space), start, stop, mode, int(certain), named, itemsize, dims)
+            if dims:
+                data += (*shape, *strides)  # type: ignore[misc]
+        operation_id = self._operation(operation)
+        return self._core, line, integers(data), len(uses), operation_id, site, self._thread(host)
 
     def _found(self, uses: Sequence[Use] = (), graph: int = 0) -> list[Conflict]:
         data = answer(self._library.reports, self._core, graph)

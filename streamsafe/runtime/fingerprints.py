@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Hashable
 from functools import lru_cache
+from typing import Protocol
 
 from streamsafe.order.checker import Epoch
 from streamsafe.order.hazard import Access, Conflict, Facts, Memory, Missing
@@ -47,6 +48,16 @@ class _Source:
         self.pending = False
 
 
+class Compiled(Protocol):
+    """Who keeps the prints in place of this module, with methods like those of :class:`Fingerprints`."""
+
+    def watch(self, monitor: Monitor, stream: Hashable, address: int, size: int) -> None: ...
+
+    def look_again(self) -> None: ...
+
+    def forget(self, start: int, stop: int) -> None: ...
+
+
 class Fingerprints:
     """Samples of copies' sources: one that changed before the host waited for the copy was overwritten (likely).
 
@@ -54,11 +65,12 @@ class Fingerprints:
     pending.
 
     Attributes:
-        count: how many copies are pending.
+        count: how many copies are pending; while compiled hooks keep the prints, 1.
     """
 
     def __init__(self) -> None:
         self.count = 0
+        self._compiled: Compiled | None = None
         self._lock = threading.RLock()  # a finalizer may call `forget` at any time
         self._numbers = 0
         self._queues: dict[Hashable, deque[tuple[_Source, int]]] = {}
@@ -66,8 +78,17 @@ class Fingerprints:
         self._starts: list[int] = []
         self._longest = 0
 
+    def hand_over(self, compiled: Compiled | None) -> None:
+        """From now on compiled hooks keep the prints; None: no more."""
+        self.clear()
+        self._compiled = compiled
+        self.count = int(compiled is not None)
+
     def watch(self, monitor: Monitor, stream: Hashable, address: int, size: int) -> None:
         """The monitor has just been given a copy from plain pinned memory: takes its print."""
+        if self._compiled is not None:
+            self._compiled.watch(monitor, stream, address, size)
+            return
         stop = address + size
         epoch = monitor.checker.epoch(stream)
         with self._lock:
@@ -97,6 +118,9 @@ class Fingerprints:
 
     def check(self, monitor: Monitor) -> None:
         """The host has waited for something: looks again at the sources of copies that are now complete."""
+        if self._compiled is not None:
+            self._compiled.look_again()
+            return
         if not self.count:
             return
         changed: list[tuple[int, int, Site]] = []
@@ -115,10 +139,13 @@ class Fingerprints:
                             changed.append((source.start, size, source.site))
                     queue.popleft()
         for start, size, site in changed:
-            _overwritten(monitor, start, size, site)
+            overwritten(monitor, start, size, site)
 
     def forget(self, start: int, stop: int) -> None:
         """The memory goes back to its pool, or a write to it was seen: its contents may change."""
+        if self._compiled is not None:
+            self._compiled.forget(start, stop)
+            return
         if not self.count:
             return
         with self._lock:
@@ -177,7 +204,8 @@ def _samples(address: int, size: int) -> tuple[memoryview, ...]:
     return tuple(whole[offset : offset + _SAMPLE] for offset in (0, size // 2, size - _SAMPLE))
 
 
-def _overwritten(monitor: Monitor, address: int, size: int, site: Site) -> None:
+def overwritten(monitor: Monitor, address: int, size: int, site: Site) -> None:
+    """The source of a copy, made at a site, was overwritten before the host waited for it."""
     stack = sites.frames(site)
     first = Access("copy from host", "the copy's stream", "reads", stack=stack)
     second = Access("a write by the host", "the host", "writes", stack=stack)

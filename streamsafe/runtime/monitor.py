@@ -85,7 +85,7 @@ class Monitor:
             the next operation.
         unseen: what was noticed and could not be watched, as a sentence with a place for the number of times.
         later: takes a call that is made, under the lock, before the next operation. Safe in a finalizer.
-        one_device: whether a raw handle alone names a timeline; ``by_handle`` has them then.
+        one_device: whether a raw handle alone names a timeline, those of default streams too; ``by_handle`` has them.
         site: where the last operation was enqueued.
         only_device: the number of the one device; -1 where there are more.
 
@@ -181,7 +181,7 @@ class Monitor:
             self.drain()
             name = self._names[key] = names.unique(name, list(self._names.values()))
             self.checker.stream(key, device=key[0], kind=kind, name=name)
-        if self.one_device and handle >= 0:
+        if handle > PER_THREAD or (self.one_device and handle >= 0):  # a stream's handle is unlike any other's
             self.by_handle[handle] = key
         return key
 

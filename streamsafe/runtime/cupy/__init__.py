@@ -39,8 +39,11 @@ def install(patches: Patches) -> None:
         UnsupportedError: this version of CuPy is not supported.
     """
     check_version(sys.modules["cupy"])
-    layers = [importlib.import_module(f"{__name__}.{layer}") for layer in _LAYERS]
-    for layer in layers:
+    compiled = importlib.import_module(f"{__name__}.compiled")
+    compiled.hooks.load()
+    layers = {layer: importlib.import_module(f"{__name__}.{layer}") for layer in _LAYERS}
+    compiled.configure(**layers)
+    for layer in layers.values():
         layer.install(patches)
 
 

@@ -27,6 +27,7 @@ from streamsafe.order.memory import HOST
 from streamsafe.runtime.annotations import annotated, check_places, revision
 from streamsafe.runtime.blocks import pinned_blocks
 from streamsafe.runtime.cupy import uses
+from streamsafe.runtime.cupy.compiled import hooks
 from streamsafe.runtime.cupy.interop import operand
 from streamsafe.runtime.cupy.perturb import delayed
 from streamsafe.runtime.cupy.state import MAJOR, OrderLock, order_lock, plain_pointer, state, timeline
@@ -53,6 +54,7 @@ class TracedFunction(Function):
         "operation",
         "parameters",
         "places",
+        "plan",
         "seen",
         "silent",
         "stamp",
@@ -102,6 +104,14 @@ class TracedFunction(Function):
             for position, direction in enumerate(directions)
             if direction != "value" or not self.generated
         ]
+        self.plan: Any = None
+
+    def _plan(self) -> Any:
+        """For the compiled hook: what the kernel does by the places of its arguments; None where that is not all."""
+        if hooks.module is None or self.indexed or self.structs or self.variables:
+            return None
+        places = [(*place, self.directions[place[0]] == "value") for place in self.places]
+        return hooks.module.plan(places, len(self.directions), self.stamp, not self.silent, self.operation)
 
     def _spans(self, args: Any, shape: Any) -> dict[str, Spans] | None:
         """The elements that this launch touches of each parameter, if an argument tells the kernel where to begin.
@@ -204,6 +214,8 @@ class TracedFunction(Function):
                 writes.append(touch)
         if self.variables and self.symbols:
             _module_memory(self.variables, self.symbols, reads, writes)
+        if self.plan is None:
+            self.plan = self._plan()
         if monitor.delay is not None:
             delayed(monitor, stream)
         queue = timeline(monitor, stream)
@@ -438,6 +450,8 @@ def install(patches: Patches) -> None:
 
         return get_param_info
 
+    hooks.replace(TracedFunction, "linear_launch", "linear_launch", plain_linear)
+    hooks.replace(TracedFunction, "__call__", "call", plain_call)
     patches.wrap(compiler, "_compile_module_with_cache", compile_)
     patches.wrap(raw, "_get_raw_module", load)
     patches.wrap(cub_reduction, "_get_param_info", parameters)

@@ -24,6 +24,7 @@ from streamsafe.order.memory import HOST
 from streamsafe.order.pools import Block, Lease
 from streamsafe.runtime.blocks import device_blocks, pinned_blocks
 from streamsafe.runtime.cupy import pinned, uses
+from streamsafe.runtime.cupy.compiled import hooks
 from streamsafe.runtime.cupy.perturb import delayed
 from streamsafe.runtime.cupy.state import (
     call_user_allocator,
@@ -414,6 +415,8 @@ def _wrap(plain: Callable[[int], MemoryPointer]) -> Callable[[int], MemoryPointe
         return _track(given(size), size)
 
     setattr(allocate, _PLAIN, plain)
+    if hooks.module is not None:
+        return hooks.module.hook("allocate", given, allocate, "")  # type: ignore[no-any-return]
     return allocate
 
 
@@ -509,6 +512,10 @@ def install(patches: Patches) -> None:
     for name in ("malloc_async", "malloc_managed"):
         for module in (memory_module, cupy.cuda):
             patches.wrap(module, name, _direct)
+    for name, kind, operation in _COMPILED:
+        hooks.replace(TracedMemoryPointer, name, kind, _plain.get(name, _plain_add), operation)
+    if hooks.module is not None:
+        TracedMemoryPointer.__radd__ = TracedMemoryPointer.__dict__["__add__"]
     _set_current(_wrap(plain_allocator()))
     patches.call(_methods.clear)
     patches.call(lambda: _set_current(unwrapped(plain_allocator())))
@@ -545,6 +552,15 @@ def install(patches: Patches) -> None:
         ):  # `isinstance` would run code of proxies and lazy modules
             convert(array)
 
+
+_COMPILED = (
+    ("copy_from_host_async", "from_host", "copy from host"),
+    ("copy_to_host_async", "to_host", "copy to host"),
+    ("copy_from_device_async", "copy", "copy"),
+    ("memset_async", "fill", "memset"),
+    ("__add__", "pointer_add", ""),
+)
+"""The methods with a compiled hook in front: its kind, and what messages call the operation."""
 
 _get_allocator = memory_module.get_allocator
 _set_allocator = memory_module.set_allocator

@@ -20,6 +20,7 @@ from streamsafe.order.pools import Block
 from streamsafe.runtime import adopt, assignments, host, numpy_functions
 from streamsafe.runtime.blocks import pinned_blocks
 from streamsafe.runtime.cupy import uses
+from streamsafe.runtime.cupy.compiled import hooks
 from streamsafe.runtime.cupy.state import call_user_allocator, called_here, state, user_allocator
 from streamsafe.runtime.fingerprints import fingerprints
 from streamsafe.runtime.imports import after_import
@@ -303,6 +304,6 @@ def install(patches: Patches) -> None:
             patches.wrap(module, name, watched)
     patches.wrap(numpy, "frombuffer", stand_in)
     patches.wrap(numpy.ctypeslib, "as_array", stand_in)
-    patches.wrap(cupy.ndarray, "set", set_)
-    patches.wrap(cupy.ndarray, "get", get_)
+    patches.wrap(cupy.ndarray, "set", hooks.in_front("array_set", set_))
+    patches.wrap(cupy.ndarray, "get", hooks.in_front("array_get", get_))
     after_import("numpy.random", partial(numpy_functions.watch_generators, patches))

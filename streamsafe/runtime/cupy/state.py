@@ -14,6 +14,7 @@ from cupy.cuda.stream import get_current_stream
 from cupy_backends.cuda.api import driver, runtime
 
 from streamsafe.order.checker import Kind
+from streamsafe.runtime.cupy.compiled import hooks
 from streamsafe.runtime.monitor import PER_THREAD, Monitor, current
 from streamsafe.runtime.patches import Patches
 
@@ -157,6 +158,7 @@ def begin(monitor: Monitor, patches: Patches) -> None:
     graphs.executables.clear()
     memory.begin()
     pinned.begin(monitor, patches)
+    hooks.begin(monitor, patches)
 
 
 def called_here(depth: int = 2) -> tuple[int, int]:

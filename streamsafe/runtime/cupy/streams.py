@@ -13,6 +13,7 @@ from streamsafe.order.checker import Kind
 from streamsafe.order.hazard import Facts
 from streamsafe.runtime import names, sites
 from streamsafe.runtime.cupy import pinned
+from streamsafe.runtime.cupy.compiled import hooks
 from streamsafe.runtime.cupy.state import order_lock, state, timeline
 from streamsafe.runtime.fingerprints import fingerprints
 from streamsafe.runtime.monitor import PER_THREAD, Monitor
@@ -34,17 +35,17 @@ def install(patches: Patches) -> None:
     _untimed.clear()
     patches.wrap(Stream, "__init__", _stream_init)
     patches.wrap(Stream, "__del__", _stream_del)
-    patches.wrap(_BaseStream, "synchronize", _stream_synchronize)
-    patches.wrap(_BaseStream, "done", _stream_done)
-    patches.wrap(_BaseStream, "record", _stream_record)
-    patches.wrap(_BaseStream, "wait_event", _wait_event)
+    patches.wrap(_BaseStream, "synchronize", hooks.in_front("stream_synchronize", _stream_synchronize))
+    patches.wrap(_BaseStream, "done", hooks.in_front("stream_done", _stream_done))
+    patches.wrap(_BaseStream, "record", hooks.in_front("stream_record", _stream_record))
+    patches.wrap(_BaseStream, "wait_event", hooks.in_front("wait_event", _wait_event))
     patches.wrap(_BaseStream, "launch_host_func", _launch_host_func)
     patches.wrap(_BaseStream, "add_callback", _add_callback)
     patches.wrap(Event, "__init__", _event_init)
     patches.wrap(Event, "__del__", _event_del)
-    patches.wrap(Event, "record", _event_record)
-    patches.wrap(Event, "synchronize", _event_synchronize)
-    patches.wrap(Event, "done", _event_done)
+    patches.wrap(Event, "record", hooks.in_front("event_record", _event_record))
+    patches.wrap(Event, "synchronize", hooks.in_front("event_synchronize", _event_synchronize))
+    patches.wrap(Event, "done", hooks.in_front("event_done", _event_done))
     patches.wrap(cupy.cuda.Device, "synchronize", _device_synchronize)
     for module in (cupy.cuda, stream_module):
         patches.wrap(module, "get_elapsed_time", _get_elapsed_time)

@@ -8,32 +8,37 @@ not at all.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import importlib
 import os
 import platform
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamsafe.native.build import (
+    CACHE_VARIABLE,
+    BuildError,
+    cache_folder,
+    digest,
+    find_compiler,
+    locked,
+    python_headers,
+    python_tag,
+    run,
+    say,
+    unwritable,
+)
 from streamsafe.runtime.torch.installed import NEWEST, OLDEST, Torch, TorchUnavailable, installed
 
-CACHE_VARIABLE = "STREAMSAFE_CACHE"
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
 CUDA_HEADERS = HERE / "headers"
 TOOLKIT = "/usr/local/cuda"
-
-
-class BuildError(Exception):
-    """The native code cannot be built or kept; the message says why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -93,45 +98,29 @@ def libraries(torch: Torch) -> list[Library]:
 # -- where it is kept ------------------------------------------------------------------------------------------------
 
 
-def cache_folder() -> Path:
-    """The folder of everything built: ``$STREAMSAFE_CACHE``, or ``streamsafe`` in the user's cache folder."""
-    chosen = os.environ.get(CACHE_VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser().absolute()
-    if sys.platform == "darwin":
-        base = Path("~/Library/Caches").expanduser()
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return base.absolute() / "streamsafe"
-
-
 def target(library: Library, torch: Torch) -> Path:
     """Where the library for this torch is, or will be."""
-    folder = f"torch-{torch.version}-{_python_tag() if library.python else 'any'}"
+    folder = f"torch-{torch.version}-{python_tag() if library.python else 'any'}"
     return cache_folder() / folder / f"{library.name}-{_key(library, torch)}.so"
-
-
-def _python_tag() -> str:
-    return sysconfig.get_config_var("SOABI") or f"{sys.implementation.cache_tag}"
 
 
 def _key(library: Library, torch: Torch) -> str:
     """Stands for everything that decides what the compiler makes."""
-    digest = hashlib.sha256()
-
-    def add(*parts: object) -> None:
-        for part in parts:
-            data = part if isinstance(part, bytes) else str(part).encode()
-            digest.update(len(data).to_bytes(8, "little") + data)
-
-    add(library.name, torch.version, torch.git, torch.abi, torch.cuda, torch.hip, torch.standard)
-    add(platform.machine(), _python_tag() if library.python else "", *_options(library, torch))
-    for path in _sources(library):
-        add(path.name, path.read_bytes())
+    parts: list[object] = [
+        library.name,
+        torch.version,
+        torch.git,
+        torch.abi,
+        torch.cuda,
+        torch.hip,
+        torch.standard,
+    ]
+    parts += [platform.machine(), python_tag() if library.python else "", *_options(library, torch)]
+    parts += _sources(library)
     if library.generate is not None:
         for name, text in sorted(library.generate(torch).items()):
-            add(name, text)
-    return digest.hexdigest()[:16]
+            parts += [name, text]
+    return digest(parts)
 
 
 def _sources(library: Library) -> list[Path]:
@@ -173,44 +162,21 @@ def build(library: Library, *, force: bool = False, quiet: bool = False) -> Path
         raise BuildError(f"native code for PyTorch is built on Linux only, not on {sys.platform}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(path.with_suffix(".lock"), library, quiet):
+        with locked(path.with_suffix(".lock"), library.name, quiet):
             if path.exists() and not force:
                 return path
             _build(library, torch, path, quiet)
     except OSError as error:
-        raise BuildError(
-            f"cannot write {error.filename or path.parent}: {error.strerror or error}. Name a folder that can be "
-            f"written in {CACHE_VARIABLE}, or run `streamsafe build-torch` where it can be (an image's build)"
-        ) from error
+        remedy = ", or run `streamsafe build-torch` where it can be (an image's build)"
+        raise unwritable(error, path.parent, remedy) from error
     return path
-
-
-@contextlib.contextmanager
-def _locked(path: Path, library: Library, quiet: bool) -> Iterator[None]:
-    """Holds the lock of one library; a process that dies gives it back."""
-    import fcntl
-
-    with open(path, "a", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not quiet:
-                _say(f"waiting for another process that builds {library.name}")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            pass  # a file system without locks: two may build, and the last one's equal file stays
-        yield
-
-
-def _say(text: str) -> None:
-    print(f"streamsafe: {text}", file=sys.stderr, flush=True)
 
 
 def _build(library: Library, torch: Torch, path: Path, quiet: bool) -> None:
     compiler = find_compiler()
     include = _include_folders(library, torch)
     if not quiet:
-        _say(f"building {library.name} for PyTorch {torch.version}, once (half a minute)")
+        say(f"building {library.name} for PyTorch {torch.version}, once (half a minute)")
     prefix = f"{path.stem}."
     for left in path.parent.glob(f"{prefix}*.tmp"):  # of builds that were killed: the lock is ours
         shutil.rmtree(left, ignore_errors=True)
@@ -228,20 +194,16 @@ def _build(library: Library, torch: Torch, path: Path, quiet: bool) -> None:
         ]
         log = path.with_suffix(".log")
         with ThreadPoolExecutor(min(len(commands), os.cpu_count() or 1)) as pool:
-            for ended in list(pool.map(_run, commands)):
+            for ended in list(pool.map(run, commands)):
                 _check(ended, library, torch, log)
         made = folder / path.name
         _check(
-            _run([*common, *map(str, objects), "-o", str(made), *_link(library, torch)]), library, torch, log
+            run([*common, *map(str, objects), "-o", str(made), *_link(library, torch)]), library, torch, log
         )
         os.replace(made, path)
         log.unlink(missing_ok=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
 
 
 def _check(ended: subprocess.CompletedProcess[str], library: Library, torch: Torch, log: Path) -> None:
@@ -272,36 +234,13 @@ def _link(library: Library, torch: Torch) -> list[str]:
     return [f"-L{torch.libraries}", f"-Wl,-rpath,{torch.libraries}", *(f"-l{name}" for name in names)]
 
 
-def find_compiler() -> str:
-    """The C++ compiler: ``$CXX``, or the first of ``c++``, ``g++``, ``clang++`` on the path.
-
-    Raises:
-        BuildError: there is none.
-    """
-    chosen = os.environ.get("CXX")
-    for name in [chosen] if chosen else ["c++", "g++", "clang++"]:
-        found = shutil.which(name)
-        if found is not None:
-            return found
-    if chosen:
-        raise BuildError(f"there is no C++ compiler {chosen}, which the variable CXX names")
-    raise BuildError(
-        "there is no C++ compiler (c++, g++, clang++): install one (`apt install g++`), or name it in CXX"
-    )
-
-
 def _include_folders(library: Library, torch: Torch) -> list[Path]:
     if not (torch.root / "include/ATen/core/dispatch/Dispatcher.h").exists():
         raise BuildError(f"PyTorch's C++ headers are not in {torch.root / 'include'}: its wheels have them")
     own = [path for path in library.headers if path.is_dir()]
     folders = [*own, *torch.includes]
     if library.python:
-        python = Path(sysconfig.get_path("include"))
-        if not (python / "Python.h").exists():
-            raise BuildError(
-                f"Python's headers are not in {python}: install them (`apt install python3-dev`)"
-            )
-        folders.append(python)
+        folders.append(python_headers())
     if library.cuda and torch.cuda:
         folders += _cuda_headers(torch)
     return folders
@@ -330,3 +269,17 @@ def _cuda_headers(torch: Torch) -> list[Path]:
 
 def _runtime_wheel(major: str) -> str:
     return f"nvidia-cuda-runtime-cu{major}" if major in ("11", "12") else "nvidia-cuda-runtime"
+
+
+__all__ = [
+    "CACHE_VARIABLE",
+    "COLLECTOR",
+    "SIMULATED_DEVICE",
+    "BuildError",
+    "Library",
+    "build",
+    "cache_folder",
+    "find_compiler",
+    "libraries",
+    "target",
+]

@@ -1,0 +1,170 @@
+"""Building native code at its first use, for all front ends: the cache, its locks, the compiler.
+
+A library's path holds a hash of all that decides what the compiler makes. One process builds, under a lock that the
+system takes from it when it dies; the others wait. A library appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+CACHE_VARIABLE = "STREAMSAFE_CACHE"
+
+
+class BuildError(Exception):
+    """The native code cannot be built or kept; the message says why, and what to do."""
+
+
+def cache_folder() -> Path:
+    """The folder of everything built: ``$STREAMSAFE_CACHE``, or ``streamsafe`` in the user's cache folder."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    if sys.platform == "darwin":
+        base = Path("~/Library/Caches").expanduser()
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return base.absolute() / "streamsafe"
+
+
+def python_tag() -> str:
+    return sysconfig.get_config_var("SOABI") or f"{sys.implementation.cache_tag}"
+
+
+def digest(parts: Iterable[object]) -> str:
+    """Stands for everything that decides what the compiler makes.
+
+    Args:
+        parts: of any kind; a path stands for its name and its contents.
+    """
+    made = hashlib.sha256()
+    for part in parts:
+        for each in (part.name, part.read_bytes()) if isinstance(part, Path) else (part,):
+            data = each if isinstance(each, bytes) else str(each).encode()
+            made.update(len(data).to_bytes(8, "little") + data)
+    return made.hexdigest()[:16]
+
+
+def find_compiler() -> str:
+    """The C++ compiler: ``$CXX``, or the first of ``c++``, ``g++``, ``clang++`` on the path.
+
+    Raises:
+        BuildError: there is none.
+    """
+    chosen = os.environ.get("CXX")
+    for name in [chosen] if chosen else ["c++", "g++", "clang++"]:
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    if chosen:
+        raise BuildError(f"there is no C++ compiler {chosen}, which the variable CXX names")
+    raise BuildError(
+        "there is no C++ compiler (c++, g++, clang++): install one (`apt install g++`), or name it in CXX"
+    )
+
+
+@contextlib.contextmanager
+def locked(path: Path, name: str, quiet: bool) -> Iterator[None]:
+    """Holds the lock of one library; a process that dies gives it back."""
+    import fcntl
+
+    with open(path, "a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not quiet:
+                say(f"waiting for another process that builds {name}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            pass  # a file system without locks: two may build, and the last one's equal file stays
+        yield
+
+
+def say(text: str) -> None:
+    print(f"streamsafe: {text}", file=sys.stderr, flush=True)
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+
+
+def unwritable(error: OSError, folder: Path, remedy: str = "") -> BuildError:
+    """The error of a cache that cannot be written."""
+    return BuildError(
+        f"cannot write {error.filename or folder}: {error.strerror or error}. Name a folder that can be written in "
+        f"{CACHE_VARIABLE}{remedy}"
+    )
+
+
+def python_headers() -> Path:
+    """The folder of Python's headers.
+
+    Raises:
+        BuildError: they are not installed.
+    """
+    folder = Path(sysconfig.get_path("include"))
+    if not (folder / "Python.h").exists():
+        raise BuildError(f"Python's headers are not in {folder}: install them (`apt install python3-dev`)")
+    return folder
+
+
+def build_extension(
+    name: str, unit: Path, headers: Sequence[Path], *, what: str, quiet: bool = False
+) -> Path:
+    """An extension module of one C++ file for this Python, built unless it is there.
+
+    Args:
+        name: of the module.
+        unit: the file to compile.
+        headers: folders of files that it includes.
+        what: what is said to be built.
+        quiet: say nothing on standard error while it is built.
+
+    Raises:
+        BuildError: no compiler, no headers, the compiler's error, or a cache that cannot be written.
+    """
+    options = ["-std=c++17", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-w"]
+    files = [unit, *(path for folder in headers for path in sorted(folder.glob("*.h*")))]
+    key = digest([name, platform.machine(), python_tag(), *options, *files])
+    path = cache_folder() / f"python-{python_tag()}" / f"{name}-{key}.so"
+    if path.exists():
+        return path
+    if sys.platform != "linux":
+        raise BuildError(f"native code is built on Linux only, not on {sys.platform}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(path.with_suffix(".lock"), what, quiet):
+            if path.exists():
+                return path
+            command = [find_compiler(), *options, *(f"-I{each}" for each in [*headers, python_headers()])]
+            if not quiet:
+                say(f"building {what}, once (some ten seconds)")
+            prefix = f"{path.stem}."
+            for left in path.parent.glob(f"{prefix}*.tmp"):  # of builds that were killed: the lock is ours
+                shutil.rmtree(left, ignore_errors=True)
+            folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=path.parent))
+            try:
+                made = folder / path.name
+                ended = run([*command, str(unit), "-o", str(made)])
+                if ended.returncode != 0:
+                    lines = ended.stderr.splitlines()
+                    first = next(
+                        (line for line in lines if "error" in line), lines[-1] if lines else "no message"
+                    )
+                    raise BuildError(f"{what} did not compile with {command[0]}: {first.strip()}")
+                os.replace(made, path)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        raise unwritable(error, path.parent) from error
+    return path

@@ -1,0 +1,211 @@
+// The compiled hooks of CuPy's front end: a module that streamsafe/runtime/cupy/compiled.py builds, loads and fills.
+#include "arrays.hpp"
+
+namespace streamsafe::cupy {
+namespace {
+
+struct Kind_ {
+  const char* name;
+  Behaviour behaviour;
+};
+const Kind_ KINDS[] = {
+    {"event_record", event_record},
+    {"event_synchronize", event_wait<false>},
+    {"event_done", event_wait<true>},
+    {"stream_record", stream_record},
+    {"stream_synchronize", stream_wait<false>},
+    {"stream_done", stream_wait<true>},
+    {"wait_event", wait_event},
+    {"linear_launch", launch<2, 5>},
+    {"call", launch<3, 5>},
+    {"from_host", from_host},
+    {"to_host", to_host},
+    {"copy", on_device<true>},
+    {"fill", on_device<false>},
+    {"pointer_add", pointer_add},
+    {"allocate", allocate},
+    {"report_one", report_one},
+    {"array_reads", array_method<false>},
+    {"array_writes", array_method<true>},
+    {"array_get", array_get},
+    {"array_set", array_set},
+};
+
+// hook(kind, plain, python, operation)
+PyObject* make_hook(PyObject*, PyObject* arguments) {
+  const char* kind;
+  PyObject *plain, *python, *operation;
+  if (!PyArg_ParseTuple(arguments, "sOOU", &kind, &plain, &python, &operation)) return nullptr;
+  for (auto& each : KINDS) {
+    if (std::string(each.name) != kind) continue;
+    Hook* hook = PyObject_GC_New(Hook, hook_type());
+    if (!hook) return nullptr;
+    Py_INCREF(plain);
+    Py_INCREF(python);
+    Py_INCREF(operation);
+    hook->vectorcall = call_hook;
+    hook->behaviour = each.behaviour;
+    hook->plain = plain;
+    hook->python = python;
+    hook->name = operation;
+    hook->operation = operation_id(operation);
+    PyObject_GC_Track(reinterpret_cast<PyObject*>(hook));
+    return reinterpret_cast<PyObject*>(hook);
+  }
+  return PyErr_Format(PyExc_ValueError, "there is no hook %s", kind);
+}
+
+// configure(objects, traced_function, plan, notifier, current_stream): what the hooks ask and call
+PyObject* configure(PyObject*, PyObject* arguments) {
+  State& s = state();
+  PyObject *given, *traced_function, *plan, *notifier, *current_stream;
+  if (!PyArg_ParseTuple(arguments, "O!OOOO", &PyDict_Type, &given, &traced_function, &plan, &notifier, &current_stream)) return nullptr;
+#define X(name)                                                                        \
+  {                                                                                    \
+    PyObject* found = PyDict_GetItemString(given, #name);                              \
+    if (!found) return PyErr_Format(PyExc_KeyError, "%s is not given", #name);         \
+    Py_INCREF(found);                                                                  \
+    Py_XSETREF(s.name, found);                                                         \
+  }
+  STREAMSAFE_GIVEN(X)
+#undef X
+  s.sites.ask(s.internal);
+  Py_INCREF(traced_function);
+  s.traced_function = reinterpret_cast<PyTypeObject*>(traced_function);
+  for (auto [slot, place] : {std::pair{plan, &s.plan_offset}, std::pair{notifier, &s.notifier_offset}}) {
+    if (Py_TYPE(slot) != &PyMemberDescr_Type) return PyErr_Format(PyExc_TypeError, "%R is no slot", slot);
+    *place = reinterpret_cast<PyMemberDescrObject*>(slot)->d_member->offset;
+  }
+  if (PyCapsule_CheckExact(current_stream)) {
+    const char* signature = PyCapsule_GetName(current_stream);
+    if (signature && std::string(signature) == "intptr_t (void)")
+      s.current_stream = reinterpret_cast<intptr_t (*)()>(PyCapsule_GetPointer(current_stream, signature));
+  }
+  Py_RETURN_NONE;
+}
+
+void leave() {
+  State& s = state();
+  s.attached = false;
+  ++s.session;
+  for (PyObject** each : {&s.monitor, &s.checker, &s.line_ids, &s.by_handle, &s.capturing, &s.released, &s.lock}) Py_CLEAR(*each);
+}
+
+// begin(): a program begins, of which the core knows nothing; returns the core's address
+PyObject* begin(PyObject*, PyObject*) {
+  State& s = state();
+  leave();
+  {
+    Lock lock(s.core.mutex);
+    s.core.reset(false);
+    s.prints.clear();
+  }
+  s.pageable = Flat<char>(256);
+  s.copy_frame = nullptr;
+  s.copy_source = 0;
+  return PyLong_FromVoidPtr(&s.core);
+}
+
+// attach(monitor, checker, line_ids, by_handle, capturing, released, lock, host): the hooks serve this monitor
+PyObject* attach(PyObject*, PyObject* arguments) {
+  State& s = state();
+  PyObject *monitor, *checker, *line_ids, *by_handle, *capturing, *released, *lock;
+  int host;
+  if (!PyArg_ParseTuple(arguments, "OOO!O!O!OOp", &monitor, &checker, &PyDict_Type, &line_ids, &PyDict_Type, &by_handle, &PyList_Type, &capturing,
+                        &released, &lock, &host))
+    return nullptr;
+  leave();
+  for (auto [place, object] : {std::pair{&s.monitor, monitor}, {&s.checker, checker}, {&s.line_ids, line_ids}, {&s.by_handle, by_handle},
+                               {&s.capturing, capturing}, {&s.released, released}, {&s.lock, lock}}) {
+    Py_INCREF(object);
+    *place = object;
+  }
+  s.host = host;
+  s.attached = true;
+  Py_RETURN_NONE;
+}
+
+PyObject* detach(PyObject*, PyObject*) {
+  leave();
+  Py_RETURN_NONE;
+}
+
+PyObject* site(PyObject*, PyObject* id) { return state().sites.pairs(uint32_t(PyLong_AsUnsignedLong(id))); }
+PyObject* operation(PyObject*, PyObject* name) { return PyLong_FromUnsignedLong(operation_id(name)); }
+PyObject* operation_name(PyObject*, PyObject* id) {
+  auto& all = state().operation_names;
+  const size_t number = PyLong_AsSize_t(id);
+  PyObject* found = number < all.size() ? all[number] : nullptr;
+  if (!found) return PyUnicode_FromString("");
+  Py_INCREF(found);
+  return found;
+}
+
+PyObject* pinned_changed(PyObject*, PyObject*) {
+  State& s = state();
+  s.pinned_at = Flat<std::pair<Addr, Addr>>(256);
+  s.pageable = Flat<char>(256);
+  Py_RETURN_NONE;
+}
+
+// -- the prints, for hooks in Python: watch(line, address, size), look_again(), forget(start, stop)
+PyObject* watch(PyObject*, PyObject* arguments) {
+  State& s = state();
+  unsigned int line;
+  unsigned long long address, size;
+  if (!PyArg_ParseTuple(arguments, "IKK", &line, &address, &size)) return nullptr;
+  const Id site = here();
+  Lock lock(s.core.mutex);
+  if (Timeline* timeline = s.core.line(line)) s.prints.watch(line, address, size, timeline->count, site);
+  Py_RETURN_NONE;
+}
+PyObject* look(PyObject*, PyObject*) {
+  if (!state().attached || look_again()) Py_RETURN_NONE;
+  return nullptr;
+}
+PyObject* forget(PyObject*, PyObject* arguments) {
+  State& s = state();
+  unsigned long long start, stop;
+  if (!PyArg_ParseTuple(arguments, "KK", &start, &stop)) return nullptr;
+  Lock lock(s.core.mutex);
+  s.prints.forget(start, stop);
+  Py_RETURN_NONE;
+}
+
+// layout(array): address, shape, strides and flags of a NumPy array, as they are read here
+PyObject* layout(PyObject*, PyObject* array) {
+  auto* fields = reinterpret_cast<Array*>(array);
+  if (fields->nd != 2) Py_RETURN_NONE;
+  return Py_BuildValue("K(nn)(nn)i", (unsigned long long)fields->data, fields->dimensions[0], fields->dimensions[1], fields->strides[0],
+                       fields->strides[1], fields->flags & CONTIGUOUS);
+}
+
+PyMethodDef FUNCTIONS[] = {
+    {"attach", attach, METH_VARARGS, nullptr},
+    {"begin", begin, METH_NOARGS, nullptr},
+    {"configure", configure, METH_VARARGS, nullptr},
+    {"detach", detach, METH_NOARGS, nullptr},
+    {"forget", forget, METH_VARARGS, nullptr},
+    {"hook", make_hook, METH_VARARGS, nullptr},
+    {"layout", layout, METH_O, nullptr},
+    {"look_again", look, METH_NOARGS, nullptr},
+    {"operation", operation, METH_O, nullptr},
+    {"operation_name", operation_name, METH_O, nullptr},
+    {"pinned_changed", pinned_changed, METH_NOARGS, nullptr},
+    {"plan", make_plan, METH_VARARGS, nullptr},
+    {"site", site, METH_O, nullptr},
+    {"watch", watch, METH_VARARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "hooks", nullptr, -1, FUNCTIONS, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+}  // namespace streamsafe::cupy
+
+PyMODINIT_FUNC PyInit_hooks() {
+  using namespace streamsafe::cupy;
+  for (PyTypeObject* type : {hook_type(), plan_type(), release_type()})
+    if (PyType_Ready(type) < 0) return nullptr;
+  return PyModule_Create(&MODULE);
+}

@@ -1,0 +1,158 @@
+// Samples of what asynchronous copies read from pinned memory, as streamsafe/runtime/fingerprints.py says: one that changed
+// before the host waited for the copy was overwritten.
+#pragma once
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+#include "core.hpp"
+
+namespace streamsafe::cupy {
+
+class Prints {
+ public:
+  struct Changed {
+    Addr start, size;
+    Id site;
+  };
+
+  // How many copies are pending.
+  size_t count() const { return count_; }
+
+  // A copy of `size` bytes from `start` was enqueued on a timeline, whose operation number `epoch` it is.
+  void watch(Id line, Addr start, Addr size, Count epoch, Id site) {
+    const Addr stop = start + size;
+    sample(start, size, value_);
+    Source* found = nullptr;
+    for (auto& source : at_[start])
+      // the same bytes again: the copy before is done when this one is
+      if (source->stop == stop && source->line == line && (!source->pending || source->value == value_)) {
+        found = source.get();
+        break;
+      }
+    if (!found) {
+      if (sources_ >= LIMIT) forget_done();
+      at_[start].push_back(std::make_unique<Source>(Source{start, stop, line}));
+      found = at_[start].back().get();
+      longest_ = std::max(longest_, size);
+      ++sources_;
+    }
+    found->value.swap(value_);
+    found->number = ++numbers_;
+    found->epoch = epoch;
+    found->site = site;
+    if (!found->pending) ++count_;
+    found->pending = true;
+    auto& queue = queues_[line];
+    if (queue.size() >= LIMIT) shorten(queue);
+    queue.push_back({found, found->number});
+  }
+
+  // The host has waited for something: looks again at the sources of copies that are now complete. `passed(line, epoch)`:
+  // whether the host comes after an operation.
+  template <class P>
+  std::vector<Changed> check(P&& passed) {
+    std::vector<Changed> changed;
+    for (auto& [line, queue] : queues_) {
+      while (!queue.empty()) {
+        auto [source, number] = queue.front();
+        if (source->number == number && source->pending) {
+          if (!passed(line, source->epoch)) break;
+          source->pending = false;
+          --count_;
+          sample(source->start, source->stop - source->start, value_);
+          if (value_ != source->value) changed.push_back({source->start, source->stop - source->start, source->site});
+        }
+        queue.pop_front();
+      }
+    }
+    return changed;
+  }
+
+  // The memory goes back to its pool, or a write to it was seen: its contents may change.
+  void forget(Addr start, Addr stop) {
+    if (!count_) return;
+    auto it = at_.upper_bound(start > longest_ ? start - longest_ : 0);
+    for (; it != at_.end() && it->first < stop; ++it)
+      for (auto& source : it->second)
+        if (source->pending && start < source->stop) {
+          source->pending = false;
+          --count_;
+        }
+  }
+
+  // Nothing is pending.
+  void clear() {
+    queues_.clear();
+    at_.clear();
+    longest_ = 0;
+    count_ = sources_ = 0;
+  }
+
+ private:
+  static constexpr size_t LIMIT = 1024, SAMPLE = 1024;
+
+  struct Source {
+    Addr start, stop;
+    Id line;
+    bool pending = false;
+    uint64_t number = 0;
+    Count epoch = 0;
+    Id site = 0;
+    std::string value{};
+  };
+  using Queue = std::deque<std::pair<Source*, uint64_t>>;
+
+  static void sample(Addr start, Addr size, std::string& value) {
+    auto* bytes = reinterpret_cast<const char*>(start);
+    if (size <= 3 * SAMPLE) {
+      value.assign(bytes, size);
+      return;
+    }
+    value.resize(3 * SAMPLE);
+    std::memcpy(value.data(), bytes, SAMPLE);
+    std::memcpy(value.data() + SAMPLE, bytes + size / 2, SAMPLE);
+    std::memcpy(value.data() + 2 * SAMPLE, bytes + size - SAMPLE, SAMPLE);
+  }
+
+  // Sources that no copy is pending of go; queues mention them no more.
+  void forget_done() {
+    for (auto& [line, queue] : queues_) {
+      Queue kept;
+      for (auto& each : queue)
+        if (each.first->pending && each.first->number == each.second) kept.push_back(each);
+      queue.swap(kept);
+    }
+    sources_ = 0;
+    for (auto it = at_.begin(); it != at_.end();) {
+      auto& sources = it->second;
+      sources.erase(std::remove_if(sources.begin(), sources.end(), [](auto& source) { return !source->pending; }), sources.end());
+      sources_ += sources.size();
+      it = sources.empty() ? at_.erase(it) : std::next(it);
+    }
+  }
+
+  // Leaves the pending copies of a stream in its queue, and of many of these the younger half.
+  void shorten(Queue& queue) {
+    Queue kept;
+    for (auto& each : queue)
+      if (each.first->pending && each.first->number == each.second) kept.push_back(each);
+    while (kept.size() > LIMIT / 2) {
+      kept.front().first->pending = false;
+      --count_;
+      kept.pop_front();
+    }
+    queue.swap(kept);
+  }
+
+  std::map<Addr, std::vector<std::unique_ptr<Source>>> at_;
+  std::map<Id, Queue> queues_;
+  std::string value_;
+  Addr longest_ = 0;
+  size_t count_ = 0, sources_ = 0;
+  uint64_t numbers_ = 0;
+};
+
+}  // namespace streamsafe::cupy
