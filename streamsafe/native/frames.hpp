@@ -133,6 +133,25 @@ class Sites {
     return found;
   }
 
+  // The number of (code object, offset) pairs that Python has read; 0: they are none.
+  uint32_t of(PyObject* pairs) {
+    Stack stack;
+    if (!PyTuple_Check(pairs) || PyTuple_GET_SIZE(pairs) > 2 * DEPTH) return 0;
+    for (Py_ssize_t i = 0; i + 1 < PyTuple_GET_SIZE(pairs); i += 2) {
+      PyObject* code = PyTuple_GET_ITEM(pairs, i);
+      if (!PyCode_Check(code) || !PyLong_Check(PyTuple_GET_ITEM(pairs, i + 1))) return 0;
+      stack.codes[stack.size] = code;
+      stack.offsets[stack.size++] = int32_t(PyLong_AsLong(PyTuple_GET_ITEM(pairs, i + 1)));
+    }
+    if (!stack.size) return 0;
+    Local& local = this->local();
+    const Addr hash = stack.hash();
+    Known* known = local.known.find(hash);
+    if (known && known->stack->same(stack)) return known->id;
+    for (int i = 0; i < stack.size; ++i) Py_INCREF(stack.codes[i]);  // for good, as those that `learn` has seen
+    return intern(local, hash, stack);
+  }
+
   // `internal(code)`: whether a code object is a library's; with the GIL.
   void ask(PyObject* internal) {
     Py_XINCREF(internal);

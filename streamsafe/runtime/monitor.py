@@ -181,7 +181,9 @@ class Monitor:
             self.drain()
             name = self._names[key] = names.unique(name, list(self._names.values()))
             self.checker.stream(key, device=key[0], kind=kind, name=name)
-        if handle > PER_THREAD or (self.one_device and handle >= 0):  # a stream's handle is unlike any other's
+        if handle > PER_THREAD or (
+            self.one_device and handle >= 0
+        ):  # a stream's handle is unlike any other's
             self.by_handle[handle] = key
         return key
 

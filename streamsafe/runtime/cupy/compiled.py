@@ -19,7 +19,9 @@ import numpy
 from streamsafe.native import build
 from streamsafe.native.checker import NativeChecker
 from streamsafe.native.library import Library
+from streamsafe.order.engine import Veto
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.memory import Use
 from streamsafe.order.pools import Block
 from streamsafe.runtime import host, sites
 from streamsafe.runtime.blocks import device_blocks, pinned_blocks
@@ -156,6 +158,32 @@ class CuPyChecker(NativeChecker):
 
     def _operation(self, name: str) -> int:
         return int(self._module.operation(name))
+
+    def _site(self, site: object) -> int:
+        return int(self._module.site_id(site)) if site else 0
+
+    def _enqueue(
+        self,
+        line: int,
+        reads: Sequence[Use],
+        writes: Sequence[Use],
+        operation: str,
+        host: Hashable,
+        site: object,
+        veto: Veto | None,
+        how: int = 0,
+    ) -> list[Conflict]:
+        if how == 0:
+            number = self._site(site)
+            done = self._module.access(line, reads, writes, self._operation(operation), number)
+            if done:
+                return []
+            if done is False:
+                conflicts = self._found([*reads, *writes])
+                if veto is None or not veto(conflicts):
+                    self._force(line, reads, writes, operation, number)
+                return conflicts
+        return super()._enqueue(line, reads, writes, operation, host, site, veto, how)
 
     def settle(
         self,

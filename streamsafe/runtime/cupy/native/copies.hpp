@@ -246,7 +246,7 @@ inline PyObject* allocate(Hook* hook, Call call) {
   Addr start, begin, size, device;
   Line line;
   auto python = [&] { return PyObject_CallFunctionObjArgs(s.track, pointer.get(), call.arguments[0], nullptr); };
-  if (listening() != Ear::compiled || PySet_GET_SIZE(s.plain_pointers)) return python();
+  if (listening() != Ear::compiled) return python();
   if (reinterpret_cast<PyObject*>(Py_TYPE(pointer.get())) != s.plain_pointer || !integer(pointer.get(), n.ptr, start) || !start) return python();
   memory = Owned(PyObject_GetAttr(pointer.get(), n.mem));
   if (!memory || reinterpret_cast<PyObject*>(Py_TYPE(memory.get())) != s.pooled_memory) {
@@ -287,7 +287,7 @@ inline PyObject* allocate(Hook* hook, Call call) {
     if (Timeline* timeline = s.core.line(line.id)) s.core.allocate(int(device), start, size, timeline, Owner::cupy, site);
   }
   if (PyObject_SetAttr(memory.get(), n._streamsafe, owner.get()) < 0) return nullptr;
-  return traced_pointer(memory.get(), 0, nullptr);
+  return no_plain_pointer() ? pointer.release() : traced_pointer(memory.get(), 0, nullptr);
 }
 
 }  // namespace streamsafe::cupy

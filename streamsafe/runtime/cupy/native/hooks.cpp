@@ -131,6 +131,7 @@ PyObject* detach(PyObject*, PyObject*) {
 }
 
 PyObject* site(PyObject*, PyObject* id) { return state().sites.pairs(uint32_t(PyLong_AsUnsignedLong(id))); }
+PyObject* site_id(PyObject*, PyObject* pairs) { return PyLong_FromUnsignedLong(state().sites.of(pairs)); }
 PyObject* operation(PyObject*, PyObject* name) { return PyLong_FromUnsignedLong(operation_id(name)); }
 PyObject* operation_name(PyObject*, PyObject* id) {
   auto& all = state().operation_names;
@@ -146,6 +147,61 @@ PyObject* pinned_changed(PyObject*, PyObject*) {
   s.pinned_at = Flat<std::pair<Addr, Addr>>(256);
   s.pageable = Flat<char>(256);
   Py_RETURN_NONE;
+}
+
+// A use as Python has it: ((space, start, stop, shape, strides, itemsize), name, dtype, certain). False: an exception is set,
+// or it is one that only `access` through the core's C functions takes.
+bool read_use(PyObject* given, Use& use, Uses& uses) {
+  PyObject* region = PyTuple_Check(given) && PyTuple_GET_SIZE(given) == 4 ? PyTuple_GET_ITEM(given, 0) : nullptr;
+  if (!region || !PyTuple_Check(region) || PyTuple_GET_SIZE(region) != 6) return false;
+  int64_t space, start, stop, itemsize;
+  PyObject* where = PyTuple_GET_ITEM(region, 0);
+  if (PyLong_CheckExact(where)) {
+    if (!number(where, space)) return false;
+  } else {
+    if (!PyUnicode_Check(where) || PyUnicode_CompareWithASCIIString(where, "host")) return false;
+    space = HOST_SPACE;
+  }
+  if (!number(PyTuple_GET_ITEM(region, 1), start) || !number(PyTuple_GET_ITEM(region, 2), stop) || !number(PyTuple_GET_ITEM(region, 5), itemsize))
+    return false;
+  use.space = int(space);
+  use.start = Addr(start);
+  use.stop = Addr(stop);
+  use.itemsize = Addr(itemsize);
+  use.certain = PyTuple_GET_ITEM(given, 3) == Py_True;
+  PyObject *shape = PyTuple_GET_ITEM(region, 3), *strides = PyTuple_GET_ITEM(region, 4);
+  if (shape == Py_None || strides == Py_None) return true;
+  const Py_ssize_t count = PyTuple_Check(shape) && PyTuple_Check(strides) ? PyTuple_GET_SIZE(shape) : -1;
+  int64_t* kept = count >= 0 && count <= 16 && PyTuple_GET_SIZE(strides) == count ? uses.dims(int(count)) : nullptr;
+  if (!kept || !numbers(shape, kept, int(count)) || !numbers(strides, kept + count, int(count))) return false;
+  use.dims = int(count);
+  use.shape = kept;
+  use.strides = kept + count;
+  return true;
+}
+
+// access(line, reads, writes, operation, site): whether an operation was done as usual; False: there are conflicts; None: only
+// the core's C functions take it
+PyObject* access(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  State& s = state();
+  if (count != 5) return PyErr_Format(PyExc_TypeError, "access takes five arguments");
+  const Id id = Id(PyLong_AsUnsignedLong(given[0]));
+  Uses uses;
+  for (int which = 1; which <= 2; ++which) {
+    Owned all(PySequence_Fast(given[which], "uses are a sequence"));
+    if (!all) return nullptr;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(all.get()); ++i) {
+      Use use;
+      if (!read_use(PySequence_Fast_GET_ITEM(all.get(), i), use, uses) || !uses.add(use, which == 1, which == 2)) Py_RETURN_NONE;
+    }
+  }
+  const Id operation = Id(PyLong_AsUnsignedLong(given[3])), site = Id(PyLong_AsUnsignedLong(given[4]));
+  if (PyErr_Occurred()) return nullptr;
+  Lock lock(s.core.mutex);
+  if (!id) return PyBool_FromLong(s.core.host_access(uses.data(), uses.size(), operation, site));
+  Timeline* line = s.core.line(id);
+  if (!line || line->capture) Py_RETURN_NONE;
+  return PyBool_FromLong(s.core.access(*line, uses.data(), uses.size(), operation, site));
 }
 
 // -- the prints, for hooks in Python: watch(line, address, size), look_again(), forget(start, stop)
@@ -181,6 +237,7 @@ PyObject* layout(PyObject*, PyObject* array) {
 }
 
 PyMethodDef FUNCTIONS[] = {
+    {"access", reinterpret_cast<PyCFunction>(access), METH_FASTCALL, nullptr},
     {"attach", attach, METH_VARARGS, nullptr},
     {"begin", begin, METH_NOARGS, nullptr},
     {"configure", configure, METH_VARARGS, nullptr},
@@ -194,6 +251,7 @@ PyMethodDef FUNCTIONS[] = {
     {"pinned_changed", pinned_changed, METH_NOARGS, nullptr},
     {"plan", make_plan, METH_VARARGS, nullptr},
     {"site", site, METH_O, nullptr},
+    {"site_id", site_id, METH_O, nullptr},
     {"watch", watch, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -73,13 +73,38 @@ inline PyObject* make_plan(PyObject*, PyObject* arguments) {
   return reinterpret_cast<PyObject*>(plan);
 }
 
+inline bool is_array(PyObject* given) { return PyObject_TypeCheck(given, reinterpret_cast<PyTypeObject*>(state().array_type)); }
+
+// A pointer's memory from there to the end of its block. False: Python has to look.
+inline bool rest_of_block(PyObject* pointer, Use& use) {
+  if (!PyObject_TypeCheck(pointer, reinterpret_cast<PyTypeObject*>(state().plain_pointer))) return false;
+  Owned memory(PyObject_GetAttr(pointer, names().mem));
+  Addr address, start, size;
+  if (!memory || !integer(pointer, names().ptr, address) || !integer(memory.get(), names().ptr, start) || !integer(memory.get(), names().size, size)) {
+    PyErr_Clear();
+    return false;
+  }
+  return pointer_use(pointer, start + size > address ? start + size - address : 0, use);
+}
+
+// Whether the calling thread's next allocation is to be a plain pointer, which it is asked for once.
+inline bool no_plain_pointer() {
+  State& s = state();
+  if (!PySet_GET_SIZE(s.plain_pointers)) return false;
+  Owned thread(PyLong_FromUnsignedLong(PyThread_get_thread_ident()));
+  const int found = thread ? PySet_Discard(s.plain_pointers, thread.get()) : 0;
+  if (found < 0) PyErr_Clear();
+  return found > 0;
+}
+
 // Function.linear_launch(self, size, args, shared_mem, block_max_size, stream, ...), with the places of two arguments; and
 // Function.__call__(self, grid, block, args, shared_mem, stream, ...)
 template <int ARGS, int STREAM>
 PyObject* launch(Hook* hook, Call call) {
   const Ear ear = listening();
   State& s = state();
-  if (PySet_GET_SIZE(s.plain_pointers) || ear == Ear::python) return call.to(hook->python);
+  if (ear == Ear::python) return call.to(hook->python);
+  no_plain_pointer();
   if (ear == Ear::nobody) return call.to(hook->plain);
   PyObject* self = call.self();
   PyObject* args = call.get(ARGS, names().args);
@@ -92,13 +117,15 @@ PyObject* launch(Hook* hook, Call call) {
   Uses uses;
   for (auto& place : *plan->places) {
     PyObject* given = PySequence_Fast_GET_ITEM(args, place.position);
-    if (!PyObject_TypeCheck(given, reinterpret_cast<PyTypeObject*>(s.array_type))) {
-      if (place.value) continue;
-      return call.to(hook->python);
-    }
     Use use;
     use.certain = place.certain;
-    if (!array_use(given, use, uses) || !uses.add(use, place.read, place.write)) return call.to(hook->python);
+    if (!is_array(given)) {
+      if (place.value) continue;
+      if (!rest_of_block(given, use)) return call.to(hook->python);
+    } else if (!array_use(given, use, uses)) {
+      return call.to(hook->python);
+    }
+    if (!uses.add(use, place.read, place.write)) return call.to(hook->python);
   }
   Line line = line_of(call.get(STREAM, names().stream));
   if (!line) return call.to(hook->python);
@@ -108,8 +135,10 @@ PyObject* launch(Hook* hook, Call call) {
   const bool done = enqueue(line, uses, plan->operation, site, plan->may_raise, [&](PyObject* reads, PyObject* writes) {
     for (auto& place : *plan->places) {
       PyObject* given = PySequence_Fast_GET_ITEM(args, place.position);
-      if (!PyObject_TypeCheck(given, reinterpret_cast<PyTypeObject*>(s.array_type))) continue;
-      Owned touch(PyObject_CallFunctionObjArgs(s.touch_array, given, place.certain ? Py_True : Py_False, nullptr));
+      if (!is_array(given) && place.value) continue;
+      PyObject* certain = place.certain ? Py_True : Py_False;
+      Owned touch(is_array(given) ? PyObject_CallFunctionObjArgs(s.touch_array, given, certain, nullptr)
+                                  : PyObject_CallFunctionObjArgs(s.touch_pointer, given, Py_None, certain, nullptr));
       if (!touch || (place.read && PyList_Append(reads, touch.get()) < 0) || (place.write && PyList_Append(writes, touch.get()) < 0)) return false;
     }
     return true;
