@@ -1,4 +1,5 @@
-"""What the sanitizer costs a CuPy program, on a GPU: each loop with and without it, interleaved; the median of rounds.
+"""What the sanitizer costs a CuPy program, on a GPU: each loop without it, with its hooks in Python and with compiled
+ones, interleaved; the median of rounds.
 
 python benchmarks/runtime_cupy.py [--rounds N] [--quick] [--only loops,...] [--json FILE] [--simulate]
 
@@ -17,7 +18,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 if "--simulate" in sys.argv:  # before CuPy is imported
@@ -31,6 +33,7 @@ import numpy as np
 
 import streamsafe
 from streamsafe.runtime import sites
+from streamsafe.runtime.cupy.compiled import hooks
 from streamsafe.runtime.monitor import current
 
 Loop = Callable[[], None]
@@ -43,7 +46,13 @@ extern "C" __global__ void busy(float* out, const float* in, long long cycles) {
 }
 """
 
-LIMITS = {"launch-bound": 2.5, "waits": 1.5, "10-50 us kernels": 1.3, "1 ms kernels": 1.05}
+LIMITS = {
+    "launch-bound": 1.3,
+    "waits": 1.5,
+    "one short kernel": 2.0,
+    "10-50 us kernels": 1.3,
+    "1 ms kernels": 1.05,
+}
 
 
 def small_ufuncs(n: int) -> Loop:
@@ -166,8 +175,8 @@ LOOPS: dict[str, tuple[Callable[[int], Loop], int, str]] = {
     "a sum read in each round": (sums, 1000, "waits"),
     "library calls on views, no other blocks": (lambda n: library_calls(n, 0), 500, "launch-bound"),
     "library calls on views, 20,000 live blocks": (lambda n: library_calls(n, 20_000), 500, "launch-bound"),
-    "pipeline, one 10 us kernel": (lambda n: pipeline(n, [10]), 500, "10-50 us kernels"),
-    "pipeline, one 50 us kernel": (lambda n: pipeline(n, [50]), 500, "10-50 us kernels"),
+    "pipeline, one 10 us kernel": (lambda n: pipeline(n, [10]), 500, "one short kernel"),
+    "pipeline, one 50 us kernel": (lambda n: pipeline(n, [50]), 500, "one short kernel"),
     "pipeline, kernels of 10, 20, 35, 50 us": (
         lambda n: pipeline(n, [10, 20, 35, 50]),
         300,
@@ -199,34 +208,53 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     sys.stdout.flush()
 
 
-def ratios(rounds: int, divide: int) -> list[dict[str, Any]]:
+WAYS = ("plain", "Python hooks", "compiled hooks")
+
+
+@contextmanager
+def watched(way: str) -> Iterator[streamsafe.Session | None]:
+    """A session with the hooks of one way; none for ``plain``."""
+    if way == "plain":
+        yield None
+        return
+    hooks.enabled = way == "compiled hooks"
+    try:
+        with streamsafe.sanitize("collect") as session:
+            yield session
+    finally:
+        hooks.enabled = True
+
+
+def ratios(rounds: int, divide: int, only: Sequence[str] = ()) -> list[dict[str, Any]]:
     measured: list[dict[str, Any]] = []
     for name, (make, n, kind) in LOOPS.items():
-        plain, checked, messages = [], [], set()
+        if only and not any(each in name for each in only):
+            continue
+        taken: dict[str, list[float]] = {way: [] for way in WAYS}
+        messages: set[str] = set()
         for _ in range(rounds):
-            plain.append(timed(make, n // divide))
-            with streamsafe.sanitize("collect") as session:
-                checked.append(timed(make, n // divide))
-            messages |= {f"{hazard.code}: {hazard.message}" for hazard in session.hazards}
-        without, with_ = statistics.median(plain), statistics.median(checked)
+            for way in WAYS:
+                with watched(way) as session:
+                    taken[way].append(timed(make, n // divide))
+                if session is not None:
+                    messages |= {f"{hazard.code}: {hazard.message}" for hazard in session.hazards}
+        medians = {way: statistics.median(values) for way, values in taken.items()}
         measured.append(
             {
                 "loop": name,
-                "without": without,
-                "with": with_,
-                "ratio": with_ / without,
+                **medians,
+                "ratios": [medians[way] / medians["plain"] for way in WAYS[1:]],
                 "limit": LIMITS[kind],
                 "hazards": sorted(messages),
             }
         )
     table(
-        ["loop", "us without", "us with", "ratio", "limit", "hazards"],
+        ["loop", *(f"us, {way}" for way in WAYS), *(f"ratio, {way}" for way in WAYS[1:]), "aim", "hazards"],
         [
             [
                 row["loop"],
-                f"{row['without']:.2f}",
-                f"{row['with']:.2f}",
-                f"{row['ratio']:.2f}",
+                *(f"{row[way]:.2f}" for way in WAYS),
+                *(f"{ratio:.2f}" for ratio in row["ratios"]),
                 f"{row['limit']}",
                 str(len(row["hazards"])),
             ]
@@ -240,33 +268,33 @@ def ratios(rounds: int, divide: int) -> list[dict[str, Any]]:
 
 
 def step(rounds: int, n: int) -> dict[str, float]:
-    """Microseconds of a step of one launch: plain, and decorated (a session for each call)."""
+    """Microseconds of a step of one launch: plain, decorated (a session for each call), and an empty one decorated."""
     a, b = cp.ones(1000, cp.float32), cp.ones(1000, cp.float32)
 
     def plain() -> None:
         cp.add(a, 1, out=b)
 
+    def empty() -> None:
+        pass
+
     decorated = streamsafe.sanitize("collect")(plain)
-    taken: dict[str, list[float]] = {"plain": [], "decorated": []}
+    entered = streamsafe.sanitize("collect")(empty)
+    taken: dict[str, list[float]] = {}
     for _ in range(rounds):
-        for name, function in (("plain", plain), ("decorated", decorated)):
-            function()
-            cp.cuda.Device().synchronize()
-            start = time.perf_counter()
-            for _ in range(n):
+        for way in WAYS:
+            hooks.enabled = way != "Python hooks"
+            both = {"a step": plain} if way == "plain" else {"a step": decorated, "entry and exit": entered}
+            for what, function in both.items():
                 function()
-            taken[name].append((time.perf_counter() - start) / n * 1e6)
+                cp.cuda.Device().synchronize()
+                start = time.perf_counter()
+                for _ in range(n):
+                    function()
+                each = (time.perf_counter() - start) / n * 1e6
+                taken.setdefault(f"{what}, {way}", []).append(each)
+    hooks.enabled = True
     medians = {name: statistics.median(values) for name, values in taken.items()}
-    table(
-        ["a step of one launch", "us plain", "us decorated", "difference"],
-        [
-            [
-                "",
-                *(f"{value:.1f}" for value in medians.values()),
-                f"{medians['decorated'] - medians['plain']:.1f}",
-            ]
-        ],
-    )
+    table(["a step of one launch", "us"], [[name, f"{value:.1f}"] for name, value in medians.items()])
     return medians
 
 
@@ -275,23 +303,26 @@ def entering(rounds: int, objects: int) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, count in (("few objects", 0), (f"{objects:,} objects", objects)):
         held = [[i] for i in range(count)]
-        taken: list[tuple[float, float]] = []
-        for _ in range(rounds + 1):
-            session = streamsafe.sanitize("collect")
-            start = time.perf_counter()
-            session.__enter__()
-            entered = time.perf_counter()
-            session.__exit__(None, None, None)
-            taken.append((entered - start, time.perf_counter() - entered))
-        found[f"enter, {name}"] = statistics.median(enter for enter, _ in taken[1:]) * 1e3
-        found[f"leave, {name}"] = statistics.median(leave for _, leave in taken[1:]) * 1e3
+        for way in WAYS[1:]:
+            hooks.enabled = way == "compiled hooks"
+            taken: list[tuple[float, float]] = []
+            for _ in range(rounds + 1):
+                session = streamsafe.sanitize("collect")
+                start = time.perf_counter()
+                session.__enter__()
+                entered = time.perf_counter()
+                session.__exit__(None, None, None)
+                taken.append((entered - start, time.perf_counter() - entered))
+            found[f"enter, {name}, {way}"] = statistics.median(enter for enter, _ in taken[1:]) * 1e3
+            found[f"leave, {name}, {way}"] = statistics.median(leave for _, leave in taken[1:]) * 1e3
         del held
+    hooks.enabled = True
     table(["a session", "ms"], [[name, f"{value:.3f}"] for name, value in found.items()])
     return found
 
 
 def breakdown(rounds: int, n: int) -> dict[str, float]:
-    """What the launch of a small ufunc is made of: each layer added to the one before."""
+    """What the launch of a small ufunc is made of with hooks in Python: each layer added to the one before."""
     loop = small_ufuncs(n)
 
     def per_launch() -> float:
@@ -303,7 +334,7 @@ def breakdown(rounds: int, n: int) -> dict[str, float]:
     for _ in range(rounds):
         found["plain"].append(per_launch())
         found["override"].append(per_launch())
-        with streamsafe.sanitize("collect"):
+        with watched("Python hooks"):
             monitor = current.monitor
             assert monitor is not None
             whole = monitor.access
@@ -429,6 +460,7 @@ def main() -> None:
     parser.add_argument(
         "--simulate", action="store_true", help="on the simulated runtime: the hooks' own time"
     )
+    parser.add_argument("--loop", action="append", default=[], help="only the loops whose name has this")
     parser.add_argument("--json", help="write the figures there too")
     options = parser.parse_args()
     divide = 10 if options.quick else 1
@@ -436,7 +468,7 @@ def main() -> None:
     figures: dict[str, Any] = {"machine": "simulated" if options.simulate else machine()}
     print(figures["machine"])
     if "loops" in wanted:
-        figures["loops"] = ratios(options.rounds, divide)
+        figures["loops"] = ratios(options.rounds, divide, options.loop)
     if "step" in wanted:
         figures["step"] = step(options.rounds, 100 // divide)
     if "entering" in wanted:

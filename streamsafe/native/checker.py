@@ -15,7 +15,7 @@ from streamsafe.order.clocks import Timeline
 from streamsafe.order.engine import Veto
 from streamsafe.order.explain import Naming, Render, no_name, no_stack
 from streamsafe.order.hazard import Conflict
-from streamsafe.order.memory import Region, Space, Use
+from streamsafe.order.memory import HOST, Region, Space, Use
 from streamsafe.order.pools import Block, Owner
 
 OURS = 1 << 31
@@ -23,6 +23,10 @@ OURS = 1 << 31
 
 _ACCESS, _FORCED, _TRIAL = range(3)
 _MODES: dict[str, int] = {"global": 0, "thread_local": 1, "relaxed": 2}
+
+
+_HOST = Timeline(None, HOST, "host", "the host")
+"""Stands for the timeline of a block: a front end asks a block for its addresses and its end only."""
 
 
 class _Keys:
@@ -70,7 +74,9 @@ class NativeChecker(Checker):
         render: Render = no_stack,
         naming: Naming = no_name,
     ) -> None:
-        super().__init__(threads=threads, render=render, naming=naming)
+        # not the parent's state: the core has its own, and a session begins with this
+        self._threads = threads
+        self._host = _HOST
         self._library = library
         self._owned = core is None
         self._core: Any = library.new(int(threads)) if core is None else core
@@ -139,12 +145,15 @@ class NativeChecker(Checker):
     ) -> None:
         line = self._line_ids.get(key)
         if line is None:
-            line = self._line_ids[key] = self._library.stream(self._core, number(device), KINDS.index(kind))
+            line = self._line_ids[key] = self._new_line(number(device), KINDS.index(kind))
             self._spaces[key] = device
             if kind != "legacy" or line not in self._line_names:
                 self._line_names[line] = "the default stream" if kind == "legacy" else f"stream {key}"
         if name:
             self._line_names[line] = name
+
+    def _new_line(self, device: int, kind: int) -> int:
+        return int(self._library.stream(self._core, device, kind))
 
     def name_stream(self, key: Hashable, name: str) -> None:
         line = self._line_ids.get(key)
@@ -304,8 +313,7 @@ class NativeChecker(Checker):
         fresh: bool = False,
     ) -> Block:
         line = 0 if stream is None else self._line_ids[stream]
-        timeline = self._host  # a front end asks a block for its addresses and its end only
-        block = Block(space, start, start + size, owner, timeline, name, site)
+        block = Block(space, start, start + size, owner, _HOST, name, site)
         if size <= 0:
             block.ended = True
             return block

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
+    from streamsafe.order.checker import Checker
     from streamsafe.runtime.monitor import Monitor
     from streamsafe.runtime.patches import Patches
 
@@ -49,6 +50,12 @@ class FrontEnd(Protocol):
 
         Raises:
             RuntimeError: a session cannot begin now (the current stream is being captured).
+        """
+
+    def engine(self) -> Checker | None:
+        """The engine that the library's hooks serve best, of a new program; None: any will do.
+
+        Asked before a session that is not traced and has one clock for all threads.
         """
 
     def begin(self, monitor: Monitor, patches: Patches) -> None:

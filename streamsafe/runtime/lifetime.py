@@ -124,7 +124,9 @@ def enter(session: Session, *, threads: bool = False, host: Host = True, trace: 
         for library in _hooked:
             library.refuse()
         if trace is None:
-            monitor = Monitor(threads=threads, host=host)
+            engines = () if threads else (library.engine() for library in _hooked)
+            engine = next((each for each in engines if each is not None), None)
+            monitor = Monitor(threads=threads, host=host, checker=engine)
         else:
             recording = Trace(trace, threads=threads, directory=os.getcwd())
             recorder = Recorder(recording.write, threads=threads, render=rendered)

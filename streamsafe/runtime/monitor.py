@@ -179,7 +179,7 @@ class Monitor:
         self._streams[key[0], handle] = key
         with self.lock:
             self.drain()
-            name = self._names[key] = names.unique(name, list(self._names.values()))
+            name = self._names[key] = names.unique(name, self._names.values())
             self.checker.stream(key, device=key[0], kind=kind, name=name)
         if handle > PER_THREAD or (
             self.one_device and handle >= 0

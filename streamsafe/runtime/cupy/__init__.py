@@ -11,6 +11,7 @@ from streamsafe.runtime.frontend import UnsupportedError
 from streamsafe.runtime.patches import Patches
 
 if TYPE_CHECKING:
+    from streamsafe.order.checker import Checker
     from streamsafe.runtime.monitor import Monitor
 
 NAME = "CuPy"
@@ -56,6 +57,12 @@ def refuse() -> None:
     _state().refuse_capture()
 
 
+def engine() -> Checker | None:
+    """The core inside the compiled hooks, where these are there."""
+    found: Checker | None = sys.modules[f"{__name__}.compiled"].hooks.engine()
+    return found
+
+
 def begin(monitor: Monitor, patches: Patches) -> None:
     """A new stream program begins."""
     _state().begin(monitor, patches)
@@ -88,4 +95,4 @@ def check_version(cupy: Any) -> None:
         raise UnsupportedError("CuPy for ROCm cannot be watched: streamsafe supports CUDA")
 
 
-__all__ = ["NAME", "PACKAGES", "UnsupportedError", "begin", "install", "refuse", "stream_handle"]
+__all__ = ["NAME", "PACKAGES", "UnsupportedError", "begin", "engine", "install", "refuse", "stream_handle"]

@@ -99,16 +99,21 @@ class Hooks:
             hook = owner.__dict__[name]
             setattr(owner, name, self.module.hook(kind, original, hook, operation))
 
+    def engine(self) -> CuPyChecker | None:
+        """The core of a new program, if the compiled hooks are to serve it."""
+        if self.module is None or not self.enabled:
+            return None
+        assert self._library is not None
+        return CuPyChecker(self.module, self._library)
+
     def begin(self, monitor: Monitor, patches: Patches) -> None:
-        """A session begins: with the native core, if the compiled hooks can serve it."""
+        """A session begins."""
         if self.problem and not self._noted:
             self._noted = True
             monitor.sessions[-1].notes.append(self.problem)
-        if self.module is None or not self.enabled or monitor.threads or monitor.mark is not None:
+        checker = monitor.checker
+        if not isinstance(checker, CuPyChecker):
             return
-        assert self._library is not None
-        checker = CuPyChecker(self.module, self._library)
-        monitor.use(checker)
         self.module.attach(
             monitor,
             checker,
@@ -159,6 +164,9 @@ class CuPyChecker(NativeChecker):
     def _operation(self, name: str) -> int:
         return int(self._module.operation(name))
 
+    def _new_line(self, device: int, kind: int) -> int:
+        return int(self._module.stream(device, kind))
+
     def _site(self, site: object) -> int:
         return int(self._module.site_id(site)) if site else 0
 
@@ -184,6 +192,11 @@ class CuPyChecker(NativeChecker):
                     self._force(line, reads, writes, operation, number)
                 return conflicts
         return super()._enqueue(line, reads, writes, operation, host, site, veto, how)
+
+    def finish(self) -> list[Conflict]:
+        if self._handed:
+            return super().finish()
+        return [] if self._module.finish() else self._found()
 
     def settle(
         self,

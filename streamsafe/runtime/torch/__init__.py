@@ -40,6 +40,10 @@ def refuse() -> None:
         _watch.refuse()
 
 
+def engine() -> None:
+    """A session begins with any engine: :func:`begin` puts the extension's in its place."""
+
+
 def begin(monitor: Monitor, patches: Patches) -> None:
     """A new stream program begins."""
     if _watch is not None:

@@ -130,6 +130,23 @@ PyObject* detach(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
+// stream(device, kind): the id of a new timeline; of the legacy stream the one it has
+PyObject* stream(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  State& s = state();
+  int64_t device, kind;
+  if (count != 2 || !number(given[0], device) || !number(given[1], kind)) return PyErr_Format(PyExc_TypeError, "stream takes two numbers");
+  Lock lock(s.core.mutex);
+  return PyLong_FromUnsignedLong(s.core.stream(int(device), streamsafe::Kind(kind)).id);
+}
+
+// finish(): whether the program ends with no conflict
+PyObject* finish(PyObject*, PyObject*) {
+  State& s = state();
+  Lock lock(s.core.mutex);
+  s.core.finish();
+  return PyBool_FromLong(s.core.reports.empty());
+}
+
 PyObject* site(PyObject*, PyObject* id) { return state().sites.pairs(uint32_t(PyLong_AsUnsignedLong(id))); }
 PyObject* site_id(PyObject*, PyObject* pairs) { return PyLong_FromUnsignedLong(state().sites.of(pairs)); }
 PyObject* operation(PyObject*, PyObject* name) { return PyLong_FromUnsignedLong(operation_id(name)); }
@@ -242,6 +259,7 @@ PyMethodDef FUNCTIONS[] = {
     {"begin", begin, METH_NOARGS, nullptr},
     {"configure", configure, METH_VARARGS, nullptr},
     {"detach", detach, METH_NOARGS, nullptr},
+    {"finish", finish, METH_NOARGS, nullptr},
     {"forget", forget, METH_VARARGS, nullptr},
     {"hook", make_hook, METH_VARARGS, nullptr},
     {"layout", layout, METH_O, nullptr},
@@ -252,6 +270,7 @@ PyMethodDef FUNCTIONS[] = {
     {"plan", make_plan, METH_VARARGS, nullptr},
     {"site", site, METH_O, nullptr},
     {"site_id", site_id, METH_O, nullptr},
+    {"stream", reinterpret_cast<PyCFunction>(stream), METH_FASTCALL, nullptr},
     {"watch", watch, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
