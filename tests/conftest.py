@@ -25,3 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="check all programs of tests/static/test_permutations.py: an hour",
     )
+    parser.addoption(
+        "--both-hooks",
+        action="store_true",
+        help="run all programs of fixtures/runtime with CuPy's hooks in Python too, not a tenth of them",
+    )

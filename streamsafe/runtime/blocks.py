@@ -25,6 +25,8 @@ class DeviceBlocks:
 
     Attributes:
         released: takes a block whose memory is gone. Safe in a finalizer: nothing else happens there.
+        changes: how often another block came to be at some address, or its memory went: while the number is the same,
+            an address is in the block that it was in, which may be free.
     """
 
     def __init__(self) -> None:
@@ -32,6 +34,7 @@ class DeviceBlocks:
         self._gone: deque[Block] = deque()
         self._lock = threading.RLock()
         self._sweep_at = _SWEEP
+        self.changes = 0
         self.released = self._gone.append
         self.at: Callable[[int], Block | None] = self._blocks.at
 
@@ -42,6 +45,7 @@ class DeviceBlocks:
             if self._blocks.at(block.start) is block:
                 return
             self._blocks.add(block)
+            self.changes += 1
             if len(self._blocks) > self._sweep_at:
                 self.forget_freed()
                 self._sweep_at = max(_SWEEP, 2 * len(self._blocks))
@@ -59,11 +63,13 @@ class DeviceBlocks:
             self._drain()
             for block in self._blocks.freed():
                 self._blocks.discard(block)
+            self.changes += 1
 
     def _drain(self) -> None:
         gone = self._gone
         while gone:
             self._blocks.discard(gone.popleft())
+            self.changes += 1
 
 
 class PinnedBlocks:

@@ -64,8 +64,13 @@ def missing(needs: list[str], cp: Any, gpu: bool) -> str:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_program(path: Path, cp: Any, request: pytest.FixtureRequest) -> None:
+    check(path, cp, request.config.getoption("--gpu"))
+
+
+def check(path: Path, cp: Any, gpu: bool) -> None:
+    """A program has the hazards that its header says."""
     facts = header(path)
-    reason = missing(facts.get("needs", []), cp, request.config.getoption("--gpu"))
+    reason = missing(facts.get("needs", []), cp, gpu)
     if reason:
         pytest.skip(reason)
     host: Host = "deep" if facts.get("host") == ["deep"] else True

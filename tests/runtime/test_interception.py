@@ -619,9 +619,12 @@ def test_a_kernel_kept_from_before_is_seen(program: Program) -> None:
     assert result.stdout == "[('SS102', 'certain')]\n" * 5 + "True True\n"
 
 
-def test_what_is_told_and_what_is_enqueued_is_one_step(program: Program) -> None:
-    """Two threads launch on one stream: the engine has heard of them in the order in which CUDA has."""
+def test_what_is_told_and_what_is_enqueued_is_one_step(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three threads launch on one stream: the engine is given them in the order in which CUDA is."""
     from streamsafe.runtime.cupy import kernels
+    from streamsafe.runtime.cupy.compiled import hooks
     from streamsafe.runtime.cupy.state import order_lock, timeline
 
     told: list[int] = []
@@ -633,6 +636,7 @@ def test_what_is_told_and_what_is_enqueued_is_one_step(program: Program) -> None
         enqueued.append(threading.get_ident())
         plain(*args)
 
+    monkeypatch.setattr(hooks, "enabled", False)
     with pytest.MonkeyPatch.context() as patch, streamsafe.sanitize("collect") as session:
         monitor = current.monitor
         assert monitor is not None

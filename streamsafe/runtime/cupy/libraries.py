@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, wraps
+from operator import itemgetter
 from types import ModuleType
 from typing import Any
 
 import numpy
 
+from streamsafe.runtime.blocks import device_blocks
 from streamsafe.runtime.cupy import library_table as table
 from streamsafe.runtime.cupy import memory, uses
+from streamsafe.runtime.cupy.compiled import hooks
 from streamsafe.runtime.cupy.state import order_lock, state, timeline, timeline_of_handle
 from streamsafe.runtime.imports import after_import
 from streamsafe.runtime.patches import Patches
@@ -118,10 +121,18 @@ _SMALL = 1 << 16
 """No address of memory is that small a number."""
 
 
+_KNOWN = 256
+_UNKNOWN: tuple[int, list[uses.Touch], list[uses.Touch]] = (-1, [], [])
+
+
 def _raw(call: table.Call, letter: str, name: str) -> Callable[[Wrapped], Wrapped]:
     names = call.parameters.split()
     reads, writes = call.reads.split(), call.writes.split()
     itemsize = _LETTER.get(letter, 4)
+    asked = {each for text in (*reads, *writes) for each in re.split("[:,/#]", text)}
+    key_of = itemgetter(*(place for place, each in enumerate(names) if each in asked))
+    known: dict[Any, tuple[int, list[uses.Touch], list[uses.Touch]]] = {}
+    """By the arguments that operands depend on: the state of the blocks when they were found, and they."""
 
     def make(original: Wrapped) -> Wrapped:
         @wraps(original)
@@ -129,14 +140,25 @@ def _raw(call: table.Call, letter: str, name: str) -> Callable[[Wrapped], Wrappe
             monitor = state.monitor
             if monitor is None:
                 return original(*args, **kwargs)
-            values = _bound(names, args, kwargs)
-            try:
-                read, written = (
-                    [touch[1] for text in operands if (touch := _operand(text, values, itemsize)) is not None]
-                    for operands in (reads, writes)
-                )
-            except (KeyError, TypeError):  # a keyword that the table does not have
-                read, written = [], _pointers(values.values())
+            key = key_of(args) if len(args) == len(names) else None
+            changes, read, written = known.get(key, _UNKNOWN)
+            if key is None or changes != device_blocks.changes:
+                values = _bound(names, args, kwargs)
+                try:
+                    read, written = (
+                        [
+                            found[1]
+                            for text in operands
+                            if (found := _operand(text, values, itemsize)) is not None
+                        ]
+                        for operands in (reads, writes)
+                    )
+                except (KeyError, TypeError):  # a keyword that the table does not have
+                    read, written = [], _pointers(values.values())
+                if key is not None:
+                    if len(known) >= _KNOWN:
+                        known.clear()
+                    known[key] = device_blocks.changes, read, written
             queue = timeline(monitor)
             with order_lock(queue):
                 monitor.access(queue, read, written, name)
@@ -348,7 +370,7 @@ def _array_function(
 
         return called
 
-    return make
+    return make if method else hooks.in_front("array_function", make, name)
 
 
 def _patch_tensors(patches: Patches, module: ModuleType) -> None:

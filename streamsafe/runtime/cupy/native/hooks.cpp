@@ -25,6 +25,7 @@ const Kind_ KINDS[] = {
     {"pointer_add", pointer_add},
     {"allocate", allocate},
     {"report_one", report_one},
+    {"array_function", array_function},
     {"array_reads", array_method<false>},
     {"array_writes", array_method<true>},
     {"array_get", array_get},

@@ -146,4 +146,62 @@ PyObject* launch(Hook* hook, Call call) {
   return done ? call.to(hook->plain) : nullptr;
 }
 
+// Whether an argument of a library's function holds no array.
+inline bool without_arrays(PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  if (type == &PyTuple_Type) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i)
+      if (!PyLong_CheckExact(PyTuple_GET_ITEM(value, i))) return false;
+    return true;
+  }
+  return value == Py_None || type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type ||
+         type == &PyUnicode_Type;
+}
+
+// Arrays that an operation reads or writes, for a conflict.
+inline bool touched(PyObject* list, PyObject* array) {
+  Owned touch(PyObject_CallOneArg(state().touch_array, array));
+  return touch && PyList_Append(list, touch.get()) == 0;
+}
+
+// A function that reads the arrays it is given and writes its result.
+inline PyObject* array_function(Hook* hook, Call call) {
+  const Ear ear = listening();
+  if (ear == Ear::nobody) return call.to(hook->plain);
+  if (ear == Ear::python || call.keywords || call.given() > 8) return call.to(hook->python);
+  Uses read;
+  PyObject* arrays[8];
+  int count = 0;
+  for (Py_ssize_t i = 0; i < call.given(); ++i) {
+    PyObject* given = call.arguments[i];
+    if (!is_array(given)) {
+      if (!without_arrays(given)) return call.to(hook->python);
+      continue;
+    }
+    Use use;
+    if (!array_use(given, use, read) || !read.add(use, true, false)) return call.to(hook->python);
+    arrays[count++] = given;
+  }
+  Line line = line_of(nullptr);
+  if (!line) return call.to(hook->python);
+  const Id site = here();
+  const bool done = enqueue(line, read, hook->operation, site, true, [&](PyObject* reads, PyObject*) {
+    for (int i = 0; i < count; ++i)
+      if (!touched(reads, arrays[i])) return false;
+    return true;
+  });
+  if (!done) return nullptr;
+  const uint64_t session = state().session;
+  Owned result(call.to(hook->plain));
+  if (!result || session != state().session || !is_array(result.get())) return result.release();
+  for (int i = 0; i < count; ++i)
+    if (arrays[i] == result.get()) return result.release();
+  Uses written;
+  Use use;
+  if (!array_use(result.get(), use, written)) return result.release();
+  written.add(use, false, true);
+  enqueue(line, written, hook->operation, site, false, [&](PyObject*, PyObject* writes) { return touched(writes, result.get()); });
+  return PyErr_Occurred() ? nullptr : result.release();
+}
+
 }  // namespace streamsafe::cupy
