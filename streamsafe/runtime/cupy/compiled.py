@@ -73,6 +73,7 @@ class Hooks:
             return
         if _reads_arrays(module):
             self.module = module
+            os.register_at_fork(after_in_child=module.forked)
 
     def in_front(self, kind: str, make: Make, operation: str = "") -> Make:
         """``make`` for :meth:`streamsafe.runtime.patches.Patches.wrap`, with a compiled hook in front of what it gives.
@@ -221,11 +222,11 @@ def _reads_arrays(module: Any) -> bool:
     return bool(read == (pointer, probe.shape, probe.strides, 0))
 
 
-def configure(*, kernels: Any, memory: Any, pinned: Any, **_: Any) -> None:
+def configure(*, kernels: Any, memory: Any, pinned: Any, streams: Any, **_: Any) -> None:
     """Gives the extension what it asks and calls, by the names of ``state.hpp``.
 
     Args:
-        kernels, memory, pinned: the modules of this package.
+        kernels, memory, pinned, streams: the modules of this package.
     """
     if hooks.module is None:
         return
@@ -242,6 +243,7 @@ def configure(*, kernels: Any, memory: Any, pinned: Any, **_: Any) -> None:
         "is_pinned": memory.is_memory_pinned,
         "local": local,
         "new_block": _new_block,
+        "new_events": streams._new,
         "numpy_array": numpy.ndarray,
         "order_lock": kernels.order_lock,
         "overwritten": overwritten,
@@ -261,6 +263,7 @@ def configure(*, kernels: Any, memory: Any, pinned: Any, **_: Any) -> None:
         "touch_pointer": uses.of_pointer,
         "traced_pointer": memory.TracedMemoryPointer,
         "track": memory._track,
+        "untimed_events": streams._untimed,
         "watched": host.watched,
     }
     assert state is current
@@ -282,6 +285,8 @@ def install_host() -> None:
         for name in names:
             if name in host.PinnedArray.__dict__ and not name.startswith("__"):
                 hooks.replace(host.PinnedArray, name, kind, getattr(numpy.ndarray, name), name)
+    for name, kind in (("__getitem__", "array_item"), ("__setitem__", "array_set_item")):
+        hooks.replace(host.PinnedArray, name, kind, getattr(numpy.ndarray, name))
 
 
 def _new_block(space: int, start: int, size: int) -> Block:

@@ -37,8 +37,8 @@ inline bool host_use(PyObject* array, bool write, Uses& uses) {
   return uses.add(use, !write, write);
 }
 
-// Whether the host's access to an array is seen, and was as usual; else Python has to look.
-inline bool host_in_order(PyObject* array, bool write) {
+// Whether the host's access is as usual, and then recorded; else Python has to look.
+inline bool in_order(const Uses& uses) {
   State& s = state();
   if (!s.host) return true;
   Held monitor;
@@ -49,13 +49,16 @@ inline bool host_in_order(PyObject* array, bool write) {
       return false;
     }
   }
-  Uses uses;
-  if (!host_use(array, write, uses)) return false;
   Lock lock(s.core.mutex);
   if (!s.core.host_in_order(uses.data(), uses.size())) return false;
-  if (write)
-    for (size_t i = 0; i < uses.size(); ++i) s.prints.forget(uses.data()[i].start, uses.data()[i].stop);
+  for (size_t i = 0; i < uses.size(); ++i)
+    if (uses.data()[i].mode == Mode::writes) s.prints.forget(uses.data()[i].start, uses.data()[i].stop);
   return true;
+}
+
+inline bool host_in_order(PyObject* array, bool write) {
+  Uses uses;
+  return host_use(array, write, uses) && in_order(uses);
 }
 
 // -- _report_one(array, writes, operation)
@@ -106,6 +109,56 @@ PyObject* array_method(Hook* hook, Call call) {
     return PyObject_CallFunctionObjArgs(s.restored, result.get(), views.get(), nullptr);
   }
   return result.release();
+}
+
+// One element or a part of an array: its use, and for a part the view that it is. False: Python has to look.
+inline bool element(PyObject* self, PyObject* index, bool write, Uses& uses) {
+  auto* fields = reinterpret_cast<Array*>(self);
+  int64_t place;
+  if (fields->nd == 1 && number(index, place)) {
+    if (place < 0) place += fields->dimensions[0];
+    Addr itemsize;
+    if (place < 0 || place >= fields->dimensions[0] || !integer(self, names().itemsize, itemsize)) return false;
+    Use use;
+    use.space = HOST_SPACE;
+    use.start = reinterpret_cast<Addr>(fields->data + place * fields->strides[0]);
+    use.stop = use.start + itemsize;
+    return uses.add(use, !write, write);
+  }
+  if (!PySlice_Check(index) && index != Py_Ellipsis && !PyLong_CheckExact(index)) return false;
+  Owned view(PyObject_CallMethodOneArg(self, names().view, state().numpy_array));
+  Owned part(view ? PyObject_GetItem(view.get(), index) : nullptr);
+  if (!part || !PyObject_TypeCheck(part.get(), reinterpret_cast<PyTypeObject*>(state().numpy_array))) {
+    PyErr_Clear();
+    return false;
+  }
+  return host_use(part.get(), write, uses);
+}
+
+// -- PinnedArray.__getitem__(self, index): a part is a view, an element is read
+inline PyObject* array_item(Hook* hook, Call call) {
+  State& s = state();
+  const Ear ear = listening();
+  if (ear == Ear::python || call.given() != 2 || call.keywords || reinterpret_cast<PyObject*>(Py_TYPE(call.self())) != s.pinned_array)
+    return call.to(hook->python);
+  PyObject* index = call.arguments[1];
+  if (PySlice_Check(index) || index == Py_Ellipsis) return call.to(hook->plain);
+  Uses uses;
+  if (reinterpret_cast<Array*>(call.self())->nd != 1 || !PyLong_CheckExact(index)) return call.to(hook->python);
+  if (ear == Ear::compiled && !(element(call.self(), index, false, uses) && in_order(uses))) return call.to(hook->python);
+  return call.to(hook->plain);
+}
+
+// -- PinnedArray.__setitem__(self, index, value)
+inline PyObject* array_set_item(Hook* hook, Call call) {
+  State& s = state();
+  const Ear ear = listening();
+  if (ear == Ear::python || call.given() != 3 || call.keywords || reinterpret_cast<PyObject*>(Py_TYPE(call.self())) != s.pinned_array)
+    return call.to(hook->python);
+  if (!leaf(call.arguments[2])) return call.to(hook->python);
+  Uses uses;
+  if (ear == Ear::compiled && !(element(call.self(), call.arguments[1], true, uses) && in_order(uses))) return call.to(hook->python);
+  return call.to(hook->plain);
 }
 
 // -- ndarray.get(self, stream=None, order="C", out=None, ...) and ndarray.set(self, arr, stream=None)

@@ -41,6 +41,46 @@ inline PyObject* event_record(Hook* hook, Call call) {
   return result.release();
 }
 
+inline void discard(PyObject* set, PyObject* key) {
+  if (PySet_GET_SIZE(set) && PySet_Discard(set, key) < 0) PyErr_Clear();
+}
+
+// -- Event.__init__(self, block=False, disable_timing=False, interprocess=False)
+inline PyObject* event_init(Hook* hook, Call call) {
+  const Ear ear = listening();
+  if (ear == Ear::nobody) return call.to(hook->plain);
+  if (ear == Ear::python) return call.to(hook->python);
+  State& s = state();
+  const uint64_t session = s.session;
+  Owned result(call.to(hook->plain));
+  Addr event;
+  if (!result || session != s.session || !event_key(call.self(), event)) return result.release();
+  PyObject* untimed = call.get(2, names().disable_timing);
+  const int timed = untimed ? !PyObject_IsTrue(untimed) : 1;
+  Owned key(PyLong_FromUnsignedLongLong(event));
+  discard(s.internal_events, key.get());
+  if (timed) discard(s.untimed_events, key.get());
+  if (PySet_Add(s.new_events, key.get()) < 0 || (!timed && PySet_Add(s.untimed_events, key.get()) < 0)) PyErr_Clear();
+  Lock lock(s.core.mutex);
+  s.core.new_event(event);
+  return result.release();
+}
+
+// -- Event.__del__(self): the core is told before another thread's event may have the handle
+inline PyObject* event_del(Hook* hook, Call call) {
+  if (listening() != Ear::compiled) return call.to(hook->python);
+  State& s = state();
+  Addr event;
+  if (!event_key(call.self(), event)) return call.to(hook->python);
+  Owned key(PyLong_FromUnsignedLongLong(event));
+  for (PyObject* each : {s.internal_events, s.untimed_events, s.new_events}) discard(each, key.get());
+  {
+    Lock lock(s.core.mutex);
+    s.core.destroy_event(event);
+  }
+  return call.to(hook->plain);
+}
+
 // -- Stream.record(self, event=None): CuPy's own, for the list that keeps the sources of its copies alive, or the program's
 inline PyObject* stream_record(Hook* hook, Call call) {
   const Ear ear = listening();

@@ -9,6 +9,8 @@ struct Kind_ {
   Behaviour behaviour;
 };
 const Kind_ KINDS[] = {
+    {"event_init", event_init},
+    {"event_del", event_del},
     {"event_record", event_record},
     {"event_synchronize", event_wait<false>},
     {"event_done", event_wait<true>},
@@ -28,6 +30,8 @@ const Kind_ KINDS[] = {
     {"array_function", array_function},
     {"array_reads", array_method<false>},
     {"array_writes", array_method<true>},
+    {"array_item", array_item},
+    {"array_set_item", array_set_item},
     {"array_get", array_get},
     {"array_set", array_set},
 };
@@ -148,6 +152,13 @@ PyObject* finish(PyObject*, PyObject*) {
   return PyBool_FromLong(s.core.reports.empty());
 }
 
+// forked(): in a child process, of whose parent's threads one may have used the core
+PyObject* forked(PyObject*, PyObject*) {
+  new (&state().core.mutex) std::mutex();
+  leave();
+  Py_RETURN_NONE;
+}
+
 PyObject* site(PyObject*, PyObject* id) { return state().sites.pairs(uint32_t(PyLong_AsUnsignedLong(id))); }
 PyObject* site_id(PyObject*, PyObject* pairs) { return PyLong_FromUnsignedLong(state().sites.of(pairs)); }
 PyObject* operation(PyObject*, PyObject* name) { return PyLong_FromUnsignedLong(operation_id(name)); }
@@ -262,6 +273,7 @@ PyMethodDef FUNCTIONS[] = {
     {"detach", detach, METH_NOARGS, nullptr},
     {"finish", finish, METH_NOARGS, nullptr},
     {"forget", forget, METH_VARARGS, nullptr},
+    {"forked", forked, METH_NOARGS, nullptr},
     {"hook", make_hook, METH_VARARGS, nullptr},
     {"layout", layout, METH_O, nullptr},
     {"look_again", look, METH_NOARGS, nullptr},

@@ -154,8 +154,7 @@ inline bool without_arrays(PyObject* value) {
       if (!PyLong_CheckExact(PyTuple_GET_ITEM(value, i))) return false;
     return true;
   }
-  return value == Py_None || type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type ||
-         type == &PyUnicode_Type;
+  return value == Py_None || PyLong_Check(value) || type == &PyFloat_Type || type == &PyComplex_Type || type == &PyUnicode_Type;
 }
 
 // Arrays that an operation reads or writes, for a conflict.

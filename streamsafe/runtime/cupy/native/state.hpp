@@ -41,7 +41,7 @@ inline Owned shared(PyObject* object) {
 #define STREAMSAFE_NAMES(X)                                                                                                       \
   X(monitor) X(checker) X(deferred) X(delay) X(imported) X(ptr) X(mem) X(value) X(device_id) X(data) X(shape) X(strides)        \
   X(itemsize) X(nbytes) X(size) X(ended) X(stop) X(_c_contiguous) X(_f_contiguous) X(acquire) X(release) X(drain) X(stream)     \
-  X(event) X(args) X(src) X(out) X(view) X(base) X(lease) X(_streamsafe) X(callback)
+  X(event) X(args) X(src) X(out) X(view) X(base) X(lease) X(_streamsafe) X(callback) X(disable_timing)
 
 struct Names {
 #define X(name) PyObject* name = PyUnicode_InternFromString(#name);
@@ -56,7 +56,7 @@ inline Names& names() {
 // What Python gives with `configure`, by the same names.
 #define STREAMSAFE_GIVEN(X)                                                                                                      \
   X(current) X(timeline) X(order_lock) X(holding) X(pinned_sizes) X(array_type) X(traced_pointer) X(plain_pointer)              \
-  X(pooled_memory) X(revision) X(internal_events) X(plain_pointers) X(blocks) X(new_block) X(settle) X(settle_edge) X(track)     \
+  X(pooled_memory) X(revision) X(internal_events) X(new_events) X(untimed_events) X(plain_pointers) X(blocks) X(new_block) X(settle) X(settle_edge) X(track)     \
   X(touch_array) X(touch_copied) X(touch_hosted) X(touch_pointer) X(overwritten) X(internal) X(is_pinned)         \
   X(pinned_array) X(numpy_array) X(watched) X(restored) X(local)
 
