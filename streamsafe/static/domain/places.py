@@ -86,10 +86,10 @@ BLOCKING: Final[set[str]] = {"cupy.cuda.Stream"}
 def can_meet(first: int, second: int, second_is_host: bool) -> bool:
     """Whether two accesses with these tags can be a pair at all.
 
-    What a capture records meets only what it records; the host meets only the copies that it does not wait for; and
-    the record of an event only who asks for its time.
+    What a capture records meets only what it records, on the device; the host meets only the copies that it does not
+    wait for; and the record of an event only who asks for its time.
     """
-    if (first ^ second) & CAPTURED:
+    if (first ^ second) & CAPTURED or (second_is_host and first & CAPTURED):
         return False
     if (first | second) & RECORD:
         return bool(first & RECORD and second & ELAPSED)

@@ -61,6 +61,7 @@ class Models:
         tensor_work: prefixes of functions that, unless a row says otherwise, read memory and make new one.
         plain: prefixes of functions that, unless a row says otherwise, touch none; the longest prefix counts.
         host: prefixes of functions that read what they are given on the host.
+        modules: prefixes of classes whose instances are modules.
         names: hints that only names give.
         metadata: attributes of memory that are none.
     """
@@ -70,6 +71,7 @@ class Models:
         self.tensor_work: tuple[str, ...] = ()
         self.plain: tuple[str, ...] = ()
         self.host: tuple[str, ...] = ()
+        self.modules: tuple[str, ...] = ()
         self.names: tuple[NameRow, ...] = ()
         self.libraries: frozenset[str] = frozenset()
         self.metadata: frozenset[str] = frozenset()
@@ -160,6 +162,10 @@ class Models:
                     best, found = len(prefix), kind
         return found
 
+    def is_module(self, name: str) -> bool:
+        """Whether a dotted name that no row names is that of a class of modules."""
+        return name.startswith(self.modules) and name.rpartition(".")[2][:1].isupper()
+
     def hint(self, what: str, name: str) -> NameRow | None:
         """What a name alone says of a value whose origin is not seen."""
         for pattern, row in self._patterns:
@@ -235,7 +241,8 @@ class Models:
             for row in _rows(entry, where):
                 self.add(row)
         defaults = table.get("defaults", {})
-        _known(defaults, ("work", "plain", "host"), f"{where}: defaults")
+        _known(defaults, ("work", "plain", "host", "modules"), f"{where}: defaults")
+        self.modules += tuple(defaults.get("modules", "").split())
         self.tensor_work += tuple(defaults.get("work", "").split())
         self.plain += tuple(defaults.get("plain", "").split())
         self.host += tuple(defaults.get("host", "").split())

@@ -240,6 +240,7 @@ Special: TypeAlias = Literal[
     "iter",
     "itemgetter",
     "len",
+    "load_state",
     "loader",
     "make_optimizer",
     "members",

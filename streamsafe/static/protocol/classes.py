@@ -16,19 +16,22 @@ from streamsafe.order.hazard import Span
 from streamsafe.static import confidence
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.access import Access
-from streamsafe.static.domain.atoms import ALL, CURRENT, HOST, Atom, New, Path, Pool, path
-from streamsafe.static.domain.guards import Guard, contradicts, decided
+from streamsafe.static.domain.atoms import ALL, CURRENT, HOST, Atom, New, Path, Pool, Value, path
+from streamsafe.static.domain.capturing import Graph
+from streamsafe.static.domain.guards import ALWAYS, Guard, contradicts, decided
 from streamsafe.static.domain.order import Ways
 from streamsafe.static.domain.places import can_meet, overlap, same_queue
 from streamsafe.static.summary.facts import MODULE, SELF
 from streamsafe.static.summary.model import Exit, Pair
 from streamsafe.static.summary.solve import Engine
+from streamsafe.static.transfer.replays import holds
 
 MOST_PAIRS = 4000
 """Pairs of accesses to one field that are tried."""
 
 
 _NOBODY: set[str] = set()
+_NOTHING: Value = frozenset()
 
 _EVENTS = tag.RECORD | tag.ELAPSED
 """Accesses to events: whoever asks for their time, at some time, may well have waited."""
@@ -72,17 +75,43 @@ def _rebound(engine: Engine, fids: list[str]) -> Iterator[Pair]:
         for exit in some:
             for graph, span in sorted(exit.rebound, key=lambda each: each[1]):
                 if graph in replayed and not _given_anew(exit, graph):
-                    notes = (("the graph is replayed here, with what it has captured", replayed[graph]),)
-                    yield Pair(
-                        "violation",
-                        None,
-                        None,
-                        span,
-                        tags=confidence.ENTRIES,
-                        violation="rebound-static-input",
-                        what="rebound",
-                        notes=notes,
-                    )
+                    yield _rebinds(span, replayed[graph], ALWAYS)
+    yield from _stored_before_replays(exits)
+
+
+def _stored_before_replays(exits: dict[str, tuple[Exit, ...]]) -> Iterator[Pair]:
+    """An entry stores something in the place of an input of a graph that another one captures, and replays it."""
+    captured: dict[Atom, Graph] = {}
+    for some in exits.values():
+        for exit in some:
+            captured.update({graph: one for graph, one in exit.graphs.items() if isinstance(graph, Path)})
+    for some in exits.values():
+        for exit in some:
+            for graph, span in sorted(exit.replays, key=lambda each: each[1]):
+                one = captured.get(graph)
+                if one is None or graph in exit.graphs or _given_anew(exit, graph):
+                    continue
+                for (owner, field), where in sorted(exit.stored.items(), key=lambda each: each[1]):
+                    at = path(owner.root, *owner.fields, field) if isinstance(owner, Path) else owner
+                    if at in exit.heap.get((owner, field), _NOTHING):
+                        continue
+                    if any(holds(at, each) for each in one.inputs):
+                        yield _rebinds(where, span, exit.guard)
+
+
+def _rebinds(where: Span, replayed: Span, guard: Guard) -> Pair:
+    """What an entry lets go of is an input of a graph that is replayed."""
+    return Pair(
+        "violation",
+        None,
+        None,
+        where,
+        guard=guard,
+        tags=confidence.ENTRIES,
+        violation="rebound-static-input",
+        what="rebound",
+        notes=(("the graph is replayed here, with what it has captured", replayed),),
+    )
 
 
 def _given_anew(exit: Exit, graph: Atom) -> bool:

@@ -61,6 +61,7 @@ class Fact(NamedTuple):
             latter's paths, as seen from that object.
         outside: the same of one such field: what it is, as seen from the object around its owner.
         parameters: of an optimizer, what its parameters are, as seen from the object that holds it.
+        uncapturable: of an optimizer, whether it was made without being capturable.
         keys: of a dict, the constants that it has under constant keys.
     """
 
@@ -74,6 +75,7 @@ class Fact(NamedTuple):
     parameters: Value = UNKNOWN
     shared: Mapping[str, Value] = {}
     outside: Value = UNKNOWN
+    uncapturable: bool = False
     keys: tuple[tuple[str, Value], ...] = ()
 
 
@@ -362,6 +364,8 @@ class Facts:
             untimed=untimed,
             parameters=parameters,
             shared=shared,
+            uncapturable=bool(held)
+            and all(exit.heap.get((atom, "capturable")) == value(FALSE) for atom in held),
             keys=keys if len(held) == 1 else (),
         )
 

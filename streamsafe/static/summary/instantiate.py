@@ -379,13 +379,13 @@ def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rena
     timing.after_call(a, t, exit, rename, read)
     if t.capture is not None and exit.waits:
         captures.waits_below(a, s, t, exit, rename)
+    replays.stored_below(a, t, exit, rename)
     captures.after_call(a, t, exit, rename)
     if before is not None and t.capture is not None:
         for one, _ in arrived:
             replays.copies_what_host_wrote(a, t, one)
     stored = _stored(exit, rename)
     _facts(a, s, t, exit, rename, waits)
-    replays.stored_below(a, t, exit, rename)
     _objects(t, exit, rename, stored)
     if before is not None and t.capture is not None:
         _in_capture(a, t, exit, span, rename)

@@ -305,6 +305,8 @@ class Engine:
         name = self.canonical(name)
         if name in self.types:
             return name
+        if self.models.is_module(name):
+            return "torch.nn.Module"
         row = self.models.row(name)
         if row is not None:
             if row.result.kind == "object":

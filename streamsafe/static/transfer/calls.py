@@ -36,7 +36,16 @@ from streamsafe.static.domain.state import State
 from streamsafe.static.summary.facts import MODULE, OUTER
 from streamsafe.static.summary.instantiate import closure_of, instantiate
 from streamsafe.static.syntax import ir
-from streamsafe.static.transfer import captures, contexts, library, objects, outputs, python, streams
+from streamsafe.static.transfer import (
+    captures,
+    contexts,
+    library,
+    objects,
+    outputs,
+    python,
+    replays,
+    streams,
+)
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.data import operands, registers
 from streamsafe.static.transfer.registry import CallSite, transfer
@@ -65,7 +74,8 @@ def call(a: Analysis, s: State, i: ir.Call) -> list[State]:
     for atom in callee:
         t = s if len(callee) == 1 else s.fork()
         site = CallSite(i.at, i.dst, list(args), dict(keywords))
-        site.spread = any(name is None for name, _ in i.keywords)
+        site.mappings = [s.get(reg) for name, reg in i.keywords if name is None]
+        site.spread = bool(site.mappings)
         out += call_atom(a, t, site, atom)
     return out
 
@@ -350,7 +360,7 @@ def unseen(a: Analysis, s: State, c: CallSite, tags: int) -> Value:
     Given a stream or an event, it orders. Given memory, it may read it on the current stream: a module that is called
     surely does, and makes new memory.
     """
-    given = c.values()
+    given = [*c.values(), *c.mappings]
     streams.handed_over(a, s, given)
     touched = [buffer for held in given for buffer in mem.buffers(a, s, held)]
     if a.engine.unseen == "nothing":
@@ -366,6 +376,8 @@ def unseen(a: Analysis, s: State, c: CallSite, tags: int) -> Value:
         if mem.place_of(a, s, buffer) in (PINNED, PAGEABLE):
             continue
         mem.touch(a, s, span, buffer, False, s.current, c.operation, reads)
+    if tags & tag.MODULE_CALL:
+        replays.uses_module(s, c.module)
     if tags & tag.MODULE_CALL and touched:
         made = mem.result(a, s, span, c.operation, DEVICE, tags)
         through = [buffer for buffer in touched if (buffer, mem.THROUGH) in s.heap]

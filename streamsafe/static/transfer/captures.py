@@ -419,7 +419,7 @@ LOADER: Final = "torch.utils.data.DataLoader"
 @special("make_optimizer")
 def make_optimizer(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     """An optimizer, which steps on the device when it is capturable, and takes a scale there when it is fused."""
-    made = mem.allocate(a, s, a.span(c.at), OPTIMIZER)
+    made = mem.allocate(a, s, a.span(c.at), c.row.result.type if c.row is not None else OPTIMIZER)
     for flag in ("capturable", "fused"):
         s.heap[made, flag] = UNKNOWN if c.spread else c.keywords.get(flag, value(FALSE))
     s.heap[made, "params"] = c.given.get("params", UNKNOWN)
@@ -427,6 +427,40 @@ def make_optimizer(a: Analysis, s: State, c: CallSite) -> Value | list[State] | 
 
 
 OPTIMIZER: Final = "torch.optim.Optimizer"
+COUNTS_ON_HOST: Final = "torch.optim.Adam"
+"""The type of optimizers that count their steps on the host unless they are made capturable."""
+
+
+@special("optimizer_step")
+def optimizer_step(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``optimizer.step()``: counted on the host, unless the optimizer is capturable; a closure is called first."""
+    from streamsafe.static.transfer import library
+    from streamsafe.static.transfer.calls import call_value
+
+    if any(uncapturable(a, s, atom) for atom in c.receiver):
+        a.host_work(s, a.span(c.at), c.operation, "uncapturable-step")
+    closure = c.given.get("closure", UNKNOWN)
+    if not closure or c.row is None:
+        return None
+    states = call_value(a, s, CallSite(c.at, c.dst, []), closure)
+    for t in states:
+        t.env[c.dst] = library.effects(a, t, c, c.row)
+    return states
+
+
+def is_set(s: State) -> None:
+    """``group["capturable"] = ...``: of the optimizers that are known, one is made capturable, or not, afterwards."""
+    for owner, field in [key for key in s.heap if key[1] == "capturable"]:
+        s.heap[owner, field] = UNKNOWN
+
+
+def uncapturable(a: Analysis, s: State, optimizer: Atom) -> bool:
+    """Whether an optimizer is known to count its steps on the host."""
+    if a.type_of(optimizer) != COUNTS_ON_HOST:
+        return False
+    if isinstance(optimizer, Path) and (optimizer, "capturable") not in s.heap:
+        return a.fact(optimizer).uncapturable
+    return s.heap.get((optimizer, "capturable")) == value(FALSE)
 
 
 @special("scaler_step")
@@ -434,7 +468,8 @@ def scaler_step(a: Analysis, s: State, c: CallSite) -> Value | list[State] | Non
     """``scaler.step(optimizer)``: the host asks what was found, unless the optimizer does on the device."""
     optimizer = c.given.get("optimizer", UNKNOWN)
     for atom in ordered(optimizer):
-        if ":" in a.type_of(atom):
+        type = a.type_of(atom)
+        if ":" in type or a.engine.role(type) != "optimizer":
             return None
         if all(s.heap.get((atom, flag)) == value(TRUE) for flag in ("capturable", "fused")):
             return UNKNOWN

@@ -14,6 +14,7 @@ from streamsafe.static.domain.atoms import (
     UNKNOWN,
     Array,
     Atom,
+    Bound,
     Const,
     New,
     Path,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from streamsafe.static.summary.analyse import Analysis
 
 _LONGEST = 8
+_CAPTURABLE = value(const("capturable"))
 SLICE = const(slice(None).__repr__())
 HOST_PLACES = (PINNED, PAGEABLE)
 
@@ -177,9 +179,16 @@ def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
             s.choices["more", i.dst] = value(TRUE)  # type: ignore[index]
         elif (atom, objects.COUNT) in s.heap:
             s.choices["more", i.dst] = s.heap[atom, objects.COUNT]  # type: ignore[index]
-        elif _holds_carriers(a, s, held):
+        elif _has_members(atom) or _holds_carriers(a, s, held):
             s.choices["more", i.dst] = value(TRUE)  # type: ignore[index]
     return None
+
+
+def _has_members(atom: Atom) -> bool:
+    """Whether an atom is what a module, or an optimizer, certainly has: its parameters, its groups of them."""
+    if isinstance(atom, Path):
+        return atom.fields[-1:] in ((replays.PARAMETERS,), ("param_groups",))
+    return isinstance(atom, Bound) and atom.name == "param_groups"
 
 
 def _holds_carriers(a: Analysis, s: State, container: Value) -> bool:
@@ -319,6 +328,8 @@ def store_item(a: Analysis, s: State, i: ir.SetItem) -> list[State] | None:
     if made is not None:
         return made
     span = a.span(i.at)
+    if key == _CAPTURABLE:
+        captures.is_set(s)
     for atom in ordered(owners):
         if isinstance(atom, New) and a.role(atom) == "container":
             step = objects.step_of(key)
@@ -343,6 +354,8 @@ def store_item(a: Analysis, s: State, i: ir.SetItem) -> list[State] | None:
             mem.write_one(a, s, span, atom, s.current, "[]=", 0 if role == "tensor" else tag.WEAK)
         elif isinstance(atom, Path):
             step = objects.step_of(key)
+            replays.stores(a, s, span, atom, step or EACH, s.heap.get((atom, step or ANY), UNKNOWN), held)
+            replays.note_store(s, atom, step or EACH, span)
             objects.store(a, s, atom, step or ANY, held, strong=step is not None)
     return None
 

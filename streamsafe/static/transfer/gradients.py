@@ -14,6 +14,7 @@ from streamsafe.static.domain import limits
 from streamsafe.static.domain.access import access
 from streamsafe.static.domain.atoms import (
     CURRENT,
+    FALSE,
     GRADIENTS,
     NONE,
     UNKNOWN,
@@ -31,7 +32,7 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.places import DEVICE, EACH, is_gradient, module_of
 from streamsafe.static.domain.state import State
 from streamsafe.static.summary.facts import rebased
-from streamsafe.static.transfer import captures
+from streamsafe.static.transfer import captures, replays
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite, special
 
@@ -62,11 +63,10 @@ def backward(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
 
 ALL: Final[list[Atom]] = [GRADIENTS]
 
-PARAMETERS = "parameters()"
-"""The step from a module to its parameters."""
-
 OF = "params"
 """The field of an optimizer that holds its parameters."""
+
+PARAMETERS: Final = replays.PARAMETERS
 
 
 def of_module(gradient: Atom) -> bool:
@@ -119,17 +119,33 @@ def _of_field(a: Analysis, optimizer: Path) -> Value:
 
 def use(a: Analysis, s: State, c: CallSite, span: Span, stream: Atom, writes: bool) -> None:
     """An optimizer, a scaler or a clip function uses the gradients of its parameters."""
+    for gradient in _used(a, s, c):
+        mem.touch(a, s, span, gradient, writes, stream, c.operation, tag.GRADIENT)
+
+
+def release(a: Analysis, s: State, c: CallSite, span: Span, stream: Atom) -> None:
+    """``zero_grad()``: the gradients are given back, or written where they are to be kept."""
+    if c.given.get("set_to_none") == value(FALSE):
+        use(a, s, c, span, stream, True)
+    else:
+        replays.gives_back(a, s, span, _used(a, s, c))
+
+
+def _used(a: Analysis, s: State, c: CallSite) -> list[Atom]:
+    """The gradients of the parameters that a call is about."""
     if c.given.get("parameters"):
         used = of_parameters(a, s, c.given["parameters"])
     else:
         used = []
-        for optimizer in ordered(c.given.get("optimizer") or c.receiver):
-            parameters = s.heap.get((optimizer, OF)) or (
-                _of_field(a, optimizer) if isinstance(optimizer, Path) else UNKNOWN
+        for owner in ordered(c.given.get("optimizer") or c.receiver):
+            if a.role(owner) == "module" and isinstance(owner, Path):
+                used += _of_paths([path(owner.root, *owner.fields, PARAMETERS)])
+                continue
+            parameters = s.heap.get((owner, OF)) or (
+                _of_field(a, owner) if isinstance(owner, Path) else UNKNOWN
             )
             used += of_parameters(a, s, parameters) if parameters else ALL
-    for gradient in dict.fromkeys(used or ALL):
-        mem.touch(a, s, span, gradient, writes, stream, c.operation, tag.GRADIENT)
+    return list(dict.fromkeys(used or ALL))
 
 
 def functions_of(a: Analysis, held: Value) -> list[str]:

@@ -83,6 +83,8 @@ def _default(a: Analysis, s: State, c: CallSite, name: str) -> Value:
     last = name.rpartition(".")[2]
     span = a.span(c.at)
     works = a.engine.models.works(name)
+    if a.engine.models.is_module(name):
+        return make(a, s, c, "torch.nn.Module")
     if works == "work":
         if last[:1].isupper() or last.startswith("_"):
             return UNKNOWN
@@ -332,6 +334,8 @@ def effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
         mem.write_one(a, s, span, buffer, stream, c.operation, _weak(a, s, c, buffer))
     if row.gradient in ("read", "write", "both"):
         gradients.use(a, s, c, span, stream, row.gradient != "read")
+    elif row.gradient == "release":
+        gradients.release(a, s, c, span, stream)
     elif row.gradient == "cut":
         for atom in c.receiver:
             s.heap.pop(
@@ -377,6 +381,9 @@ def effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
         for atom in argument(a, s, c, store.container):
             if isinstance(atom, New | Path):
                 replays.keeps(a, s, span, atom, held_value)
+                if isinstance(atom, Path) and store.spread:
+                    replays.stores(a, s, span, atom, EACH, UNKNOWN, held_value)
+                    replays.note_store(s, atom, EACH, span)
                 objects.put_element(s, atom, held_value, step)
     return result
 

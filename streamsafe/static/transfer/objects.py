@@ -39,6 +39,7 @@ from streamsafe.static.transfer import outputs, replays
 from streamsafe.static.transfer.registry import CallSite, transfer
 
 if TYPE_CHECKING:
+    from streamsafe.order.hazard import Span
     from streamsafe.static.models.rows import Row
     from streamsafe.static.summary.analyse import Analysis
 
@@ -244,7 +245,7 @@ def store_attribute(a: Analysis, s: State, i: ir.SetAttr) -> list[State] | None:
     for atom in ordered(owners):
         if isinstance(atom, Path | New):
             if i.name == "data" and a.role(atom) in ("tensor", ""):
-                _rebind_data(a, s, atom, held)
+                _rebind_data(a, s, a.span(i.at), atom, held)
                 continue
             old = s.heap.get((atom, i.name), UNKNOWN)
             replays.stores(a, s, a.span(i.at), atom, i.name, old, held)
@@ -256,8 +257,12 @@ def store_attribute(a: Analysis, s: State, i: ir.SetAttr) -> list[State] | None:
     return None
 
 
-def _rebind_data(a: Analysis, s: State, atom: Atom, held: Value) -> None:
+def _rebind_data(a: Analysis, s: State, span: Span, atom: Atom, held: Value) -> None:
     """``p.data = x``: from now on what is read at p is the memory of x."""
+    if atom in held:
+        replays.is_back(a, s, atom)
+    else:
+        replays.lets_go(a, s, span, value(atom), held, parameters=True)
     s.heap[atom, "data"] = held
     for buffer in mem.buffers(a, s, held):
         for one in list(s.order.near(buffer)):
@@ -319,7 +324,7 @@ def _element(a: Analysis, s: State, atom: Atom, step: str) -> Value:
         if named:
             return _of_named_tuple(a, s, atom, named, step)
     if isinstance(atom, Library):
-        return value(atom) if atom.name.endswith(MADE) else UNKNOWN
+        return value(atom) if atom.name.endswith(MADE) or atom.name in a.engine.types else UNKNOWN
     if isinstance(atom, New):
         role = a.role(atom)
         if role == "container":

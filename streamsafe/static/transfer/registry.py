@@ -59,6 +59,7 @@ class CallSite:
         given: the row's parameters -> values, once they are bound.
         operation: what the program calls, for messages.
         spread: whether ``**keywords`` gives more that is not seen.
+        mappings: what is given as ``**keywords``.
         module: the object that is called.
     """
 
@@ -72,6 +73,7 @@ class CallSite:
     operation: str = ""
     tags: int = 0
     spread: bool = False
+    mappings: list[Value] = field(default_factory=list)
     module: Atom | None = None
 
     def values(self) -> list[Value]:

@@ -9,6 +9,8 @@ from streamsafe.order.hazard import Span
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain import limits
 from streamsafe.static.domain.atoms import (
+    FALSE,
+    GRADIENTS,
     HOST,
     TRUE,
     UNKNOWN,
@@ -16,14 +18,16 @@ from streamsafe.static.domain.atoms import (
     Const,
     New,
     Path,
+    Tuple,
     Value,
+    const,
     ordered,
     path,
     value,
 )
 from streamsafe.static.domain.capturing import Graph, Kept
 from streamsafe.static.domain.guards import IS_NONE, Literal
-from streamsafe.static.domain.places import DEVICE
+from streamsafe.static.domain.places import DEVICE, EACH, is_element, is_gradient, overlap
 from streamsafe.static.domain.state import State
 from streamsafe.static.domain.values import reachable
 from streamsafe.static.transfer import memory as mem
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
     from streamsafe.static.summary.model import Exit
 
 
+PARAMETERS: Final = "parameters()"
+"""The step from a module to its parameters."""
+
 EXTERNAL: Final = "external"
 """The field of an event that says whether a graph may record it for the outside."""
 
@@ -46,13 +53,54 @@ EXTERNAL: Final = "external"
 def uses(a: Analysis, s: State, one: Access, made: bool = False) -> None:
     """The capture under way uses memory: its own, or that of before."""
     graph, buffer = s.capturing.under_way, one.buffer
-    if graph is None or not isinstance(buffer, New | Path):
+    if graph is None or not (isinstance(buffer, New | Path) or buffer is GRADIENTS):
         return
     if made or buffer in graph.outputs:
         if buffer not in graph.outputs:
             s.capturing.under_way = graph._replace(outputs=graph.outputs | {buffer})
-    elif buffer not in graph.inputs and (isinstance(buffer, New) or buffer.fields or not one.tags):
+    elif buffer not in graph.inputs and (
+        not isinstance(buffer, Path) or buffer.fields or not one.tags & ~tag.CAPTURED
+    ):
         s.capturing.under_way = graph._replace(inputs=graph.inputs | {buffer})
+
+
+def uses_module(s: State, module: Atom | None) -> None:
+    """The capture under way calls a module: its parameters are read at their addresses."""
+    graph = s.capturing.under_way
+    if graph is not None and isinstance(module, Path) and len(module.fields) < limits.FIELDS:
+        parameters = path(module.root, *module.fields, PARAMETERS)
+        s.capturing.under_way = graph._replace(inputs=graph.inputs | {parameters})
+
+
+def holds(gone: Atom, kept: Atom) -> bool:
+    """Whether who lets go of an object, or of what lies at a path, lets go of some memory."""
+    if gone is kept:
+        return True
+    if is_gradient(gone) or is_gradient(kept):
+        return overlap(gone, kept)
+    if not isinstance(gone, Path) or not isinstance(kept, Path) or gone.root != kept.root:
+        return False
+    if kept.fields[-1:] == (PARAMETERS,):
+        return gone.fields == kept.fields
+    if len(gone.fields) > len(kept.fields) and not all(map(is_element, gone.fields[len(kept.fields) :])):
+        return False
+    return all(
+        mine == yours or (is_element(mine) and is_element(yours) and EACH in (mine, yours))
+        for mine, yours in zip(gone.fields, kept.fields, strict=False)
+    )
+
+
+def is_parameter(gone: Atom, kept: Atom) -> bool:
+    """Whether what lies at a path may be a parameter of a module that a graph uses."""
+    if not isinstance(gone, Path) or not isinstance(kept, Path) or kept.fields[-1:] != (PARAMETERS,):
+        return False
+    module = kept.fields[:-1]
+    return (
+        gone.root == kept.root
+        and gone.fields[: len(module)] == module
+        and len(gone.fields) > len(module)
+        and gone.fields[-1] != PARAMETERS
+    )
 
 
 def makes(s: State, buffer: Atom) -> None:
@@ -106,20 +154,28 @@ def stores(a: Analysis, s: State, span: Span, owner: Atom, field: str, old: Valu
         if Literal(IS_NONE, at, None, True) in s.guard:
             return
         old = frozenset((at,))
-    if at is not None and at in held:  # it is there again
-        s.capturing.rebound = frozenset(
-            each for each in s.capturing.rebound if at not in _inputs(a, s, each[0])
-        )
+    if at is not None and at in held:
+        is_back(a, s, at)
     lets_go(a, s, span, old, held)
+    _in_capture(s, span, old - held)
+
+
+def _in_capture(s: State, span: Span, gone: Value) -> None:
+    """A capture puts something in the place of its own input: each replay reads what the first one has read."""
     graph, made = s.capturing.under_way, s.capture
-    if (
-        graph is not None
-        and made is not None
-        and made.graph is not None
-        and not graph.inputs.isdisjoint(old - held)
-    ):
-        # each replay reads what the first one has read
+    if graph is None or made is None or made.graph is None:
+        return
+    if any(holds(atom, each) for atom in gone for each in graph.inputs):
         s.capturing.rebound = s.capturing.rebound | {(made.graph, span)}
+
+
+def is_back(a: Analysis, s: State, at: Atom) -> None:
+    """What was let go of is there again."""
+    s.capturing.rebound = frozenset(
+        (graph, span)
+        for graph, span in s.capturing.rebound
+        if not any(holds(at, each) or is_parameter(at, each) for each in _inputs(a, s, graph))
+    )
 
 
 def _inputs(a: Analysis, s: State, graph: Atom) -> frozenset[Atom]:
@@ -127,20 +183,39 @@ def _inputs(a: Analysis, s: State, graph: Atom) -> frozenset[Atom]:
     return known.inputs if known is not None else frozenset()
 
 
-def lets_go(a: Analysis, s: State, span: Span, old: Value, held: Value) -> None:
-    """What a name or a field held it holds no longer."""
-    gone = [atom for atom in old if atom not in held and isinstance(atom, New | Path)]
-    if not gone:
+def lets_go(a: Analysis, s: State, span: Span, old: Value, held: Value, *, parameters: bool = False) -> None:
+    """What a name or a field held it holds no longer.
+
+    Args:
+        parameters: whether what is let go of may be parameters of modules.
+    """
+    if not old or old == held:
         return
-    for graph, one in graphs(a, s).items():
-        if any(atom in one.inputs for atom in gone):
+    known = graphs(a, s)
+    if not known:
+        return
+    still = mem.held_by(s, [held])
+    gone = [atom for atom in mem.held_by(s, [old]) if atom not in still]
+    for graph, one in known.items():
+        if any(holds(atom, graph) for atom in gone):
+            continue  # the graph goes with it
+        if any(
+            holds(atom, each) or (parameters and is_parameter(atom, each))
+            for atom in gone
+            if isinstance(atom, New | Path) or atom is GRADIENTS
+            for each in one.inputs
+        ):
             s.capturing.rebound = s.capturing.rebound | {(graph, span)}
 
 
 def rebinds_local(a: Analysis, s: State, span: Span, old: Value, held: Value) -> None:
     """A local variable gets another tensor: the graph goes on with the one that it has captured."""
-    if s.capturing.graphs and old and old != held and not _named(s, old):
-        lets_go(a, s, span, frozenset(atom for atom in old if isinstance(atom, New)), held)
+    if not s.capturing.graphs and s.capturing.under_way is None:
+        return
+    if old and old != held and not _named(s, old):
+        gone = frozenset(atom for atom in old if isinstance(atom, New))
+        lets_go(a, s, span, gone, held)
+        _in_capture(s, span, gone - held)
 
 
 def _named(s: State, held: Value) -> bool:
@@ -170,7 +245,8 @@ def replay(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
 def _runs(a: Analysis, s: State, span: Span, graph: Graph, stream: Atom) -> None:
     """What was captured runs, as one operation on the stream of the launch (GC-08)."""
     for atom in ordered(graph.inputs):
-        mem.read_one(a, s, span, atom, stream, "replay()")
+        if atom is not GRADIENTS and not (isinstance(atom, Path) and atom.fields[-1:] == (PARAMETERS,)):
+            mem.read_one(a, s, span, atom, stream, "replay()")
     for atom in ordered(graph.outputs):
         mem.write_one(a, s, span, atom, stream, "replay()")
     for event, cell in list(s.cells.items()):
@@ -272,13 +348,27 @@ def published(s: State) -> tuple[dict[Atom, Graph], frozenset[tuple[Atom, Span]]
     found = dict(graphs_of)
     for graph, one in graphs_of.items():
         if graph in names:
-            found[names[graph]] = one.renamed(names)
+            inputs = frozenset(_seen(names, atom) for atom in one.inputs)
+            found[names[graph]] = Graph(
+                one.span, inputs, frozenset(_seen(names, atom) for atom in one.outputs)
+            )
     rebound = s.capturing.rebound
     return found, rebound | {(names[graph], span) for graph, span in rebound if graph in names}
 
 
+def _seen(names: Mapping[Atom, Atom], atom: Atom) -> Atom:
+    """An object, or what lies below what a caller gave, as the object sees it at which it is stored."""
+    if atom in names:
+        return names[atom]
+    if isinstance(atom, Path) and atom.fields:
+        at = names.get(path(atom.root))
+        if isinstance(at, Path) and len(at.fields) + len(atom.fields) <= limits.FIELDS:
+            return path(at.root, *at.fields, *atom.fields)
+    return atom
+
+
 def _paths(s: State) -> dict[Atom, Atom]:
-    """Objects made here -> the paths at which they are stored."""
+    """Objects made here, and what callers give -> the paths at which they are stored."""
     names: dict[Atom, Atom] = {}
     todo: list[tuple[Atom, str, Value]] = [
         (owner, field, held) for (owner, field), held in s.heap.items() if isinstance(owner, Path)
@@ -290,9 +380,13 @@ def _paths(s: State) -> dict[Atom, Atom]:
         assert isinstance(owner, Path)
         if len(owner.fields) >= limits.FIELDS:
             continue
-        at = path(owner.root, *owner.fields, field)
+        at = path(owner.root, *owner.fields, EACH if field == "[]" else field)
         for atom in held:
-            if isinstance(atom, New) and atom not in names:
+            if isinstance(atom, Tuple):
+                todo += [(at, f"[{number}]", item) for number, item in enumerate(atom.items)]
+            elif isinstance(atom, Path) and not atom.fields and atom.root != owner.root and atom not in names:
+                names[atom] = at
+            elif isinstance(atom, New) and atom not in names:
                 names[atom] = at
                 todo += [(at, inner, value) for (of, inner), value in s.heap.items() if of is atom]
     return names
@@ -327,12 +421,49 @@ def stored_below(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
             if isinstance(image, New | Path):
                 stores(a, t, span, image, field, t.heap.get((image, field), UNKNOWN), held)
                 note_store(t, image, field, span)
+            elif image is GRADIENTS:
+                gives_back(a, t, span, [image])
 
 
 def note_store(s: State, owner: Atom, field: str, span: Span) -> None:
-    """Where a field of a caller's object was last stored."""
-    if isinstance(owner, Path):
+    """Where a field of a caller's object was last stored, or its gradients were given back."""
+    if isinstance(owner, Path) or owner is GRADIENTS:
         s.capturing.stored[owner, field] = span
+
+
+def gives_back(a: Analysis, s: State, span: Span, gradients: Iterable[Atom]) -> None:
+    """``zero_grad()``: the gradients are given back, and the next pass makes others."""
+    for gradient in gradients:
+        lets_go(a, s, span, value(gradient), UNKNOWN)
+        if gradient is GRADIENTS:
+            note_store(s, GRADIENTS, "grad", span)
+        elif isinstance(gradient, Path):
+            note_store(s, path(gradient.root, *gradient.fields[:-1]), "grad", span)
+
+
+@special("resize")
+def resize(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``x.resize_(n)``: its memory may be given back, for more elsewhere; ``resize_(0)`` gives it back (TL-12)."""
+    span = a.span(c.at)
+    freed = c.given.get("size", UNKNOWN) == value(const(0))
+    for buffer in mem.buffers(a, s, c.receiver):
+        lets_go(a, s, span, value(buffer), UNKNOWN)
+        if freed:
+            mem.release(a, s, buffer)
+        elif not freed and isinstance(buffer, Path) and buffer.fields:
+            note_store(s, path(buffer.root, *buffer.fields[:-1]), buffer.fields[-1], span)
+    return None
+
+
+@special("load_state")
+def load_state(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``module.load_state_dict(state, assign=True)``: other tensors take the place of the parameters."""
+    if c.given.get("assign", value(FALSE)) == value(TRUE):
+        for atom in c.receiver:
+            if isinstance(atom, Path) and len(atom.fields) < limits.FIELDS:
+                parameters = path(atom.root, *atom.fields, PARAMETERS)
+                lets_go(a, s, a.span(c.at), value(parameters), UNKNOWN)
+    return None
 
 
 # -- what the host does once ------------------------------------------------------------------------------------------

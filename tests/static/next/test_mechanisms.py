@@ -9,6 +9,7 @@ import pytest
 from tests.static.evalfiles import EvalFile, check_tree, write_tree
 
 HEAD = """\
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -343,6 +344,203 @@ def captured(n, x):
     with torch.cuda.graph(g):
         y = net(x.cuda())
     return g, y
+""",
+    "an input of a graph is let go of in a method that does not capture it": """
+class BadRunner:
+    def __init__(self, net, weight):
+        self.net, self.weight = net, weight
+        self.graph = torch.cuda.CUDAGraph()
+
+    def allocate(self, n):
+        self.tokens = torch.zeros(n, device="cuda")
+
+    def capture(self):
+        with torch.cuda.graph(self.graph):
+            self.out = self.net(self.tokens) * self.weight
+
+    def __call__(self, tokens):
+        self.tokens = tokens  # expect: SS403
+        self.graph.replay()
+        return self.out
+
+class GoodRunner:
+    def __init__(self, net):
+        self.net = net
+        self.graph = torch.cuda.CUDAGraph()
+
+    def allocate(self, n):
+        self.tokens = torch.zeros(n, device="cuda")
+
+    def capture(self):
+        with torch.cuda.graph(self.graph):
+            self.out = self.net(self.tokens)
+
+    def __call__(self, tokens):
+        self.tokens.copy_(tokens)
+        self.graph.replay()
+        return self.out
+""",
+    "inputs of a graph in a container": """
+class BadNamed:
+    def __init__(self, net, ids, mask):
+        self.net = net
+        self.inputs = {"ids": ids.clone(), "mask": mask.clone()}
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.out = self.net(**self.inputs)
+
+    def each(self, batch):
+        for name in self.inputs:
+            self.inputs[name] = batch[name].cuda()  # expect: SS403
+        self.graph.replay()
+
+    def all(self, batch):
+        self.inputs.update({name: value.cuda() for name, value in batch.items()})  # expect: SS403
+        self.graph.replay()
+
+class GoodNamed:
+    def __init__(self, net, ids, mask):
+        self.net = net
+        self.inputs = {"ids": ids.clone(), "mask": mask.clone()}
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.out = self.net(**self.inputs)
+
+    def each(self, batch):
+        for name in self.inputs:
+            self.inputs[name].copy_(batch[name])
+        self.graph.replay()
+
+class GoodTable:
+    def __init__(self, net):
+        self.net, self.known = net, {}
+
+    def __call__(self, x):
+        if x.shape not in self.known:
+            static = x.clone()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                out = self.net(static)
+            self.known[x.shape] = (graph, static, out)
+        graph, static, out = self.known[x.shape]
+        static.copy_(x)
+        graph.replay()
+        return out.clone()
+""",
+    "parameters of a module that a graph calls": """
+def bad_data(net, x, other):
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        y = net(x)
+    for p, q in zip(net.parameters(), other.parameters()):
+        p.data = q.data.clone()  # expect: SS403
+    g.replay()
+    return y
+
+def good_data(net, x, other):
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        y = net(x)
+    for p, q in zip(net.parameters(), other.parameters()):
+        p.data.copy_(q.data)
+    g.replay()
+    return y
+
+def good_back(net, x, average):
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        y = net(x)
+    own = net.weight.data
+    net.weight.data = average
+    net(x)
+    net.weight.data = own
+    g.replay()
+    return y
+""",
+    "gradients that a captured step reads": """
+def bad_step(net, opt, x, n):
+    g = torch.cuda.CUDAGraph()
+    net(x).sum().backward()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(g):
+        opt.step()
+    for _ in range(n):
+        opt.zero_grad()  # expect: SS403
+        net(x).sum().backward()
+        g.replay()
+
+def good_step(net, opt, x, n):
+    g = torch.cuda.CUDAGraph()
+    net(x).sum().backward()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(g):
+        opt.step()
+    for _ in range(n):
+        opt.zero_grad(set_to_none=False)
+        net(x).sum().backward()
+        g.replay()
+""",
+    "a capture puts its output in the place of its input": """
+def bad_state(net, x, n):
+    state = torch.zeros(8, device="cuda")
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        state = net(x, state)  # expect: SS403
+    for _ in range(n):
+        g.replay()
+    return state
+
+def good_state(net, x, n):
+    state = torch.zeros(8, device="cuda")
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        state.copy_(net(x, state))
+    for _ in range(n):
+        g.replay()
+    return state
+""",
+    "optimizers that count on the host": """
+class Trainer:
+    def __init__(self, net):
+        self.net = net
+        self.bad = torch.optim.AdamW(net.parameters())
+        self.good = torch.optim.AdamW(net.parameters(), capturable=True)
+        self.plain = torch.optim.SGD(net.parameters(), lr=0.1)
+        self.graph = torch.cuda.CUDAGraph()
+
+    def capture(self, x):
+        with torch.cuda.graph(self.graph):
+            self.net(x).sum().backward()
+            self.bad.step()  # expect: SS408
+            self.good.step()
+            self.plain.step()
+
+def good_set_afterwards(net, x):
+    opt = torch.optim.Adam(net.parameters())
+    for group in opt.param_groups:
+        group["capturable"] = True
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        net(x).sum().backward()
+        opt.step()
+    return g
+""",
+    "random numbers of the host are drawn once, at the capture": """
+def bad_drawn(net, x):
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        y = net(x) * random.random()  # expect: SS410
+        if np.random.rand() < 0.5:  # expect: SS410
+            y.mul_(2)
+    return g, y
+
+def good_drawn(net, x, scale):
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        y = net(x) * scale
+    scale.fill_(random.random())
+    g.replay()
+    return y
 """,
 }
 
