@@ -74,49 +74,26 @@ GAPS: dict[str, set[str]] = {
         "good_joins_a_table",
     },
     "ss403_captured_steps": {
-        "BadHiddenOfLayers",
-        "BadWorkspace",
-        "CapturedByAnother",
-        "CapturedStep",
-        "GraphedPass",
-        "Observed",
-        "RunnerOfNamedInputs",
         "WithState",
         "bad_grown_after_the_capture",
-        "bad_local",
-        "bad_step_alone",
+        "good_step_of_another_pass",
     },
     "ss403_lifetimes": {
         "BadGivenEachCall",
         "BadInputList",
-        "BadLocalInput",
         "BadWeak",
-        "BadWeightReplaced",
     },
     "ss403_made_on_first_use": {
         "BadMadeForEachSize",
-    },
-    "ss403_rebound_static_input": {
-        "BadReloading",
-        "bad_parameter_given_other_memory",
-        "bad_parameters_of_another",
-    },
-    "ss404_capture_rng": {
-        "bad_in_place_with_generator",
-        "bad_state_of_the_default_generator",
     },
     "ss405_capture_on_default_stream": {
         "RecordingOfCallers",
     },
     "ss406_missing_capture_warmup": {
-        "bad_never_ran",
         "bad_too_few_runs",
         "bad_warmed_up_after",
     },
     "ss408_uncapturable_step": {
-        "BadTrainer",
-        "bad_adam",
-        "bad_explicitly_not",
         "good_optimizer_that_may_take_the_scale",
     },
     "ss409_shared_pool_replay_order": {
@@ -130,8 +107,6 @@ GAPS: dict[str, set[str]] = {
     "ss410_host_work_in_capture": {
         "BadCount",
         "BadCountsUnknowingly",
-        "bad_random_choice_below",
-        "bad_random_number",
     },
     "ss411_concurrent_capture": {
         "bad_graphed_callable_in_a_capture",

@@ -25,9 +25,7 @@ GAPS: dict[str, set[str]] = {
     "ss111_spellings": {
         "BadTwoSteps",
         "PassBesideStep",
-        "closure",
         "in_a_vector",
-        "zeroed_in_place",
     },
     "ss111_structures": {
         "bad_bound_method_to_a_helper",
