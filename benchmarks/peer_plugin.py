@@ -16,8 +16,6 @@ from typing import Any
 import numpy
 import pytest
 
-COUNTED = ("access", "host_access", "replay", "order")
-
 _outcomes: dict[str, str] = {}
 _hazards: dict[str, list[str]] = {}
 _counts: Counter[str] = Counter()
@@ -41,12 +39,19 @@ def side(line: int) -> Iterator[None]:
     if os.environ.get("PEER_SPIN"):
         clock = cupy.cuda.Device().attributes["ClockRate"]
         _spin()((1,), (1,), (numpy.int64(clock * SPIN_MS),), stream=stream)
-    before = _counts["access"]
+    before = _operations()
     with stream:
         try:
             yield
         finally:
-            _moved[str(line)] += _counts["access"] - before
+            _moved[str(line)] += _operations() - before
+
+
+def _operations() -> int:
+    """How many operations the session has seen, in compiled hooks and in Python."""
+    from streamsafe.runtime.monitor import current
+
+    return 0 if current.monitor is None else current.monitor.checker.operations
 
 
 @functools.cache
@@ -63,17 +68,13 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     from streamsafe.runtime.monitor import Monitor
 
-    def counted(name: str) -> Any:
-        original = getattr(Monitor, name)
+    finish = Monitor.finish
 
-        def count(self: Any, *args: Any, **kwargs: Any) -> Any:
-            _counts[name] += 1
-            return original(self, *args, **kwargs)
+    def counted(self: Monitor) -> None:
+        _counts["operations"] += self.checker.operations
+        finish(self)
 
-        return count
-
-    for name in COUNTED:
-        setattr(Monitor, name, counted(name))
+    Monitor.finish = counted  # type: ignore[method-assign]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -152,10 +152,7 @@ def compare(root: Path, name: str, seconds: int, stop: int, workers: int) -> dic
         "file": name,
         "tests": len(before),
         "passed": sum(outcome == "passed" for outcome in before.values()),
-        "accesses": checked["counts"].get("access", 0)
-        + checked["counts"].get("host_access", 0)
-        + checked["counts"].get("replay", 0),
-        "edges": checked["counts"].get("order", 0),
+        "operations": checked["counts"].get("operations", 0),
         "changed": changed,
         "hazards": checked["hazards"],
         "error": plain.get("error") or checked.get("error"),
@@ -226,7 +223,7 @@ def main() -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         figures["files"] = []
         print(
-            "| file | tests | passed | accesses | edges | outcomes changed | hazards |\n|---|---|---|---|---|---|---|"
+            "| file | tests | passed | operations | outcomes changed | hazards |\n|---|---|---|---|---|---|"
         )
         for done in as_completed(
             [
@@ -239,7 +236,7 @@ def main() -> int:
             save()
             hazards = sum(len(messages) for messages in row["hazards"].values())
             print(
-                f"| {row['file']} | {row['tests']} | {row['passed']} | {row['accesses']:,} | {row['edges']:,} | "
+                f"| {row['file']} | {row['tests']} | {row['passed']} | {row['operations']:,} | "
                 f"{len(row['changed'])} | {hazards} |{' ERROR' if row['error'] else ''}",
                 flush=True,
             )
