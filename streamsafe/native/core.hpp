@@ -136,6 +136,7 @@ class Core {
     hit_.clear();
     debt_ = 0;
     sweep_at_ = SWEEP_EVERY;
+    sequence_ = 0;
     threads_ = threads;
     host_ = make(-1, Kind::host);
     if (!threads_) hosts_[0] = host_;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -89,6 +90,31 @@ def test_what_is_usual_does_not_reach_python(
         assert monitor.checker.operations > before + 3 * 8
         monkeypatch.undo()
     assert codes(session) == []
+
+
+def test_a_session_counts_its_own_operations(hooks: Any, program: Program) -> None:
+    with streamsafe.sanitize("collect") as busy:
+        program.ordered()
+    with streamsafe.sanitize("collect") as idle:
+        pass
+    assert busy.operations == 4 and idle.operations == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_leaves_the_session(hooks: Any, program: Program) -> None:
+    """In a child what a session watched ends unseen, and a session of the child's own may begin."""
+    with streamsafe.sanitize("collect"):
+        held = [program.x + 1 for _ in range(3)]
+        child = os.fork()
+        if child == 0:
+            try:
+                held.clear()
+                with streamsafe.sanitize("collect") as session:
+                    pass
+                os._exit(1 if session.operations == 0 else 8)
+            finally:
+                os._exit(9)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
 def test_threads_enqueue_in_the_order_in_which_the_core_is_told(

@@ -124,6 +124,7 @@ class Hooks:
             monitor._released,
             monitor.lock,
             bool(monitor.host),
+            monitor.one_device,
         )
         fingerprints.hand_over(self)
         patches.call(self.end)

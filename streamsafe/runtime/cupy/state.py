@@ -158,6 +158,8 @@ def begin(monitor: Monitor, patches: Patches) -> None:
     graphs.executables.clear()
     memory.begin()
     pinned.begin(monitor, patches)
+    if _devices:
+        count_devices(monitor)
     hooks.begin(monitor, patches)
 
 

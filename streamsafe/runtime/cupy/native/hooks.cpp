@@ -111,13 +111,13 @@ PyObject* begin(PyObject*, PyObject*) {
   return PyLong_FromVoidPtr(&s.core);
 }
 
-// attach(monitor, checker, line_ids, by_handle, capturing, released, lock, host): the hooks serve this monitor
+// attach(monitor, checker, line_ids, by_handle, capturing, released, lock, host, one_device): the hooks serve this monitor
 PyObject* attach(PyObject*, PyObject* arguments) {
   State& s = state();
   PyObject *monitor, *checker, *line_ids, *by_handle, *capturing, *released, *lock;
-  int host;
-  if (!PyArg_ParseTuple(arguments, "OOO!O!O!OOp", &monitor, &checker, &PyDict_Type, &line_ids, &PyDict_Type, &by_handle, &PyList_Type, &capturing,
-                        &released, &lock, &host))
+  int host, one_device;
+  if (!PyArg_ParseTuple(arguments, "OOO!O!O!OOpp", &monitor, &checker, &PyDict_Type, &line_ids, &PyDict_Type, &by_handle, &PyList_Type, &capturing,
+                        &released, &lock, &host, &one_device))
     return nullptr;
   leave();
   for (auto [place, object] : {std::pair{&s.monitor, monitor}, {&s.checker, checker}, {&s.line_ids, line_ids}, {&s.by_handle, by_handle},
@@ -126,6 +126,7 @@ PyObject* attach(PyObject*, PyObject* arguments) {
     *place = object;
   }
   s.host = host;
+  s.one_device = one_device;
   s.attached = true;
   Py_RETURN_NONE;
 }

@@ -41,7 +41,7 @@ inline Owned shared(PyObject* object) {
 #define STREAMSAFE_NAMES(X)                                                                                                       \
   X(monitor) X(checker) X(deferred) X(delay) X(imported) X(ptr) X(mem) X(value) X(device_id) X(data) X(shape) X(strides)        \
   X(itemsize) X(nbytes) X(size) X(ended) X(stop) X(_c_contiguous) X(_f_contiguous) X(acquire) X(release) X(drain) X(stream)     \
-  X(event) X(args) X(src) X(out) X(view) X(base) X(lease) X(_streamsafe) X(callback) X(disable_timing)
+  X(event) X(args) X(src) X(out) X(view) X(base) X(lease) X(_streamsafe) X(callback) X(disable_timing) X(null_stream)
 
 struct Names {
 #define X(name) PyObject* name = PyUnicode_InternFromString(#name);
@@ -66,7 +66,9 @@ struct State {
   Prints prints;
   uint64_t session = 0;  // its number; they count up
   bool attached = false;
-  bool host = false;  // whether host accesses are checked
+  bool host = false;        // whether host accesses are checked
+  bool one_device = false;  // whether CUDA has said that there is but one device
+  PyObject* zero = PyLong_FromLong(0);
   PyObject *monitor = nullptr, *checker = nullptr, *line_ids = nullptr, *by_handle = nullptr, *capturing = nullptr, *released = nullptr,
            *lock = nullptr;
 #define X(name) PyObject* name = nullptr;
@@ -232,6 +234,9 @@ inline Line line_of(PyObject* stream) {
   }
   PyErr_Clear();
   // by Python's rules, which also registers it; its table keeps the key
+  if (current && s.one_device && handle && PyLong_AsLong(handle.get()) == 0)
+    if (Owned key{PyObject_CallMethodOneArg(s.monitor, names().null_stream, s.zero)}) return line_of_key(key.get());
+  PyErr_Clear();
   Owned key(current ? PyObject_CallOneArg(s.timeline, s.monitor) : PyObject_CallFunctionObjArgs(s.timeline, s.monitor, stream, nullptr));
   if (!key) {
     PyErr_Clear();
