@@ -9,6 +9,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -28,6 +29,11 @@ class Recorder:
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *args: self.calls.append((name, args))
+
+    @contextmanager
+    def synchronizing(self, what: Any) -> Iterator[None]:
+        self.calls.append(("synchronizing", (what,)))
+        yield
 
     def named(self, name: str) -> list[tuple[Any, ...]]:
         return [args for each, args in self.calls if each == name]
@@ -113,7 +119,10 @@ def test_waits_for_an_event_never_recorded(torch: Any, seen: Recorder) -> None:
     event.record()
     side.wait_event(event)
     event.synchronize()
-    assert len(seen.calls) == 3
+    assert len(seen.named("waits_for_nothing")) == 2
+    assert seen.named("waits") == [(side, event)]
+    assert len(seen.named("host_waits_for_nothing")) == 1
+    assert seen.named("synchronizing") == [(event,), (event,)]
 
 
 def test_elapsed_time(torch: Any, seen: Recorder) -> None:

@@ -14,20 +14,39 @@ from streamsafe.runtime.patches import Patches
 
 if TYPE_CHECKING:
     from streamsafe.runtime.monitor import Monitor
+    from streamsafe.runtime.torch.fallback.watch import Fallback
     from streamsafe.runtime.torch.watch import Watch
 
 NAME = "PyTorch"
 PACKAGES = ("torch", "triton")
 
-_watch: Watch | None = None
+_watch: Watch | Fallback | None = None
 
 
 def install(patches: Patches) -> None:
-    """Puts the hooks in place; torch is imported."""
+    """Puts the hooks in place, as far as this torch has a device; torch is imported.
+
+    Where the native code cannot be had, what Python can see is watched.
+    """
     global _watch
-    watch = importlib.import_module(f"{__name__}.watch")
-    _watch = watch.Watch(patches)
-    _watch.install()
+    if _watch is not None or not _has_device():
+        return
+    watch = importlib.import_module(f"{__name__}.watch").Watch(patches)
+    try:
+        watch.install()
+    except (importlib.import_module(f"{__name__}.build").BuildError, ImportError, OSError) as error:
+        watch = importlib.import_module(f"{__name__}.fallback.watch").Fallback(patches, str(error))
+        watch.install()
+    _watch = watch
+
+
+def _has_device() -> bool:
+    """Whether there is something to watch: a CUDA build with a device, or a simulated one."""
+    simulate = sys.modules.get(f"{__name__}.simulate")
+    if simulate is not None and simulate.is_active():
+        return True
+    torch = sys.modules["torch"]
+    return torch.version.cuda is not None and bool(torch.cuda.is_available())
 
 
 def refuse() -> None:

@@ -52,7 +52,7 @@ void see(Seen& seen, const at::Tensor& tensor, Role role) {
     seen.wrapped = true;
     return;
   }
-  if (role != Role::read && role != Role::write) return;
+  if (role != Role::read && role != Role::write && role != Role::both) return;
   const c10::DeviceType type = impl->device_type();
   const bool device = type == c10::DeviceType::CUDA;
   if (!device && (type != c10::DeviceType::CPU || !state().host_blocks.load(std::memory_order_relaxed))) return;
@@ -91,12 +91,20 @@ void see(Seen& seen, const at::Tensor& tensor, Role role) {
   if (!device) {
     use.space = HOST_SPACE;
     seen.cpu.add(use, impl);
+    if (role == Role::both) {
+      use.mode = Mode::writes;
+      seen.cpu.add(use, impl);
+    }
     return;
   }
   use.space = impl->device().index();
   if (seen.index < 0) seen.index = use.space;
   else if (seen.index != use.space) seen.several = true;
   seen.device.add(use, impl);
+  if (role == Role::both) {
+    use.mode = Mode::writes;
+    seen.device.add(use, impl);
+  }
 }
 
 void see(Seen& seen, const c10::IValue& value, Role role) {

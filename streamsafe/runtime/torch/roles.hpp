@@ -10,7 +10,7 @@
 
 namespace streamsafe {
 
-enum class Role : uint8_t { none, read, write, metadata };
+enum class Role : uint8_t { none, read, write, both, metadata };  // both: read, then written
 
 struct Argument {
   uint16_t index;
@@ -35,26 +35,14 @@ struct Operator {
 
 namespace roles {
 
-// Look at shape and type only.
-inline const char* const METADATA[] = {
-    "aten::empty_like", "aten::new_empty", "aten::new_empty_strided", "aten::new_zeros", "aten::new_ones", "aten::new_full",
-    "aten::zeros_like", "aten::ones_like", "aten::full_like", "aten::rand_like", "aten::randn_like", "aten::randint_like",
-    "aten::is_pinned", "aten::size", "aten::stride", "aten::detach", "aten::_version", "aten::is_same_size",
-    "aten::_has_compatible_shallow_copy_type", "aten::set_", "aten::resize_", "aten::resize_as_", "aten::sym_size",
-    "aten::sym_numel", "aten::sym_stride", "aten::sym_storage_offset", "aten::is_contiguous", "aten::sym_is_contiguous",
-    "aten::_reshape_alias", "aten::requires_grad_", "aten::set_data", "aten::_fw_primal", "aten::is_complex",
-    "aten::is_floating_point", "aten::is_signed", "aten::is_inference", "aten::is_leaf", "aten::output_nr", "aten::is_conj",
-    "aten::is_neg", "aten::_is_zerotensor", "aten::result_type", "aten::can_cast", "aten::retain_grad", "aten::retains_grad",
-    "aten::_nested_tensor_size", "aten::_nested_tensor_strides", "aten::_shape_as_tensor", "aten::dim", "aten::numel",
-    "aten::_debug_has_internal_overlap", "aten::_backward", 
-    "aten::lift_fresh", "aten::_unsafe_view", "aten::record_stream", "aten::is_set_to", "aten::storage_offset", "aten::data",
+inline const char* const METADATA_[] = {
+#define METADATA(operator_) operator_,
+#include "operators.h"
 };
 
-// Their results hold whatever was there.
-inline const char* const FRESH[] = {
-    "aten::empty", "aten::empty_strided", "aten::empty_like", "aten::new_empty", "aten::new_empty_strided", "aten::resize_",
-    "aten::resize_as_", "aten::set_", "aten::empty_permuted", "aten::_empty_affine_quantized", "aten::empty_quantized",
-    "aten::_resize_output_", "aten::_efficientzerotensor",
+inline const char* const FRESH_[] = {
+#define FRESH(operator_) operator_,
+#include "operators.h"
 };
 
 // Written though their schema says that they are read.
@@ -62,25 +50,14 @@ struct Written {
   const char* name;
   const char* argument;
 };
-inline const Written WRITTEN[] = {
-    {"aten::native_batch_norm", "running_mean"},
-    {"aten::native_batch_norm", "running_var"},
-    {"aten::cudnn_batch_norm", "running_mean"},
-    {"aten::cudnn_batch_norm", "running_var"},
-    {"aten::miopen_batch_norm", "running_mean"},
-    {"aten::miopen_batch_norm", "running_var"},
-    {"aten::_batch_norm_impl_index", "running_mean"},
-    {"aten::_batch_norm_impl_index", "running_var"},
-    {"aten::batch_norm_gather_stats", "running_mean"},
-    {"aten::batch_norm_gather_stats", "running_var"},
-    {"aten::batch_norm_gather_stats_with_counts", "running_mean"},
-    {"aten::batch_norm_gather_stats_with_counts", "running_var"},
+inline const Written WRITTEN_[] = {
+#define WRITTEN(operator_, more) {operator_, more},
+#include "operators.h"
 };
 
-// The host waits inside (TM-08, TM-10).
-inline const char* const SYNCHRONIZING[] = {
-    "aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::_unique", "aten::_unique2",
-    "aten::unique_dim", "aten::unique_consecutive", "aten::repeat_interleave",
+inline const char* const SYNCHRONIZING_[] = {
+#define SYNCHRONIZING(operator_) operator_,
+#include "operators.h"
 };
 
 // What users call it.
@@ -88,12 +65,15 @@ struct Called {
   const char* name;
   const char* called;
 };
-inline const Called CALLED[] = {
-    {"aten::_to_copy", "to"}, {"aten::_local_scalar_dense", "item"}, {"aten::_pin_memory", "pin_memory"},
-    {"aten::_index_put_impl_", "index_put_"}, {"aten::_softmax", "softmax"}, {"aten::_log_softmax", "log_softmax"},
+inline const Called CALLED_[] = {
+#define CALLED(operator_, more) {operator_, more},
+#include "operators.h"
 };
 
-inline const char* const COPIES[] = {"aten::copy_", "aten::_to_copy", "aten::_foreach_copy_", "aten::_copy_from"};
+inline const char* const COPIES_[] = {
+#define COPIES(operator_) operator_,
+#include "operators.h"
+};
 
 template <class List>
 bool among(const List& list, const std::string& name) {
@@ -113,9 +93,10 @@ inline bool holds_tensor(const c10::TypePtr& type) {
   return false;
 }
 
-// A collective's schema names no argument that it writes: inputs are read, everything else is written too.
+// A collective's schema names no argument that it writes: inputs are read, everything else is written.
 inline Role of_collective(const std::string& name, const std::string& argument) {
   if (starts(name, "c10d::send")) return Role::read;
+  if (starts(name, "c10d::allreduce_") || name == "c10d::reduce_") return Role::both;
   return argument.find("input") != std::string::npos ? Role::read : Role::write;
 }
 
@@ -125,14 +106,14 @@ inline Operator* describe(const c10::OperatorHandle& handle) {
   const std::string& name = schema.name();
   const size_t colons = name.find("::");
   made->name = colons == std::string::npos ? name : starts(name, "aten::") ? name.substr(colons + 2) : name.substr(0, colons) + "." + name.substr(colons + 2);
-  const bool metadata = among(METADATA, name);
-  made->fresh = among(FRESH, name);
+  const bool metadata = among(METADATA_, name);
+  made->fresh = among(FRESH_, name);
   made->collective = starts(name, "c10d::");
-  made->copy = among(COPIES, name);
+  made->copy = among(COPIES_, name);
   made->makes_copy = name == "aten::_to_copy";
-  for (const auto& each : CALLED)
+  for (const auto& each : CALLED_)
     if (name == each.name) made->name = each.called;
-  made->synchronizes = among(SYNCHRONIZING, name);
+  made->synchronizes = among(SYNCHRONIZING_, name);
   made->argument_count = uint16_t(schema.arguments().size());
   made->result_count = uint16_t(schema.returns().size());
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
@@ -142,7 +123,7 @@ inline Operator* describe(const c10::OperatorHandle& handle) {
     if (!holds_tensor(argument.type())) continue;
     const auto* alias = argument.alias_info();
     Role role = alias && alias->isWrite() ? (made->fresh ? Role::metadata : Role::write) : metadata || alias ? Role::metadata : Role::read;
-    for (const auto& written : WRITTEN)
+    for (const auto& written : WRITTEN_)
       if (name == written.name && argument.name() == written.argument) role = Role::write;
     if (made->collective) role = of_collective(name, argument.name());
     made->arguments.push_back(Argument{uint16_t(i), role});

@@ -7,6 +7,7 @@ error: the hook lets it through, and the work is then not done.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 
@@ -58,6 +59,15 @@ class Collector(Protocol):
 
     def coalescing(self, begins: bool) -> None:
         """A process group begins to coalesce the calling thread's collectives, or is about to end it (row TD-01)."""
+
+    def learn(self) -> None:
+        """A record or a wait is about to be called: the trace will ask for its line where no Python may run."""
+
+    def waits(self, stream: Any, event: Any) -> None:
+        """A stream is about to wait for an event that was recorded. May raise: not every wait is legal in a capture."""
+
+    def synchronizing(self, what: Any) -> AbstractContextManager[None]:
+        """While the host waits for a stream, an event, or a device (None). May raise in a capture."""
 
     def event_done(self, event: int) -> None:
         """``query()`` of an event answered True: its record is ordered before the host (rows TS-16, TS-17).

@@ -7,6 +7,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/core/impl/GPUTrace.h>
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
 
@@ -180,6 +181,17 @@ void give_back(void* address) {
     pending.push_back(block);
 }
 
+// torch's GPU trace, as CUDA's allocator speaks to it: with no lock held, since a listener may want Python's.
+void trace_memory(void* address, void (c10::impl::PyInterpreterVTable::*callback)(c10::DeviceType, uintptr_t) const) {
+  const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace();
+  if (interpreter != nullptr && address != nullptr) ((**interpreter).*callback)(c10::kCUDA, reinterpret_cast<uintptr_t>(address));
+}
+
+void release(void* address) {
+  trace_memory(address, &c10::impl::PyInterpreterVTable::trace_gpu_memory_deallocation);
+  give_back(address);
+}
+
 void return_free_segments(Pool& pool) {
   for (auto entry = pool.free.begin(); entry != pool.free.end();) {
     Block* block = *entry;
@@ -198,9 +210,10 @@ void return_free_segments(Pool& pool) {
 struct DeviceAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
     void* address = allocate_bytes(size, current_device());
-    return {address, address, &give_back, c10::Device(c10::kCUDA, current_device())};
+    trace_memory(address, &c10::impl::PyInterpreterVTable::trace_gpu_memory_allocation);
+    return {address, address, &release, c10::Device(c10::kCUDA, current_device())};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, size_t count) const override { std::memcpy(to, from, count); }
 };
 DeviceAllocator device_allocator;
@@ -482,7 +495,7 @@ EXPORTED const char* streamsafe_simulated_resize_storage(void* storage, size_t s
     c10::Device device = impl->device();
     void* address = allocate_bytes(size, device.index());
     if (address != nullptr && impl->nbytes() != 0) std::memcpy(address, impl->data(), std::min(size, impl->nbytes()));
-    impl->set_data_ptr_noswap({address, address, &give_back, device});
+    impl->set_data_ptr_noswap({address, address, &release, device});
     impl->set_nbytes(size);
   });
 }
