@@ -21,6 +21,9 @@ class Backward(NamedTuple):
     caller: tuple[Frame, ...] = ()
 
 
+_UNKNOWN = Backward()
+
+
 class Work(str):
     """An operation's name that says whose work it is.
 
@@ -32,7 +35,7 @@ class Work(str):
 
     backward: Backward
 
-    def __new__(cls, name: str, backward: Backward = Backward()) -> Work:
+    def __new__(cls, name: str, backward: Backward = _UNKNOWN) -> Work:
         made = super().__new__(cls, name)
         made.backward = backward
         return made

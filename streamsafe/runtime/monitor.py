@@ -84,6 +84,7 @@ class Monitor:
         freed: takes a block whose last reference is gone. Safe in a finalizer: the engine hears of it at
             the next operation.
         unseen: what was noticed and could not be watched, as a sentence with a place for the number of times.
+        refine: adds to a conflict what a front end knows of it, before it is judged.
         later: takes a call that is made, under the lock, before the next operation. Safe in a finalizer.
         one_device: whether a raw handle alone names a timeline, those of default streams too; ``by_handle`` has them.
         site: where the last operation was enqueued.
@@ -124,6 +125,7 @@ class Monitor:
         self.later: Callable[[Callable[[], None]], None] = self._released.append
         self.begun = 0
         self.unseen: Counter[str] = Counter()
+        self.refine: Callable[[Conflict], Conflict] = lambda conflict: conflict
         self.site: sites.Site = ()
         self._calls: dict[Hashable, tuple[int, bool]] = {}
         self._open: list[tuple[Conflict, Hazard]] = []
@@ -232,6 +234,7 @@ class Monitor:
         may_raise: bool = True,
         by_host: bool = False,
         above: int = 3,
+        site: sites.Site | None = None,
     ) -> None:
         """An operation is about to be enqueued.
 
@@ -242,6 +245,7 @@ class Monitor:
             may_raise: false where an exception would be lost; the hazard is raised later.
             by_host: it is a host function's doing, on its stream's timeline.
             above: how many frames up the user's line may be: more when that many hooks are known to lie between.
+            site: where it is enqueued, where the stack does not say it.
 
         Raises:
             StreamHazardError: it completes a hazard, and the innermost session raises.
@@ -258,7 +262,9 @@ class Monitor:
             verdict = self._verdict
             if not may_raise or by_host:
                 verdict = _Verdict(self, may_raise, by_host)
-            self.site = site = capture(above)
+            if site is None:
+                site = capture(above)
+            self.site = site
             conflicts = self._access(
                 stream,
                 reads,  # type: ignore[arg-type]
@@ -274,8 +280,11 @@ class Monitor:
         if hazard is not None:
             raise StreamHazardError(hazard)
 
-    def host_access(self, reads: Uses, writes: Uses, operation: str) -> None:
+    def host_access(self, reads: Uses, writes: Uses, operation: str, site: sites.Site | None = None) -> None:
         """The host is about to read or write memory; inside a host function, its stream is.
+
+        Args:
+            site: where, where the stack does not say it.
 
         Raises:
             StreamHazardError: as :meth:`access`.
@@ -297,7 +306,7 @@ class Monitor:
                 writes,  # type: ignore[arg-type]
                 operation=operation,
                 host=self.thread,
-                site=sites.capture(2),
+                site=sites.capture(2) if site is None else site,
                 veto=verdict,
             )
             hazard = verdict.take()
@@ -566,7 +575,7 @@ class Monitor:
         """Gives conflicts their codes and tells the sessions; returns the hazard to raise, if any."""
         chosen: Hazard | None = None
         for conflict in conflicts:
-            hazard = coded(interop(conflict, self.imported))
+            hazard = coded(interop(self.refine(conflict), self.imported))
             silent = sum(session.suppressed for session in self.sessions)
             new = [session for session in self.sessions if session.take(hazard) is not None]
             if self.mark is not None and silent != sum(session.suppressed for session in self.sessions):

@@ -21,6 +21,8 @@ NAME = "PyTorch"
 PACKAGES = ("torch", "triton")
 
 _watch: Watch | Fallback | None = None
+_problem = ""
+"""Why PyTorch is not watched though it has a device."""
 
 
 def install(patches: Patches) -> None:
@@ -31,13 +33,28 @@ def install(patches: Patches) -> None:
     global _watch
     if _watch is not None or not _has_device():
         return
+    build = importlib.import_module(f"{__name__}.build")
     watch = importlib.import_module(f"{__name__}.watch").Watch(patches)
     try:
         watch.install()
-    except (importlib.import_module(f"{__name__}.build").BuildError, ImportError, OSError) as error:
-        watch = importlib.import_module(f"{__name__}.fallback.watch").Fallback(patches, str(error))
-        watch.install()
+    except (build.BuildError, ImportError, OSError) as error:
+        watch = _without_native_code(patches, str(error))
     _watch = watch
+
+
+def _without_native_code(patches: Patches, reason: str) -> Fallback | None:
+    """What Python alone can watch; None where this torch cannot be watched at all, which the summary says."""
+    global _problem
+    fallback = importlib.import_module(f"{__name__}.fallback.watch")
+    trace = importlib.import_module(f"{__name__}.fallback.trace")
+    try:
+        watch: Fallback = fallback.Fallback(patches, reason)
+        watch.install()
+    except trace.NoTrace as error:
+        patches.restore()
+        _problem = f"PyTorch was not watched: {reason}; {error}"
+        return None
+    return watch
 
 
 def _has_device() -> bool:
@@ -67,6 +84,8 @@ def begin(monitor: Monitor, patches: Patches) -> None:
     """A new stream program begins."""
     if _watch is not None:
         _watch.begin(monitor, patches)
+    elif _problem:
+        monitor.sessions[-1].notes.append(_problem)
 
 
 def stream_handle(value: object) -> int | None:

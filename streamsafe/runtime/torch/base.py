@@ -149,7 +149,7 @@ class Base:
         key = self._key(stream.device_index, handle_of(sys.modules["torch"], stream))
         checker = monitor.checker
         if checker.capturing(key) and checker.recorded(handle) and not checker.captured(handle):
-            self._violation(
+            self.violation(
                 key, "unjoined-capture-stream", "wait", "the event was recorded by work that is not captured"
             )
 
@@ -198,13 +198,22 @@ class Base:
             return False
         if other:
             message = "another thread captures meanwhile"
-        self._violation(key, "concurrent-capture" if other else "sync-in-capture", "synchronize", message)
+        self.violation(key, "concurrent-capture" if other else "sync-in-capture", "synchronize", message)
         return True
 
-    def _violation(self, key: Hashable, rule: str, operation: str, message: str) -> None:
+    def violation(
+        self, key: Hashable, rule: str, operation: str, message: str, site: sites.Site | None = None
+    ) -> None:
+        """An operation that is illegal where it stands: reported under the name of its rule.
+
+        Raises:
+            StreamHazardError: the session raises.
+        """
         monitor = self._monitor
-        assert monitor is not None
-        site = sites.capture()
+        if monitor is None:
+            return
+        if site is None:
+            site = sites.capture()
         with monitor.lock:
             conflict = monitor.checker.capture_violation(
                 rule, key, operation=operation, message=message, site=site
@@ -263,7 +272,7 @@ class Base:
 
     def capture_on_default(self, device: int, stream: int) -> None:
         if self._monitor is not None:
-            self._violation(self._key(device, stream), "capture-on-default-stream", "capture_begin", "")
+            self.violation(self._key(device, stream), "capture-on-default-stream", "capture_begin", "")
 
     def capture_begins(
         self, graph: Hashable, pool: tuple[int, int] | None, mode: str, device: int, stream: int

@@ -17,7 +17,7 @@ from streamsafe.order.memory import HOST, Region, Use
 from streamsafe.order.trace import Recorder
 from streamsafe.order.work import Backward
 from streamsafe.runtime import autograd, sites
-from streamsafe.runtime.monitor import Monitor, current, local, rendered
+from streamsafe.runtime.monitor import Monitor, local, rendered
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.session import StreamHazardError
 from streamsafe.runtime.torch import build, hooks

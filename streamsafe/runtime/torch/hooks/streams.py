@@ -1,8 +1,8 @@
 """Streams and events: what the GPU trace has no callback for, and what has to be known before CUDA is asked.
 
-Records, waits and synchronizes are in torch's GPU trace, but after the fact and without the GIL. Here the line that calls
-is made known, so that the trace can name it, and in a capture what CUDA refuses is said before CUDA loses the capture.
-Queries, waits for events never recorded and ``elapsed_time`` are in no trace.
+Records, waits and synchronizes are in torch's GPU trace, but after the fact and without the GIL. Here the line that
+calls is made known, so that the trace can name it, and in a capture what CUDA refuses is said before CUDA loses the
+capture. Queries, waits for events never recorded and ``elapsed_time`` are in no trace.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def event_of(event: Any) -> int:
 
 
 def install(torch: Any, patches: Patches, collector: Collector) -> None:
-    """Wraps methods of streams and events, and what ``synchronize()`` of ``torch.cuda`` and ``torch.accelerator`` call."""
+    """Wraps methods of streams and events, and the ``synchronize`` of ``torch.cuda`` and ``torch.accelerator``."""
     cuda = torch.cuda
 
     def learning(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -239,7 +239,7 @@ def devices(core: Any, device: Device) -> None:
         "_cuda_getDevice": lambda: int(core._accelerator_getDeviceIndex()),
         "_cuda_setDevice": lambda index: core._accelerator_setDeviceIndex(index),
         "_cuda_exchangeDevice": exchange,
-        "_cuda_maybeExchangeDevice": exchange,
+        "_cuda_maybeExchangeDevice": lambda index: exchange(index),  # dynamo tells the two functions apart
         "_cuda_synchronize": synchronize,
         "_cuda_canDeviceAccessPeer": lambda one, other: one != other,
         "_cuda_getArchFlags": lambda: "",

@@ -1,0 +1,159 @@
+"""What an operator does to its arguments and results, from its schema and ``operators.h``. As ``roles.hpp`` has it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TABLE = Path(__file__).resolve().parent.parent / "operators.h"
+LINE = re.compile(r'^([A-Z]+)\("([^"]+)"(?:, "([^"]+)")?\)$')
+
+
+class Role(Enum):
+    """What an operator does to the bytes of a tensor."""
+
+    READ = "read"
+    WRITE = "write"
+    BOTH = "both"
+    METADATA = "metadata"
+
+
+class Argument(NamedTuple):
+    """An argument or a result that can hold tensors; ``place`` counts from 0."""
+
+    place: int
+    name: str
+    role: Role
+
+
+class Operator(NamedTuple):
+    """An operator as the sanitizer sees it.
+
+    Attributes:
+        name: as users write it.
+        arguments, results: those that can hold tensors, without results that are views of arguments.
+        positions: every argument's index, by name.
+        composite: no operation of its own: what it calls is seen.
+        skip: it touches no memory.
+        copy: it may copy between host and device.
+        makes_copy: its result is the copy.
+        fresh: it gives memory that it does not write.
+        collective: its work is on a communication stream.
+        synchronizes: the host waits for the device inside.
+        records: it is ``record_stream``.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    results: tuple[Argument, ...]
+    positions: dict[str, int]
+    composite: bool
+    skip: bool
+    copy: bool
+    makes_copy: bool
+    fresh: bool
+    collective: bool
+    synchronizes: bool
+    records: bool
+
+    def value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The value that a call gives an argument; None where it gives none."""
+        index = self.positions.get(name)
+        if index is not None and index < len(args):
+            return args[index]
+        return kwargs.get(name)
+
+
+@lru_cache(maxsize=1)
+def tables() -> dict[str, dict[str, list[str]]]:
+    """The lines of ``operators.h``: by macro, then by operator, what else they say."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(dict)
+    for line in TABLE.read_text(encoding="utf-8").splitlines():
+        match = LINE.match(line)
+        if match is not None:
+            more = found[match[1]].setdefault(match[2], [])
+            more += [match[3]] if match[3] else []
+    return found
+
+
+def describe(torch: Any, operator: Any) -> Operator:
+    """What ``operator``, a ``torch._ops.OpOverload``, does."""
+    schema = operator._schema
+    name: str = schema.name
+    known = tables()
+    fresh, metadata, collective = name in known["FRESH"], name in known["METADATA"], name.startswith("c10d::")
+    arguments = []
+    for index, argument in enumerate(schema.arguments):
+        if not _holds_tensor(argument.type):
+            continue
+        alias = argument.alias_info
+        if alias is not None and alias.is_write:
+            role = Role.METADATA if fresh else Role.WRITE
+        else:
+            role = Role.METADATA if metadata or alias is not None else Role.READ
+        if argument.name in known["WRITTEN"].get(name, ()):
+            role = Role.WRITE
+        if collective:
+            role = _of_collective(name, argument.name)
+        arguments.append(Argument(index, argument.name, role))
+    results = [
+        Argument(index, "", Role.METADATA if fresh else Role.WRITE)
+        for index, result in enumerate(schema.returns)
+        if _holds_tensor(result.type)
+        and result.alias_info is None
+        and not collective
+        and name != "aten::_unsafe_view"
+    ]
+    return Operator(
+        name=_called(name),
+        arguments=tuple(arguments),
+        results=tuple(results),
+        positions={argument.name: index for index, argument in enumerate(schema.arguments)},
+        composite=_is_composite(torch, operator, name),
+        skip=name.startswith(("profiler::", "prim::")),
+        copy=name in known["COPIES"],
+        makes_copy=name == "aten::_to_copy",
+        fresh=fresh,
+        collective=collective,
+        synchronizes=name in known["SYNCHRONIZING"],
+        records=name == "aten::record_stream",
+    )
+
+
+def _called(name: str) -> str:
+    called = tables()["CALLED"].get(name)
+    if called:
+        return called[0]
+    library, _, plain = name.partition("::")
+    return plain if library == "aten" else f"{library}.{plain}"
+
+
+def _holds_tensor(kind: Any) -> bool:
+    text = str(kind)
+    return "Tensor" in text or text == "Any"
+
+
+def _of_collective(name: str, argument: str) -> Role:
+    """A collective's schema names no argument that it writes: inputs are read, everything else is written."""
+    if name.startswith("c10d::send"):
+        return Role.READ
+    if name.startswith("c10d::allreduce_") or name == "c10d::reduce_":
+        return Role.BOTH
+    return Role.READ if "input" in argument else Role.WRITE
+
+
+def _is_composite(torch: Any, operator: Any, name: str) -> bool:
+    if name.startswith("_c10d_functional"):
+        return True
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    full = operator.name()
+    return bool(has(full, "CompositeImplicitAutograd")) and not (
+        has(full, "CUDA") or has(full, "AutogradCUDA")
+    )
+
+
+__all__ = ["Argument", "Operator", "Role", "describe", "tables"]
