@@ -15,6 +15,7 @@ from streamsafe.order.checker import Checker, Kind
 from streamsafe.order.hazard import Conflict, Frame
 from streamsafe.order.memory import Space, Use
 from streamsafe.order.pools import Owner
+from streamsafe.order.work import Backward, Work
 
 Site = tuple[Frame, ...]
 
@@ -158,6 +159,14 @@ class HostAccess(Operation):
     host: Hashable = None
     site: Site = ()
     happened: bool = True
+    backward: Backward | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        arguments = Operation.arguments(self)
+        backward = arguments.pop("backward")
+        if backward is not None:
+            arguments["operation"] = Work(self.operation, backward)
+        return arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from streamsafe.order.explain import Render, no_stack
 from streamsafe.order.hazard import Conflict, Frame
 from streamsafe.order.memory import Region, Use
 from streamsafe.order.program import OPERATIONS, Mark, Operation, Program, Stream
+from streamsafe.order.work import Backward, backward_of
 
 VERSION = 1
 
@@ -118,6 +119,9 @@ def _recorded(verb: str, operation: type[Operation]) -> Callable[..., Any]:
         for mode in ("reads", "writes"):
             if mode in said:
                 said[mode] = tuple(said[mode])
+        backward = backward_of(said["operation"]) if "operation" in said else None
+        if backward is not None:
+            said["operation"], said["backward"] = str(said["operation"]), backward
         self._write(operation(**said))
         return result
 
@@ -219,6 +223,9 @@ def _operation_of(line: dict[str, Any], number: int) -> Operation:
 def _value(name: str, value: Any) -> Any:
     if name == "site":
         return tuple(Frame(*frame) for frame in value)
+    if name == "backward":
+        node, forward, caller = value
+        return Backward(node, _value("site", forward), _value("site", caller))
     if name in ("reads", "writes"):
         return tuple(Use(Region(*_tuples(region)), *rest) for region, *rest in value)
     return _tuples(value)

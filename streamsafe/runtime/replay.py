@@ -9,8 +9,9 @@ from typing import Any
 from streamsafe.order.capture import Graph
 from streamsafe.order.checker import Checker
 from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Hazard, Memory, Missing, Note
-from streamsafe.order.program import Finish, Mark, Operation
+from streamsafe.order.program import Allocate, Finish, Mark, Operation
 from streamsafe.order.trace import TraceError, read
+from streamsafe.runtime.autograd import GRADIENT, Gradients, recorded
 from streamsafe.runtime.policy import accesses
 from streamsafe.runtime.session import Session, coded, reconsider, refined
 
@@ -90,15 +91,20 @@ def steps(path: str) -> Iterator[tuple[Operation, list[Conflict]]]:
             checker = Checker(threads=bool(header.get("threads")), render=_as_recorded)
             graphs: dict[int, Graph] = {}
             imported: list[tuple[Any, int, int]] = []
+            gradients = Gradients()
             by_host = False
             for operation in operations:
                 if isinstance(operation, Mark):
                     if operation.name == IMPORTED:
                         imported.append(operation.data)  # type: ignore[arg-type]
+                    if operation.name == GRADIENT:
+                        gradients.given(*operation.data)  # type: ignore[misc]
                     by_host = operation.name == BY_HOST
                     yield operation, [_conflict(operation.data)] if operation.name == FOUND else []  # type: ignore[arg-type]
                     continue
-                found = operation.apply(checker, graphs)
+                if isinstance(operation, Allocate):
+                    gradients.handed_out(operation.space, operation.start, operation.start + operation.size)
+                found = [recorded(each, gradients) for each in operation.apply(checker, graphs)]
                 if found and by_host:
                     found = [refined(each, host=each.second.reads_or_writes) for each in found]
                 by_host = False

@@ -1,0 +1,64 @@
+"""PyTorch watched from Python, where no compiler is found: what it finds, what it does not, and what it says of that."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+UNSEEN = {
+    "autograd/an_initial_gradient_freed_too_early": "reuse after a use by backward()",
+    "graphs/gc05_an_output_kept_over_a_replay": "not seen with native code either",
+    "graphs/gc07_graphs_of_one_pool_in_another_order": "the engine in Python has no SS409",
+}
+"""Programs whose hazards it does not find, and why. In ordered programs it finds nothing."""
+
+
+@pytest.fixture(scope="module")
+def ask(backend: Any, request: pytest.FixtureRequest) -> Any:
+    """Runs a task of tests/torch/without_compiler.py in a process of its own."""
+    gpu = ["--gpu"] if request.config.getoption("--gpu") else []
+
+    def run(task: str) -> Any:
+        command = [sys.executable, "-m", "tests.torch.without_compiler", task, *gpu]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        ended = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout.splitlines()[-1])
+
+    return run
+
+
+def test_the_programs(ask: Any) -> None:
+    found = ask("table")
+    assert found["ran"] > 400
+    assert found["wrong"] == {name: [""] for name in UNSEEN}
+
+
+def test_exceptions_and_refused_operations(ask: Any) -> None:
+    found = ask("exceptions")
+    assert found["caught"] == ["of the program"] * 3 + ["SS102"]
+    assert found["value"] == 2.0
+    (note,) = found["notes"]
+    assert "there is no C++ compiler /no/compiler" in note and "streamsafe build-torch" in note
+
+
+def test_other_tools_and_threads(ask: Any) -> None:
+    found = ask("others")
+    silent = ("compiled", "transformed", "faked", "inference", "conditional")
+    assert [found[name] for name in silent] == [[]] * len(silent)
+    assert found["race"] == ["SS101"] and found["thread"] == ["SS101"]
+    assert found["modes"] == 0
+
+
+def test_a_trace(ask: Any) -> None:
+    assert ask("trace") == {"run": ["SS111"], "trace": ["SS111"]}
