@@ -85,7 +85,7 @@ struct Graph {
 enum class Verb : int64_t {
   stream, destroy_stream, host_function, event, destroy_event, record, wait, synchronize_stream, synchronize_event,
   synchronize_device, host_edge, forget_carrier, access, allocate, free, record_stream, release_block, capture_begin,
-  capture_end, replay,
+  capture_end, replay, gradient,
 };
 
 class Core;
@@ -342,6 +342,8 @@ class Core {
       return true;
     }
     Timeline& waiter = host_of(host);
+    // the missing edges count by now: to look again would take them for waits that were needed
+    if (force) return general(line, waiter, uses, n, operation, site, nullptr, true, false, nullptr);
     State before;
     bool saved = false;
     if (line.kind != Kind::function && unsettled(line, waiter)) {
@@ -912,7 +914,7 @@ class Core {
   // not launched in the order of their captures (GC-07). A graph that was given the other's array writes it rightly.
   bool overlaid(const Cell& cell, const Ref<Block>& block) {
     if (!cell.write.graph || !block || !block->graph || block->graph == cell.write.graph) return false;
-    auto [known, added] = overlaid_.try_emplace({cell.write.graph, block.get()}, false);
+    auto [known, added] = overlaid_.try_emplace({cell.write.graph, block.get(), cell.start}, false);
     if (added)
       if (Graph* graph = this->graph(cell.write.graph))
         for (auto& each : graph->accesses)
@@ -992,8 +994,10 @@ class Core {
       for (Cell* cell : planned.cells) {
         // a graph reads what its capture saw there, whoever was given the memory since
         const Ref<Block>& block = launched ? launched->accesses[index].block : cell->block;
-        if (overlaid(*cell, block) && overlays_.insert({cell->write.graph, cell->write.sequence}).second)
-          report_overlaid(*cell, block, line);
+        const std::pair<uint32_t, Count> launch{cell->write.graph, cell->write.sequence};
+        if (!overlaid(*cell, block) || overlays_.count(launch)) continue;
+        if (!trial_) overlays_.insert(launch);
+        report_overlaid(*cell, block, line);
       }
     plan.push_back(std::move(planned));
   }
@@ -1008,6 +1012,7 @@ class Core {
     ++sequence_;
     operation_ = operation;
     site_ = site;
+    trial_ = trial;
     if (graph) {
       launch(line, host);
       line.learn(0, 0, graph->clock);
@@ -1301,9 +1306,10 @@ class Core {
   Core* outer_ = nullptr;
   Count sequence_ = 0;
   std::set<Suspicion> suspected_;
-  std::map<std::pair<uint32_t, const Block*>, bool> overlaid_;
+  std::map<std::tuple<uint32_t, const Block*, Addr>, bool> overlaid_;
   std::set<std::pair<uint32_t, Count>> overlays_;  // launches of which it was said
   Id operation_ = 0, site_ = 0;  // of the operation that is examined
+  bool trial_ = false;           // nothing of it is kept
   size_t debt_ = 0, sweep_at_ = SWEEP_EVERY;
   std::vector<std::pair<Cell*, Mode>> hit_;
   std::vector<Cell*> near_;

@@ -165,9 +165,10 @@ inline bool joined(const Partial& first, const Partial& second, Partial& result)
 inline void Cell::commit_partial(const Timeline& line, Partial entry) {
   std::vector<Partial> kept;
   size_t mine = 0;
+  const std::shared_ptr<const View> view = entry.view;  // the entry may become a wider one
   if (more) {
     for (auto& other : more->partial) {
-      const bool same_view = (!other.view && !entry.view) || (other.view && entry.view && *other.view == *entry.view);
+      const bool same_view = (!other.view && !view) || (other.view && view && *other.view == *view);
       if (same_view && other.certain == entry.certain && other.block == block && line.knows(other.record.line, other.record.count) &&
           (other.mode == entry.mode || (entry.mode == Mode::writes && entry.certain)))
         continue;

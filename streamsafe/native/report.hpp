@@ -113,8 +113,11 @@ inline bool Core::violation(Violation which, Timeline& subject, Timeline* other,
 }
 
 inline bool Core::needs(const Plan& plan, const Timeline& source, const Timeline& host) {
-  for (auto& each : plan)
-    for (Cell* cell : each.cells) {
+  std::vector<Cell*> cells;
+  for (auto& each : plan) {
+    cells.clear();
+    shadow_of(each.space).overlapping(each.start, each.stop, cells);  // another use of the operation may have cut them
+    for (Cell* cell : cells) {
       bool found = false;
       cell->history([&](const Record& record, Mode mode, const std::shared_ptr<const View>& view, bool, const Ref<Block>&) {
         found = found || (record.line == source.id && !(mode == Mode::reads && each.mode == Mode::reads) &&
@@ -122,6 +125,7 @@ inline bool Core::needs(const Plan& plan, const Timeline& source, const Timeline
       });
       if (found) return true;
     }
+  }
   return false;
 }
 

@@ -12,6 +12,7 @@ from streamsafe.native.spaces import space_of
 from streamsafe.order import program
 from streamsafe.order.explain import Render
 from streamsafe.order.memory import Region, Use
+from streamsafe.order.work import GRADIENT, Backward
 
 EVERY = 0.25
 """Seconds between two looks at the tape; what a run that is killed loses."""
@@ -26,7 +27,8 @@ class Tape:
         checker: over the core.
         write: takes an operation.
         render: turns a site into stack frames.
-        caller: the site of the backward() call that did an operation, where that is not the operation's own; or 0.
+        backward: what the autograd engine has to do with an operation, and the site of the call of backward() where
+            that is not the operation's own, or 0.
     """
 
     def __init__(
@@ -34,12 +36,12 @@ class Tape:
         checker: NativeChecker,
         write: Callable[[program.Operation], None],
         render: Render,
-        caller: Callable[[int], int],
+        backward: Callable[[int], tuple[Backward | None, int]],
     ) -> None:
         self._checker = checker
         self._write = write
         self._render = render
-        self._caller = caller
+        self._backward = backward
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._graphs: dict[int, int] = {}  # a trace numbers them from 1
@@ -143,6 +145,8 @@ class Tape:
             )
         elif verb == 18:
             yield program.CaptureEnd(stream=_line(v[0]), site=self._site(v[1]))
+        elif verb == 20:
+            yield program.Mark(name=GRADIENT, data=(space_of(v[0]), v[1], v[2]))
         elif verb == 19 and v[0] in self._graphs:
             name = self._checker.operation_name(v[2])
             yield program.Replay(
@@ -166,12 +170,23 @@ class Tape:
             uses[mode].append(Use(region, "", None, bool(certain)))
         reads, writes = map(tuple, uses)
         name, host = self._checker.operation_name(v[1]), _host(v[3])
-        site = self._site(self._caller(v[1]) or v[2])
+        backward, caller = self._backward(v[1])
+        if caller:  # a line of a Function's own backward: what the program calls is backward()
+            name = "backward()"
+        site = self._site(caller or v[2])
         if v[0]:
             return program.Access(
-                stream=_line(v[0]), reads=reads, writes=writes, operation=name, site=site, host=host
+                stream=_line(v[0]),
+                reads=reads,
+                writes=writes,
+                operation=name,
+                site=site,
+                host=host,
+                backward=backward,
             )
-        return program.HostAccess(reads=reads, writes=writes, operation=name, site=site, host=host)
+        return program.HostAccess(
+            reads=reads, writes=writes, operation=name, site=site, host=host, backward=backward
+        )
 
     def _site(self, site: int) -> program.Site:
         if not site:

@@ -332,8 +332,10 @@ class Checker(Engine):
                 ):
                     return self._access(timeline, line, reads, writes, operation, site, veto, before)
                 last = cell.write
-                if last is not None and last.timeline is not timeline:
-                    if not last.precedes(timeline, line.clock, sequence):
+                if last is not None:
+                    if last.timeline is not timeline and not last.precedes(timeline, line.clock, sequence):
+                        return self._access(timeline, line, reads, writes, operation, site, veto, before)
+                    if last.graph is not None:  # what a graph left is looked at (GC-07)
                         return self._access(timeline, line, reads, writes, operation, site, veto, before)
                 reading.append(cell)
                 start = cell.stop
@@ -423,13 +425,13 @@ class Checker(Engine):
                 shadow = self._shadows[space]
                 cell = shadow.cells.get(start)
                 if cell is not None and cell.stop == stop:
-                    if not cell.admits(host, mode, host.clock, sequence):
+                    if not cell.admits(host, mode, host.clock, sequence) or _left_by_graph(cell):
                         return False
                 elif strides is not None:
                     return False
                 elif start < stop:
                     for cell in shadow.overlapping(start, stop):
-                        if not cell.admits(host, mode, host.clock, sequence):
+                        if not cell.admits(host, mode, host.clock, sequence) or _left_by_graph(cell):
                             return False
             mode = "writes"
         self._sequence = host.last = sequence
@@ -747,6 +749,11 @@ class Checker(Engine):
         if found is None:
             found = self._objects[key] = Carrier()
         return found
+
+
+def _left_by_graph(cell: Cell) -> bool:
+    """Whether a graph's launch wrote it last: its reader is looked at (GC-07)."""
+    return cell.write is not None and cell.write.graph is not None
 
 
 __all__ = ["CaptureMode", "Checker", "Epoch", "Graph", "Kind", "Owner", "Render", "Veto"]

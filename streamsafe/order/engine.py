@@ -14,8 +14,8 @@ from streamsafe.order.capture import Capture, Graph
 from streamsafe.order.clocks import Carrier, Clock, Devices, Event, Timeline, obey
 from streamsafe.order.explain import Explainer, Naming, Render, no_name, no_stack
 from streamsafe.order.hazard import Conflict, Mode, quoted
-from streamsafe.order.memory import HOST, Cell, Found, Partial, Record, Shadow, Space, Use, pieces
-from streamsafe.order.pools import Blocks
+from streamsafe.order.memory import HOST, Cell, Found, Partial, Record, Region, Shadow, Space, Use, pieces
+from streamsafe.order.pools import Block, Blocks
 from streamsafe.order.views import View
 
 Veto = Callable[[list[Conflict]], bool]
@@ -52,6 +52,7 @@ class Engine:
         self._graphs = 0
         self._sequence = 0
         self._suspected: set[Hashable] = set()
+        self._overlays: set[tuple[int, int]] = set()  # launches of which it was said
         self._debt = 0
         self._sweep_at = SWEEP_EVERY
 
@@ -133,10 +134,12 @@ class Engine:
             self._examine(timeline, use, "writes", plan, found, line.clock)
         record = Record(timeline, timeline.count, operation, site, self._sequence)
         record.graph = graph
-        conflicts = [] if graph is None else list(self._overwritten(graph, record, trial))
+        conflicts = list(self._overlaid(plan, graph, record, trial)) if self._graphs else []
+        if graph is not None:
+            conflicts += self._overwritten(graph, record, trial)
         chosen = self._choose(found, record, trial) if found else []
         conflicts.extend(
-            self._explain.pair(pair, record, line, lambda source: _needs(plan, source, line))
+            self._explain.pair(pair, record, line, lambda source: self._needs(plan, source, line))
             for pair in chosen
         )
         if trial or (conflicts and veto is not None and veto(conflicts)):
@@ -258,6 +261,41 @@ class Engine:
             capture.add(use, "writes", operation, site, self._blocks[use[0][0]].owner(use[0][1])[0])
         return []
 
+    def _overlaid(self, plan: Plan, graph: Graph | None, second: Record, trial: bool) -> Iterator[Conflict]:
+        """Reads of what the launch of another graph of the same pool has overwritten (GC-07)."""
+        seen: dict[int, Block | None] = {}
+        if graph is not None:  # it reads what its capture saw there, whoever was given the memory since
+            seen = {id(each.use): each.block for each in graph.accesses}
+        for use, mode, _, _, _, cells in plan:
+            for cell in cells if mode == "reads" else ():
+                block = seen[id(use)] if graph is not None else cell.block
+                launch = cell.write
+                if launch is None or launch.graph is None or not self._is_overlaid(cell, launch.graph, block):
+                    continue
+                key = launch.graph.key, launch.sequence
+                if key in self._overlays:
+                    continue
+                if not trial:
+                    self._overlays.add(key)
+                assert block is not None
+                shared = Use(Region(block.space, cell.start, cell.stop))
+                yield self._explain.overlaid(launch, second, shared, block)
+
+    @staticmethod
+    def _is_overlaid(cell: Cell, graph: Graph, block: Block | None) -> bool:
+        """Whether a launch wrote the memory as a block of its own, and it is read as ``block``: the graphs are not
+        launched in the order of their captures. A graph that was given the other's array writes it rightly.
+        """
+        if block is None or block.graph is None or block.graph is graph:
+            return False
+        return any(
+            each.mode == "writes"
+            and each.block is not block
+            and each.use[0][1] < cell.stop
+            and cell.start < each.use[0][2]
+            for each in graph.accesses
+        )
+
     def _overwritten(self, graph: Graph, second: Record, trial: bool) -> Iterator[Conflict]:
         """The graph's memory that was freed since its capture and now is somebody else's (GC-06, GP-13)."""
         for captured in graph.accesses:
@@ -285,6 +323,16 @@ class Engine:
                 last = max(history, key=lambda entry: entry.record.sequence, default=None)
                 yield self._explain.overwritten(graph, second, captured.use, captured.mode, dead, live, last)
                 break
+
+    def _needs(self, plan: Plan, source: Timeline, host: Timeline) -> bool:
+        """Whether an operation has to come after something of ``source`` that the host did not wait for."""
+        return any(
+            cell.needs(source, host, mode, view)
+            for use, mode, start, stop, view, _ in plan
+            for cell in self._shadows[use[0][0]].overlapping(
+                start, stop
+            )  # a later use may have cut the first cells
+        )
 
     def _sweep(self) -> None:
         """Drop every record that all hosts know, hence everybody's next operation, and what is left of lost streams."""
@@ -333,8 +381,3 @@ def _rank(pair: Found) -> tuple[Any, ...]:
 def _earliest(pair: Found) -> int:
     """The order in which conflicts of one operation are given: of its memory's cells they do not depend."""
     return pair.first.sequence
-
-
-def _needs(plan: Plan, source: Timeline, host: Timeline) -> bool:
-    """Whether an operation has to come after something of ``source`` that the host did not wait for."""
-    return any(cell.needs(source, host, mode, view) for _, mode, _, _, view, cells in plan for cell in cells)

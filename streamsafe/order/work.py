@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from streamsafe.order.hazard import Frame
 
+GRADIENT = "gradient"
+"""A mark in a trace: this memory was given to a backward pass as a gradient, as (space, start, stop)."""
+
 
 class Backward(NamedTuple):
     """The autograd engine does an operation, or a hook that it calls.

@@ -7,11 +7,8 @@ from dataclasses import replace
 
 from streamsafe.order.hazard import Conflict, Note
 from streamsafe.order.memory import Space
-from streamsafe.order.work import Backward, backward_of
+from streamsafe.order.work import GRADIENT, Backward, backward_of
 from streamsafe.runtime.session import refined
-
-GRADIENT = "gradient"
-"""A mark in a trace: this memory was given to a backward pass as a gradient, as (space, start, stop)."""
 
 
 class Gradients:

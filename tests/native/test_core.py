@@ -45,6 +45,7 @@ def native(library: Library, threads: bool = False) -> NativeChecker:
         (40, True, False, 150),
         (40, False, True, 150),
         (100, True, True, 60),
+        (150, False, True, 60),
     ],
 )
 def test_random_programs(library: Library, length: int, threads: bool, captures: bool, seeds: int) -> None:
@@ -55,6 +56,28 @@ def test_random_programs(library: Library, length: int, threads: bool, captures:
         assert conflicts(operations, native(library, threads), threads) == expected, f"seed {seed}"
         found += len(expected)
     assert found > seeds  # the programs are worth comparing
+
+
+@pytest.mark.parametrize(
+    ("seed", "what"),
+    [
+        (10108, "a strided access that two earlier ones of the same bytes come before"),
+        (10237, "a wait that only an edge which was missing makes useful"),
+    ],
+)
+def test_programs_that_told_the_engines_apart(library: Library, seed: int, what: str) -> None:
+    operations = program(seed, 100, threads=True, captures=True)
+    assert conflicts(operations, native(library, True), True) == conflicts(operations, None, True), what
+
+
+def test_the_random_programs_have_what_graphs_leave(library: Library) -> None:
+    """SS409 is found by both engines, among the programs above."""
+    found = [
+        conflict.facts.violation
+        for seed in range(10000, 10400)
+        for conflict in conflicts(program(seed, 100, captures=True, threads=True), None, True)
+    ]
+    assert "shared-pool-replay-order" in found
 
 
 @pytest.mark.parametrize(

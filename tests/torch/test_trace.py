@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -128,3 +129,43 @@ def test_a_trace_holds_launches_of_graphs(tmp_path: Path) -> None:
     verified = streamsafe(tmp_path, "verify", "run.jsonl", "--output-format", "concise")
     assert "program.py:13: SS101 " in verified.stdout
     assert verified.returncode == 1
+
+
+BACKWARD = """\
+import torch
+
+
+def main():
+    side = torch.cuda.Stream()
+    w = torch.ones(1 << 16, device="cuda", requires_grad=True)
+    given = torch.empty(1 << 16, device="cuda")
+    torch.cuda.synchronize()
+    given.fill_(1)
+    {wait}
+    with torch.cuda.stream(side):
+        (w * 2).backward(given)
+    {join}
+    w.grad.sum()
+    torch.cuda.synchronize()
+
+
+main()
+"""
+WAIT, JOIN = "side.wait_stream(torch.cuda.current_stream())", "torch.cuda.current_stream().wait_stream(side)"
+PASSES = [
+    ("ordered", WAIT, JOIN, set()),
+    ("result", WAIT, "pass", {"SS111"}),
+    ("initial", "pass", JOIN, {"SS112"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("wait", "join", "codes"), [row[1:] for row in PASSES], ids=[row[0] for row in PASSES]
+)
+def test_a_trace_knows_backward_passes(wait: str, join: str, codes: set[str], tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(BACKWARD.format(wait=wait, join=join))
+    run = streamsafe(tmp_path, "run", "--simulate", "--mode", "collect", "--trace", "run.jsonl", "program.py")
+    assert set(re.findall(r"SS\d+", run.stderr)) == codes, run.stderr
+    verified = streamsafe(tmp_path, "verify", "run.jsonl", "--output-format", "concise")
+    assert set(re.findall(r"SS\d+", verified.stdout)) == codes
+    assert verified.returncode == bool(codes)

@@ -1,4 +1,4 @@
-"""PyTorch watched from Python, where no compiler is found: what it finds, what it does not, and what it says of that."""
+"""PyTorch watched from Python, where no compiler is found: what it finds, and what it says that it does not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parents[2]
 UNSEEN = {
     "autograd/an_initial_gradient_freed_too_early": "reuse after a use by backward()",
     "graphs/gc05_an_output_kept_over_a_replay": "not seen with native code either",
-    "graphs/gc07_graphs_of_one_pool_in_another_order": "the engine in Python has no SS409",
 }
 """Programs whose hazards it does not find, and why. In ordered programs it finds nothing."""
 

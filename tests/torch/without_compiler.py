@@ -1,4 +1,4 @@
-"""Runs programs where there is no compiler, and says what was found, as JSON: each test here needs a process of its own.
+"""Runs programs where there is no compiler, and says what was found, as JSON. Each task has a process of its own.
 
     python -m tests.torch.without_compiler TASK [--gpu]
 

@@ -536,7 +536,10 @@ void backward_begins(const std::vector<std::tuple<int, Addr>>& gradients) {
   c10::ThreadLocalDebugInfo::_push(backward_info(), info);
   Lock guard(the.core.mutex);
   for (auto& [device, address] : gradients)
-    if (Block* block = the.core.block_at(device, address)) block->flags |= INITIAL_GRADIENT;
+    if (Block* block = the.core.block_at(device, address)) {
+      block->flags |= INITIAL_GRADIENT;
+      the.core.say(Verb::gradient, device, block->start, block->stop);
+    }
 }
 
 void backward_ends() { c10::ThreadLocalDebugInfo::_pop(backward_info()); }

@@ -121,7 +121,7 @@ class Watch(Base):
             self._extension, self._library, threads=monitor.threads, name_of=self.name_of
         )
         if isinstance(monitor.checker, Recorder):
-            self._tape = Tape(self._checker, monitor.checker._write, rendered, self._caller)
+            self._tape = Tape(self._checker, monitor.checker._write, rendered, self._called)
         monitor.use(self._checker)
         if self._tape is not None:
             self._tape.start()
@@ -191,9 +191,12 @@ class Watch(Base):
     def _frames(self, site: int) -> tuple[Frame, ...]:
         return sites.frames(self._extension.site(site)) if site else ()
 
-    def _caller(self, operation: int) -> int:
-        """The site of the call of backward() that did an operation, where it is not the operation's own; or 0."""
-        return self._checker.operation(operation)[4] if self._checker is not None else 0
+    def _called(self, operation: int) -> tuple[Backward | None, int]:
+        """As :class:`streamsafe.native.tape.Tape` asks; the call's own place is the operation's there."""
+        backward = self._backward(operation) if self._checker is not None else None
+        if backward is None or self._checker is None:
+            return None, 0
+        return backward._replace(caller=()), self._checker.operation(operation)[4]
 
     # -- what the Python hooks see (streamsafe.runtime.torch.hooks.interface.Collector) -----------------------------
 
