@@ -6,10 +6,11 @@ import gc
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pkgutil import iter_modules
 
 from streamsafe.config import Models
 from streamsafe.order.hazard import Conflict
-from streamsafe.static import prefilter, project
+from streamsafe.static import prefilter, project, transfer
 from streamsafe.static.cache import Cache
 from streamsafe.static.domain.access import ON_SOME_PATH
 from streamsafe.static.explanation import Explanation
@@ -22,11 +23,6 @@ from streamsafe.static.summary.solve import Engine, Given
 from streamsafe.static.syntax.index import Index, parse_data, parse_file
 from streamsafe.static.syntax.relevance import Relevance
 from streamsafe.static.units import Outcome, Unit, group, importers
-
-TRANSFERS = (
-    "data objects contexts calls collectives gradients captures python protocols replays timing".split()
-)
-"""The modules that register transfer functions."""
 
 RECURSION = 20_000
 
@@ -144,8 +140,8 @@ def _alone(unit: Unit, models: Models, unseen: str) -> Outcome:
 
 def _prepare() -> None:
     """Import what the analysis needs, once, before processes are started."""
-    for name in TRANSFERS:
-        import_module(f"streamsafe.static.transfer.{name}")
+    for module in iter_modules(transfer.__path__):  # each registers its transfer functions
+        import_module(f"{transfer.__name__}.{module.name}")
     load()
 
 

@@ -224,11 +224,11 @@ def _place(conflict: Conflict) -> tuple[object, ...]:
 def ineffective(pair: Pair, first: Touch, second: Touch) -> Wait | None:
     """The wait that was meant to cover the first access and does not."""
     found = [
-        (rank, wait.span, wait)
+        (sure, wait)
         for wait in pair.waits | pair.before
-        if (rank := _meant(wait, wait in pair.waits, first.stream, second.stream)) is not None
+        if (sure := _meant(wait, wait in pair.waits, first.stream, second.stream)) is not None
     ]
-    return min(found, key=lambda each: each[:2])[2] if found else None
+    return min(found, key=lambda each: (each[0], each[1].sort_key()))[1] if found else None
 
 
 def _meant(wait: Wait, between: bool, source: Atom, target: Atom) -> int | None:

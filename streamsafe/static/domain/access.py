@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from streamsafe.order.hazard import Span
 from streamsafe.static.domain.atoms import Atom, rank
-from streamsafe.static.domain.guards import Guard
+from streamsafe.static.domain.guards import Guard, sort_key
 
 # Tags: named facts and assumptions, one bit each; `confidence.py` weighs them.
 D2H: Final = 1 << 0
@@ -120,7 +120,7 @@ class Access:
             rank(self.stream),
             self.tags,
             sorted(map(rank, self.before)),
-            sorted((g.kind, rank(g.atom), str(g.other), g.truth) for g in self.guard),
+            sort_key(self.guard),
         )
 
 

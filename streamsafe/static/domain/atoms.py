@@ -350,6 +350,11 @@ def rank(atom: Atom) -> str:
     return atom._rank
 
 
+def ranks(pair: tuple[Atom, Atom]) -> tuple[str, str]:
+    """As :func:`rank`, of two atoms."""
+    return rank(pair[0]), rank(pair[1])
+
+
 def _text(part: Any) -> str:
     if isinstance(part, Atom):
         return rank(part)

@@ -33,6 +33,7 @@ from streamsafe.static.domain.atoms import (
     Value,
     ordered,
     path,
+    rank,
 )
 
 IS_NONE: Final = "is none"
@@ -300,6 +301,11 @@ def describe(guard: Guard) -> str:
             verb = "" if literal.truth else "not "
             parts.append(f"{verb}{literal.kind} {atom}")
     return " and ".join(parts)
+
+
+def sort_key(guard: Guard) -> list[tuple[str, str, str, bool]]:
+    """The same order of guards in every run."""
+    return sorted((each.kind, rank(each.atom), str(each.other), each.truth) for each in guard)
 
 
 def holds_none(values: Value) -> bool:

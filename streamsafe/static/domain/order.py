@@ -282,7 +282,7 @@ class Order:
             if mine is None or not alike or (mine is not theirs and mine != theirs):
                 changed |= self._join_accesses(key, theirs, other.ways, pairs)
         if self.knows != other.knows:
-            for carrier in {*self.knows, *other.knows}:
+            for carrier in dict.fromkeys((*self.knows, *other.knows)):
                 known = self.known_by(carrier)
                 both = _both(known, other.known_by(carrier))
                 if both != known:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from streamsafe.order.hazard import Span
-from streamsafe.static.domain import values
+from streamsafe.static.domain import guards, values
 from streamsafe.static.domain.access import RECORD, Access
 from streamsafe.static.domain.atoms import (
     CAPTURING,
@@ -20,6 +20,7 @@ from streamsafe.static.domain.atoms import (
     Symbol,
     Tuple,
     Value,
+    rank,
 )
 from streamsafe.static.domain.capturing import Capturing
 from streamsafe.static.domain.guards import ALWAYS, IS_CPU, Guard
@@ -48,6 +49,10 @@ class Wait(NamedTuple):
     idle: bool = False
     known: Carriers = frozenset()
 
+    def sort_key(self) -> tuple[Any, ...]:
+        """The same order in every run."""
+        return (self.span, rank(self.who), rank(self.whom), self.recorded or self.span)
+
 
 class Cell(NamedTuple):
     """An event's last record: on which stream, where, in a capture or not; and the streams of those it replaces."""
@@ -65,6 +70,10 @@ class HostWork(NamedTuple):
     what: str
     span: Span
     guard: Guard
+
+    def sort_key(self) -> tuple[Any, ...]:
+        """The same order in every run."""
+        return (self.span, self.code, self.what, guards.sort_key(self.guard))
 
 
 class Region(NamedTuple):

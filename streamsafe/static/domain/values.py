@@ -35,6 +35,7 @@ from streamsafe.static.domain.atoms import (
     context,
     function,
     generator,
+    ordered,
     partial,
     pool,
     tuple_of,
@@ -66,7 +67,7 @@ def mapped(value: Value, rename: Callable[[Atom], Value]) -> Value:
         (atom,) = value
         return rename(atom)
     found: set[Atom] = set()
-    for atom in value:
+    for atom in ordered(value):  # an image may be computed on the way, and what is computed first can matter
         found |= rename(atom)
     return frozenset(found) if len(found) <= limits.ATOMS else UNKNOWN
 

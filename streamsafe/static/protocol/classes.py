@@ -16,7 +16,7 @@ from streamsafe.order.hazard import Span
 from streamsafe.static import confidence
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.access import Access
-from streamsafe.static.domain.atoms import ALL, CURRENT, HOST, Atom, New, Path, Pool, Value, path
+from streamsafe.static.domain.atoms import ALL, CURRENT, HOST, Atom, New, Path, Pool, Value, path, rank
 from streamsafe.static.domain.capturing import Graph
 from streamsafe.static.domain.guards import ALWAYS, Guard, contradicts, decided
 from streamsafe.static.domain.order import Ways
@@ -70,13 +70,21 @@ def _rebound(engine: Engine, fids: list[str]) -> Iterator[Pair]:
     replayed: dict[Atom, Span] = {}
     for some in exits.values():
         for exit in some:
-            replayed.update({graph: span for graph, span in exit.replays if isinstance(graph, Path)})
+            replayed.update(
+                (graph, span)
+                for graph, span in sorted(exit.replays, key=_by_place)
+                if isinstance(graph, Path)
+            )
     for some in exits.values():
         for exit in some:
-            for graph, span in sorted(exit.rebound, key=lambda each: each[1]):
+            for graph, span in sorted(exit.rebound, key=_by_place):
                 if graph in replayed and not _given_anew(exit, graph):
                     yield _rebinds(span, replayed[graph], ALWAYS)
     yield from _stored_before_replays(exits)
+
+
+def _by_place(each: tuple[Atom, Span]) -> tuple[Span, str]:
+    return each[1], rank(each[0])
 
 
 def _stored_before_replays(exits: dict[str, tuple[Exit, ...]]) -> Iterator[Pair]:
@@ -87,7 +95,7 @@ def _stored_before_replays(exits: dict[str, tuple[Exit, ...]]) -> Iterator[Pair]
             captured.update({graph: one for graph, one in exit.graphs.items() if isinstance(graph, Path)})
     for some in exits.values():
         for exit in some:
-            for graph, span in sorted(exit.replays, key=lambda each: each[1]):
+            for graph, span in sorted(exit.replays, key=_by_place):
                 one = captured.get(graph)
                 if one is None or graph in exit.graphs or _given_anew(exit, graph):
                     continue

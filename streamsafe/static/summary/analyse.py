@@ -495,7 +495,7 @@ class Analysis:
         for atom in held:
             if isinstance(atom, New) and not atom.age:
                 whole = name
-                for owner in owners:
+                for owner in ordered(owners):
                     if isinstance(owner, Path) and owner.root == SELF:
                         whole = ".".join((SELF, *owner.fields, name))
                 self.engine.names.setdefault(atom.place, whole)

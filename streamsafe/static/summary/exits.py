@@ -20,9 +20,11 @@ from streamsafe.static.domain.atoms import (
     Path,
     Pool,
     Value,
+    ordered,
     path,
     pool,
     rank,
+    ranks,
 )
 from streamsafe.static.domain.capturing import BRANCH, FORK
 from streamsafe.static.domain.guards import IS_CPU, Guard
@@ -73,8 +75,8 @@ def _made(exits: list[Exit]) -> tuple[New, ...]:
     for exit in exits:
         found |= reachable([exit.result, *exit.heap.values()])
         found.update(access.buffer for access in exit.accesses)
-    made = (atom for atom in found if isinstance(atom, New))
-    return tuple(atom for atom in made if not atom.age and len(atom.calls) < limits.CALLS)
+    made = [atom for atom in found if isinstance(atom, New) and not atom.age]
+    return tuple(sorted((atom for atom in made if len(atom.calls) < limits.CALLS), key=rank))
 
 
 def _merged(exits: list[Exit], guard: Callable[[Exit], Guard]) -> list[Exit]:
@@ -268,7 +270,7 @@ def _siblings(a: Analysis, s: State) -> None:
 
     The fields of ``self`` live as long as it does.
     """
-    for recorded, stream in sorted(s.recorded, key=lambda pair: (rank(pair[0]), rank(pair[1]))):
+    for recorded, stream in sorted(s.recorded, key=ranks):
         if stream is CURRENT or not isinstance(recorded, Path) or not recorded.fields:
             continue
         owner = recorded.fields[:-1]
@@ -315,7 +317,7 @@ def _publish(a: Analysis, s: State, fields: Fields, at: Path, held: Value) -> No
     """What is stored at a path is known under the path, too: the accesses to it and to what it holds."""
     if len(at.fields) > limits.FIELDS:
         return
-    for atom in held:
+    for atom in ordered(held):
         if not isinstance(atom, New):
             continue
         role = a.role(atom)

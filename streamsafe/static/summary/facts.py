@@ -314,7 +314,7 @@ class Facts:
         def named(atom: Atom) -> Atom:
             return path(me.root, owner[atom]) if atom in owner else atom
 
-        for atom in held:
+        for atom in ordered(held):
             if atom is NONE:
                 optional = True
                 aliases.add(atom)

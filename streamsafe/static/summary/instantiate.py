@@ -30,6 +30,7 @@ from streamsafe.static.domain.atoms import (
     path,
     pool,
     rank,
+    ranks,
     value,
 )
 from streamsafe.static.domain.capturing import BRANCH, FORK
@@ -147,7 +148,7 @@ def _closures(a: Analysis, s: State, bind: Mapping[str, Value], given: Given) ->
     """What functions given as arguments take from the scopes around them: the callee sees it as their own."""
     found: dict[str, Value] = {}
     for name in given.held:
-        for atom in values.reachable((bind.get(name, UNKNOWN),)):
+        for atom in ordered(values.reachable((bind.get(name, UNKNOWN),))):
             if isinstance(atom, Function):
                 found.update(closure_of(a, s, atom))
     return found
@@ -261,7 +262,7 @@ class Rename:
         """The images of carriers."""
         found = self._carriers.get(atoms)
         if found is None:
-            found = self._carriers[atoms] = frozenset(map(self.carrier, atoms))
+            found = self._carriers[atoms] = frozenset(map(self.carrier, ordered(atoms)))
         return found
 
     def ways(self, ways: Ways) -> Ways:
@@ -500,17 +501,17 @@ def _stored(exit: Exit, rename: Rename) -> list[tuple[Value, str, Value]]:
 def _objects(t: State, exit: Exit, rename: Rename, stored: list[tuple[Value, str, Value]]) -> None:
     """What the callee stored, and what is known of it."""
     for images, field, new_value in stored:
-        for image in images:
+        for image in ordered(images):
             if isinstance(image, Path | New):
                 known = t.heap.get((image, field))
                 many = len(images) > 1 or field == "[]"
                 t.heap[image, field] = values.joined(known, new_value) if many and known else new_value
     for atom, place in exit.places.items():
-        for image in rename.atom(atom):
+        for image in ordered(rename.atom(atom)):
             if isinstance(image, New):
                 t.places[image] = place
     for atom, home in exit.homes.items():
-        for image in rename.atom(atom):
+        for image in ordered(rename.atom(atom)):
             if isinstance(image, New):
                 t.homes[image] = rename.carrier(home)
 
@@ -541,7 +542,7 @@ def _facts(a: Analysis, s: State, t: State, exit: Exit, rename: Rename, waits: M
                 frozenset(map(rename.carrier, cell.earlier)),
                 cell.captured,
             )
-    for recorded, stream in sorted(exit.recorded, key=_rank):
+    for recorded, stream in sorted(exit.recorded, key=ranks):
         for buffer in mem.buffers(a, s, rename.atom(recorded)):
             mem.record(a, t, buffer, rename.carrier(stream))
     if exit.work and len(t.work) < _MOST_WORK:
@@ -553,10 +554,6 @@ def _facts(a: Analysis, s: State, t: State, exit: Exit, rename: Rename, waits: M
         t.work = t.work | found
 
 
-def _rank(pair: tuple[Atom, Atom]) -> tuple[str, str]:
-    return rank(pair[0]), rank(pair[1])
-
-
 def _source(s: State, wait: Wait, rename: Rename) -> Atom | None:
     if wait.source is not None:
         return rename.carrier(wait.source)
@@ -566,7 +563,7 @@ def _source(s: State, wait: Wait, rename: Rename) -> Atom | None:
 
 def _in_capture(a: Analysis, t: State, exit: Exit, span: Span, rename: Rename) -> None:
     assert t.capture is not None
-    for work in exit.work:
+    for work in sorted(exit.work, key=HostWork.sort_key):
         guard = rename.guard(work.guard, True)
         if work.what == captures.OF_A_GENERATOR and any(field == captures.REGISTERED for _, field in t.heap):
             continue

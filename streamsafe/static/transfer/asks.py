@@ -75,7 +75,7 @@ def look(a: Analysis, s: State, span: Span, held: Value) -> None:
 
 def mark_mask(s: State, held: Value) -> None:
     """New memory holds truth values."""
-    for atom in held:
+    for atom in ordered(held):
         if isinstance(atom, New):
             s.heap[atom, MASK] = value(TRUE)
 
@@ -119,7 +119,7 @@ def answered(a: Analysis, s: State, held: Value) -> None:
         if isinstance(atom, Test) and atom.op == QUERY:
             (at,) = atom.right
             assert isinstance(at, Const)
-            for each in atom.left:
+            for each in ordered(atom.left):
                 streams.wait(a, s, at.value, HOST, each)
 
 

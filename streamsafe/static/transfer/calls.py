@@ -170,7 +170,7 @@ def _call_object(a: Analysis, s: State, c: CallSite, atom: Atom) -> list[State]:
             out = instantiate(a, s, c.at, c.dst, fid, c.args, c.keywords)
             if out is not None:
                 for t in out:
-                    for made in values.reachable((t.get(c.dst),)):
+                    for made in ordered(values.reachable((t.get(c.dst),))):
                         mem.derive(t, value(made), [*given, made], atom)
                 return out
     c.module = atom

@@ -30,7 +30,7 @@ from streamsafe.static.domain.capturing import BRANCH, FORK, Graph
 from streamsafe.static.domain.guards import contradicts
 from streamsafe.static.domain.order import Carriers, Ways
 from streamsafe.static.domain.places import is_element
-from streamsafe.static.domain.state import Region, State
+from streamsafe.static.domain.state import HostWork, Region, State
 from streamsafe.static.domain.values import reachable
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer import replays
@@ -308,18 +308,18 @@ def after_call(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
         stream = rename.carrier(exit.capture.stream)
         t.capture = Region(exit.capture.span, stream, graphs[0] if graphs else None, exit.capture.relaxed)
         t.capturing.under_way = Graph(exit.capture.span)
-    for span in exit.begins:
+    for span in sorted(exit.begins):
         if t.current is DEFAULT:
             a.violation("capture-on-default-stream", span, "capture_begin", t.guard)
         elif t.current is CURRENT:
             t.capturing.begins = t.capturing.begins | {span}
     if t.capturing.threads:
-        for work in exit.work:
+        for work in sorted(exit.work, key=HostWork.sort_key):
             if work.what == BEGINS_GLOBAL:
                 _others_at_work(a, t, work.span)
     replays.after_call(a, t, exit, rename)
     for atom, span in exit.threads.items():
-        for image in rename.atom(atom):
+        for image in ordered(rename.atom(atom)):
             t.capturing.threads[image] = span
 
 
@@ -385,13 +385,13 @@ def pool_done(a: Analysis, s: State) -> None:
 def submitted(a: Analysis, s: State, function: Value, future: Value, span: Span) -> None:
     """A function runs on another thread until its future is waited for."""
     if any(isinstance(atom, Function) and _synchronizes(a, atom.fid) for atom in function):
-        for atom in future:
+        for atom in ordered(future):
             s.capturing.threads[atom] = span
 
 
 def pins_memory(a: Analysis, s: State, loader: Value, span: Span) -> None:
     """A loader that is iterated pins its batches on a thread of its own."""
-    for atom in loader:
+    for atom in ordered(loader):
         if s.heap.get((atom, PINS)) == value(TRUE):
             s.capturing.threads[atom] = span
 
@@ -489,7 +489,7 @@ OF_A_GENERATOR: Final = "a generator that no graph manages"
 @special("register_generator")
 def register_generator(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     """``graph.register_generator_state(generator)`` (GC-16)"""
-    for atom in c.given.get("generator", UNKNOWN):
+    for atom in ordered(c.given.get("generator", UNKNOWN)):
         if isinstance(atom, New | Path):
             s.heap[atom, REGISTERED] = value(TRUE)
     return UNKNOWN

@@ -189,16 +189,23 @@ def _defaults_to_cpu(a: Analysis, s: State, device: Value) -> bool:
 
 
 def device_place(a: Analysis, s: State, device: Value) -> str:
-    """Where memory on a device lies; a device that is not known is taken to be an accelerator."""
-    for atom in device:
-        owner = _of_device(atom)
-        if owner is not None and mem.place_of(a, s, owner) in HOST_PLACES:
-            return PAGEABLE
-        if isinstance(atom, Const) and isinstance(atom.value, str):
-            return PAGEABLE if atom.value.partition(":")[0] in ("cpu", "meta") else DEVICE
-        if Literal(IS_CPU, atom, None, True) in s.guard:
-            return PAGEABLE
-    return DEVICE
+    """Where memory on a device lies; "" of what may be the host or an accelerator.
+
+    A device that is not known is taken to be an accelerator.
+    """
+    on_host = {_is_host(a, s, atom) for atom in device}
+    if len(on_host) > 1:
+        return ""
+    return PAGEABLE if True in on_host else DEVICE
+
+
+def _is_host(a: Analysis, s: State, device: Atom) -> bool:
+    owner = _of_device(device)
+    if owner is not None and mem.place_of(a, s, owner) in HOST_PLACES:
+        return True
+    if isinstance(device, Const) and isinstance(device.value, str):
+        return device.value.partition(":")[0] in ("cpu", "meta")
+    return Literal(IS_CPU, device, None, True) in s.guard
 
 
 def target_place(a: Analysis, s: State, c: CallSite, place: Place) -> str:

@@ -152,7 +152,7 @@ def build(a: Analysis, s: State, i: ir.Build) -> list[State] | None:
 @transfer(ir.Add)
 def add(a: Analysis, s: State, i: ir.Add) -> list[State] | None:
     """A comprehension's container gains an element."""
-    for atom in s.get(i.container):
+    for atom in ordered(s.get(i.container)):
         replays.keeps(a, s, a.span(i.at), atom, s.get(i.value))
         objects.put_element(s, atom, s.get(i.value))
     return None

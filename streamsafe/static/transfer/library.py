@@ -378,7 +378,7 @@ def effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
         if store.spread:
             held_value = objects.step_into(a, s, held_value, EACH)
         step = objects.step_of(argument(a, s, c, store.key)) if store.key else None
-        for atom in argument(a, s, c, store.container):
+        for atom in ordered(argument(a, s, c, store.container)):
             if isinstance(atom, New | Path):
                 replays.keeps(a, s, span, atom, held_value)
                 if isinstance(atom, Path) and store.spread:
@@ -619,7 +619,7 @@ def record_event(a: Analysis, s: State, c: CallSite) -> Value | list[State] | No
 @special("members")
 def members(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     """``module.parameters()``: a container at a path of its own."""
-    for atom in c.receiver:
+    for atom in ordered(c.receiver):
         if isinstance(atom, Path) and len(atom.fields) < limits.FIELDS:
             return value(path(atom.root, *atom.fields, f"{c.operation}()"))
     return UNKNOWN

@@ -352,10 +352,10 @@ def held_by(s: State, roots: Iterable[Value]) -> set[Atom]:
 
 def unbind(a: Analysis, s: State, old: Value) -> None:
     """A name or a field no longer holds a value: blocks that nobody else holds are released."""
-    gone = [atom for atom in old if isinstance(atom, New) and used_elsewhere(s, atom)]
+    gone = [atom for atom in ordered(old) if isinstance(atom, New) and used_elsewhere(s, atom)]
     gone += [
         atom
-        for owner in old
+        for owner in ordered(old)
         if isinstance(owner, New) and a.role(owner) in ("object", "container")
         for atom in ordered(held_by(s, [value(owner)]))
         if isinstance(atom, New) and used_elsewhere(s, atom)
@@ -427,7 +427,7 @@ def derive(s: State, made: Value, sources: Iterable[Atom], *modules: Atom) -> No
     own = (atom if isinstance(atom, Path) else GRADIENTS for atom in modules)  # all, of one without a name
     through = frozenset(own).union(*(s.heap.get((atom, THROUGH), UNKNOWN) for atom in sources))
     if through and len(through) <= limits.ATOMS:
-        for atom in made:
+        for atom in ordered(made):
             if isinstance(atom, New):
                 s.heap[atom, THROUGH] = through
 

@@ -156,7 +156,7 @@ def replace(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
 def default_dict(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
     """``defaultdict(list)``: each element that is asked for is there."""
     made = mem.allocate(a, s, a.span(c.at), "builtins.dict")
-    for atom in c.args[0] if c.args else UNKNOWN:
+    for atom in ordered(c.args[0]) if c.args else UNKNOWN:
         type = a.engine.canonical(atom.name) if isinstance(atom, Library) else ""
         if a.engine.role(type) in ("container", "stream", "event"):
             element = mem.allocate(a, s, a.span(c.at), type, discriminator=4)

@@ -311,11 +311,11 @@ def make_parameter(a: Analysis, s: State, c: CallSite) -> Value | list[State] | 
 def register_buffer(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     """``module.register_buffer("name", tensor)``: an attribute of the module."""
     held = c.args[1] if len(c.args) > 1 else c.keywords.get("tensor", c.keywords.get("param", UNKNOWN))
-    for name in c.args[0] if c.args else ():
+    for name in ordered(c.args[0]) if c.args else ():
         if isinstance(name, Const) and isinstance(name.value, str):
             if any(mem.place_of(a, s, atom) != DEVICE for atom in held):  # it moves with its module
                 held = value(mem.allocate(a, s, a.span(c.at), a.engine.tensor_type, discriminator=5))
-            for owner in c.receiver:
+            for owner in ordered(c.receiver):
                 if isinstance(owner, New | Path):
                     s.heap[owner, name.value] = held
     return None
@@ -381,7 +381,7 @@ def _paths(s: State) -> dict[Atom, Atom]:
         if len(owner.fields) >= limits.FIELDS:
             continue
         at = path(owner.root, *owner.fields, EACH if field == "[]" else field)
-        for atom in held:
+        for atom in ordered(held):
             if isinstance(atom, Tuple):
                 todo += [(at, f"[{number}]", item) for number, item in enumerate(atom.items)]
             elif isinstance(atom, Path) and not atom.fields and atom.root != owner.root and atom not in names:
@@ -399,7 +399,7 @@ def after_call(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
         return frozenset(image for atom in atoms for image in rename.atom(atom))
 
     for graph, one in exit.graphs.items():
-        for image in rename.atom(graph):
+        for image in ordered(rename.atom(graph)):
             if isinstance(image, New | Path):
                 t.capturing.graphs[image] = Graph(one.span, one_of(one.inputs), one_of(one.outputs))
                 t.capturing.rebound = frozenset(each for each in t.capturing.rebound if each[0] is not image)
@@ -417,7 +417,7 @@ def stored_below(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
         return
     for (owner, field), span in exit.stored.items():
         held = rename.value(exit.heap.get((owner, field), UNKNOWN))
-        for image in rename.atom(owner):
+        for image in ordered(rename.atom(owner)):
             if isinstance(image, New | Path):
                 stores(a, t, span, image, field, t.heap.get((image, field), UNKNOWN), held)
                 note_store(t, image, field, span)

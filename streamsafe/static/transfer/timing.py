@@ -19,6 +19,7 @@ from streamsafe.static.domain.atoms import (
     Path,
     Value,
     ordered,
+    ranks,
     value,
 )
 from streamsafe.static.domain.guards import contradicts
@@ -121,7 +122,7 @@ def _difference(a: Analysis, s: State, now: Atom, then: Atom) -> None:
     clocks = s.timing.clocks
     if now in clocks and then in clocks:
         found = [late for late in s.timing.late if late.now is now and late.then is then]
-        for late in sorted(found, key=lambda each: (bool(each.tags), each.launch))[:1]:
+        for late in sorted(found, key=lambda each: (bool(each.tags), each.launch, each.tags))[:1]:
             notes = (("launched here, and the host has not waited for it", late.launch),)
             a.violation("unsynchronized-timing", clocks[now].span, "the clock", s.guard, notes, late.tags)
     elif isinstance(now, Path) or isinstance(then, Path):
@@ -138,7 +139,7 @@ def before_call(a: Analysis, s: State, exit: Exit, rename: Rename) -> dict[Atom,
     """The readings of a callee, in the caller's names, before its order is composed: what was pending is late."""
     found: dict[Atom, Clock] = {}
     for atom, clock in exit.clocks.items():
-        for image in rename.atom(atom):
+        for image in ordered(rename.atom(atom)):
             before = rename.carriers(clock.before) | {HOST}
             found[image] = Clock(clock.span, s.order.entry(before), clock.since)
             _pending(a, s, image, before)
@@ -162,7 +163,7 @@ def after_call(a: Analysis, t: State, exit: Exit, rename: Rename, read: Mapping[
             else:
                 late.update(Late(then, now, each.launch, each.tags) for then in rename.atom(each.then))
     t.timing.late = frozenset(late)
-    for then, now in sorted(exit.elapsed, key=repr):
+    for then, now in sorted(exit.elapsed, key=ranks):
         for later in ordered(rename.atom(now)):
             for earlier in ordered(rename.atom(then)):
                 _difference(a, t, later, earlier)
