@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -79,7 +79,7 @@ class Models:
         self._same: dict[str, str] = {}
         self._prefixes: dict[str, str] = {}
         self._attributes: dict[str, Result] = {}
-        self._by_method: dict[str, Row] = {}
+        self._by_method: dict[str, list[Row]] = {}
         self._canonical: dict[str, str] = {}
         self._patterns: list[tuple[re.Pattern[str], NameRow]] = []
 
@@ -141,7 +141,19 @@ class Models:
 
     def by_method(self, name: str) -> Row | None:
         """What methods of a name do, of a receiver whose class is not known."""
-        return self._by_method.get(name)
+        found = self._by_method.get(name)
+        return found[0] if found else None
+
+    def by_keywords(self, name: str, keywords: Collection[str]) -> Row | None:
+        """The one method of a name that takes some keywords and works on a device: ``x.get(out=h, blocking=False)``.
+
+        None where several take them, where a method is modelled without its parameters, or where nothing is ruled out.
+        """
+        found = self._by_method.get(name, ())
+        if not keywords or len(found) < 2 or not all(row.params for row in found):
+            return None
+        takers = [row for row in found if set(keywords) <= set(row.params)]
+        return takers[0] if len(takers) == 1 and (takers[0].copy or takers[0].stream) else None
 
     def knows(self, name: str) -> bool:
         """Whether a row, a type or another name speaks of what a dotted name stands for, wherever its source lies."""
@@ -272,11 +284,11 @@ class Models:
             for name, row in self._rows.items()
             if row.property and row.library == "torch" and row.result.kind == "host"
         )
-        for type in reversed(_ASKED_FIRST):
+        for type in _ASKED_FIRST:
             head = f"{type}."
             for name, row in self._rows.items():
                 if name.startswith(head) and "." not in name[len(head) :]:
-                    self._by_method[name[len(head) :]] = row
+                    self._by_method.setdefault(name[len(head) :], []).append(row)
 
 
 _ORDERING = frozenset({"stream", "event", "graph", "work"})

@@ -218,6 +218,29 @@ def bad_none(chunks, cache, stream):
             buffer.copy_(chunk)  # expect: SS302
             cache.copy_(buffer, non_blocking=True)
 """,
+    "keywords say which library a method is of": """
+def bad_pinned_result(x, y, n):
+    stream = cp.cuda.Stream(non_blocking=True)
+    host = np.frombuffer(cp.cuda.alloc_pinned_memory(n * 8), np.float64, n)
+    with stream:
+        product = x @ y
+        product.get(stream=stream, out=host, blocking=False)
+    return float(np.abs(host).sum())  # expect: SS301
+
+def good_pinned_result(x, y, n):
+    stream = cp.cuda.Stream(non_blocking=True)
+    host = np.frombuffer(cp.cuda.alloc_pinned_memory(n * 8), np.float64, n)
+    with stream:
+        product = x @ y
+        product.get(stream=stream, out=host, blocking=False)
+    stream.synchronize()
+    return float(np.abs(host).sum())
+
+def good_dictionary(settings, n):
+    host = np.zeros(n)
+    settings.get(default=host)
+    return host.sum()
+""",
     "who waits for each of some streams waits for all of them": """
 def bad_none(x, n):
     streams = [torch.cuda.Stream() for _ in range(n)]
