@@ -233,7 +233,11 @@ class State:
         if not self.guard <= other.guard:
             self.guard = self.guard & other.guard
             changed = True
-        if other.choices and self.choices != other.choices:
+        if self.choices != other.choices:
+            for name in [each for each in self.choices if _of_a_loop(each)]:
+                if other.choices.get(name) != self.choices[name]:
+                    del self.choices[name]
+                    changed = True
             for name in self.choices:
                 held = self.env.get(name)
                 if held is not None:
@@ -308,6 +312,11 @@ class State:
         for reg, value in self.choices.items():
             self.choices[reg] = many(value)
         self.current = names.get(self.current, self.current)
+
+
+def _of_a_loop(choice: object) -> bool:
+    """Whether a choice is of the first round of a loop, which a path that has had it no longer has."""
+    return isinstance(choice, tuple)
 
 
 def splits(atom: Atom) -> bool:

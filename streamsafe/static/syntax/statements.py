@@ -241,11 +241,31 @@ def _while(b: Builder, node: ast.While) -> None:
     b.around.append(Loop(head, end))
     statements(b, node.body)
     b.around.pop()
+    if _is_endless(node):
+        b.edge(end)
     b.go(head, back=True)
     b.start(done)
     statements(b, node.orelse)
     b.go(end)
     b.start(end)
+
+
+def _is_endless(loop: ast.While) -> bool:
+    """Whether a loop is left only by an exception or with the process, as that of a worker thread.
+
+    What its rounds have done by then is what the function does.
+    """
+    if not (isinstance(loop.test, ast.Constant) and loop.test.value):
+        return False
+    todo: list[tuple[ast.AST, bool]] = [(each, True) for each in loop.body]
+    while todo:
+        node, own = todo.pop()
+        if isinstance(node, ast.Return) or (own and isinstance(node, ast.Break)):
+            return False
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            inner = own and not isinstance(node, ast.While | ast.For | ast.AsyncFor)
+            todo += [(each, inner) for each in ast.iter_child_nodes(node)]
+    return True
 
 
 def _jump(b: Builder, node: ast.Break | ast.Continue) -> None:

@@ -218,6 +218,45 @@ def bad_none(chunks, cache, stream):
             buffer.copy_(chunk)  # expect: SS302
             cache.copy_(buffer, non_blocking=True)
 """,
+    "a loop without an end and one of a fixed number of rounds are part of what a method does": """
+class BadWorker:
+    def __init__(self, shape):
+        self.stream = torch.cuda.Stream()
+        self.host = torch.empty(shape, pin_memory=True)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def save(self, kv):
+        with torch.cuda.stream(self.stream):
+            self.host.copy_(kv.cuda(), non_blocking=True)
+
+    def _serve(self):
+        while True:
+            print(self.host.sum())  # expect: SS301
+
+    def show(self):
+        for _ in range(3):
+            print(self.host.mean())  # expect: SS301
+
+class GoodWorker:
+    def __init__(self, shape):
+        self.stream = torch.cuda.Stream()
+        self.host = torch.empty(shape, pin_memory=True)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def save(self, kv):
+        with torch.cuda.stream(self.stream):
+            self.host.copy_(kv.cuda(), non_blocking=True)
+
+    def _serve(self):
+        while True:
+            self.stream.synchronize()
+            print(self.host.sum())
+
+    def show(self):
+        self.stream.synchronize()
+        for _ in range(3):
+            print(self.host.mean())
+""",
     "keywords say which library a method is of": """
 def bad_pinned_result(x, y, n):
     stream = cp.cuda.Stream(non_blocking=True)
