@@ -32,17 +32,19 @@ def weigh(pair: Pair) -> Confidence:
     """``certain``: everything is in sight; ``likely``: one or two named assumptions; ``possible``: more."""
     accesses = [access for access in (pair.first, pair.second) if access is not None]
     tags = pair.tags
-    weak = bool(accesses)
+    weak = bool(accesses) and all(access.tags & tag.WEAK for access in accesses)
+    put_there = False
     for access in accesses:
         tags |= access.tags & ~_UNSEEN if access.tags & tag.PUT_THERE else access.tags
-        weak = weak and bool(access.tags & tag.WEAK)
+        put_there = put_there or bool(access.tags & tag.PUT_THERE and (weak or access.tags & _UNSEEN))
+    tags = tags | tag.PUT_THERE if put_there else tags & ~tag.PUT_THERE
     if any(_on_device(access) for access in accesses):
         tags &= ~tag.UNKNOWN_SOURCE  # the other access shows that the memory lies on the device
     shown = bool(tags & tag.SHOWN)
     unknown = shown and bool(tags & tag.PLACE_UNKNOWN)
     if shown:
         tags &= ~tag.PLACE_UNKNOWN  # on the host, pinned or not
-    if tags & (STRONG | ORDERED_BETWEEN | NO_WITNESS) or weak:
+    if tags & (STRONG | ORDERED_BETWEEN | NO_WITNESS) or (weak and not put_there):
         return "possible"
     if not shown and any(literal.kind == IS_CPU and literal.truth for literal in pair.guard):
         return "possible"  # no caller in sight decides what the device is

@@ -80,6 +80,10 @@ class New(Atom):
         self.age = age
 
 
+MAYBE: Final = "maybe memory"
+"""The kind of what an operator makes of values that nothing shows to be tensors."""
+
+
 class Symbol(Atom):
     """An atom that there is once."""
 

@@ -12,6 +12,7 @@ from streamsafe.static.domain import access as tag
 from streamsafe.static.domain import guards, limits
 from streamsafe.static.domain.access import Access
 from streamsafe.static.domain.atoms import (
+    MAYBE,
     TRUE,
     UNKNOWN,
     Array,
@@ -367,7 +368,7 @@ class Analysis:
     def type_of(self, atom: Atom) -> str:
         """The type's dotted name, a class id of the tree, or "" where it is not known."""
         if isinstance(atom, New):
-            return atom.kind
+            return atom.kind if atom.kind is not MAYBE else ""
         if isinstance(atom, Path):
             return self.fact(atom).type
         return atom.type if isinstance(atom, Array) else ""

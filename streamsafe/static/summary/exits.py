@@ -14,6 +14,7 @@ from streamsafe.static.domain.atoms import (
     CURRENT,
     GRADIENTS,
     HOST,
+    MAYBE,
     Array,
     Atom,
     New,
@@ -327,7 +328,7 @@ def _publish(a: Analysis, s: State, fields: Fields, at: Path, held: Value) -> No
                 s.cells[at] = s.cells[atom]
             _copy_accesses(a, s, atom, at)
             continue
-        if role in ("tensor", "container"):
+        if role in ("tensor", "container") or atom.kind is MAYBE:
             for buffer in mem.buffers(a, s, frozenset((atom,))):
                 if isinstance(buffer, New):
                     whole = buffer is atom or len(at.fields) >= limits.FIELDS

@@ -15,6 +15,7 @@ from streamsafe.static.domain.atoms import (
     GRADIENTS,
     HOST,
     LOST,
+    MAYBE,
     UNKNOWN,
     Atom,
     Function,
@@ -174,6 +175,7 @@ class Rename:
         "_defaults",
         "_entries",
         "_guards",
+        "_like",
         "_line",
         "_roots",
         "_s",
@@ -187,6 +189,7 @@ class Rename:
         roots: Mapping[str, Value],
         defaults: Mapping[str, Value],
         line: tuple[int, int],
+        like: Mapping[New, Value] | None = None,
     ) -> None:
         self._a, self._s, self._roots, self._defaults, self._line = a, s, roots, defaults, line
         self._cache: dict[Atom, Value] = {CURRENT: value(s.current), HOST: value(HOST), ALL: value(ALL)}
@@ -195,6 +198,7 @@ class Rename:
         self._entries: dict[Carriers, Carriers] = {}
         self._ways: dict[Ways, Ways] = {}
         self._guards: dict[tuple[Guard, bool | None], Guard | None] = {}
+        self._like = like or {}
 
     def atom(self, atom: Atom) -> Value:
         """The image of an atom."""
@@ -232,10 +236,25 @@ class Rename:
         return found
 
     def made(self, atom: New) -> New:
-        """An object that the callee makes, as this call's own."""
+        """An object that the callee makes, as this call's own; what may be memory is some where its sources are."""
+        if atom.kind is MAYBE and atom in self._like and self._is_memory(self._like[atom]):
+            calls = atom.calls if len(atom.calls) >= limits.CALLS else (*atom.calls, self._line)
+            made = new(self._a.engine.tensor_type, atom.place, calls, atom.age if calls != atom.calls else 1)
+            self._s.places.setdefault(made, DEVICE)
+            return made
         if len(atom.calls) >= limits.CALLS:
             return new(atom.kind, atom.place, atom.calls, 1)
         return new(atom.kind, atom.place, (*atom.calls, self._line), atom.age)
+
+    def _is_memory(self, sources: Value) -> bool:
+        """Whether one of some values is memory that does not lie on the host."""
+        for source in sources:
+            for image in self.atom(source):
+                if isinstance(image, New | Path):
+                    place = mem.place_of(self._a, self._s, image)
+                    if place == DEVICE or (self._a.role(image) == "tensor" and not place):
+                        return True
+        return False
 
     def value(self, held: Value) -> Value:
         """The image of a value."""
@@ -322,7 +341,13 @@ def play(
     _age_made(a, s, span, summary, line)
     out: list[State] = []
     alone = len(summary.exits) == 1
-    rename = Rename(a, s, roots, defaults, line)
+    like = {
+        atom: held
+        for exit in summary.exits
+        for (atom, field), held in exit.heap.items()
+        if field == mem.LIKE and isinstance(atom, New)
+    }
+    rename = Rename(a, s, roots, defaults, line, like)
     for exit in summary.exits:
         extra = rename.guard(exit.guard, _capturing(s))
         if extra is None or contradicts(extra, s.guard):
@@ -334,7 +359,7 @@ def play(
         outputs.returned(a, t, dst, exit, result)
         out.append(t)
     if alone:
-        rename = Rename(a, s, roots, defaults, line)
+        rename = Rename(a, s, roots, defaults, line, like)
     _undecided(a, s, summary, rename)
     if not out:
         s.env[dst] = UNKNOWN
@@ -351,6 +376,7 @@ def _age_made(a: Analysis, s: State, span: Span, summary: Summary, line: tuple[i
     if not summary.made:
         return
     again = [new(atom.kind, atom.place, (*atom.calls, line), 0) for atom in summary.made]
+    again += [new(a.engine.tensor_type, atom.place, atom.calls, 0) for atom in again if atom.kind is MAYBE]
     if again:
         mem.age(a, s, sorted(mem.present(s, again), key=rank))
 
@@ -467,6 +493,8 @@ def _in_place(
             return None
         if place == DEVICE:
             tags &= ~(tag.WEAK | tag.IF_DEVICE)
+        elif tags & tag.WEAK and one.stream is CURRENT and mem.may_be_tensor(buffer):
+            tags |= mem.put_there(stream)
     elif tags & tag.PLACE_UNKNOWN and place:
         if place == DEVICE:
             return None

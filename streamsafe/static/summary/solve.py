@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from streamsafe.order.hazard import Span
 from streamsafe.static.domain import limits, places, state
 from streamsafe.static.domain.atoms import (
+    MAYBE,
     UNKNOWN,
     Atom,
     Bound,
@@ -118,7 +119,7 @@ class Engine:
         self._active: set[tuple[str, tuple[object, ...]]] = set()
         self._provisional: set[tuple[str, tuple[object, ...]]] = set()
         self._special: dict[str, int] = {}
-        self._roles: dict[str, str] = {"": ""}
+        self._roles: dict[str, str] = {"": "", MAYBE: ""}
         self._functions: dict[str, ir.Function | None] = {}
         self.relevance: Relevance | None = None
         self.types = dict(models.types)

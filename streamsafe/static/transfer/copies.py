@@ -8,6 +8,7 @@ from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.atoms import (
     FALSE,
     HOST,
+    MAYBE,
     NONE,
     UNKNOWN,
     Atom,
@@ -368,7 +369,7 @@ _NAMED: Final = Place("named")
 
 
 def _unsure(a: Analysis, s: State, buffer: Atom) -> int:
-    if isinstance(buffer, New):
+    if isinstance(buffer, New) and buffer.kind is not MAYBE:
         return 0
     if mem.place_of(a, s, buffer) == DEVICE:
         return 0

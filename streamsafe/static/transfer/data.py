@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _LONGEST = 8
 _CAPTURABLE = value(const("capturable"))
 SLICE = const(slice(None).__repr__())
+_OF_TENSORS = ("*", "/", "@", "+", "-", "**")
 HOST_PLACES = (PINNED, PAGEABLE)
 
 
@@ -388,7 +389,21 @@ def compute(a: Analysis, s: State, at: int, dst: ir.Reg, operation: str, held: V
         for buffer in touched:
             weak = 0 if a.role(buffer) == "tensor" else tag.WEAK
             mem.touch(a, s, span, buffer, False, s.current, operation, weak)
-        s.env[dst] = UNKNOWN
+        s.env[dst] = (
+            mem.maybe(a, s, span, operation, touched) if _makes_memory(s, operation, held) else UNKNOWN
+        )
+
+
+def _makes_memory(s: State, operation: str, held: Value) -> bool:
+    """Whether an operator is one of tensors: a number is added to a count, too, but not under another stream."""
+    if operation not in _OF_TENSORS or s.current is not CURRENT:
+        return operation in _OF_TENSORS
+    return not (_whole(held) and operation in "+-" and all(isinstance(atom, Const | Path) for atom in held))
+
+
+def _whole(held: Value) -> bool:
+    """Whether a value may be a whole number that is written there: what counts."""
+    return any(isinstance(atom, Const) and isinstance(atom.value, int) for atom in held)
 
 
 def _kind_of(a: Analysis, touched: list[Atom]) -> str:
@@ -467,7 +482,7 @@ def in_place(a: Analysis, s: State, i: ir.InPlace) -> list[State] | None:
     for buffer in touched:
         if mem.place_of(a, s, buffer) or a.role(buffer) == "tensor":
             mem.write_one(a, s, span, buffer, s.current, operation)
-        elif isinstance(buffer, Path) and mem.buffers(a, s, right, 1):
+        elif (mem.may_be_tensor(buffer) and not _whole(right)) or mem.buffers(a, s, right, 1):
             mem.write_one(a, s, span, buffer, s.current, operation, tag.WEAK)
     s.env[i.dst] = left
     return None

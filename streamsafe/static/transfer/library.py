@@ -13,6 +13,7 @@ from streamsafe.static.domain.atoms import (
     HOST,
     LOST,
     MADE,
+    MAYBE,
     NONE,
     NULL_CONTEXT,
     TRUE,
@@ -390,7 +391,9 @@ def effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
 
 def _weak(a: Analysis, s: State, c: CallSite, buffer: Atom) -> int:
     """A tag where nothing shows that what is touched is memory at all."""
-    if isinstance(buffer, New) or a.role(buffer) == "tensor" or mem.place_of(a, s, buffer):
+    if a.role(buffer) == "tensor" or mem.place_of(a, s, buffer):
+        return 0
+    if isinstance(buffer, New) and buffer.kind is not MAYBE:
         return 0
     row = c.row
     if row is not None and not c.tags and row.library in ("torch", "cupy") and not row.weak:

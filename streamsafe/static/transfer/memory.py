@@ -14,6 +14,7 @@ from streamsafe.static.domain.atoms import (
     DEFAULT,
     GRADIENTS,
     HOST,
+    MAYBE,
     UNKNOWN,
     Array,
     Atom,
@@ -63,6 +64,8 @@ def buffers(a: Analysis, s: State, values: Value, depth: int = limits.ELEMENTS) 
                 out.append(atom)
             elif role == "container" and depth:
                 out.extend(_elements(a, s, atom, depth))
+            elif atom.kind is MAYBE:
+                out.append(atom)
         elif isinstance(atom, Path):
             if _may_be_memory(a, s, atom):
                 out.append(atom)
@@ -147,6 +150,8 @@ def touch(
         if place_of(a, s, buffer) == PAGEABLE:
             return
         launch(s, stream)
+        if tags & tag.WEAK and stream is s.current and may_be_tensor(buffer):
+            tags |= put_there(stream)
     if s.recorded and (buffer, stream) in s.recorded:
         tags |= tag.RECORDED
     if s.capture is not None:
@@ -164,6 +169,16 @@ def touch(
         from streamsafe.static.transfer import timing
 
         timing.launch(a, s, one)
+
+
+def may_be_tensor(buffer: Atom) -> bool:
+    """Whether what nothing shows to be a tensor is a parameter, or computed from one: attributes are numbers, too."""
+    return isinstance(buffer, New) or (isinstance(buffer, Path) and not buffer.fields)
+
+
+def put_there(stream: Atom) -> int:
+    """The tag of what stands under another stream: it is there for the work that it enqueues."""
+    return 0 if stream is CURRENT or stream is DEFAULT else tag.PUT_THERE
 
 
 def launch(s: State, stream: Atom) -> None:
@@ -416,6 +431,26 @@ def result(
     if place == DEVICE:
         touch(a, s, span, atom, True, s.current, operation, tags | tag.ALLOCATION)
     return value(atom)
+
+
+LIKE = "like"
+"""The field of what may be memory that names the parameters that decide it."""
+
+
+def maybe(a: Analysis, s: State, span: Span, operation: str, sources: Iterable[Atom]) -> Value:
+    """What an operator makes of values that nothing shows to be tensors: memory if they are."""
+    roots: set[Atom] = set()
+    for atom in sources:
+        if not may_be_tensor(atom) or (isinstance(atom, Path) and a.role(atom)):
+            return UNKNOWN
+        roots |= {atom} if isinstance(atom, Path) else s.heap.get((atom, LIKE), UNKNOWN)
+    if not roots or len(roots) > limits.ATOMS:
+        return UNKNOWN
+    made = allocate(a, s, span, MAYBE)
+    s.heap[made, LIKE] = frozenset(roots)
+    s.homes[made] = s.current
+    touch(a, s, span, made, True, s.current, operation, tag.WEAK | tag.ALLOCATION)
+    return value(made)
 
 
 THROUGH = "through"

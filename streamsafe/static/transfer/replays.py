@@ -237,7 +237,9 @@ def replay(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     for graph in ordered(c.receiver):
         known = graphs(a, s).get(graph)
         if known is not None and s.capture is None:
+            s.order.learn(stream, graph)  # launches of one graph follow each other (GC-13)
             _runs(a, s, span, known, stream)
+            s.order.learn(graph, stream)
         replayed(a, s, graph, span)
     return UNKNOWN
 

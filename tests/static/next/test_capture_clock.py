@@ -63,10 +63,7 @@ GAPS: dict[str, set[str]] = {
         "Ahead",
         "AheadForgetful",
         "Piece",
-        "bad_branches_of_a_capture",
-        "bad_branches_of_a_raw_capture",
         "bad_one_of_many_captures",
-        "bad_output_read_on_another_stream",
     },
     "ss402_unjoined_capture_stream": {
         "GoodBranchesOnAList",

@@ -494,6 +494,88 @@ class Good:
         self.connector.start(slots)
 """
     },
+    "what operators make of parameters that nothing shows to be tensors": {
+        "operators.py": """
+import torch
+
+
+def bad_product(x):
+    side = torch.cuda.Stream()
+    y = x * 2
+    with torch.cuda.stream(side):
+        return y + 1  # expect: SS101
+
+
+def bad_read_after(x):
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        z = x + 1
+    return z * 2  # expect: SS101
+
+
+def good_product(x):
+    side = torch.cuda.Stream()
+    y = x * 2
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        return y + 1
+
+
+def good_numbers(x, count, buffers):
+    side = torch.cuda.Stream()
+    last = count - 1
+    with torch.cuda.stream(side):
+        buffers.append(x.cuda())
+        count += 1
+    return last // 2 + count
+
+
+def helper(x, side):
+    with torch.cuda.stream(side):
+        a = x * 2  # expect: SS101
+    return a
+
+
+def bad_result_of_a_helper(x):
+    side = torch.cuda.Stream()
+    y = x.cuda() + 1
+    a = helper(y, side)
+    y.record_stream(side)
+    return a.sum()  # expect: SS101
+"""
+    },
+    "a package whose inner directory has no __init__.py": {
+        "project/__init__.py": "",
+        "project/inner/streams.py": """
+import torch
+
+
+def fill(buffer, side):
+    with torch.cuda.stream(side):
+        buffer.fill_(0)  # expect: SS102
+""",
+        "project/inner/use.py": """
+import torch
+
+from project.inner.streams import fill
+
+
+def bad():
+    side = torch.cuda.Stream()
+    buffer = torch.ones(8, device="cuda")
+    fill(buffer, side)
+    return buffer.sum()  # expect: SS101
+
+
+def good():
+    side = torch.cuda.Stream()
+    buffer = torch.ones(8, device="cuda")
+    side.wait_stream(torch.cuda.current_stream())
+    fill(buffer, side)
+    torch.cuda.current_stream().wait_stream(side)
+    return buffer.sum()
+""",
+    },
 }
 
 
