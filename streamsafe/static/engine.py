@@ -275,9 +275,11 @@ def analyse(engine: Engine, modules: Sequence[str], relevance: Relevance | None 
     for cid in classes.classes_of(engine, wanted):
         if engine.relevance.entries.isdisjoint(engine.index.classes[cid].methods.values()):
             continue
-        for pair in classes.of_class(engine, cid):
-            findings.add(pair)
+        with engine.protect(cid):
+            for pair in classes.of_class(engine, cid):
+                findings.add(pair)
     for module in sorted(wanted):
-        for pair in classes.of_module(engine, module):
-            findings.add(pair)
+        with engine.protect(module):
+            for pair in classes.of_module(engine, module):
+                findings.add(pair)
     return findings.conflicts()

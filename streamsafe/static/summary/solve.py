@@ -5,7 +5,8 @@ A function that is asked for while its own summary is being computed (recursion)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from streamsafe.order.hazard import Span
@@ -170,8 +171,14 @@ class Engine:
 
     def guarded(self, fid: str, given: Given = ANYTHING) -> None:
         """Compute a summary; what goes wrong inside is an internal error of the function's file, and nothing else's."""
-        try:
+        with self.protect(fid):
             self.summary(fid, given)
+
+    @contextmanager
+    def protect(self, of: str) -> Iterator[None]:
+        """What goes wrong inside is an internal error about a function, a class or a module (its id), and no end."""
+        try:
+            yield
         except Exception as error:
             self._active.clear()
             self.facts.recover()
@@ -183,8 +190,8 @@ class Engine:
                 if frame
                 else ""
             )
-            module = self.index.modules[fid.partition(":")[0]]
-            self.crashes.append((module.path, f"{type(error).__name__}: {error}{where} in {fid}"))
+            module = self.index.modules[of.partition(":")[0]]
+            self.crashes.append((module.path, f"{type(error).__name__}: {error}{where} in {of}"))
 
     def imports(self, filename: str) -> Mapping[str, str]:
         """A file's names for modules and what is in them."""

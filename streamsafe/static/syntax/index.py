@@ -26,6 +26,7 @@ from streamsafe.static.syntax.modules import (
     class_contents,
     collect,
 )
+from streamsafe.static.syntax.packages import PROJECT_MARKS, packages
 from streamsafe.static.syntax.scopes import Definition as DefinitionNode
 
 LONGEST_CHAIN = 12
@@ -428,32 +429,26 @@ def module_name(path: str) -> tuple[str, str]:
     """A file's dotted name, by the packages it lies in, and the package that its relative imports start from."""
     folder, file = os.path.split(path)
     parts = [] if file == "__init__.py" else [os.path.splitext(file)[0]]
-    packages: list[str] = []
-    while os.path.isfile(os.path.join(folder, "__init__.py")):
-        folder, last = os.path.split(folder)
-        if not last:
-            break
-        packages.insert(0, last)
-    return ".".join([*packages, *parts]) or "__init__", ".".join(packages)
+    _, inside = packages(folder)
+    return ".".join([*inside, *parts]) or "__init__", ".".join(inside)
 
 
 def _folders(path: str) -> list[str]:
     """Where the absolute imports of a file may lead, nearest first.
 
-    The folder that holds its top package, then the folders around it and their ``src``, up to the project's root.
+    Its own folder, where that is no package by an ``__init__.py``; the folder that holds its top package; then the
+    folders around it and their ``src``, up to the project's root.
     """
     found = _FOLDERS.get(os.path.dirname(path))
     if found is None:
         folder = os.path.dirname(path)
         found = [] if os.path.isfile(os.path.join(folder, "__init__.py")) else [folder]
-        while os.path.isfile(os.path.join(folder, "__init__.py")):
-            folder = os.path.dirname(folder)
-        if not found:
+        folder, _ = packages(folder)
+        if folder not in found:
             found.append(folder)
-        for _ in range(4):
-            if any(
-                os.path.exists(os.path.join(folder, mark)) for mark in ("pyproject.toml", "setup.py", ".git")
-            ):
+        near = len(found)
+        for _step in range(4):
+            if any(os.path.exists(os.path.join(folder, mark)) for mark in PROJECT_MARKS):
                 break
             parent = os.path.dirname(folder)
             if parent == folder:
@@ -461,8 +456,8 @@ def _folders(path: str) -> list[str]:
             folder = parent
             found += [folder, os.path.join(folder, "src")]
         else:
-            del found[1:]  # no project around: only what lies beside it
-        if len(found) > 1 or os.path.exists(os.path.join(folder, "pyproject.toml")):
+            del found[near:]  # no project around: only what lies beside it
+        if len(found) > near or os.path.exists(os.path.join(folder, "pyproject.toml")):
             found.append(os.path.join(folder, "src"))
         _FOLDERS[os.path.dirname(path)] = found
     return found
