@@ -5,7 +5,8 @@ are written by hand, a block after one of these comments is filled in:
 
 * ``<!-- output: streamsafe check ... -->``: what the command prints, in the project's root or, if the page has any,
   beside the blocks that are marked ``<!-- source: NAME CODES -->``;
-* ``<!-- file: PATH -->``: the file.
+* ``<!-- file: PATH -->``: the file;
+* ``<!-- install EXTRA -->``: how to install, which depends on whether the changelog has a released version.
 """
 
 from __future__ import annotations
@@ -29,19 +30,23 @@ ROOT = DOCS.parent
 SOURCE = re.compile(r"<!-- source: (\S+)((?: SS\d+)*) -->\n```python\n(.*?)```", re.DOTALL)
 OUTPUT = re.compile(r"(<!-- output: streamsafe ([^\n]*) -->\n```text\n)(.*?)(```)", re.DOTALL)
 FILE = re.compile(r"(<!-- file: (\S+) -->\n(````?)\w+\n)(.*?)(^\3$)", re.DOTALL | re.MULTILINE)
+INSTALL = re.compile(r"(<!-- install ?(\w*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 FAMILIES = {
     "SS1": ("Order between streams", "Two streams use one tensor, and nothing orders them."),
-    "SS2": ("Memory reused too early", "An allocator gives memory out again while a stream still uses it."),
+    "SS2": ("Memory reused too early", "An allocator reuses memory while a stream still uses it."),
     "SS3": ("The host", "The host reads or writes memory, or reads a clock, before a stream has finished."),
-    "SS4": ("Graph captures", "A CUDA graph records something else than the program means."),
-    "SS5": ("Between libraries", "Two libraries share memory, and neither knows the other's stream."),
-    "SS9": ("Housekeeping", "Files and comments that the check itself is about."),
+    "SS4": ("Graph captures", "A CUDA graph does not record what the program is meant to do."),
+    "SS5": (
+        "Between libraries",
+        "Two libraries share memory, and neither waits for the stream of the other.",
+    ),
+    "SS9": ("Housekeeping", "Files that cannot be checked, and suppressions."),
 }
 FIXES = {
-    None: "None: the right repair depends on what the program means.",
-    "safe": "Safe: `--fix` makes it. The program does the same as before.",
-    "unsafe": "Unsafe: `--fix --unsafe-fixes` makes it, where one place is certain. It adds a wait, a synchronize or a "
-    "`record_stream`, so the program may become slower. Look at it first with `--diff --unsafe-fixes`.",
+    None: "No repair: it depends on what the program is meant to do.",
+    "safe": "Safe: `--fix` removes it. The program does the same as before.",
+    "unsafe": "Unsafe: `--fix --unsafe-fixes` adds the missing wait or synchronize, where one place is certain. The "
+    "program may become slower. `--diff --unsafe-fixes` shows the change first.",
 }
 FOUND_BY = {"check": "`streamsafe check`", "run": "`streamsafe run`"}
 
@@ -55,7 +60,7 @@ def pages() -> dict[Path, str]:
     for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))):
         if path not in written:
             text = path.read_text(encoding="utf-8")
-            if OUTPUT.search(text) or FILE.search(text):
+            if OUTPUT.search(text) or FILE.search(text) or INSTALL.search(text):
                 written[path] = filled(text)
     return written
 
@@ -67,8 +72,27 @@ def filled(text: str) -> str:
         for name, _, source in sources:
             Path(folder, name).write_text(source, encoding="utf-8")
         where = Path(folder) if sources else ROOT
+        text = INSTALL.sub(lambda match: match[1] + install(match[2]) + match[4], text)
         text = OUTPUT.sub(lambda match: match[1] + output(match[2], where) + match[4], text)
     return FILE.sub(lambda match: match[1] + (ROOT / match[2]).read_text(encoding="utf-8") + match[5], text)
+
+
+def released() -> bool:
+    """Whether the changelog has a version that is released."""
+    versions = re.findall(r"^## .*$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    return any("unreleased" not in version.lower() for version in versions)
+
+
+def install(extra: str) -> str:
+    """How to install streamsafe: from the package index, or from a checkout before the first release."""
+    name = f"'streamsafe[{extra}]'" if extra else "streamsafe"
+    if released():
+        return f"```sh\npip install {name}\n```\n"
+    here = f"'./streamsafe[{extra}]'" if extra else "./streamsafe"
+    return (
+        f"```sh\ngit clone https://github.com/streamsafe/streamsafe\npip install {here}\n```\n\n"
+        f"streamsafe is not released yet. After the first release, `pip install {name}` is enough.\n"
+    )
 
 
 def output(command: str, where: Path) -> str:
@@ -94,13 +118,14 @@ def page(rule: Rule) -> str:
         f"**Found by** {' and '.join(FOUND_BY[side] for side in rule.sides)}",
         f"**Fix** {rule.fix or 'none'}",
     ]
+    own = "## Fix safety" in body
     before, references, after = body.partition("## References")
     problems = (
         ""
         if "## Known problems" in body
         else "## Known problems\nNone beyond the general [limits](../limits.md).\n\n"
     )
-    safety = f"## Fix safety\n{FIXES[rule.fix]}\n\n"
+    safety = "" if own else f"## Fix safety\n{FIXES[rule.fix]}\n\n"
     return f"# {title}\n\n{' · '.join(facts)}\n{before}{problems}{safety}{references}{after}\n"
 
 

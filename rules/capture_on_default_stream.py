@@ -1,12 +1,11 @@
 """SS405 capture-on-default-stream
 
 ## What it does
-Reports a capture that is begun by hand (`capture_begin`, `begin_capture`) while the default stream is
-current.
+Reports a capture that begins with `capture_begin` or `begin_capture` while the default stream is current.
 
 ## Why is this bad?
-CUDA cannot capture the legacy default stream: beginning the capture raises. `with torch.cuda.graph(g)` moves
-to a side stream by itself; `g.capture_begin()` and CuPy's `stream.begin_capture()` do not.
+CUDA cannot capture the legacy default stream: the call raises an error. `with torch.cuda.graph(g)` uses a side stream.
+`g.capture_begin()` and CuPy's `stream.begin_capture()` do not.
 
 ## Example
 ```python
@@ -27,6 +26,11 @@ with torch.cuda.stream(side):
 torch.cuda.current_stream().wait_stream(side)
 ```
 
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` replaces PyTorch's `capture_begin` and `capture_end` by `with torch.cuda.graph(...)`, if
+both are in one block. The context also synchronizes the device and empties PyTorch's cache. There is no repair for
+CuPy.
+
 ## References
 - `torch.cuda.CUDAGraph.capture_begin`, `cupy.cuda.Stream.begin_capture`
 - CUDA Runtime API: `cudaStreamBeginCapture`
@@ -42,6 +46,7 @@ from streamsafe.wording import deed
 class CaptureOnDefaultStream(Rule):
     code = "SS405"
     name = "capture-on-default-stream"
+    fix = "unsafe"
     rank = 0
     bad = """\
 import torch

@@ -1,14 +1,14 @@
 """SS404 capture-rng
 
 ## What it does
-Reports random numbers drawn inside a graph capture from an explicit generator that is not registered with the
-graph, and reads or writes of random number state there.
+Reports random numbers drawn inside a graph capture from a generator that is not registered with the graph. Also
+reports a read or write of random number state inside a capture.
 
 ## Why is this bad?
-A graph replays the same kernels with the same arguments, so the offset of a generator has to be kept on the
-device. PyTorch does that for the default generator, and for others only after
-`graph.register_generator_state(generator)`; an unregistered one raises inside the capture, and so do
-`get_rng_state`, `manual_seed` and `initial_seed`, whose result a replay would not repeat anyway.
+A graph replays the same kernels with the same arguments, so the offset of a generator must be in device memory. PyTorch
+does this for the default generator, and for another generator after `graph.register_generator_state(generator)`. A
+generator that is not registered raises an error inside the capture. `get_rng_state`, `manual_seed` and
+`initial_seed` raise one too, and a replay would not repeat them.
 
 ## Example
 ```python
@@ -24,6 +24,10 @@ g.register_generator_state(generator)
 with torch.cuda.graph(g):
     noise = torch.randn(n, device="cuda", generator=generator)
 ```
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` registers the generator before the capture, or moves the access to the random number
+state before it. A registered generator gives other numbers in each replay.
 
 ## References
 - `torch.cuda.CUDAGraph.register_generator_state`
@@ -68,7 +72,7 @@ def capture(n):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{deed(conflict.second)}: the captured graph does not manage this random number state"
+        return f"{deed(conflict.second)}: the captured graph does not have this random number state"
 
     def help(self, conflict: Conflict) -> str:
         return super().help(conflict) or "call graph.register_generator_state(generator) before the capture"

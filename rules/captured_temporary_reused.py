@@ -1,12 +1,12 @@
 """SS203 captured-temporary-reused
 
 ## What it does
-Reports the launch of a CuPy graph while memory that was a temporary of its capture belongs to a live array.
+Reports the launch of a CuPy graph while a live array has memory that was a temporary of the graph's capture.
 
 ## Why is this bad?
-PyTorch gives each graph a private memory pool. CuPy does not: what a capture allocates and frees goes back to
-the ordinary pool, and a later array may be given the address. The graph still uses it: every launch
-overwrites the array, on whatever stream it is launched.
+PyTorch gives each graph a private memory pool. CuPy does not. A temporary that is allocated and freed during a capture
+returns to the ordinary pool, and a later array can get its address. The graph still writes to this address: every
+launch overwrites the array.
 
 ## Example
 ```python
@@ -30,6 +30,13 @@ with stream:
     graph.launch(stream)
 ```
 
+## Known problems
+The static check reports this only if it sees the temporaries of the capture.
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` gives the temporaries names, so their memory stays allocated until the function ends. It
+is offered only if the graph does not leave the function.
+
 ## References
 - `cupy.cuda.Stream.begin_capture`, `cupy.cuda.Graph`
 - CUDA Programming Guide, "CUDA Graphs" (addresses are fixed at capture)
@@ -45,6 +52,7 @@ from streamsafe.wording import block, by
 class CapturedTemporaryReused(Rule):
     code = "SS203"
     name = "captured-temporary-reused"
+    fix = "unsafe"
     rank = 10
     bad = """\
 import cupy
@@ -83,7 +91,8 @@ def run(x, y, n):
         return conflict.facts.reuse == "captured"
 
     def message(self, conflict: Conflict) -> str:
-        return f"{by(conflict.second)} overwrites {block(conflict)}, which was a temporary of the graph's capture"
+        temporary = f"{block(conflict)}, whose memory was a temporary of the graph's capture"
+        return f"{by(conflict.second)} overwrites {temporary}"
 
     def help(self, conflict: Conflict) -> str:
         return (

@@ -1,14 +1,14 @@
 """SS411 concurrent-capture
 
 ## What it does
-Reports a capture that begins, or a graph that is launched, inside another capture. Also reports device work of
-another thread during a capture in the global mode, such as a loader that pins memory.
+Reports a capture that begins, or a graph that is launched, inside another capture. Also reports device work of another
+thread during a capture in the global mode, for example a data loader that pins memory.
 
 ## Why is this bad?
-Two captures at once do not nest: the inner one fails, or both are lost; nor does a capture take in a graph that is
-launched ("operation not permitted when stream is capturing"). In the global capture mode, the
-default, an unsafe call in *any* thread of the process (a query, an allocation, a synchronize) breaks the
-capture; the error shows up in whichever thread was unlucky.
+Two captures cannot be nested: the inner one fails, or both are lost. A launch of a graph inside a capture fails with
+"operation not permitted when stream is capturing". In the global capture mode, which is the default, an unsafe call
+in *any* thread (a query, an allocation, a synchronize) breaks the capture. The error appears in the thread that made
+the call.
 
 ## Example
 ```python
@@ -26,6 +26,11 @@ with torch.cuda.graph(inner):
     z = y + 1
 ```
 
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` moves an inner capture after the outer one, or adds
+`capture_error_mode="thread_local"` if the other thread is the problem. There is no repair for a graph that is
+launched inside a capture.
+
 ## References
 - `torch.cuda.graph` (`capture_error_mode`)
 - CUDA Runtime API: `cudaThreadExchangeStreamCaptureMode`
@@ -41,6 +46,7 @@ from streamsafe.wording import deed
 class ConcurrentCapture(Rule):
     code = "SS411"
     name = "concurrent-capture"
+    fix = "unsafe"
     rank = 0
     bad = """\
 import torch
@@ -71,7 +77,9 @@ def capture(x):
 
     def message(self, conflict: Conflict) -> str:
         deeds = deed(conflict.second)
-        return f"{deeds} while another capture, or another thread, is at work: either can break the capture"
+        return (
+            f"{deeds} while another capture is active or another thread uses CUDA: this can break the capture"
+        )
 
     def help(self, conflict: Conflict) -> str:
         return (

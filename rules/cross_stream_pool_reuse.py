@@ -1,17 +1,16 @@
 """SS202 cross-stream-pool-reuse
 
 ## What it does
-Reports an array of CuPy's that goes back to its memory pool while a stream other than the one it was
-allocated on may still be using it. The hazard stands on the use that nothing covers.
+Reports a CuPy array that returns to its memory pool while a stream other than its allocation stream may still use it.
+The finding is on the use that is not protected.
 
 ## Why is this bad?
-CuPy's pool keeps one arena for each stream, that of the stream that was current at the allocation. When the
-last reference goes, the next allocation there gets the block at once. CuPy has no `record_stream`: the
-allocating stream, or the host, has to wait for the other stream before the array is released. The pinned pool
-behaves the same way.
+CuPy's pool has one arena for each stream. An array belongs to the arena of the stream that was current at its
+allocation. When the last reference is dropped, the next allocation on that stream can get the block at once. CuPy has
+no `record_stream`: the allocating stream, or the host, must wait for the other stream before the array is freed. The
+pinned memory pool has the same problem.
 
-Streams made by `cupy.cuda.Stream()` and the null stream wait for each other, so null with blocking streams is
-safe.
+Streams made by `cupy.cuda.Stream()` and the null stream wait for each other, so this pair is safe.
 
 ## Example
 ```python
@@ -36,7 +35,11 @@ del x
 ```
 
 ## Known problems
-CuPy has no `record_stream`. The repair is a wait of the allocating stream, or a reference that lives longer.
+The check does not see a second reference that another file keeps.
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` adds a wait of the allocating stream after the use. That stream may become slower. You
+can also keep a reference until the use is done.
 
 ## References
 - CuPy User Guide, "Memory Management" and "Current Stream"

@@ -1,12 +1,13 @@
 """SS312 event-timing-misuse
 
 ## What it does
-Reports `elapsed_time` (CuPy: `get_elapsed_time`) of events that were made without timing, never recorded, or
-recorded by work that the host has not waited for.
+Reports `elapsed_time` (CuPy: `get_elapsed_time`) of events that have no timing, that were never recorded, or that are
+not complete because the host has not waited.
 
 ## Why is this bad?
-The call raises: it does not wait. `torch.cuda.Event()` has no timing unless `enable_timing=True` is given.
-With a small kernel the missing synchronize goes unnoticed, and the call fails under load.
+The call raises an error. It does not wait. `torch.cuda.Event()` has no timing unless you pass `enable_timing=True`;
+`cupy.cuda.Event()` has timing unless you pass `disable_timing=True`. With a small kernel the missing synchronize is
+not noticed, and the call fails when the device is busy.
 
 ## Example
 ```python
@@ -30,7 +31,12 @@ print(start.elapsed_time(end))
 ```
 
 ## Known problems
-An event that another file records or synchronizes is not seen.
+The check does not see a record or a synchronize in another file.
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` makes the events with timing, or adds a synchronize of the last event, whichever is
+missing. An event with timing is slower to record, and the host waits. There is no repair for an event that was never
+recorded.
 
 ## References
 - CUDA Runtime API: `cudaEventElapsedTime`
@@ -80,22 +86,21 @@ def measure(x):
         return f"{quoted(conflict.second.operation)} fails: {_WRONG[conflict.facts.timing]}"
 
     def help(self, conflict: Conflict) -> str:
-        return super().help(conflict) or _HELP[conflict.facts.timing, conflict.second.operation in _CUPY]
+        timing, cupy = conflict.facts.timing or "", conflict.second.operation in _CUPY
+        known = super().help(conflict) or _HELP.get((timing, cupy)) or _HELP.get((timing, False))
+        return known or "synchronize the last event before the elapsed time is read"
 
 
 _WRONG = {
     "untimed": "an event was made without timing",
     "unrecorded": "an event was never recorded",
     "pending": "the host has not waited for the events, which may not be complete yet",
-    None: "an event was made without timing, never recorded, or has not happened yet",
+    None: "an event was made without timing, never recorded, or is not complete",
 }
 _CUPY = ("get_elapsed_time", "get_elapsed_time()")
-_TIMED = {False: "torch.cuda.Event(enable_timing=True)", True: "cupy.cuda.Event()  # disable_timing is False"}
 _HELP = {
-    (timing, cupy): {
-        "untimed": _TIMED[cupy],
-        "unrecorded": "event.record()  # on the stream whose work is timed",
-    }.get(timing or "", "event.synchronize()  # of the last event, before the elapsed time is read")
-    for timing in _WRONG
-    for cupy in (False, True)
+    ("untimed", False): "make the events with torch.cuda.Event(enable_timing=True)",
+    ("untimed", True): "make the events with cupy.cuda.Event(), without disable_timing=True",
+    ("unrecorded", False): "record both events, on the stream whose work is timed",
 }
+"""By the mistake, and whether the events are CuPy's."""

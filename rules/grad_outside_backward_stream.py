@@ -1,17 +1,16 @@
 """SS111 grad-outside-backward-stream
 
 ## What it does
-Reports a use of gradients on another stream than the one that was current when `backward()` or
-`autograd.grad()` was called, with no wait between.
+Reports a use of gradients on a stream other than the one that was current at the call of `backward()` or
+`autograd.grad()`, with no wait between.
 
-Uses are `.grad`, a gradient returned by `autograd.grad`, `optimizer.step()`, `clip_grad_norm_`, a gradient
-scaler, a collective, and anything else that reads or writes a gradient.
+A use is a read or write of `.grad`, of a gradient that `autograd.grad` returns, `optimizer.step()`,
+`clip_grad_norm_`, a gradient scaler, or a collective.
 
 ## Why is this bad?
-`backward()` has the stream semantics of any other call: when it returns, the gradients are ready on the
-stream that was current at the call, and on no other. Since PyTorch 1.10 this includes the default stream:
-code that calls `backward()` inside a stream context and uses the gradients outside it was safe before, and is
-a race now.
+`backward()` behaves like any other operation: when it returns, the gradients are ready on the stream that was current
+at the call, and on no other stream. Before PyTorch 1.10 the default stream waited too. Code that calls `backward()`
+inside a stream context and uses the gradients outside was safe then, and has a race now.
 
 ## Example
 ```python
@@ -29,7 +28,7 @@ optimizer.step()
 ```
 
 ## Known problems
-Where the module that a backward pass goes through is not seen, all gradients count as one.
+If the check does not know which module a backward pass goes through, it takes all gradients for one.
 
 ## References
 - PyTorch, "CUDA semantics": Stream semantics of backward passes

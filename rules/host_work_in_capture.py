@@ -1,12 +1,12 @@
 """SS410 host-work-in-capture
 
 ## What it does
-Reports work of the host, inside a capture, that the graph needs again at each replay: memory that the host fills and
-the graph copies to the device, and random numbers that are drawn on the host.
+Reports host work inside a capture that each replay needs again: the host fills memory that the graph copies to the
+device, or draws random numbers.
 
 ## Why is this bad?
-A capture records work of the device. What the host does meanwhile happens once: every replay copies the values, and
-computes with the numbers, of the capture.
+A capture records device work. Host work inside it runs once. Every replay copies the values, and uses the numbers, of
+the capture.
 
 ## Example
 ```python
@@ -24,7 +24,11 @@ g.replay()
 ```
 
 ## Known problems
-Python counters that a replay does not advance are not reported.
+A Python counter that a replay does not advance is reported only if the captured work uses it.
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` moves the host work before each replay in the same function. There is no repair if the
+replay is elsewhere.
 
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs, constraints
@@ -41,6 +45,7 @@ from streamsafe.wording import deed
 class HostWorkInCapture(Rule):
     code = "SS410"
     name = "host-work-in-capture"
+    fix = "unsafe"
     rank = 0
     sides = ("check",)
     bad = """\
@@ -54,7 +59,8 @@ def capture(f, x):
         pinned.add_(1)  # expect: SS410
         x.copy_(pinned, non_blocking=True)
         y = f(x)
-    return graph, y
+    graph.replay()
+    return y.clone()
 """
     good = """\
 import torch
@@ -67,11 +73,12 @@ def capture(f, x):
         x.copy_(pinned, non_blocking=True)
         y = f(x)
     pinned.add_(1)
-    return graph, y
+    graph.replay()
+    return y.clone()
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{deed(conflict.second)} inside a capture: the graph's replays do not repeat it"
+        return f"{deed(conflict.second)} inside a capture runs once: a replay of the graph does not repeat it"
 
     def help(self, conflict: Conflict) -> str:
         return super().help(conflict) or "do it before each replay, into memory that the graph reads"

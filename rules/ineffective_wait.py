@@ -1,17 +1,21 @@
 """SS103 ineffective-wait
 
 ## What it does
-Reports an unordered read or write whose stream, or the host before it, did wait for something that was meant
-to order it and does not.
+Reports a read or write that is not ordered (see SS101 and SS102) although the program contains a wait for this
+purpose.
 
-The usual ways to wait for nothing: the event was recorded before the work, on another stream than the one
-that did the work, after the wait, or never; the wait is the wrong way round; `default_stream()` is waited for
-where the work ran on `current_stream()`.
+The usual mistakes are:
+
+- the event is recorded before the work, after the wait, on another stream, or never;
+- the wait has the wrong direction;
+- the program waits for `default_stream()`, but the work ran on `current_stream()`.
 
 ## Why is this bad?
-The code looks synchronized, so nobody looks there. An event is a mutable cell: `record` stores what its
-stream has been given *so far*, `wait` reads the cell *now*, and waiting for an event that was never recorded
-succeeds at once. A wait that is merely useless is not reported: without the hazard it is harmless.
+The code looks synchronized, so a reader does not look for a race there. `record` stores the work that its stream has
+at that time. `wait` uses the most recent `record` before it. A wait for an event that was never recorded returns at
+once.
+
+A wait that orders nothing, in code without a race, is not reported.
 
 ## Example
 ```python
@@ -32,7 +36,8 @@ y = x.sum()
 ```
 
 ## Known problems
-In a loop, an event that one round records and the next round waits for may look ineffective in the first round.
+An event that is recorded in one iteration and waited for in the next can be reported for the first iteration, where it
+orders nothing.
 
 ## References
 - CUDA Runtime API: `cudaEventRecord`, `cudaStreamWaitEvent` (the wait uses the most recent record before the call)

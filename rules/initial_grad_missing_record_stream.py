@@ -1,16 +1,16 @@
 """SS113 initial-grad-missing-record-stream
 
 ## What it does
-Reports an initial gradient that is allocated on one stream and read by a backward pass on another, and is not
-recorded there before its last reference goes. The two are ordered: it is the memory that is reused too early.
+Reports an initial gradient that is allocated on one stream, read by a backward pass on another stream, and freed
+without `record_stream`. The fill and the backward pass are ordered; the reuse of the memory is not.
 
 ## Why is this bad?
-Ordering the fill before the backward pass is not enough. The allocator knows only the stream on which a block
-was allocated: when the last reference goes, the block is free for the next allocation there, while the
-backward pass may still be reading it. `record_stream` tells the allocator of the second stream.
+The allocator knows only the stream on which a block was allocated. When the tensor is freed, the next allocation on
+that stream can get the block at once, while the backward pass still reads it. `record_stream` tells the allocator
+about the second stream.
 
-Safe without it: the allocating stream (or the host) waits for the backward stream before the release, the
-tensor is allocated under the backward stream, or something keeps it alive until a synchronize.
+The program is correct without it if the allocating stream, or the host, waits for the backward stream before the
+tensor is freed, if the tensor is allocated under the backward stream, or if a reference lives until a synchronize.
 
 ## Example
 ```python
@@ -30,6 +30,9 @@ with torch.cuda.stream(side):
     gradient.record_stream(side)
 del gradient
 ```
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` adds `record_stream`. The memory is reused later than before.
 
 ## References
 - PyTorch, "CUDA semantics": Stream semantics of backward passes (the example records the initial gradient)
@@ -91,5 +94,5 @@ def grads(loss):
 
     def help(self, conflict: Conflict) -> str:
         use = conflict.first or conflict.second
-        fallback = f"call record_stream({use.timeline}) on it before the last reference goes"
+        fallback = f"call record_stream({use.timeline}) on it before it is freed"
         return super().help(conflict) or fallback

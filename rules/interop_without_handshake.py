@@ -1,14 +1,14 @@
 """SS501 interop-without-handshake
 
 ## What it does
-Reports memory that one library writes on its stream and another uses on its own, where the array was handed
-over by a path that exchanges no stream.
+Reports memory that one library writes on its stream and another library uses on its own stream, where the array was
+passed in a way that does not exchange streams.
 
 ## Why is this bad?
-PyTorch and CuPy each have their own current stream and ignore the other's. `cupy.from_dlpack(tensor)` and
-`torch.from_dlpack(array)` exchange streams and add the wait; `__cuda_array_interface__` of a tensor,
-`torch.as_tensor` of a CuPy array, a raw capsule and a raw pointer do not. The consumer may read before the
-producer has written.
+PyTorch and CuPy each have a current stream, and neither knows the other's. `cupy.from_dlpack(tensor)` and
+`torch.from_dlpack(array)` exchange the streams and add a wait. `__cuda_array_interface__` of a tensor,
+`torch.as_tensor` of a CuPy array, a raw capsule and a raw pointer do not. The consumer may read before the producer
+has written.
 
 ## Example
 ```python
@@ -27,7 +27,7 @@ with torch.cuda.stream(side):
 ```
 
 ## Known problems
-A library that hands memory over by an unknown path is not seen.
+Memory that is passed between libraries in a way streamsafe does not know is not seen.
 
 ## References
 - Python array API standard, "Data interchange mechanisms": stream handling of `__dlpack__`
@@ -79,4 +79,4 @@ def total(x):
         return conflict.first is not None and conflict.facts.interop
 
     def message(self, conflict: Conflict) -> str:
-        return f"{race(conflict)}: the array was handed over by a path that exchanges no stream"
+        return f"{race(conflict)}: the array was passed between the libraries without an exchange of streams"

@@ -1,14 +1,15 @@
 """SS406 missing-capture-warmup
 
 ## What it does
-Reports the capture of a backward pass of a module that had no warm-up on a side stream. The module is made beside the
-capture and never ran, ran only on the default stream, or is a DistributedDataParallel that ran fewer than 11 times.
-A module that comes from elsewhere may have run there: it is reported where its warm-up comes after the capture.
+Reports the capture of a backward pass if the module had no warm-up on a side stream. The module is created in the same
+function and never ran, ran only on the default stream, or is a DistributedDataParallel that ran fewer than 11 times.
+A module that is created elsewhere may have run there. It is reported only if its warm-up comes after the capture.
 
 ## Why is this bad?
-What a library sets up when it first runs (cuBLAS and cuDNN handles and workspaces, the choice of an algorithm,
-DistributedDataParallel's buckets) must not be set up inside a capture. Nodes of the backward pass that were made on the
-default stream would run there, outside the capture. A forward pass alone is rarely hurt, and not reported.
+Some libraries initialize when they first run: cuBLAS and cuDNN create handles and workspaces and choose algorithms, and
+DistributedDataParallel builds its buckets. This must not happen inside a capture. If the autograd graph was created
+on the default stream, its nodes run there, outside the capture. A capture of the forward pass alone rarely fails, and
+is not reported.
 
 ## Example
 ```python
@@ -31,7 +32,11 @@ with torch.cuda.graph(g):
 ```
 
 ## Known problems
-A warm-up in another file is not seen. A capture whose work comes from elsewhere is not reported.
+The check does not see a warm-up in another file. It does not report a capture whose work is defined elsewhere.
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` adds three (for DistributedDataParallel, eleven) iterations on a side stream, and clears
+the gradients after them. If the captured statements include an optimizer step, the warm-up changes the weights.
 
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs, whole-network capture, usage with DistributedDataParallel
@@ -48,6 +53,7 @@ from streamsafe.wording import deed
 class MissingCaptureWarmup(Rule):
     code = "SS406"
     name = "missing-capture-warmup"
+    fix = "unsafe"
     rank = 0
     sides = ("check",)
     bad = """\
@@ -82,7 +88,7 @@ def capture(x):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{deed(conflict.second)}: what is captured has to be warmed up before, on a side stream"
+        return f"{deed(conflict.second)}: run it on a side stream first, as a warm-up"
 
     def help(self, conflict: Conflict) -> str:
-        return super().help(conflict) or "run it a few times on a side stream before the capture"
+        return super().help(conflict) or "run it three times on a side stream before the capture"

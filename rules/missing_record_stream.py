@@ -1,17 +1,17 @@
 """SS201 missing-record-stream
 
 ## What it does
-Reports a tensor whose last reference goes while another stream than the one it was allocated on may still use it.
-Neither `record_stream` nor a wait protects its memory. The hazard stands on the use that nothing covers.
+Reports a tensor that is freed while a stream other than its allocation stream may still use it, with neither
+`record_stream` nor a wait. The finding is on the use that is not protected.
 
 ## Why is this bad?
-PyTorch's caching allocator ties a block to the stream that was current at its allocation. When the last
-reference goes (`del`, rebinding, the end of a scope, `resize_(0)`), the next allocation on that stream gets
-the block at once, without waiting for any other stream. The other stream then reads, or overwrites, somebody
-else's tensor.
+PyTorch's caching allocator keeps blocks by the stream that was current at the allocation. When the last reference to a
+tensor is dropped (`del`, a new assignment, the end of a function, `resize_(0)`), the next allocation on that stream
+can get the block at once. It does not wait for other streams. The other stream then reads or overwrites the memory of
+a different tensor.
 
-`tensor.record_stream(s)` makes the allocator wait for what `s` had been given when the tensor is freed. Work
-that `s` is given after the free is not covered, and memory that PyTorch does not own is not covered at all.
+With `tensor.record_stream(s)` the allocator waits for the work that `s` has when the tensor is freed. It does not
+cover work that `s` gets later, or memory that PyTorch does not own.
 
 ## Example
 ```python
@@ -33,8 +33,11 @@ del x
 ```
 
 ## Known problems
-An object that keeps a second reference in another file is not seen: the memory then lives longer than the check
-thinks.
+The check does not see a second reference that another file keeps. The memory then lives longer than the check assumes.
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` adds `record_stream` before the use, where one place is certain. The memory is reused
+later than before.
 
 ## References
 - `torch.Tensor.record_stream`

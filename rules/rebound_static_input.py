@@ -1,13 +1,13 @@
 """SS403 rebound-static-input
 
 ## What it does
-Reports a tensor that a captured graph reads and that is rebound, freed or reallocated before a replay,
-instead of being filled in place.
+Reports a tensor that a captured graph reads, and that the program replaces, frees or reallocates before a replay. It
+should fill the tensor in place.
 
 ## Why is this bad?
-A graph keeps addresses, not names. After `static_input = batch` the replay still reads the old memory: the
-old values if something keeps it alive, somebody else's tensor if not. Nothing fails; every result is stale or
-wrong.
+A graph stores addresses, not names. After `static_input = batch` the replay still reads the old memory. If the old
+tensor is still alive, the replay computes with old values. If it was freed, the replay reads the memory of another
+tensor. No error is raised.
 
 ## Example
 ```python
@@ -28,7 +28,11 @@ for batch in loader:
 ```
 
 ## Known problems
-A test that rebinds a captured input on purpose is reported. Suppress it with a reason.
+A test that replaces a captured input on purpose is reported. Suppress it and give the reason.
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` turns an assignment into `copy_`. The new values must have the shape of the captured
+tensor.
 
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs, "to run the graph on new data, copy it into the static input"
@@ -78,7 +82,7 @@ def serve(model, loader):
 
     def message(self, conflict: Conflict) -> str:
         what = f"{block(conflict)} is {conflict.second.operation}"
-        return f"{what}, but the captured graph goes on using its old memory at each replay"
+        return f"{what}, but each replay of the graph still uses its old memory"
 
     def help(self, conflict: Conflict) -> str:
         keep = "keep it for as long as the graph is replayed"

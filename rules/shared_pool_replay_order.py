@@ -1,13 +1,13 @@
 """SS409 shared-pool-replay-order
 
 ## What it does
-Reports graphs that share a memory pool and are replayed at once, and the replay of one that was captured before another
-of which the outputs are still needed.
+Reports graphs that share a memory pool and are replayed at the same time, or in another order than they were captured
+while an output of the later graph is still needed.
 
 ## Why is this bad?
-A graph that is captured into a pool may keep its temporaries where another graph of that pool keeps its outputs or its
-own temporaries. That is safe when the graphs are replayed one after the other in the order in which they were captured.
-In another order a graph overwrites what a later one has computed; at once they overwrite each other's temporaries.
+A graph that shares a pool may place its temporaries where another graph of the pool has outputs or temporaries. This is
+safe if the graphs are replayed one after the other, in the order of their captures. In another order, one graph
+overwrites the results of another. At the same time, they overwrite each other's temporaries.
 
 ## Example
 ```python
@@ -34,6 +34,10 @@ print(b)
 ## Known problems
 Graphs that share a pool and are replayed by different callers are not compared.
 
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` swaps two replays that are next to each other, or removes the shared pool. Without the
+shared pool the graphs need more memory.
+
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs, sharing memory across captures
 - `docs/semantics.md`, GC-07
@@ -49,6 +53,7 @@ from streamsafe.wording import deed
 class SharedPoolReplayOrder(Rule):
     code = "SS409"
     name = "shared-pool-replay-order"
+    fix = "unsafe"
     rank = 0
     bad = """\
 import torch
@@ -82,11 +87,11 @@ def run(f, h, x):
     def message(self, conflict: Conflict) -> str:
         if conflict.first is not None:  # seen by a run, when the array is read
             return (
-                f"{deed(conflict.second)} reads what the replay of another graph overwrote: graphs that share a pool "
-                "are replayed in the order of their captures, and read before the next round"
+                f"{deed(conflict.second)} reads what the replay of another graph has overwritten: replay graphs "
+                "that share a pool in the order of their captures, and read their outputs before the next replay"
             )
         return (
-            f"{deed(conflict.second)} of a graph that shares its pool: such graphs are replayed in the order of their "
+            f"{deed(conflict.second)} of a graph that shares its memory pool: replay such graphs in the order of their "
             "captures, one after the other"
         )
 

@@ -4,8 +4,8 @@
 Reports the output of a captured graph that is kept, without a copy, once for each of several replays.
 
 ## Why is this bad?
-Each replay writes its results to the same memory. Whatever was kept of an earlier replay holds, after the next one, the
-results of that: a list of outputs becomes a list of one tensor, many times.
+Each replay writes its results to the same memory. A reference to the output of one replay has the results of the next
+replay after it. A list of outputs then contains one tensor several times.
 
 ## Example
 ```python
@@ -26,7 +26,10 @@ for batch in batches:
 ```
 
 ## Known problems
-An output that is returned and kept by the caller is not followed.
+An output that a function returns and its caller keeps is not followed.
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` keeps a `clone()` (CuPy: `copy()`). The copy takes time and memory.
 
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs
@@ -80,7 +83,7 @@ def run(model, batches):
 
     def message(self, conflict: Conflict) -> str:
         what = f"`{conflict.memory.name}`" if conflict.memory.name else "the output"
-        return f"{what} is kept of each replay, and the next one overwrites it: one tensor is kept many times"
+        return f"{what} is stored after each replay without a copy: the next replay overwrites it"
 
     def help(self, conflict: Conflict) -> str:
         return super().help(conflict) or "keep a clone()"

@@ -1,13 +1,13 @@
 """SS401 sync-in-capture
 
 ## What it does
-Reports an operation inside a graph capture that synchronizes the host with the device: `.item()`, `.cpu()`,
-`.tolist()`, `nonzero`, a truth test of a tensor, a copy from or to pageable memory, `synchronize()`, a query.
+Reports an operation inside a graph capture that makes the host wait for the device: `.item()`, `.cpu()`, `.tolist()`,
+`nonzero`, `if tensor:`, a copy from or to pageable memory, `synchronize()`, a query.
 
 ## Why is this bad?
-While a stream is captured its work is written down, not run. There is nothing to wait for: CUDA answers with
-an error and, in most cases, invalidates the capture. CuPy allows no copy between host and device inside a
-capture, not even an asynchronous one from pinned memory.
+During a capture the work is recorded, not run, so there is nothing to wait for. CUDA returns an error and usually
+invalidates the capture. CuPy allows no copy between host and device inside a capture, not even an asynchronous one
+from pinned memory.
 
 ## Example
 ```python
@@ -25,7 +25,12 @@ print(loss.item())
 ```
 
 ## Known problems
-A function that asks whether a capture is under way is trusted to know what it does.
+A function that asks whether a capture is active (`is_current_stream_capturing`) is not checked.
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` moves the statement: a read of a result after the capture and one replay, a synchronize
+after the capture, a copy from pageable memory before it. It is offered only if the statement is directly in the
+block of the capture and no later statement there uses its result.
 
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs, Constraints
@@ -42,6 +47,7 @@ from streamsafe.wording import quoted
 class SyncInCapture(Rule):
     code = "SS401"
     name = "sync-in-capture"
+    fix = "unsafe"
     rank = 0
     bad = """\
 import torch

@@ -1,12 +1,11 @@
 """SS900 syntax-error
 
 ## What it does
-Reports a Python file or notebook that cannot be parsed, decoded or read as source. Files found in a directory
-are parsed only when they use streams, events, graphs or asynchronous copies at all; files named on the
-command line always are.
+Reports a Python file or notebook that cannot be parsed or decoded. In a directory, only files that use streams, events,
+graphs or asynchronous copies are parsed. A file that is named on the command line is always parsed.
 
 ## Why is this bad?
-A file that cannot be read is not checked, and silence would look like a clean result.
+A file that cannot be read is not checked. No output would look like a clean result.
 
 ## Example
 ```python

@@ -1,14 +1,14 @@
 """SS408 uncapturable-step
 
 ## What it does
-Reports a step, inside a graph capture, of an optimizer that was made without `capturable=True`, and `step` of a
-`GradScaler` there, unless the optimizer is a fused one.
+Reports `step()` of an optimizer inside a graph capture, if the optimizer was created without `capturable=True`. Also
+reports `step` of a `GradScaler` there, unless the optimizer is fused.
 
 ## Why is this bad?
-Adam and its relatives keep their step counts on the host unless they are made `capturable`: PyTorch raises in the
-capture. A gradient scaler decides on the host whether to step, and reads for that a value that a capture does not
-compute; an optimizer with `fused=True` decides on the device. The scaler's `scale`, `unscale_` and `update` do not ask
-the host (seen on an H200 with torch 2.11: a replay doubles the scale).
+Adam and similar optimizers keep their step counts on the host unless they are `capturable`; PyTorch raises an error in
+the capture. A gradient scaler decides on the host whether to step. For this it reads a value that a capture does not
+compute. With `fused=True` the device decides. The scaler's `scale`, `unscale_` and `update` do not need the host
+(measured on an H200 with torch 2.11: a replay doubles the scale).
 
 ## Example
 ```python
@@ -28,6 +28,10 @@ with torch.cuda.graph(g):
 
 With a gradient scaler, make the optimizer with `fused=True, capturable=True`, or capture the forward and the backward
 pass, and call `scaler.step` and `scaler.update` after the replay.
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` creates the optimizer with `capturable=True`, and with `fused=True` if a gradient scaler
+steps it (Adam and AdamW). The results can differ in the last digits.
 
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs, whole-network capture, usage with `torch.cuda.amp`
@@ -73,7 +77,7 @@ def capture(model, x):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{deed(conflict.second)} inside a capture, which needs the host"
+        return f"{deed(conflict.second)} inside a capture needs the host"
 
     def help(self, conflict: Conflict) -> str:
         what = "make the optimizer with capturable=True"

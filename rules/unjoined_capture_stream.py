@@ -1,13 +1,14 @@
 """SS402 unjoined-capture-stream
 
 ## What it does
-Reports work inside a graph capture on a stream that does not wait for the capturing stream first, or that the
-capturing stream does not wait for before the capture ends. Also reports a wait for work that is not in the capture.
+Reports work on a side stream inside a graph capture, if the side stream does not first wait for the capturing stream,
+or if the capturing stream does not wait for the side stream before the capture ends. Also reports a wait for work
+that is not part of the capture.
 
 ## Why is this bad?
-A stream that the capture does not know runs its work at once, and only once: the graph does not contain it,
-silently. A stream that was forked and not joined back makes the end of the capture fail, and so does waiting
-for an event that was recorded outside the capture.
+A side stream that has not waited for the capturing stream runs its work at once, and only once. The graph does not
+contain the work, and no error says so. If the capturing stream does not wait for the side stream at the end, the end
+of the capture fails. A wait for an event that was recorded outside the capture fails too.
 
 ## Example
 ```python
@@ -24,6 +25,10 @@ with torch.cuda.graph(g):
         y = x * 2
     torch.cuda.current_stream().wait_stream(side)
 ```
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` adds both waits around the `with` of the side stream. There is no repair for a wait for
+work outside the capture.
 
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs, Usage with multiple streams
@@ -72,10 +77,13 @@ def capture(x):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{deed(conflict.second)}: in a capture every stream has to be forked from it and joined back to it"
+        return (
+            f"{deed(conflict.second)}: inside a capture, a side stream must first wait for the capturing stream, "
+            "and the capturing stream must wait for it before the capture ends"
+        )
 
     def help(self, conflict: Conflict) -> str:
         return (
             super().help(conflict)
-            or "side.wait_event(event)  # recorded on the capturing stream; and that one waits for side before the end"
+            or "side.wait_stream(capturing)  # first; and at the end capturing.wait_stream(side)"
         )

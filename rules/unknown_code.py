@@ -4,7 +4,7 @@
 Reports a suppression that names a code or a rule that does not exist, or that names none where one is needed.
 
 ## Why is this bad?
-A misspelt code suppresses nothing, and nobody notices until the hazard is back.
+A misspelt code suppresses nothing.
 
 ## Example
 ```python

@@ -5,16 +5,17 @@ Reports a host write to memory that an asynchronous copy may still be reading (a
 (its destination).
 
 ## Why is this bad?
-A `non_blocking=True` copy from pinned memory reads the host buffer later, when the device gets there.
-Refilling the buffer for the next batch before that changes what is copied: the device gets the next batch
-twice, or a mixture. Pageable memory is staged before the call returns, so only pinned buffers are concerned;
-a new pinned tensor for each batch is safe, since PyTorch's pinned pool waits for the copy.
+A `non_blocking=True` copy from pinned memory reads the host buffer later, when the device reaches the copy. If the host
+fills the buffer for the next batch before that, the device gets the next batch twice, or a mixture.
+
+Pageable memory is copied to a staging buffer before the call returns, so only pinned buffers are affected. A new
+pinned tensor for each batch is safe: PyTorch's pinned memory pool waits for the copy.
 
 ## Example
 ```python
 staging = torch.empty(n, pin_memory=True)
 for batch in loader:
-    staging.copy_(batch)  # the last round's copy may still be reading
+    staging.copy_(batch)  # the copy of the last iteration may still read it
     x = staging.to("cuda", non_blocking=True)
 ```
 
@@ -30,8 +31,8 @@ for batch in loader:
 ```
 
 ## Known problems
-A pinned buffer that is filled again in each call is reported unless the class itself waits, although a caller in
-another file may wait once in each step.
+A pinned buffer that is filled again in each call is reported unless its class waits. A caller in another file that
+waits once in each step is not seen.
 
 ## References
 - PyTorch tutorial, "A guide on good usage of non_blocking and pin_memory() in PyTorch"

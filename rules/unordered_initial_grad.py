@@ -1,13 +1,13 @@
 """SS112 unordered-initial-grad
 
 ## What it does
-Reports an initial gradient (`gradient=`, `grad_tensors=`, `grad_outputs=`) that is filled on another stream
-than the one on which `backward()` or `autograd.grad()` is called, with no wait between.
+Reports an initial gradient (`gradient=`, `grad_tensors=`, `grad_outputs=`) that one stream fills while
+`backward()` or `autograd.grad()` is called on another stream, with no wait between.
 
 ## Why is this bad?
-The backward pass begins by reading the initial gradient on the stream that is current at the call. It waits
-for the streams of the forward pass, but knows nothing of the stream that filled this tensor: it may start
-from memory that `ones_like` has not written yet, and every gradient is then wrong.
+The backward pass first reads the initial gradient, on the stream that is current at the call. It waits for the streams
+of the forward pass, but not for the stream that filled this tensor. It may read memory that `ones_like` has not
+written yet, and then every gradient is wrong.
 
 ## Example
 ```python

@@ -1,17 +1,16 @@
 """SS101 unordered-read
 
 ## What it does
-Reports a read on one stream of memory that another stream writes, where nothing orders the read after the
-write.
+Reports a read on one stream of memory that another stream writes, where no wait orders the read after the write.
 
 ## Why is this bad?
-Streams run at the same time unless an event, a wait or a synchronize orders them. A side stream made by
-`torch.cuda.Stream()` does not wait for the default stream, entering `with torch.cuda.stream(s)` adds no wait,
-and neither does leaving it. The read sees old, new or half-written values, differently from run to run, with
-no error.
+Streams run at the same time unless an event, a wait or a synchronize orders them. A stream made by
+`torch.cuda.Stream()` does not wait for the default stream. Entering `with torch.cuda.stream(s)` adds no wait, and
+leaving it adds none. The read gets old, new or half-written values. They differ from run to run, and no error is
+raised.
 
-CuPy's `Stream()` and the legacy default stream do wait for each other; two CuPy streams do not, and neither
-does `Stream(non_blocking=True)`.
+CuPy's `Stream()` and the legacy default stream wait for each other. Two CuPy streams do not, and neither does
+`Stream(non_blocking=True)`.
 
 ## Example
 ```python
@@ -29,8 +28,8 @@ best = scores.argmax()
 ```
 
 ## Known problems
-A wait in a function of another file that the check does not follow is not seen, so a read that it orders may be
-reported as *likely*. Describe such a function as a model.
+The check does not see a wait inside a function that it cannot follow, for example one of another package. It may then
+report a read that is ordered, as *likely*. Describe such a function as a model.
 
 ## References
 - PyTorch, "CUDA semantics": CUDA streams

@@ -4,16 +4,17 @@
 Reports a write on one stream to memory that another stream may still be reading or writing.
 
 ## Why is this bad?
-Waiting before reading is only half of a hand-over. The stream that refills a buffer has to wait for the
-stream that still reads it, or the reader sees the next round's values; two unordered writes leave the memory
-with either result, or a mixture. `consumer.wait_stream(producer)` orders the read after the write; it does
-not order the next write after the read.
+A consumer that waits before it reads orders one direction only. The stream that fills the buffer again must also wait
+for the stream that still reads it. Otherwise the reader gets the values of the next iteration. Two writes that are
+not ordered leave either result, or a mixture.
+
+`consumer.wait_stream(producer)` orders the read after the write. It does not order the next write after the read.
 
 ## Example
 ```python
 for batch in loader:
     with torch.cuda.stream(copy_stream):
-        buffer.copy_(batch, non_blocking=True)  # the last round's `step` may still read it
+        buffer.copy_(batch, non_blocking=True)  # `step` of the last iteration may still read it
     torch.cuda.current_stream().wait_stream(copy_stream)
     step(buffer)
 ```
@@ -29,13 +30,13 @@ for batch in loader:
 ```
 
 ## Known problems
-Two slices of one tensor are different memory only where their bounds show it. Rows that a condition keeps apart
-(`if i < j`) may be reported.
+Two slices of one tensor count as different memory only if their bounds show it. A write may be reported although a
+condition (`if i < j`) keeps the rows apart.
 
 ## References
 - PyTorch, "CUDA semantics": CUDA streams
 - CUDA Runtime API, "Stream synchronization behavior"
-- `torch.cuda.Stream.wait_stream`: a snapshot, in one direction
+- `torch.cuda.Stream.wait_stream` (it waits for the work enqueued so far, in one direction)
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 Reports a host read of memory that an asynchronous device-to-host copy may still be writing.
 
 ## Why is this bad?
-`non_blocking=True` towards the host returns before the copy is done. `x.to("cpu", non_blocking=True)` looks
-like `x.cpu()`, but its result may be read only after the stream (or an event recorded after the copy) was
-waited for by the host. Until then the memory holds what was there before: often zeros, or the last batch.
+A `non_blocking=True` copy to the host returns before it is done. `x.to("cpu", non_blocking=True)` looks like `x.cpu()`,
+but the host may read its result only after it has waited for the stream, or for an event recorded after the copy.
+Until then the memory has its old contents: often zeros, or the previous batch.
 
 ## Example
 ```python
@@ -22,7 +22,7 @@ print(scores.numpy().max())
 ```
 
 ## Known problems
-A caller in another file that synchronizes between the copy and the read is not seen.
+The check does not see a synchronize in a caller of another file, between the copy and the read.
 
 ## References
 - PyTorch tutorial, "A guide on good usage of non_blocking and pin_memory() in PyTorch"

@@ -1,12 +1,12 @@
 """SS311 unsynchronized-timing
 
 ## What it does
-Reports two reads of a host clock that are subtracted, where the host has not waited for the device work
-launched between them. A loop between the reads is taken to run: its waits count.
+Reports two reads of a host clock that are subtracted, where the host has not waited for the device work launched
+between them. If a loop between the two reads contains a wait, the wait counts.
 
 ## Why is this bad?
-A kernel launch returns at once. The difference of the clocks is the time to enqueue the work, not to do it:
-models look hundreds of times faster than they are, and the time shows up in whatever synchronizes next.
+A kernel launch returns at once. The difference of the two clock values is the time to enqueue the work, not the time to
+do it. A model looks hundreds of times faster than it is, and its time appears at the next synchronize.
 
 ## Example
 ```python
@@ -25,7 +25,7 @@ print(time.perf_counter() - start)
 ```
 
 ## Known problems
-A clock that times the launch on purpose, or a deadline, is reported too. Suppress it with a reason.
+Code that measures the launch time on purpose, or a deadline, is reported too. Suppress it and give the reason.
 
 ## References
 - PyTorch, "CUDA semantics": Asynchronous execution

@@ -5,7 +5,7 @@ Reports a `# noqa: SS101` or `# streamsafe: ignore[SS101]` on a line with no haz
 rules that are switched off are not reported, and neither is a bare `# noqa`.
 
 ## Why is this bad?
-A suppression outlives its reason, and then hides the next bug on that line.
+A suppression that is no longer needed hides the next bug on its line.
 
 ## Example
 ```python

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from streamsafe import registry
 from streamsafe.config import Config
 from streamsafe.order.hazard import CONFIDENCES, Access, Confidence, Hazard, Span
+from streamsafe.repairs.advice import advised
 from streamsafe.rule import SEVERITIES, Rule, Severity
 from streamsafe.static import baseline
 from streamsafe.static.discovery import File, matches
@@ -239,7 +240,7 @@ def collect(
     shown = list({finding.sort_key(): finding for finding in sorted(shown, key=Finding.sort_key)}.values())
     if baseline_file is not None:
         shown = _new(shown, outcome, texts, baseline_file, {file.path for file in files})
-    outcome.findings = shown
+    outcome.findings = [advised(finding, texts) for finding in shown]
     return outcome
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamsafe.edits import Edit, EditError, Fix, apply
-from streamsafe.repairs import REPAIRS, after_use, place
+from streamsafe.repairs.edges import after_use, handed_out, insertion
+from streamsafe.repairs.names import inside
+from streamsafe.repairs.place import Place
+from streamsafe.repairs.rules import REPAIRS, WHOLE
+from streamsafe.repairs.tree import Codemod, Tree
 from streamsafe.static.baseline import symbol
-from streamsafe.static.fixes import insertion, names_known
-from streamsafe.static.helps import BEFORE
 from streamsafe.static.reading import Text
 from streamsafe.suppressions import Suppression
 from streamsafe.suppressions import find as find_suppressions
@@ -34,55 +36,71 @@ def fix_of(finding: Finding, texts: Texts) -> Fix | None:
         return None
     if finding.rule.code == "SS901":
         return _without_suppression(finding, text)
-    fix = _line_before(finding, text) or _of_a_rule(finding, text)
-    elsewhere = where(finding, fix, text) if fix is not None else ""
-    return replace(fix, message=f"{fix.message} ({elsewhere})") if fix is not None and elsewhere else fix
+    found = _repair(finding, text)
+    if found is None:
+        return None
+    message, edits = found
+    fix = Fix("unsafe", message, edits)
+    elsewhere = where(finding, fix, text)
+    return replace(fix, message=f"{message} ({elsewhere})") if elsewhere else fix
 
 
 def where(finding: Finding, fix: Fix, text: Text) -> str:
-    """Where a repair goes, if that is not the line that is shown: ``in `Step.run`, before line 9``."""
+    """Where a repair goes, if that is not the line that is shown: ``in `Step.run()`, before line 9``."""
     edit = fix.edits[0]
     if edit.row == finding.span.row:
         return ""
     place = f"{'before' if edit.content.endswith(chr(10)) else 'on'} line {edit.row}"
-    inside = symbol(text.text, edit.row)
-    return f"in `{inside}`, {place}" if inside else place
+    function = inside(text.text, edit.row)
+    return f"in `{function}`, {place}" if function else place
 
 
-def _of_a_rule(finding: Finding, text: Text) -> Fix | None:
-    """The repair that a rule has of its own."""
+def _repair(finding: Finding, text: Text) -> tuple[str, tuple[Edit, ...]] | None:
+    """What a finding's repair does, and its edits."""
     hazard = finding.hazard
     known = REPAIRS.get(hazard.code)
-    notes = tuple(note.span for note in hazard.notes if note.span is not None)
-    at = (
-        place(text.text, finding.span, notes, hazard.help)
-        if known is not None or hazard.code == "SS202"
-        else None
+    if known is None:
+        return _edge(finding, text)
+    notes = tuple(
+        note.span
+        for note in hazard.notes
+        if note.span is not None and note.span.filename == finding.span.filename
     )
-    if at is None:
+    tree = Tree.of(text.text) if hazard.code in WHOLE else Tree.around(text.text, finding.span, *notes)
+    if tree is None:
         return None
-    if known is not None:
-        found = known(at)
-    else:
-        line = hazard.help.partition("  #")[0].strip()
-        found = after_use(at, line) if names_known(text.text, line, finding.span) else None
-    if found is None:
-        return None
-    message, edits = found
-    made = tuple(edit for edit in edits if edit is not None)
-    return Fix("unsafe", message, made) if made and len(made) == len(edits) else None
+    found = known(Place(tree, tree.at(finding.span), notes, hazard.message, hazard.help))
+    edits = tree.edits(found[1]) if found is not None else ()
+    return (found[0], edits) if found is not None and edits else None
 
 
-def _line_before(finding: Finding, text: Text) -> Fix | None:
-    """The help's line of code, before the statement of the finding or the `with` around it."""
+def _edge(finding: Finding, text: Text) -> tuple[str, tuple[Edit, ...]] | None:
+    """The help's line of code, which adds the edge: before the second access, or where the data is taken out."""
     other, line = finding.other, finding.hazard.help
-    if not line or finding.hazard.code in ("SS202", *REPAIRS) or (other is not None and other.span is None):
+    if not line or (other is not None and other.span is None):
         return None
-    found = insertion(text.text, line, finding.span, other.span if other is not None else None)
-    if found is None:
+    tree = Tree.around(text.text, finding.span)
+    if tree is None:
         return None
-    edit = Edit(found.row, 1, found.row, 1, found.content)
-    return Fix("unsafe", line.partition(BEFORE)[0].strip(), (edit,))
+    mod = Codemod()
+    if finding.hazard.code == "SS202":
+        code = line.partition("  #")[0].strip()
+        row = after_use(text.text, code, finding.span)
+        at = tree.line_at(row) if row is not None else None
+        if at is None:
+            return None
+        mod.after(at, code)
+        return code, tree.edits(mod)
+    first = other.span if other is not None else None
+    found = insertion(text.text, line, finding.span, first)
+    if found is None and first is not None:
+        found = handed_out(text.text, line, finding.span, first)
+        tree = Tree.around(text.text, first) or tree
+    at = tree.line_at(found.row) if found is not None else None
+    if found is None or at is None:
+        return None
+    mod.before(at, found.code)
+    return found.code, tree.edits(mod)
 
 
 def _without_suppression(finding: Finding, text: Text) -> Fix | None:
@@ -191,10 +209,10 @@ def _step(
         if fix is None or (fix.applicability == "unsafe" and not unsafe):
             continue
         path = finding.span.filename
-        inside = (
+        group = (
             symbol(texts[path].text, finding.span.row) if fix.applicability == "unsafe" else str(fix.edits)
         )
-        chosen.setdefault(path, {}).setdefault(inside, (finding, fix))
+        chosen.setdefault(path, {}).setdefault(group, (finding, fix))
     step: dict[str, tuple[bytes, list[Finding]]] = {}
     for path, pairs in chosen.items():
         edits, made = _together(pairs.values())

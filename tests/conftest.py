@@ -21,6 +21,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--hostile", action="store_true", help="run all cases of tests/static/test_hostile.py: minutes"
     )
     parser.addoption(
+        "--every-repair",
+        action="store_true",
+        help="make all repairs of the fixtures, not one in each definition: minutes",
+    )
+    parser.addoption(
         "--every-program",
         action="store_true",
         help="check all programs of tests/static/test_permutations.py: an hour",

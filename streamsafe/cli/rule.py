@@ -70,6 +70,7 @@ def _described(item: Rule) -> dict[str, object]:
         "name": item.name,
         "severity": item.severity,
         "default": item.default,
+        "fix": item.fix,
         "url": item.url,
     }
 

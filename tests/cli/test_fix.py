@@ -143,8 +143,8 @@ def test_a_fix_says_where_it_goes(cli: Cli, project: Path) -> None:
     row = finding["fix"]["edits"][0]["location"]["row"]
     assert (row, finding["location"]["row"]) == (9, 10)
     line = "side.wait_stream(torch.cuda.current_stream())"
-    assert finding["fix"]["message"] == f"{line} (in `Step.run`, before line 9)"
-    assert "   = fix: in `Step.run`, before line 9\n" in cli("check").stdout
+    assert finding["fix"]["message"] == f"{line} (in `Step.run()`, before line 9)"
+    assert "   = fix: in `Step.run()`, before line 9\n" in cli("check").stdout
     (project / "bug.py").write_text(BUG)
     assert "= fix:" not in cli("check").stdout
 

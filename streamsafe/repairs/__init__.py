@@ -1,0 +1,1 @@
+"""Repairs as LibCST codemods: the one that a finding has, where a right one is known."""

@@ -1,0 +1,39 @@
+"""Which repair each rule has."""
+
+from __future__ import annotations
+
+from streamsafe.repairs.captures import (
+    apart,
+    before_replays,
+    filled_input,
+    joined_stream,
+    kept_output,
+    moved_out,
+    named_temporary,
+    on_a_side_stream,
+    own_pool,
+    registered_generator,
+    warmed_up,
+)
+from streamsafe.repairs.events import capturable, timed_events
+from streamsafe.repairs.place import Repair
+
+REPAIRS: dict[str, Repair] = {
+    "SS203": named_temporary,
+    "SS312": timed_events,
+    "SS401": moved_out,
+    "SS402": joined_stream,
+    "SS403": filled_input,
+    "SS404": registered_generator,
+    "SS405": on_a_side_stream,
+    "SS406": warmed_up,
+    "SS408": capturable,
+    "SS409": own_pool,
+    "SS410": before_replays,
+    "SS411": apart,
+    "SS412": kept_output,
+}
+"""By the rule's code; the other rules miss an edge, and their help is the line that adds it."""
+
+WHOLE = ("SS312", "SS409")
+"""Rules whose repair may be anywhere in the file: where an event or a pool is made."""
