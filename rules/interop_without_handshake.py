@@ -27,7 +27,8 @@ with torch.cuda.stream(side):
 ```
 
 ## Known problems
-Memory that is passed between libraries in a way streamsafe does not know is not seen.
+`streamsafe check` finds this only if both accesses are in one function or class. Memory that is passed in a way that
+streamsafe does not know is not seen.
 
 ## References
 - Python array API standard, "Data interchange mechanisms": stream handling of `__dlpack__`
