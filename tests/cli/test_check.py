@@ -263,6 +263,6 @@ def test_rule_and_rules(cli: Cli) -> None:
     every = cli("rule", "--all").stdout
     assert all(f"{code} " in every for code in all_rules())
     assert cli("rule").exit_code == cli("rule", "SS101", "--all").exit_code == 2
-    assert {"code", "name", "severity", "default", "url"} == set(
+    assert {"code", "name", "severity", "default", "fix", "url"} == set(
         json.loads(cli("rules", "--output-format", "json").stdout)[0]
     )
