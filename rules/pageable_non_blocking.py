@@ -66,4 +66,6 @@ def upload(tokens):
         )
 
     def help(self, conflict: Conflict) -> str:
-        return super().help(conflict) or "make the tensor with pin_memory=True, or leave non_blocking=True out"
+        return (
+            super().help(conflict) or "make the tensor with pin_memory=True, or leave non_blocking=True out"
+        )
