@@ -46,6 +46,7 @@ class CaptureRng(Rule):
     name = "capture-rng"
     fix = "unsafe"
     rank = 0
+    sides = ("check",)
     bad = """\
 import torch
 

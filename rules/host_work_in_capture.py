@@ -47,6 +47,7 @@ class HostWorkInCapture(Rule):
     name = "host-work-in-capture"
     fix = "unsafe"
     rank = 0
+    sides = ("check",)
     bad = """\
 import torch
 

@@ -50,6 +50,7 @@ class UncapturableStep(Rule):
     name = "uncapturable-step"
     fix = "unsafe"
     rank = 0
+    sides = ("check",)
     bad = """\
 import torch
 

@@ -13,6 +13,7 @@ from streamsafe.order.hazard import Conflict
 from streamsafe.static import prefilter, project, transfer
 from streamsafe.static.cache import Cache
 from streamsafe.static.domain.access import ON_SOME_PATH
+from streamsafe.static.domain.places import MEMBERS, PARAMETER_NAMES
 from streamsafe.static.explanation import Explanation
 from streamsafe.static.findings import Findings
 from streamsafe.static.models.load import load
@@ -253,6 +254,7 @@ def analyse(engine: Engine, modules: Sequence[str], relevance: Relevance | None 
     wanted = set(modules)
     engine.relevance = relevance or _relevance(engine, modules)
     engine.timed = engine.relevance.mentions(engine.models.clock_words())
+    engine.moves = engine.relevance.mentions((*PARAMETER_NAMES, *(name[:-2] for name in MEMBERS)))
     fids = sorted(engine.relevance.entries)
     roots = [*fids, *(f"{module}:<module>" for module in sorted(wanted))]
     for fid in [*roots, *roots]:  # again: what rested on facts that were not complete was forgotten

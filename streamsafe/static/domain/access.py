@@ -61,6 +61,8 @@ PUT_THERE: Final = 1 << 26
 """By a call that is not seen and stands under another stream: it is put there for the work that it enqueues."""
 SHOWN: Final = 1 << 27
 """The program shows that the memory lies on the host: it takes a NumPy view of it."""
+PARAMETERS: Final = 1 << 28
+"""By a module that is called, of its parameters: whoever writes them later is taken to know when it is done."""
 CUPY: Final = 1 << 19
 """Of a pool: the block is CuPy's."""
 UNKNOWN_SOURCE: Final = 1 << 18

@@ -24,6 +24,7 @@ from streamsafe.order.edges import Edge
 from streamsafe.static.domain import limits
 from streamsafe.static.domain.access import Access
 from streamsafe.static.domain.atoms import ALL, GRADIENTS, HOST, Atom, Path, rank
+from streamsafe.static.domain.places import is_of_module
 
 Carriers = frozenset[Atom]
 Ways = frozenset[Carriers]
@@ -81,6 +82,8 @@ def memory(buffer: Atom) -> Hashable:
         fields = buffer.fields
         if fields and fields[-1] == "grad":
             return GRADIENTS
+        if is_of_module(fields[:1]):
+            return (buffer.root, "parameters()")
         return (buffer.root, fields[0]) if fields and not fields[0].startswith("[") else buffer.root
     return buffer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from streamsafe.static.domain.access import CAPTURED, D2H, ELAPSED, H2D, RECORD
+from streamsafe.static.domain.access import CAPTURED, D2H, ELAPSED, H2D, PARAMETERS, RECORD
 from streamsafe.static.domain.atoms import CURRENT, DEFAULT, GRADIENTS, LOST, Atom, New, Path
 
 Place = Literal["device", "pinned", "pageable"]
@@ -27,8 +27,42 @@ def overlap(first: Atom, second: Atom) -> bool:
         return is_gradient(first) and is_gradient(second) and _same_gradients(first, second)
     if isinstance(first, Path) and isinstance(second, Path):
         rest = _below(first.root, first.fields, second.root, second.fields)
-        return rest is not None and all(map(is_element, rest))
+        if rest is not None and all(map(is_element, rest)):
+            return True
+        return _holds_parameter(first, second) or _holds_parameter(second, first)
     return False
+
+
+MEMBERS: Final = frozenset(("parameters()", "named_parameters()", "buffers()", "named_buffers()"))
+"""The steps from a module to all of its memory, that of its parts among it."""
+
+PARAMETER_NAMES: Final = frozenset(("weight", "bias"))
+"""The parameters to which the modules of PyTorch give a name."""
+
+
+def is_of_module(fields: tuple[str, ...]) -> bool:
+    """Whether the memory at a path is a parameter or a buffer of a module, as its steps show."""
+    return bool(fields) and (fields[-1] in PARAMETER_NAMES or not MEMBERS.isdisjoint(fields))
+
+
+def _holds_parameter(all_of: Path, one: Path) -> bool:
+    """Whether a path is of all the memory of a module, and another is some memory of it or of a part of it."""
+    mine = _module(all_of.fields)
+    if mine is None or all_of.root != one.root or not is_of_module(one.fields):
+        return False
+    yours = _module(one.fields)
+    if yours is None:
+        yours = one.fields[:-1]
+    rest = _below(all_of.root, mine, one.root, yours)
+    return rest is not None and len(mine) <= len(yours)
+
+
+def _module(fields: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The fields of the module of which a path is all memory."""
+    for number, step in enumerate(fields):
+        if step in MEMBERS:
+            return fields[:number]
+    return None
 
 
 def _below(
@@ -89,7 +123,7 @@ def can_meet(first: int, second: int, second_is_host: bool) -> bool:
     What a capture records meets only what it records, on the device; the host meets only the copies that it does not
     wait for; and the record of an event only who asks for its time.
     """
-    if (first ^ second) & CAPTURED or (second_is_host and first & CAPTURED):
+    if first & PARAMETERS or (first ^ second) & CAPTURED or (second_is_host and first & CAPTURED):
         return False
     if (first | second) & RECORD:
         return bool(first & RECORD and second & ELAPSED)

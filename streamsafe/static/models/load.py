@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from streamsafe.static.models import rows
 from streamsafe.static.models.rows import (
@@ -50,6 +50,10 @@ _PYTHON = frozenset(
 
 class ModelError(Exception):
     """A row that means nothing; the message names the file, the row and the key."""
+
+
+MODULE: Final = "torch.nn.Module"
+"""The base of all modules, those among them that no table names."""
 
 
 class Models:
@@ -136,7 +140,7 @@ class Models:
             if row is not None:
                 return row
             known = self.types.get(type)
-            type = known.base if known is not None else ""
+            type = known.base if known is not None else MODULE if self.is_module(type) else ""
         return None
 
     def by_method(self, name: str) -> Row | None:

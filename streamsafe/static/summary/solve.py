@@ -96,6 +96,7 @@ class Engine:
         hints: what names alone decided, and for how many paths.
         unseen: what a call that is not seen does with memory: a ``possible`` read, ``nothing``, or ``reads``.
         timed: whether a function that is analysed reads a clock of the host.
+        moves: whether one that uses streams names parameters of modules: calls of modules then read them.
         visits: blocks interpreted so far.
         explanation: who is told what is known at one line.
     """
@@ -113,6 +114,7 @@ class Engine:
         self.hints: dict[str, int] = {}
         self.unseen = "possible"
         self.timed = False
+        self.moves = False
         self.visits = 0
         self.explanation: Explanation | None = None
         self.crashes: list[tuple[str, str]] = []
@@ -284,7 +286,7 @@ class Engine:
                             found = row.role
             else:
                 row = self.types.get(type)
-                found = row.role if row is not None else "other"
+                found = row.role if row is not None else "module" if self.models.is_module(type) else "other"
             self._roles[type] = found
         return found
 

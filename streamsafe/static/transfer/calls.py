@@ -380,7 +380,7 @@ def unseen(a: Analysis, s: State, c: CallSite, tags: int) -> Value:
             continue
         mem.touch(a, s, span, buffer, False, s.current, c.operation, reads)
     if tags & tag.MODULE_CALL:
-        replays.uses_module(s, c.module)
+        replays.uses_module(a, s, span, c)
     if tags & tag.MODULE_CALL and touched:
         made = mem.result(a, s, span, c.operation, DEVICE, tags)
         through = [buffer for buffer in touched if (buffer, mem.THROUGH) in s.heap]

@@ -29,6 +29,7 @@ from streamsafe.static.domain.capturing import Graph, Kept
 from streamsafe.static.domain.guards import IS_NONE, Literal
 from streamsafe.static.domain.places import DEVICE, EACH, is_element, is_gradient, overlap
 from streamsafe.static.domain.state import State
+from streamsafe.static.domain.values import reachable
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite, special
 
@@ -63,11 +64,16 @@ def uses(a: Analysis, s: State, one: Access, made: bool = False) -> None:
         s.capturing.under_way = graph._replace(inputs=graph.inputs | {buffer})
 
 
-def uses_module(s: State, module: Atom | None) -> None:
-    """The capture under way calls a module: its parameters are read at their addresses."""
-    graph = s.capturing.under_way
-    if graph is not None and isinstance(module, Path) and len(module.fields) < limits.FIELDS:
-        parameters = path(module.root, *module.fields, PARAMETERS)
+def uses_module(a: Analysis, s: State, span: Span, c: CallSite) -> None:
+    """A module is called: its parameters are read; by a graph that is captured, at their addresses."""
+    module, graph = c.module, s.capturing.under_way
+    if not isinstance(module, Path) or len(module.fields) >= limits.FIELDS:
+        return
+    parameters = path(module.root, *module.fields, PARAMETERS)
+    if a.engine.moves and len(parameters.fields) < limits.FIELDS:
+        each = path(module.root, *parameters.fields, EACH)
+        mem.touch(a, s, span, each, False, s.current, c.operation, tag.PARAMETERS)
+    if graph is not None:
         s.capturing.under_way = graph._replace(inputs=graph.inputs | {parameters})
 
 
@@ -211,10 +217,16 @@ def rebinds_local(a: Analysis, s: State, span: Span, old: Value, held: Value) ->
     """A local variable gets another tensor: the graph goes on with the one that it has captured."""
     if not s.capturing.graphs and s.capturing.under_way is None:
         return
-    if old and old != held and not mem.is_named(s, old):
+    if old and old != held and not _named(s, old):
         gone = frozenset(atom for atom in old if isinstance(atom, New))
         lets_go(a, s, span, gone, held)
         _in_capture(s, span, gone - held)
+
+
+def _named(s: State, held: Value) -> bool:
+    """Whether another name or a field still means a value."""
+    names = (value for reg, value in s.env.items() if isinstance(reg, str))
+    return not held.isdisjoint(reachable([*names, *s.heap.values()]))
 
 
 @special("replay")
