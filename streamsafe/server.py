@@ -306,7 +306,7 @@ def _actions(ls: Server, params: types.CodeActionParams) -> list[types.CodeActio
         if params.range.end < where.start or where.end < params.range.start:
             continue
         if each.fix is not None:
-            unsafe = "" if each.fix.applicability == "safe" else " (adds a synchronization)"
+            unsafe = "" if each.fix.applicability == "safe" else " (unsafe fix)"
             actions.append(
                 _action(ls, uri, f"{each.fix.message}{unsafe}", each, each.fix.edits, preferred=True)
             )
