@@ -109,7 +109,9 @@ class _AddNoqa(click.Command):
     "--severity", type=click.Choice(SEVERITIES), help="The least severity to show [default: advice]."
 )
 @click.option("--fix", is_flag=True, help="Repair what can be repaired safely, and report the rest.")
-@click.option("--unsafe-fixes", is_flag=True, help="Also repairs that change what the program does, such as a wait.")
+@click.option(
+    "--unsafe-fixes", is_flag=True, help="Also repairs that change what the program does, such as a wait."
+)
 @click.option("--diff", is_flag=True, help="Print the repairs as a diff, and change no file.")
 @click.option("--fix-only", is_flag=True, help="Repair, and report nothing.")
 @click.option("--exit-non-zero-on-fix", is_flag=True, help="Exit with 1 when a file was repaired.")
