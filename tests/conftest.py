@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-program",
         action="store_true",
-        help="check all programs of tests/static/test_permutations.py: an hour",
+        help="check all programs of tests/static/test_permutations.py, and of next/test_rewrites.py: an hour",
     )
     parser.addoption(
         "--both-hooks",
