@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import cached_property
 from types import CodeType
 from typing import Any
 
@@ -13,7 +14,7 @@ from streamsafe.order.capture import CaptureMode, Graph
 from streamsafe.order.checker import Checker, Epoch, Kind
 from streamsafe.order.clocks import Timeline
 from streamsafe.order.engine import Veto
-from streamsafe.order.explain import Naming, Render, no_name, no_stack
+from streamsafe.order.explain import Naming, Render, no_better_name, no_name, no_stack
 from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import HOST, Region, Space, Use
 from streamsafe.order.pools import Block, Owner
@@ -60,9 +61,6 @@ class NativeChecker(Checker):
         library: the core's functions.
         core: an existing core's address; by default one is made.
         threads, render, naming: as for :class:`Checker`. ``threads`` must be the existing core's.
-
-    Attributes:
-        foreign_line, foreign_operation, foreign_site: what ids stand for that a front end in C++ gave.
     """
 
     def __init__(
@@ -80,11 +78,8 @@ class NativeChecker(Checker):
         self._library = library
         self._owned = core is None
         self._core: Any = library.new(int(threads)) if core is None else core
-        self.reader = Reader(self, render, naming)
-        self._explain = self.reader.explain
-        self.foreign_line: Callable[[int], str] = lambda label: f"timeline {label}"
-        self.foreign_operation: Callable[[int], str] = lambda operation: ""
-        self.foreign_site: Callable[[int], object] = lambda site: None
+        self._render, self._naming = render, naming
+        self._calling: Callable[[Timeline], None] = no_better_name
         self._line_ids: dict[Hashable, int] = {}
         self._line_names: dict[int, str] = {}
         self._spaces: dict[Hashable, Space] = {}
@@ -102,7 +97,31 @@ class NativeChecker(Checker):
         if getattr(self, "_owned", False):
             self._library.delete(self._core)
 
+    @cached_property
+    def reader(self) -> Reader:
+        """Reads what the core reports; made when it first does."""
+        reader = Reader(self, self._render, self._naming)
+        reader.explain.calling = self._calling
+        return reader
+
+    def ask_for_names(self, calling: Callable[[Timeline], None]) -> None:
+        self._calling = calling
+        if "reader" in self.__dict__:
+            self.reader.explain.calling = calling
+
     # -- what ids stand for ------------------------------------------------------------------------------------------
+
+    def foreign_line(self, label: int) -> str:
+        """What the front end calls a timeline that it made in C++."""
+        return f"timeline {label}"
+
+    def foreign_operation(self, operation: int) -> str:
+        """An operation that the front end gave in C++, as a user would write it."""
+        return ""
+
+    def foreign_site(self, site: int) -> object:
+        """A site that the front end gave in C++."""
+        return None
 
     def line_name(self, label: int) -> str:
         name = self._line_names.get(label)
@@ -159,7 +178,8 @@ class NativeChecker(Checker):
         line = self._line_ids.get(key)
         if line is not None:
             self.name_line(line, name)
-        self.reader.rename(key, name)
+        if "reader" in self.__dict__:
+            self.reader.rename(key, name)
 
     def destroy_stream(self, key: Hashable) -> None:
         line = self._line_ids.pop(key, None)

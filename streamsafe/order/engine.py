@@ -56,6 +56,10 @@ class Engine:
         self._debt = 0
         self._sweep_at = SWEEP_EVERY
 
+    def ask_for_names(self, calling: Callable[[Timeline], None]) -> None:
+        """From now on ``calling`` is given each timeline whose name is about to be used: it may find a better one."""
+        self._explain.calling = calling
+
     def _host_of(self, host: Hashable) -> Timeline:
         if not self._threads:
             return self._host

@@ -80,7 +80,8 @@ class Fingerprints:
 
     def hand_over(self, compiled: Compiled | None) -> None:
         """From now on compiled hooks keep the prints; None: no more."""
-        self.clear()
+        if self._compiled is None:
+            self.clear()
         self._compiled = compiled
         self.count = int(compiled is not None)
 
@@ -161,6 +162,8 @@ class Fingerprints:
 
     def clear(self) -> None:
         """Nothing is pending."""
+        if not self._at:
+            return
         with self._lock:
             self._queues.clear()
             self._at.clear()

@@ -139,7 +139,7 @@ class Monitor:
             if line.kind != "host" and line.kind != "function":
                 checker.stream(key, device=line.device, kind=line.kind, name=line.name)
         self.checker = checker
-        self.checker._explain.calling = self._call
+        self.checker.ask_for_names(self._call)
         self._access = self.checker.access
         self._allocate = self.checker.allocate
         self._allocate_again = self.checker.allocate_again

@@ -160,8 +160,16 @@ class CuPyChecker(NativeChecker):
     def __init__(self, module: Any, library: Library) -> None:
         super().__init__(library, module.begin(), render=rendered, naming=named)
         self._module = module
-        self.foreign_operation = module.operation_name
-        self.foreign_site = lambda site: module.site(site) or None
+
+    @property
+    def operations(self) -> int:
+        return int(self._module.operations())
+
+    def foreign_operation(self, operation: int) -> str:
+        return str(self._module.operation_name(operation))
+
+    def foreign_site(self, site: int) -> object:
+        return self._module.site(site) or None
 
     def _operation(self, name: str) -> int:
         return int(self._module.operation(name))

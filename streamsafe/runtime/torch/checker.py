@@ -32,9 +32,6 @@ class TorchChecker(NativeChecker):
         self.reader.explain.library = "torch"
         self._extension = extension
         self._name_of = name_of
-        self.foreign_line = self._foreign_line
-        self.foreign_operation = lambda operation: self.operation(operation)[0]
-        self.foreign_site = lambda site: extension.site(site) or None
 
     def operation(self, operation: int) -> tuple[str, bool, str, int, int]:
         """An operation's name, whether the autograd engine does it, its node, and the sites of that
@@ -75,7 +72,13 @@ class TorchChecker(NativeChecker):
         stashed = [self.reader.read(report) for report in self._extension.take_stashed()]
         return stashed + super().finish()
 
-    def _foreign_line(self, label: int) -> str:
+    def foreign_operation(self, operation: int) -> str:
+        return self.operation(operation)[0]
+
+    def foreign_site(self, site: int) -> object:
+        return self._extension.site(site) or None
+
+    def foreign_line(self, label: int) -> str:
         found = self._extension.line_of(label)
         if found is None:
             return "a stream that is gone"

@@ -162,6 +162,11 @@ PyObject* forked(PyObject*, PyObject*) {
 
 PyObject* site(PyObject*, PyObject* id) { return state().sites.pairs(uint32_t(PyLong_AsUnsignedLong(id))); }
 PyObject* site_id(PyObject*, PyObject* pairs) { return PyLong_FromUnsignedLong(state().sites.of(pairs)); }
+PyObject* operations(PyObject*, PyObject*) {
+  State& s = state();
+  Lock lock(s.core.mutex);
+  return PyLong_FromUnsignedLongLong(s.core.operations());
+}
 PyObject* operation(PyObject*, PyObject* name) { return PyLong_FromUnsignedLong(operation_id(name)); }
 PyObject* operation_name(PyObject*, PyObject* id) {
   auto& all = state().operation_names;
@@ -280,6 +285,7 @@ PyMethodDef FUNCTIONS[] = {
     {"look_again", look, METH_NOARGS, nullptr},
     {"operation", operation, METH_O, nullptr},
     {"operation_name", operation_name, METH_O, nullptr},
+    {"operations", operations, METH_NOARGS, nullptr},
     {"pinned_changed", pinned_changed, METH_NOARGS, nullptr},
     {"plan", make_plan, METH_VARARGS, nullptr},
     {"site", site, METH_O, nullptr},
