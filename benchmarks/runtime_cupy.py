@@ -268,7 +268,7 @@ def ratios(rounds: int, divide: int, only: Sequence[str] = ()) -> list[dict[str,
 
 
 def step(rounds: int, n: int) -> dict[str, float]:
-    """Microseconds of a step of one launch: plain, decorated (a session for each call), and an empty one decorated."""
+    """Microseconds of a step of one launch: plain, decorated (a session for each call), and after an empty session."""
     a, b = cp.ones(1000, cp.float32), cp.ones(1000, cp.float32)
 
     def plain() -> None:
@@ -279,12 +279,19 @@ def step(rounds: int, n: int) -> dict[str, float]:
 
     decorated = streamsafe.sanitize("collect")(plain)
     entered = streamsafe.sanitize("collect")(empty)
+
+    def apart() -> None:
+        entered()
+        plain()
+
     taken: dict[str, list[float]] = {}
     for _ in range(rounds):
         for way in WAYS:
             hooks.enabled = way != "Python hooks"
-            both = {"a step": plain} if way == "plain" else {"a step": decorated, "entry and exit": entered}
-            for what, function in both.items():
+            steps = {"a step": plain}
+            if way != "plain":
+                steps = {"a step": decorated, "entry and exit": entered, "entry and exit, then a step": apart}
+            for what, function in steps.items():
                 function()
                 cp.cuda.Device().synchronize()
                 start = time.perf_counter()
