@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from streamsafe.config import Config, Configs
@@ -126,7 +126,23 @@ def check(
         request.severity,
         request.baseline,
     )
+    _say_limits(report)
     return report
+
+
+def _say_limits(report: Report) -> None:
+    """Let each finding know what in its file was analysed in part only."""
+    if report.outcome is None or not report.notes:
+        return
+    notes: dict[str, list[str]] = {}
+    for path, note in report.notes:
+        notes.setdefault(path, []).append(note)
+    report.outcome.findings = [
+        replace(finding, cut_short=tuple(notes[path]))
+        if (path := finding.span.filename) in notes
+        else finding
+        for finding in report.outcome.findings
+    ]
 
 
 def _analyse(

@@ -33,12 +33,14 @@ class Finding:
     Attributes:
         level: the severity that the configuration gives the rule, if any.
         run: what recorded runs say of it; None where none were given.
+        cut_short: where a limit cut the analysis of functions of the file short.
     """
 
     hazard: Hazard
     rule: Rule
     level: Severity | None = None
     run: Verdict | None = None
+    cut_short: tuple[str, ...] = ()
 
     @property
     def severity(self) -> Severity:

@@ -102,7 +102,7 @@ class Output:
         colour = wanted(sys.stdout)
         if note:
             click.echo(note, color=colour)
-        click.echo(_summary(report.findings, report.outcome, files), color=colour)
+        click.echo(_summary(report.findings, report.outcome, files, _cut_short(report)), color=colour)
 
     def _machine(self, findings: list[Finding], texts: Texts | None, file: TextIO | None) -> None:
         objects: list[dict[str, Any]] = []
@@ -150,8 +150,13 @@ class Output:
                 click.echo(f"{n:>{width}}  {code}  {name}", file=file)
 
 
-def _summary(findings: list[Finding], outcome: Outcome | None, files: int) -> str:
-    """The last line: what was found, and what is not shown."""
+def _cut_short(report: Report) -> int:
+    """How many functions a limit cut short."""
+    return len({(path, note.rpartition(": ")[0]) for path, note in report.notes})
+
+
+def _summary(findings: list[Finding], outcome: Outcome | None, files: int, cut_short: int = 0) -> str:
+    """The last line: what was found, what is not shown, and how many functions a limit cut short."""
     if files == 0:
         return click.style("No Python files found.", fg="yellow", bold=True)
     if findings:
@@ -177,6 +182,8 @@ def _summary(findings: list[Finding], outcome: Outcome | None, files: int) -> st
             rest.append(f"{outcome.unchanged} on unchanged lines")
         if outcome.ordered:
             rest.append(f"{outcome.ordered} ordered in this run hidden")
+    if cut_short:
+        rest.append(f"a limit cut {count(cut_short, 'function')} short, see --verbose")
     return f"{line} ({'; '.join(rest)})." if rest else f"{line}."
 
 

@@ -43,6 +43,8 @@ def as_dict(finding: Finding, texts: Texts) -> dict[str, Any]:
         "fix": _fix(finding, texts),
         "url": finding.rule.url,
     }
+    if finding.cut_short:
+        described["cut_short"] = list(finding.cut_short)
     if finding.run is not None:
         described["run"] = _run(finding.run)
     return described

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+
+from streamsafe.cli import main
 
 HELPER = """
 import torch
@@ -161,3 +164,20 @@ def test_a_budget_that_is_hit_is_told_cold_and_warm(tree: Path) -> None:
     for _ in range(2):
         _, said = check(tree, "--verbose", "main.py", code=0)
         assert "main.py: analysis cut short in many: partitions joined" in said
+
+
+def test_a_budget_that_is_hit_is_told_with_findings(tree: Path) -> None:
+    chain = "".join(
+        f"    if c{i}:\n        s = torch.cuda.Stream()\n        torch.cuda.set_stream(s)\n" for i in range(9)
+    )
+    names = ", ".join(f"c{i}" for i in range(9))
+    (tree / "main.py").write_text(
+        f"import torch\n\ndef many({names}):\n{chain}    return torch.ones(3, device='cuda')\n\n"
+        "def bad(x):\n    side = torch.cuda.Stream()\n    y = x.cuda() + 1\n"
+        "    with torch.cuda.stream(side):\n        z = y * 2\n    y.record_stream(side)\n    return z\n"
+    )
+    found, _ = check(tree, "main.py")
+    assert [each["cut_short"] for each in found] == [["many: partitions joined"]]
+    command = ["check", "--isolated", "--engine=next", "--no-cache", str(tree / "main.py")]
+    shown = CliRunner().invoke(main, command, catch_exceptions=False).stdout
+    assert shown.endswith("Found 1 hazard in 1 file (a limit cut 1 function short, see --verbose).\n")
