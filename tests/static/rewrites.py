@@ -255,6 +255,11 @@ def renamed(name: str, text: str, wanted: Callable[[ast.Module], set[str]]) -> R
         if isinstance(n, ast.Constant) and isinstance(n.value, str)
         for w in re.findall(r"\w+", n.value)
     }
+    for formatted in (n for n in ast.walk(tree) if isinstance(n, ast.JoinedStr)):
+        spoken |= {
+            n.id for n in ast.walk(formatted) if isinstance(n, ast.Name)
+        }  # one token before Python 3.12
+        spoken |= {n.attr for n in ast.walk(formatted) if isinstance(n, ast.Attribute)}
     imported = {
         part
         for n in ast.walk(tree)

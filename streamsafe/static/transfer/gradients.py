@@ -169,9 +169,9 @@ def functions_of(a: Analysis, held: Value) -> list[str]:
 def hook_entry(a: Analysis, s: State) -> None:
     """A hook begins: autograd has just written the gradient, on the stream that is current in the hook (TA-06)."""
     fn = a.fn
-    span = a.span(fn.blocks[0].instrs[0].at) if fn.blocks[0].instrs else None
-    if span is None:
+    if not fn.spans:
         return
+    span = a.span(0)
     for parameter in fn.params[1:] if fn.is_method else fn.params:
         root = path(parameter.name)
         _written(a, s, span, root)
