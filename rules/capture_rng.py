@@ -46,7 +46,6 @@ class CaptureRng(Rule):
     name = "capture-rng"
     fix = "unsafe"
     rank = 0
-    sides = ("check",)
     bad = """\
 import torch
 

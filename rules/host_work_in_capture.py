@@ -47,7 +47,6 @@ class HostWorkInCapture(Rule):
     name = "host-work-in-capture"
     fix = "unsafe"
     rank = 0
-    sides = ("check",)
     bad = """\
 import torch
 

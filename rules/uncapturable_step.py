@@ -50,7 +50,6 @@ class UncapturableStep(Rule):
     name = "uncapturable-step"
     fix = "unsafe"
     rank = 0
-    sides = ("check",)
     bad = """\
 import torch
 

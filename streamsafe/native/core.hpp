@@ -34,6 +34,8 @@ enum class Violation : int64_t {
   implicit_wait,
   end_elsewhere,
   unjoined,
+  generator,    // numbers are drawn from one that the graph does not keep
+  host_work,    // the host wrote what the graph copies to the device
 };
 
 // What an operation touches. `shape` and `strides` (times `unit` bytes) only where the bytes are not contiguous.
@@ -607,6 +609,11 @@ class Core {
   // An operation of a captured stream would wait for the device on the host.
   bool synchronizes(Timeline& line, Id operation, Id site) {
     return line.capture ? violation(Violation::stream_wait, line, line.capture->origin, operation, site) : true;
+  }
+
+  // Something that only the collector recognizes is illegal in the capture that a stream takes part in.
+  bool refuses(Violation which, Timeline& line, Id operation, Id site) {
+    return line.capture ? violation(which, line, line.capture->origin, operation, site) : true;
   }
 
   // -- questions -----------------------------------------------------------------------------------------------------

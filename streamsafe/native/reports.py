@@ -43,6 +43,8 @@ VIOLATIONS = (
         "capture_end",
         "{subject} was brought into the capture and {other} never waits for it again",
     ),
+    ("capture-rng", "", "the generator is not registered with the graph"),
+    ("host-work-in-capture", "", "the graph copies this memory to the device at each replay"),
 )
 """Rule, operation and message of each of the core's ``Violation``."""
 

@@ -30,6 +30,8 @@ Uses = Sequence[Use | tuple[Any, ...]]
 
 NULL = 0
 """The raw handle of a device's legacy default stream, in CUDA and in all libraries."""
+HANDSHAKE = ("handshake",)
+"""The key of the event of a handshake between libraries."""
 PER_THREAD = 2
 """CUDA's ``cudaStreamPerThread``."""
 
@@ -347,6 +349,15 @@ class Monitor:
             lock.release()
         if conflicts:
             self.report(conflicts)
+
+    def handshake(self, stream: Hashable) -> None:
+        """Two libraries exchange the stream that both use: a wait of it for itself, which orders nothing new."""
+        with self.lock:
+            self.drain()
+            site = line(3)
+            host = self.thread
+            self.checker.record(HANDSHAKE, stream, host=host, site=site)
+            self.checker.wait(stream, HANDSHAKE, host=host, site=site)
 
     def host_function(self, stream: Hashable, operation: str) -> Hashable:
         """A host function is about to be enqueued; returns the timeline of what it does, for :meth:`calling`.

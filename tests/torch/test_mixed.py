@@ -14,14 +14,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = sorted((ROOT / "fixtures/runtime/rows").glob("ci*.py"))
 
-NOT_YET = {
-    "ci03c_from_dlpack_outside": "a DLPack handshake does not count as a wait that was meant for the write: SS101",
-    "ci05_torch_from_dlpack_outside": "a DLPack handshake does not count as a wait that was meant for the write: SS101",
-    "ci07_as_tensor": "an array that torch imports is not known to be CuPy's: SS101, not SS501",
-    "ci15b_blocking_to_torch_pool": "an array that torch imports is not known to be CuPy's: SS101, not SS501",
-}
-"""Programs whose code is not right yet."""
-
 RUN = """
 import importlib.util, json, sys, warnings
 from streamsafe.runtime import simulations
@@ -56,9 +48,7 @@ def hazards(backend: Any, request: pytest.FixtureRequest) -> dict[str, list[list
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: str(path.stem))
-def test_codes(path: Path, hazards: dict[str, list[list[str]]], request: pytest.FixtureRequest) -> None:
-    if path.stem in NOT_YET:
-        request.applymarker(pytest.mark.xfail(reason=NOT_YET[path.stem], strict=False))
+def test_codes(path: Path, hazards: dict[str, list[list[str]]]) -> None:
     expected = re.search(r"^# expect: (.*)$", path.read_text(encoding="utf-8"), re.M)
     assert expected is not None
     words = {word for word in expected[1].split() if word not in ("none", "latent")}

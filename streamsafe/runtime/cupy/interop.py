@@ -120,8 +120,11 @@ def _to_dlpack(original: Wrapped) -> Wrapped:
     def __dlpack__(self: Any, **kwargs: Any) -> Any:
         monitor = state.monitor
         if monitor is not None:
-            if kwargs.get("stream") == -1:
+            stream = kwargs.get("stream")
+            if stream == -1:
                 without_handshake(monitor, uses.of_array(self))
+            elif isinstance(stream, int) and timeline_of_handle(monitor, stream) == timeline(monitor):
+                monitor.handshake(timeline(monitor))
             _handed_on(monitor)
         return original(self, **kwargs)
 

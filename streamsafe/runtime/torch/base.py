@@ -12,12 +12,15 @@ import threading
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from streamsafe.order.capture import CaptureMode, Graph
+from streamsafe.order.memory import Region, Use
 from streamsafe.runtime import sites
 from streamsafe.runtime.monitor import Monitor, current
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.replay import FOUND, written
+from streamsafe.runtime.torch.hooks.host import span
 from streamsafe.runtime.torch.hooks.streams import event_of, handle_of
 
 
@@ -48,6 +51,7 @@ class Base:
         self._streams: dict[tuple[int, int], sites.Site] = {}
         self._graphs: dict[Hashable, Graph] = {}
         self._capturing: dict[Hashable, Capture] = {}
+        self._generators: WeakKeyDictionary[Hashable, list[int]] = WeakKeyDictionary()
         self._noted: set[str] = set()
         self._waiting = _Waiting()
 
@@ -56,8 +60,8 @@ class Base:
     def learn(self) -> None:
         """The lines on the calling thread's stack may be asked for soon, where no Python may run."""
 
-    def set_capturing(self, capturing: bool) -> None:
-        """Whether a capture is in progress."""
+    def set_capturing(self, capturing: bool, generators: list[int]) -> None:
+        """Whether a capture is in progress, and the addresses of the generators that its graph keeps."""
 
     def set_refused(self, refused: bool) -> None:
         """Whether the calling thread waits for what a capture forbids, which is reported already."""
@@ -225,7 +229,29 @@ class Base:
     # -- what the Python hooks see (streamsafe.runtime.torch.hooks.interface.Collector) -----------------------------
 
     def exported(self, tensor: Any, interface: str, stream: int | None) -> None:
-        pass
+        """Where DLPack's two streams are the same, torch records nothing: it is a wait for that stream all the same."""
+        monitor = self._monitor
+        if monitor is None or interface != "dlpack" or stream is None:
+            return
+        device = tensor.device.index
+        producer = sys.modules["torch"].cuda.current_stream(device).cuda_stream
+        if producer == (0 if stream == 1 else stream):
+            monitor.handshake(self._key(device, producer))
+
+    def imported(self, tensor: Any) -> None:
+        """A hazard over the memory is interop's only if something is pending on it now (CI-12)."""
+        monitor = self._monitor
+        if monitor is None or not tensor.numel():
+            return
+        device, (start, size) = tensor.device.index, span(tensor)
+        queue = self._key(device, sys.modules["torch"].cuda.current_stream(device).cuda_stream)
+        with monitor.lock:
+            monitor.drain()
+            pending = monitor.checker.check_access(
+                queue, [Use(Region(device, start, start + size))], operation="import", host=monitor.thread
+            )
+        if pending:
+            monitor.came_in(device, start, start + size)
 
     def numpy_made(self, tensor: Any, array: Any) -> Any:
         """The NumPy view of a CPU tensor: of pinned memory one whose reads and writes are seen."""
@@ -274,6 +300,25 @@ class Base:
         if self._monitor is not None:
             self.violation(self._key(device, stream), "capture-on-default-stream", "capture_begin", "")
 
+    def generator_registered(self, graph: Hashable, generator: Any) -> None:
+        self._generators.setdefault(graph, []).append(generator._cdata)
+
+    def _captures_change(self) -> None:
+        torch = sys.modules["torch"]
+        kept = [each._cdata for each in torch.cuda.default_generators]
+        for graph in self._capturing:
+            kept += self._generators.get(graph, ())
+        self.set_capturing(bool(self._capturing), kept)
+
+    def unrepeatable(self, rule: str, operation: str, message: str) -> None:
+        monitor = self._monitor
+        if monitor is None or not self._capturing:
+            return
+        stream = sys.modules["torch"].cuda.current_stream()
+        key = self._key(stream.device_index, stream.cuda_stream)
+        if monitor.checker.capturing(key):
+            self.violation(key, rule, operation, message)
+
     def capture_begins(
         self, graph: Hashable, pool: tuple[int, int] | None, mode: str, device: int, stream: int
     ) -> None:
@@ -291,14 +336,14 @@ class Base:
                 site=sites.capture(2),
             )
         self._capturing[graph] = Capture(key, capture_mode, threading.get_ident())
-        self.set_capturing(True)
+        self._captures_change()
         if conflicts:
             monitor.report(conflicts)
 
     def capture_ends(self, graph: Hashable, pool: tuple[int, int] | None, failed: bool) -> None:
         monitor = self._monitor
         capture = self._capturing.pop(graph, None)
-        self.set_capturing(bool(self._capturing))
+        self._captures_change()
         if monitor is None or capture is None:
             return
         with monitor.lock:

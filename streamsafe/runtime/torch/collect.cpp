@@ -392,6 +392,58 @@ void refuse_wait(const Operator& op, const torch::jit::Stack& stack, size_t base
   judge(reports, operation, nullptr, true);
 }
 
+// Of a capture: what would not be repeated when the graph is launched.
+void refuse_unrepeated(Violation which, int device, uint32_t operation, uint32_t site) {
+  State& the = state();
+  const Queue queue = queue_now(device);
+  std::vector<Report> reports;
+  {
+    Lock guard(the.core.mutex);
+    if (the.core.refuses(which, the.line(queue.device, queue.handle), operation, site)) return;
+    reports = take_reports(the.core);
+  }
+  judge(reports, operation, nullptr, true);
+}
+
+// Numbers are drawn from a generator that the graph does not keep (GM-gen_unreg).
+void refuse_generator(const Operator& op, const torch::jit::Stack& stack, size_t base, uint32_t operation, uint32_t site) {
+  const auto& value = stack[base + size_t(op.generator)];
+  if (!value.isGenerator()) return;
+  const at::Generator generator = value.toGenerator();
+  if (!generator.defined() || generator.device().type() != c10::DeviceType::CUDA) return;
+  State& the = state();
+  {
+    Lock guard(the.core.mutex);
+    if (the.generators.count(generator.unsafeGetGeneratorImpl())) return;
+  }
+  refuse_unrepeated(Violation::generator, generator.device().index(), operation, site);
+}
+
+// The host writes pinned memory, once; a captured copy reads it at each launch (GC-03, GC-19).
+void note_host_write(const Operator& op, const torch::jit::Stack& stack, size_t base, uint32_t operation, uint32_t site) {
+  for (const auto& argument : op.arguments) {
+    if (argument.role != Role::write || !stack[base + argument.index].isTensor()) continue;
+    const at::Tensor& tensor = stack[base + argument.index].toTensor();
+    if (!tensor.defined() || !tensor.is_cpu() || !tensor.has_storage() || !tensor.numel() || !tensor.is_pinned()) continue;
+    const Addr start = reinterpret_cast<Addr>(tensor.const_data_ptr());
+    Lock guard(state().core.mutex);
+    state().written.push_back({start, start + Addr(tensor.storage().nbytes() - tensor.storage_offset() * tensor.itemsize()), operation, site});
+  }
+}
+void refuse_host_work(const Touched& by_stream, int device) {
+  State& the = state();
+  for (const Use& use : by_stream.uses) {
+    if (use.mode != Mode::reads) continue;
+    State::Written found{};
+    {
+      Lock guard(the.core.mutex);
+      for (auto& each : the.written)
+        if (each.start < use.stop && use.start < each.stop) found = each;
+    }
+    if (found.stop) refuse_unrepeated(Violation::host_work, device, found.operation, found.site);
+  }
+}
+
 void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   State& the = state();
   if (!the.on.load(std::memory_order_relaxed)) {
@@ -417,7 +469,13 @@ void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch:
   Touched by_stream;
   if (!seen.device.uses.empty() || !seen.cpu.uses.empty() || op.copy || !op.results.empty()) name_operation(op, operation, site);
   if (op.copy && the.host) see_copy(op, *stack, base, seen, by_stream);
-  if (the.capturing.load(std::memory_order_relaxed) && !seen.device.uses.empty()) refuse_wait(op, *stack, base, seen, operation, site);
+  if (the.capturing.load(std::memory_order_relaxed)) {
+    if (!site) name_operation(op, operation, site);
+    if (!seen.device.uses.empty()) refuse_wait(op, *stack, base, seen, operation, site);
+    if (op.generator >= 0) refuse_generator(op, *stack, base, operation, site);
+    if (!by_stream.uses.empty()) refuse_host_work(by_stream, seen.index);
+    else if (seen.device.uses.empty()) note_host_write(op, *stack, base, operation, site);
+  }
   if (!seen.cpu.uses.empty()) {
     keep_known(seen.cpu);
     if (!seen.cpu.uses.empty() && the.host) enqueue(nullptr, seen.cpu, operation, site);
@@ -645,7 +703,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     if (main) state().main_thread = key;
   });
   module.def("set_pending", [](bool pending) { state().pending = pending; });
-  module.def("set_capturing", [](bool capturing) { state().capturing = capturing; });
+  module.def("set_capturing", [](bool capturing, const std::vector<uintptr_t>& generators) {
+    State& the = state();
+    Lock guard(the.core.mutex);
+    the.capturing = capturing;
+    the.generators.clear();
+    for (uintptr_t each : generators) the.generators.insert(reinterpret_cast<const void*>(each));
+    if (!capturing) the.written.clear();
+  });
   module.def("set_refused", [](bool refused) { here.refused = refused; });
   module.def("set_coalescing", [](bool coalescing) { here.coalescing = coalescing; });
   module.def("take_stashed", []() {

@@ -23,7 +23,7 @@ struct Operator {
   std::vector<Argument> arguments;  // those that can hold tensors
   std::vector<Argument> results;
   uint16_t argument_count = 0, result_count = 0;
-  int16_t non_blocking = -1, device = -1;  // indexes of such arguments
+  int16_t non_blocking = -1, device = -1, generator = -1;  // indexes of such arguments
   bool pass = false;       // not an operation of its own: what it calls is seen
   bool skip = false;       // touches no memory
   bool copy = false;       // may copy between host and device
@@ -120,6 +120,7 @@ inline Operator* describe(const c10::OperatorHandle& handle) {
     const auto& argument = schema.arguments()[i];
     if (argument.name() == "non_blocking" || argument.name() == "async_op") made->non_blocking = int16_t(i);
     if (argument.name() == "device") made->device = int16_t(i);
+    if (argument.name() == "generator") made->generator = int16_t(i);
     if (!holds_tensor(argument.type())) continue;
     const auto* alias = argument.alias_info();
     Role role = alias && alias->isWrite() ? (made->fresh ? Role::metadata : Role::write) : metadata || alias ? Role::metadata : Role::read;

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <atomic>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -68,6 +69,13 @@ struct State {
   Flat<Timeline*> lines{256};
   std::map<Id, std::pair<int, Addr>> handles;
   std::vector<Report> stashed;  // found where Python cannot be asked
+  // of a capture: generators that the graph keeps, and what the host has written of pinned memory
+  struct Written {
+    Addr start, stop;
+    uint32_t operation, site;
+  };
+  std::set<const void*> generators;
+  std::vector<Written> written;
   std::map<Addr, std::vector<Timeline*>> recorded_before;  // record_stream on memory from before the program
 
   uint32_t intern(const std::string& name) {

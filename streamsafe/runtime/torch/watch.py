@@ -203,8 +203,8 @@ class Watch(Base):
     def learn(self) -> None:
         self._extension.site_now()
 
-    def set_capturing(self, capturing: bool) -> None:
-        self._extension.set_capturing(capturing)
+    def set_capturing(self, capturing: bool, generators: list[int]) -> None:
+        self._extension.set_capturing(capturing, generators)
 
     def set_refused(self, refused: bool) -> None:
         self._extension.set_refused(refused)

@@ -227,6 +227,7 @@ Special: TypeAlias = Literal[
     "external_stream",
     "field",
     "from_host",
+    "from_numpy",
     "future_result",
     "future_set",
     "futures_wait",

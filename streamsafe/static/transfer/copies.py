@@ -10,7 +10,9 @@ from streamsafe.static.domain.atoms import (
     HOST,
     MAYBE,
     NONE,
+    TRUE,
     UNKNOWN,
+    Array,
     Atom,
     Bound,
     Const,
@@ -19,13 +21,14 @@ from streamsafe.static.domain.atoms import (
     Path,
     Tuple,
     Value,
+    array,
     ordered,
     path,
     value,
 )
 from streamsafe.static.domain.guards import ALWAYS, IS_CPU, IS_NONE, IS_TRUE, Literal, asks_for_host, decided
 from streamsafe.static.domain.places import DEVICE, PAGEABLE, PINNED
-from streamsafe.static.domain.state import State
+from streamsafe.static.domain.state import HostWork, State
 from streamsafe.static.models.rows import Place, Row
 from streamsafe.static.transfer import asks, library, streams
 from streamsafe.static.transfer import memory as mem
@@ -254,9 +257,61 @@ def _copy(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
     else:
         destinations = [*mem.buffers(a, s, library.argument(a, s, c, copy.destination))]
         result = library.argument(a, s, c, row.result.arg) if row.result.arg else UNKNOWN
+    if nonblocking and copy.flag and c.given.get(copy.flag) == value(TRUE):
+        _advise(a, s, c, span, sources, destinations)
     for destination in destinations or [None]:
         _move(a, s, c, row, span, stream, sources, destination, nonblocking)
     return result
+
+
+def _advise(
+    a: Analysis, s: State, c: CallSite, span: Span, sources: list[Atom], destinations: list[Atom | None]
+) -> None:
+    """A copy that is asked not to block, and does all the same: from pageable memory, or of what was pinned for it."""
+    places = {mem.place_of(a, s, each) for each in destinations if each is not None}
+    if not sources or places & {PINNED, PAGEABLE}:
+        return
+    if all(mem.place_of(a, s, source) == PAGEABLE for source in sources):
+        a.violation("pageable-non-blocking", span, c.operation, s.guard)
+    elif all((source, PINNED_FOR) in s.heap and not mem.is_named(s, value(source)) for source in sources):
+        a.violation("pin-memory-then-copy", span, c.operation, s.guard)
+
+
+PINNED_FOR: Final = "pinned copy"
+"""The field of memory that ``pin_memory()`` has made."""
+
+
+@special("pin_memory")
+def pin_memory(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``x.pin_memory()``: another thread's capture in the global mode does not survive it (GM-thr_ev_query)."""
+    assert c.row is not None
+    result = library.effects(a, s, c, c.row)
+    s.work = s.work | {HostWork("", "pins memory", a.span(c.at), s.guard)}
+    for atom in result:
+        if isinstance(atom, New):
+            s.heap[atom, PINNED_FOR] = value(TRUE)
+    return result
+
+
+@special("from_numpy")
+def from_numpy(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``torch.from_numpy(x)``: an array of NumPy lies in the memory of the host; who pinned it is seen."""
+    data = c.given.get("data", UNKNOWN)
+    buffers = mem.buffers(a, s, data)
+    for buffer in buffers:
+        if not mem.place_of(a, s, buffer):
+            s.places[buffer] = PAGEABLE
+    if not buffers:
+        return value(mem.allocate(a, s, a.span(c.at), a.engine.tensor_type, PAGEABLE))
+    found: set[Atom] = set()
+    for atom in data:
+        if isinstance(atom, Array):
+            found |= atom.of  # it was a tensor before
+        elif isinstance(atom, New):
+            found.add(array(value(atom), a.engine.tensor_type))
+        else:
+            found.add(atom)
+    return frozenset(found)
 
 
 def _from_device(a: Analysis, s: State, sources: list[Atom]) -> bool:

@@ -294,7 +294,7 @@ def apply(a: Analysis, s: State, c: CallSite, row: Row, weak: bool = False) -> l
 
 
 def _beside(s: State, c: CallSite, row: Row) -> bool:
-    """Whether what a capture forbids concerns another stream only, in a mode that allows it (GM-side_stream_query)."""
+    """Whether what a capture forbids concerns another stream only, in a mode that allows it (GM-side_stream_sync)."""
     if s.capture is None or not s.capture.relaxed or row.capture is None or row.capture.kind != "thread":
         return False
     return bool(c.receiver) and not any(

@@ -365,6 +365,12 @@ def held_by(s: State, roots: Iterable[Value]) -> set[Atom]:
         found |= more
 
 
+def is_named(s: State, held: Value) -> bool:
+    """Whether another name or a field still means a value."""
+    names = (value for reg, value in s.env.items() if isinstance(reg, str))
+    return not held.isdisjoint(reachable([*names, *s.heap.values()]))
+
+
 def unbind(a: Analysis, s: State, old: Value) -> None:
     """A name or a field no longer holds a value: blocks that nobody else holds are released."""
     gone = [atom for atom in ordered(old) if isinstance(atom, New) and used_elsewhere(s, atom)]

@@ -29,7 +29,6 @@ from streamsafe.static.domain.capturing import Graph, Kept
 from streamsafe.static.domain.guards import IS_NONE, Literal
 from streamsafe.static.domain.places import DEVICE, EACH, is_element, is_gradient, overlap
 from streamsafe.static.domain.state import State
-from streamsafe.static.domain.values import reachable
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite, special
 
@@ -217,16 +216,10 @@ def rebinds_local(a: Analysis, s: State, span: Span, old: Value, held: Value) ->
     """A local variable gets another tensor: the graph goes on with the one that it has captured."""
     if not s.capturing.graphs and s.capturing.under_way is None:
         return
-    if old and old != held and not _named(s, old):
+    if old and old != held and not mem.is_named(s, old):
         gone = frozenset(atom for atom in old if isinstance(atom, New))
         lets_go(a, s, span, gone, held)
         _in_capture(s, span, gone - held)
-
-
-def _named(s: State, held: Value) -> bool:
-    """Whether another name or a field still means a value."""
-    names = (value for reg, value in s.env.items() if isinstance(reg, str))
-    return not held.isdisjoint(reachable([*names, *s.heap.values()]))
 
 
 @special("replay")

@@ -107,7 +107,6 @@ GAPS: dict[str, set[str]] = {
     },
     "ss411_concurrent_capture": {
         "bad_graphed_callable_in_a_capture",
-        "capture_beside_a_pinning_thread",
     },
     "ss412_outputs_with_names": {
         "bad_graphed_callable",

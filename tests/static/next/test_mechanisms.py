@@ -640,13 +640,28 @@ def good_drawn(net, x, scale):
     g.replay()
     return y
 """,
+    "advice on copies that do not block, where it is asked for": """
+def bad_pageable(tokens, n):
+    ids = torch.tensor(tokens)
+    x = ids.to("cuda", non_blocking=True)  # expect: SS321
+    y = torch.from_numpy(np.arange(n)).cuda(non_blocking=True)  # expect: SS321
+    x.copy_(torch.arange(n) + 1, non_blocking=True)  # expect: SS321
+    return x, y, x.pin_memory().to("cuda", non_blocking=True)  # expect: SS322
+
+def good_pinned(tokens, n, x, device):
+    ids = torch.tensor(tokens, pin_memory=True)
+    staged = x.pin_memory()
+    y = ids.to("cuda", non_blocking=True), ids.to(device), staged.to("cuda", non_blocking=True)
+    return y, staged, torch.arange(n).to("cuda")
+""",
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_shown(name: str, tmp_path: Path) -> None:
     write_tree(tmp_path, {"module.py": HEAD + CASES[name]})
-    found = check_tree(tmp_path, "--engine", "next", "--no-cache").get("module.py", [])
+    options = ["--engine", "next", "--no-cache", *(["--select", "SS"] if "advice" in name else [])]
+    found = check_tree(tmp_path, *options).get("module.py", [])
     shown = [each for each in found if each.confidence != "possible"]
     text = HEAD + CASES[name]
     assert not EvalFile(tmp_path / "module.py", text).disagreements(shown)

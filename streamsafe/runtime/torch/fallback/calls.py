@@ -91,8 +91,10 @@ class Calls:
             self._see(seen, operator.value(argument.name, call.args, call.kwargs), argument.role)
         by_host, by_stream = self._host_sides(call, seen, site)
         index = next(iter(seen.devices), None)
-        if index is not None and self._watch.capturing:
-            self._refuse(call, index, name, site)
+        if self._watch.capturing:
+            if index is not None:
+                self._refuse(call, index, name, site)
+            self._refuse_unrepeated(call, index, by_stream, name, site)
         if by_host and self._monitor.host:
             self._monitor.host_access(by_host.reads, by_host.writes, name, site=site)
         if by_stream:
@@ -205,6 +207,44 @@ class Calls:
         key, _ = self._watch.queue(device)
         if waits and self._monitor.checker.capturing(key):
             self._watch.violation(key, "sync-in-capture", name, "", site)
+
+    def _refuse_unrepeated(
+        self, call: Call, device: int | None, by_stream: Uses, name: str, site: Site
+    ) -> None:
+        """What a launch of the graph would not do again: numbers of a generator, what the host has written."""
+        watch, operator = self._watch, call.operator
+        generator = operator.value("generator", call.args, call.kwargs)
+        if isinstance(generator, self._torch.Generator) and generator.device.type == "cuda":
+            key, _ = watch.queue(generator.device.index)
+            if generator._cdata not in watch.generators and self._monitor.checker.capturing(key):
+                message = "the generator is not registered with the graph"
+                watch.violation(key, "capture-rng", name, message, site)
+        if device is None:
+            for argument in operator.arguments:
+                tensor = operator.value(argument.name, call.args, call.kwargs)
+                if argument.role is Role.WRITE and self._is_pinned(tensor):
+                    start = tensor.data_ptr()
+                    storage = tensor.untyped_storage()
+                    watch.written.append((start, storage.data_ptr() + storage.nbytes(), name, site))
+            return
+        key, _ = watch.queue(device)
+        if not self._monitor.checker.capturing(key):
+            return
+        for use in by_stream.reads:
+            for start, stop, by, where in reversed(watch.written):
+                if start < use[0][2] and use[0][1] < stop:
+                    message = "the graph copies this memory to the device at each replay"
+                    watch.violation(key, "host-work-in-capture", by, message, where)
+                    break
+
+    def _is_pinned(self, value: Any) -> bool:
+        return (
+            isinstance(value, self._torch.Tensor)
+            and value.device.type == "cpu"
+            and value.layout is self._torch.strided
+            and value.numel() > 0
+            and value.is_pinned()
+        )
 
     # -- the engine --------------------------------------------------------------------------------------------------
 

@@ -51,6 +51,10 @@ class Fallback(Base):
         self._operators: dict[Any, Operator] = {}
         self._external: set[int] = set()
         self.memory: Memory | None = None
+        self.generators: set[int] = set()
+        """Addresses of the generators that the graphs being captured keep."""
+        self.written: list[tuple[int, int, str, sites.Site]] = []
+        """What the host has written of pinned memory since the capture began: from, to, by what, where."""
         self._trace: Callable[[bool], None] = lambda on: None
 
     # -- the hooks ---------------------------------------------------------------------------------------------------
@@ -287,6 +291,11 @@ class Fallback(Base):
 
     def thread_ends(self) -> None:
         pass
+
+    def set_capturing(self, capturing: bool, generators: list[int]) -> None:
+        self.generators = set(generators)
+        if not capturing:
+            self.written.clear()
 
     def set_refused(self, refused: bool) -> None:
         self.here.refused = refused

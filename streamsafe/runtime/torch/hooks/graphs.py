@@ -80,6 +80,15 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
 
         return reset
 
+    def register(original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def register_generator_state(self: Any, generator: Any) -> None:
+            original(self, generator)
+            collector.generator_registered(identity(self), generator)
+
+        return register_generator_state
+
+    patches.wrap(cuda.CUDAGraph, "register_generator_state", register)
     hooks = {"capture_begin": begin, "capture_end": end, "replay": launch, "reset": forget}
     for name, make in hooks.items():
         patches.wrap(cuda.CUDAGraph, name, make)

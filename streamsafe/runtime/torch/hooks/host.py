@@ -23,6 +23,15 @@ def on_host(torch: Any, value: Any) -> bool:
     return bool(value.device.type == "cpu" and value.layout is torch.strided and type(value) in _plain(torch))
 
 
+def _exports(value: Any) -> bool:
+    """Whether an object gives its memory by the CUDA Array Interface, which names no stream that torch looks at."""
+    if isinstance(value, (int, float, complex, list, tuple)):
+        return False
+    return hasattr(type(value), "__cuda_array_interface__") or "__cuda_array_interface__" in getattr(
+        value, "__dict__", ()
+    )
+
+
 def _plain(torch: Any) -> tuple[type, ...]:
     return torch.Tensor, torch.nn.Parameter
 
@@ -98,6 +107,16 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
 
         return property(__cuda_array_interface__)
 
+    def importing(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def make(data: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(data, *args, **kwargs)
+            if not isinstance(data, torch.Tensor) and result.is_cuda and _exports(data):
+                collector.imported(result)
+            return result
+
+        return make
+
     def resize(original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def resize_(self: Any, size: int) -> Any:
@@ -116,6 +135,8 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
     patches.wrap(tensor, "__array__", numpy)
     patches.wrap(tensor, "__dlpack__", dlpack)
     patches.wrap(tensor, "__cuda_array_interface__", interface)
+    for name in ("as_tensor", "asarray"):
+        patches.wrap(torch, name, importing)
     patches.wrap(torch.UntypedStorage, "resize_", resize)
     patches.wrap(torch.UntypedStorage, "_write_file", reading_storage("save"))
     for share in ("_share_fd_cpu_", "_share_filename_cpu_"):  # what torch.multiprocessing sends

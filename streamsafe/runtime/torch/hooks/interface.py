@@ -115,6 +115,19 @@ class Collector(Protocol):
     def graph_reset(self, graph: Hashable) -> None:
         """The graph gives up its executable and its pool (rows GC-22, GC-23)."""
 
+    def generator_registered(self, graph: Hashable, generator: Any) -> None:
+        """A graph keeps the state of a generator: its captures may draw from it."""
+
+    def unrepeatable(self, rule: str, operation: str, message: str) -> None:
+        """Something is about to be called that a capture does not allow, if the current stream is captured. May raise.
+
+        Args:
+            rule: its name.
+        """
+
+    def imported(self, tensor: Any) -> None:
+        """A device tensor was made over another library's memory by a way that exchanges no stream (row CI-07)."""
+
     def storage_resized(self, address: int, size: int, new_address: int, new_size: int) -> None:
         """``untyped_storage().resize_`` has moved a device storage; its bytes were copied on the current stream."""
 

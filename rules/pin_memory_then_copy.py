@@ -1,0 +1,61 @@
+"""SS322 pin-memory-then-copy
+
+## What it does
+Reports `x.pin_memory().to(device, non_blocking=True)`: a tensor that is pinned only to be copied once.
+
+## Why is this bad?
+`pin_memory()` allocates pinned memory and copies the tensor into it, and the host waits for both. Then the copy to the
+device runs beside the host, but the host has already paid more than the plain copy costs. This is advice on speed: the
+program is correct.
+
+## Example
+```python
+y = mask.pin_memory().to("cuda", non_blocking=True)
+```
+
+Use instead:
+```python
+y = mask.to("cuda")
+```
+
+## Known problems
+Where the pinned copy is made on another thread, as a data loader does, it costs this thread nothing.
+
+## References
+- PyTorch tutorial, "A guide on good usage of `non_blocking` and `pin_memory()` in PyTorch"
+"""
+
+from __future__ import annotations
+
+from streamsafe.order.hazard import Conflict
+from streamsafe.rule import Rule
+from streamsafe.wording import quoted
+
+
+class PinMemoryThenCopy(Rule):
+    code = "SS322"
+    name = "pin-memory-then-copy"
+    severity = "advice"
+    default = False
+    rank = 0
+    sides = ("check",)
+    bad = """\
+import torch
+
+
+def upload(mask):
+    return mask.pin_memory().to("cuda", non_blocking=True)  # expect: SS322
+"""
+    good = """\
+import torch
+
+
+def upload(mask):
+    return mask.to("cuda")
+"""
+
+    def message(self, conflict: Conflict) -> str:
+        return f"{quoted(conflict.second.operation)} copies what was pinned for this one copy only"
+
+    def help(self, conflict: Conflict) -> str:
+        return super().help(conflict) or 'copy the tensor as it is: x.to("cuda")'
