@@ -25,7 +25,7 @@ GROUPS = {
         "capture checker clocks edges engine memory pools views".split(),
         "tests/order/test_conflicts.py tests/order/test_event_behaviours.py tests/order/test_capture.py "
         "tests/order/test_semantics_table.py tests/order/test_allocate_again.py tests/order/test_views.py "
-        "tests/order/test_oracle.py tests/order/test_bounded.py",
+        "tests/order/test_marks.py tests/order/test_oracle.py tests/order/test_bounded.py",
     ),
     "monitor": (
         "streamsafe/runtime",

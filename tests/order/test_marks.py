@@ -8,7 +8,7 @@ import pytest
 
 from streamsafe.order.checker import Checker
 from streamsafe.order.clocks import Timeline
-from streamsafe.order.memory import HOST, Partial, Record, Region, Use, _joined
+from streamsafe.order.memory import HOST, PARTIAL_LIMIT, Cell, Partial, Record, Region, Use, _joined
 from streamsafe.order.pools import Block
 from streamsafe.order.views import View, _interleaved
 
@@ -217,3 +217,50 @@ def test_columns_that_lie_side_by_side_are_one_access(
         found = _joined(*pair)
         view = found.view if found is not None else None
         assert (view and (view.start, view.run)) == joined
+
+
+@pytest.mark.parametrize("views", [PARTIAL_LIMIT, PARTIAL_LIMIT + 1])
+def test_so_many_views_of_a_cell_are_told_apart(views: int) -> None:
+    """One more, and two that stand for all are left, of which nothing is certain."""
+    cell = Cell(0, 1000)
+    for number in range(views):
+        mode: Any = "reads" if number % 2 else "writes"
+        cell.commit_partial(column(number, 1, dims=((2, 100 + number),), mode=mode, block=None))
+    kept = cell.partial or []
+    if views == PARTIAL_LIMIT:
+        assert len(kept) == views and all(each.certain and each.view for each in kept)
+    else:
+        assert [(each.mode, each.view, each.certain) for each in kept] == [
+            ("reads", None, False),
+            ("writes", None, False),
+        ]
+
+
+@pytest.mark.parametrize(("start", "size", "again"), [(100, 100, True), (100, 99, False), (100, 101, False)])
+def test_a_block_that_is_handed_out_as_it_was_is_the_same(start: int, size: int, again: bool) -> None:
+    checker = streams("A")
+    first = checker.allocate(0, 100, 100, stream="A", owner="cupy")
+    checker.access("A", [], [use(100, 200)])
+    checker.free(0, 100)
+    assert (checker.allocate(0, start, size, stream="A", owner="cupy") is first) is again
+
+
+@pytest.mark.parametrize(
+    ("known", "kept"),
+    [({}, "abc"), ({"a": 1}, "bc"), ({"a": 9}, "bc"), ({"b": 2}, "ac"), ({"a": 1, "b": 2}, "c")],
+)
+def test_reads_that_a_read_comes_after_are_forgotten(known: dict[str, int], kept: str) -> None:
+    """A cell keeps one read for each timeline, without those that a later read is ordered after."""
+    lines = {name: Timeline(name, 0, "non-blocking", name) for name in "abc"}
+    for order in (("a", "b"), ("b", "a")):
+        cell = Cell(0, 10)
+        lines["c"].clock = {}
+        cell.commit_read(Record(lines["c"], 1, "c", None, 1))
+        for name in order:
+            cell.commit_read(Record(lines[name], "ab".index(name) + 1, name, None, 2))
+        lines["c"].clock = {lines[name].id: count for name, count in known.items()}
+        cell.commit_read(Record(lines["c"], 2, "c", None, 3))
+        assert cell.read is not None and cell.read.count == 2
+        readers = [each.operation for each in (cell.readers or {}).values()]
+        assert sorted(["c", *readers]) == list(kept)
+        assert (cell.readers is None) is (kept == "c")
