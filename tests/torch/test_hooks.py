@@ -35,6 +35,10 @@ class Recorder:
         self.calls.append(("synchronizing", (what,)))
         yield
 
+    @contextmanager
+    def own_work(self) -> Iterator[None]:
+        yield
+
     def named(self, name: str) -> list[tuple[Any, ...]]:
         return [args for each, args in self.calls if each == name]
 
@@ -237,6 +241,17 @@ def test_storages(torch: Any, seen: Recorder) -> None:
     assert seen.named("storage_resized") == [(before, 4000, 0, 0), (0, 0, after, 8000)]
     torch.ones(3).untyped_storage().resize_(0)
     assert len(seen.named("storage_resized")) == 2
+
+
+def test_elements_of_storages(torch: Any, seen: Recorder) -> None:
+    storage = torch.arange(4, dtype=torch.uint8).untyped_storage()
+    assert storage[1] == 1 and storage[-1] == 3
+    storage[2] = 9
+    start = storage.data_ptr()
+    uses = [Use(start + 1, 1, False), Use(start + 3, 1, False), Use(start + 2, 1, True)]
+    assert seen.named("host_access") == [("index", [use]) for use in uses]
+    assert list(storage) == [0, 1, 9, 3]
+    assert len(seen.named("host_access")) == 7
 
 
 # -- kernels: Triton comes with CUDA builds only; what is hooked is the shape of its classes -----------------------

@@ -120,7 +120,10 @@ def begin_anew(torch: Any) -> None:
         graph.default_capture_stream = torch.cuda.Stream()
     for _ in range(64):
         if torch.cuda.Stream().cuda_stream == graph.default_capture_stream.cuda_stream:
-            return
+            break
+    if torch.distributed.is_initialized():  # its communication stream was among the first
+        for _ in range(16):
+            torch.cuda.Stream()
 
 
 def run(torch: Any, modules: Any, program: Program) -> Any:

@@ -63,6 +63,9 @@ class Base:
     def set_capturing(self, capturing: bool, generators: list[int]) -> None:
         """Whether a capture is in progress, and the addresses of the generators that its graph keeps."""
 
+    def include(self, on: bool) -> None:
+        """Whether the calling thread's operators are seen."""
+
     def set_refused(self, refused: bool) -> None:
         """Whether the calling thread waits for what a capture forbids, which is reported already."""
 
@@ -299,6 +302,17 @@ class Base:
     def capture_on_default(self, device: int, stream: int) -> None:
         if self._monitor is not None:
             self.violation(self._key(device, stream), "capture-on-default-stream", "capture_begin", "")
+
+    @contextmanager
+    def own_work(self) -> Iterator[None]:
+        if self._monitor is None:
+            yield
+            return
+        self.include(False)
+        try:
+            yield
+        finally:
+            self.include(True)
 
     def generator_registered(self, graph: Hashable, generator: Any) -> None:
         self._generators.setdefault(graph, []).append(generator._cdata)

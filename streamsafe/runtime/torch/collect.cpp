@@ -288,6 +288,8 @@ void collective_done(const Touched& touched, uint32_t operation, uint32_t site, 
       the.core.access(line, touched.uses.data(), touched.uses.size(), operation, site, thread, true);
     }
     line.shown = shown;
+    // a trace has the record before this access, which comes before it: it gets the record again
+    if (elsewhere && here.recorded == here.waited && !here.coalescing) the.core.say(Verb::record, here.event, line.id, thread, site, 0);
   }
   if (!reports.empty()) judge(reports, operation, &touched, true);
 }
@@ -299,7 +301,7 @@ struct Inside {
     here.operation = operation;
     here.site = site;
     here.device = device;
-    if (op.collective) here.waited = here.recorded = 0;
+    if (op.collective) here.waited = here.recorded = here.event = 0;
   }
   ~Inside() { here = before; }
 };

@@ -167,6 +167,7 @@ struct Here {
   bool refused = false;     // what the host waits for is forbidden in a capture, and is reported already
   bool coalescing = false;  // a process group coalesces collectives: one event follows them all
   Addr waited = 0, recorded = 0;  // the streams of the last event wait and record in it
+  Addr event = 0;                 // the event that was recorded last in it
 };
 inline thread_local Here here;
 

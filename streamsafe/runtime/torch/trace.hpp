@@ -63,6 +63,7 @@ struct Trace final : c10::impl::PyInterpreterVTable {
     State& the = state();
     ++the.counters.records;
     here.recorded = stream;
+    here.event = event;
     const int device = device_now();
     const uint32_t site = place();
     const Key thread = the.thread();

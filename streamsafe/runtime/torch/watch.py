@@ -206,6 +206,9 @@ class Watch(Base):
     def set_capturing(self, capturing: bool, generators: list[int]) -> None:
         self._extension.set_capturing(capturing, generators)
 
+    def include(self, on: bool) -> None:
+        self._extension.include_thread(on)
+
     def set_refused(self, refused: bool) -> None:
         self._extension.set_refused(refused)
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from streamsafe.order.memory import HOST, Use
-from streamsafe.runtime.monitor import Monitor
+from streamsafe.order.program import Record
+from streamsafe.order.trace import Recorder
+from streamsafe.runtime.monitor import Monitor, rendered
 from streamsafe.runtime.sites import Site
 from streamsafe.runtime.torch.fallback.here import Pass
 from streamsafe.runtime.torch.fallback.memory import Memory, use_of
@@ -286,6 +288,10 @@ class Calls:
                 monitor.access(key, uses.reads, uses.writes, name, may_raise=False, site=site)
             finally:
                 line.shown = shown
+            if isinstance(monitor.checker, Recorder) and here.recorded == here.waited and not here.coalescing:
+                # a trace has the record before this access, which comes before it: it gets the record again
+                again = Record(event=here.event, stream=key, host=monitor.thread, site=rendered(site))
+                monitor.checker._write(again)
             for base in uses.bases:
                 self._memory.cover(base, key)
 

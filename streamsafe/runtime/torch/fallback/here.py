@@ -22,6 +22,7 @@ class Here(threading.local):
         inside: how many operators are running.
         site: where the outermost of them was called.
         waited, recorded: the streams of the last event wait and record in a collective, as raw handles.
+        event: the event that was recorded last in it.
         coalescing: a process group coalesces collectives: one event follows them all.
         refused: what the host waits for is forbidden in a capture, and is reported already.
     """
@@ -31,6 +32,7 @@ class Here(threading.local):
     site: Site | None = None
     waited = 0
     recorded = 0
+    event = 0
     coalescing = False
     refused = False
 

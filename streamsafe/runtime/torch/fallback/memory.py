@@ -84,10 +84,21 @@ class Memory:
                     name=named(site) if monitor.mark is not None else "",
                 )
                 self.gradients.handed_out(device, base, base + size)
+        else:
+            self._forget_freed(device, base, base + size)
         made: list[Known] = []
         reference = weakref.ref(storage, lambda _: self._gone(made))
         known = self._known[base] = Known(reference, device, base, size, block)
         made.append(known)
+
+    def _forget_freed(self, device: int, start: int, stop: int) -> None:
+        """Memory comes from an allocation that was not seen: what its former owners did is nobody's business now."""
+        monitor = self._monitor
+        with monitor.lock:
+            monitor.drain()
+            for old in monitor.checker.freed_blocks():
+                if old.space == device and old.owner == "torch" and old.start < stop and start < old.stop:
+                    monitor.checker.release_block(device, old.start, old.stop - old.start)
 
     def _gone(self, made: list[Known]) -> None:
         """A storage is destroyed, in whatever thread, maybe while an exception is on its way."""

@@ -263,7 +263,7 @@ class Fallback(Base):
 
     def _event_recorded(self, event: int, stream: int) -> None:
         if self._monitor is not None:
-            self.here.recorded = stream
+            self.here.recorded, self.here.event = stream, event
             self._order("record", event, self._key(self._device(), stream))
 
     def _event_waited(self, event: int, stream: int) -> None:
@@ -296,6 +296,13 @@ class Fallback(Base):
         self.generators = set(generators)
         if not capturing:
             self.written.clear()
+
+    def include(self, on: bool) -> None:
+        if on:
+            self._push()
+        elif self.here.pushed:
+            self.here.pushed = False
+            self.modes.pop()
 
     def set_refused(self, refused: bool) -> None:
         self.here.refused = refused

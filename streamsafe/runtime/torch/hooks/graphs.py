@@ -45,7 +45,8 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
             device, stream = queue()
             if not stream:
                 collector.capture_on_default(device, stream)
-            original(self, *args, **kwargs)
+            with collector.own_work():  # it fills the seeds of generators
+                original(self, *args, **kwargs)
             pool = kwargs.get("pool", args[0] if args else None)
             mode = kwargs.get("capture_error_mode", args[1] if len(args) > 1 else "global")
             collector.capture_begins(identity(self), None if pool is None else tuple(pool), mode, *queue())
@@ -68,7 +69,8 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
         @wraps(original)
         def replay(self: Any) -> None:
             collector.replay(identity(self), *queue())
-            original(self)
+            with collector.own_work():
+                original(self)
 
         return replay
 

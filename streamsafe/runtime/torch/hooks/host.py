@@ -59,6 +59,23 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
         if isinstance(storage, torch.UntypedStorage) and storage.device.type == "cpu" and storage.nbytes():
             collector.host_access(name, [Use(storage.data_ptr(), storage.nbytes(), False)])
 
+    def element(writes: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """One element of a storage, or a slice, which shares its memory."""
+
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(original)
+            def access(self: Any, index: Any, *value: Any) -> Any:
+                if self.device.type == "cpu" and (writes or isinstance(index, int)) and self.nbytes():
+                    start, size = self.data_ptr(), self.nbytes()
+                    if isinstance(index, int) and -size <= index < size:
+                        start, size = start + index % size, 1
+                    collector.host_access("index", [Use(start, size, writes)])
+                return original(self, index, *value)
+
+            return access
+
+        return make
+
     def reading_storage(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             @wraps(original)
@@ -135,6 +152,8 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
     patches.wrap(tensor, "__array__", numpy)
     patches.wrap(tensor, "__dlpack__", dlpack)
     patches.wrap(tensor, "__cuda_array_interface__", interface)
+    patches.wrap(torch.UntypedStorage, "__getitem__", element(False))
+    patches.wrap(torch.UntypedStorage, "__setitem__", element(True))
     for name in ("as_tensor", "asarray"):
         patches.wrap(torch, name, importing)
     patches.wrap(torch.UntypedStorage, "resize_", resize)

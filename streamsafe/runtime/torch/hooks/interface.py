@@ -115,6 +115,9 @@ class Collector(Protocol):
     def graph_reset(self, graph: Hashable) -> None:
         """The graph gives up its executable and its pool (rows GC-22, GC-23)."""
 
+    def own_work(self) -> AbstractContextManager[None]:
+        """While torch does something of its own, which is no work of the program's."""
+
     def generator_registered(self, graph: Hashable, generator: Any) -> None:
         """A graph keeps the state of a generator: its captures may draw from it."""
 

@@ -50,7 +50,8 @@ struct Event {
 };
 
 auto& captures = forever<std::map<uint64_t, std::unique_ptr<Capture>>>();  // under way
-auto& graphs = forever<std::map<uint64_t, std::vector<std::function<void()>>>>();
+using Nodes = std::vector<std::function<void()>>;
+auto& graphs = forever<std::map<uint64_t, std::shared_ptr<Nodes>>>();  // a launch keeps its own while it runs
 auto& capturing = forever<std::map<Queue, uint64_t>>();
 uint64_t next_capture = 1, next_pool = 1;
 thread_local bool external_event = false;
@@ -367,19 +368,19 @@ EXPORTED const char* streamsafe_simulated_capture_end(uint64_t id) {
     Capture::Clock& end = capture->queues[capture->origin];
     for (auto& [queue, clock] : capture->queues)
       if (end[queue] < clock[queue]) refuse(nullptr, "capturing stream has unjoined work");
-    graphs[id] = std::move(capture->nodes);
+    graphs[id] = std::make_shared<Nodes>(std::move(capture->nodes));
   });
 }
 
 EXPORTED const char* streamsafe_simulated_replay(uint64_t id) {
   return attempt([&] {
-    std::vector<std::function<void()>>* nodes;
+    std::shared_ptr<Nodes> nodes;
     Queue queue = current_queue(device_now);
     {
       Locked locked(lock());
       auto found = graphs.find(id);
       TORCH_CHECK(found != graphs.end(), "Called CUDAGraph::replay without a preceding successful capture.");
-      nodes = &found->second;
+      nodes = found->second;
       if (Capture* capture = capture_of(queue)) {  // a graph in a graph
         ++capture->queues[queue][queue];
         for (auto& node : *nodes) capture->nodes.push_back(node);
@@ -391,7 +392,7 @@ EXPORTED const char* streamsafe_simulated_replay(uint64_t id) {
 }
 
 EXPORTED void streamsafe_simulated_forget_graph(uint64_t id) {
-  std::vector<std::function<void()>> nodes;  // what they hold goes without the lock
+  std::shared_ptr<Nodes> nodes;  // what they hold goes without the lock
   Locked locked(lock());
   auto found = graphs.find(id);
   if (found == graphs.end()) return;
