@@ -21,5 +21,10 @@ def build_torch(force: bool) -> None:
     try:
         for library in libraries(installed()):
             click.echo(build(library, force=force))
-    except (BuildError, TorchUnavailable) as error:
+    except TorchUnavailable as error:
         raise Failure(str(error)) from error
+    except BuildError as error:
+        without = (
+            "Without it PyTorch programs are watched from Python alone: slower, and not everything is seen"
+        )
+        raise Failure(f"{error}. {without}") from error

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from streamsafe.runtime.torch.fallback.trace import LISTENED, QUIET, NoTrace, methods
+
 ROOT = Path(__file__).resolve().parents[2]
 
 UNSEEN = {
@@ -73,3 +75,45 @@ def test_other_tools_and_threads(ask: Any) -> None:
 
 def test_a_trace(ask: Any) -> None:
     assert ask("trace") == {"run": ["SS111"], "trace": ["SS111"]}
+
+
+def test_build_torch_says_what_happens_without(backend: Any) -> None:
+    command = [sys.executable, "-m", "streamsafe", "build-torch", "--force"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CXX": "/no/compiler"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "there is no C++ compiler /no/compiler" in ended.stderr
+    assert "watched from Python alone" in ended.stderr
+
+
+def header(tmp_path: Path, text: str) -> Path:
+    folder = tmp_path / "include" / "c10" / "core" / "impl"
+    folder.mkdir(parents=True)
+    (folder / "PyInterpreter.h").write_text(text)
+    return tmp_path
+
+
+def test_the_table_of_the_trace(backend: Any) -> None:
+    """The entries that are taken out are found by the installed torch's header."""
+    names = methods(Path(backend.__file__).parent)
+    assert names[:3] == ["complete destructor", "deleting destructor", "name"]
+    assert {f"trace_gpu_{name}" for name in (*LISTENED, *QUIET)} <= set(names)
+    assert names[-1].startswith("trace_gpu_")
+
+
+HEADERS = {
+    "no destructor": "struct C10_API PyInterpreterVTable {\n  virtual void name() const = 0;\n};",
+    "no trace": "struct C10_API PyInterpreterVTable {\n  virtual ~PyInterpreterVTable() = default;\n};",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("text", HEADERS.values(), ids=HEADERS)
+def test_a_header_that_is_not_as_expected(text: str, tmp_path: Path) -> None:
+    with pytest.raises(NoTrace, match="is not as it is"):
+        methods(header(tmp_path, text))
+
+
+def test_no_headers(tmp_path: Path) -> None:
+    with pytest.raises(NoTrace, match="headers are not in"):
+        methods(tmp_path)
