@@ -10,7 +10,7 @@ from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.torch.hooks.interface import Collector
 
 STATE = ("get_state", "set_state", "manual_seed", "seed", "initial_seed", "get_offset", "set_offset")
-"""Methods of a generator that raise in a capture, or whose result a replay does not repeat."""
+"""Methods of a generator that raise in a capture, or whose result a replay does not repeat (row GC-16)."""
 
 CHECKS = ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check")
 """What the step of an optimizer with a ``capturable`` option calls first; its name from torch 2.13 on, and before."""
