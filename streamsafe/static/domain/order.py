@@ -194,6 +194,14 @@ class Order:
         """Forget an access."""
         self._table(memory(access.buffer)).pop(access, None)
 
+    def rename_buffers(self, names: Mapping[Atom, Atom]) -> None:
+        """Give other names to objects that are memory and nothing else."""
+        for old, new in names.items():
+            table = self.made.pop(old, None)
+            self._owned.discard(old)
+            for access, token in table.items() if table else ():
+                self.put(access.replace(buffer=new), self.ways[token])
+
     def accesses(self) -> Iterator[Access]:
         """Every access that is known."""
         for table in self.made.values():
@@ -278,11 +286,12 @@ class Order:
         from here on may be taken to come after too little.
         """
         changed = False
-        alike = self.ways == other.ways
+        mine_ways = self.ways
+        apart = {token for token, ways in other.ways.items() if mine_ways.get(token) != ways}
         pairs: dict[tuple[int | None, int], int] = {}
         for key, theirs in other.made.items():
             mine = self.made.get(key)
-            if mine is None or not alike or (mine is not theirs and mine != theirs):
+            if mine is None or mine != theirs or not apart.isdisjoint(theirs.values()):
                 changed |= self._join_accesses(key, theirs, other.ways, pairs)
         if self.knows != other.knows:
             for carrier in dict.fromkeys((*self.knows, *other.knows)):

@@ -24,6 +24,7 @@ from streamsafe.static.domain.atoms import (
 )
 from streamsafe.static.domain.capturing import Capturing
 from streamsafe.static.domain.guards import ALWAYS, IS_CPU, Guard
+from streamsafe.static.domain.heap import Heap, join_values
 from streamsafe.static.domain.order import Carriers, Order, antichain
 from streamsafe.static.domain.timing import Timing
 
@@ -130,7 +131,7 @@ class State:
 
     def __init__(self) -> None:
         self.env: dict[Reg, Value] = {}
-        self.heap: dict[tuple[Atom, str], Value] = {}
+        self.heap = Heap()
         self.places: dict[Atom, str] = {}
         self.homes: dict[Atom, Atom] = {}
         self.order = Order()
@@ -151,7 +152,7 @@ class State:
     def fork(self) -> State:
         """An independent copy."""
         twin = State.__new__(State)
-        twin.env, twin.heap = dict(self.env), dict(self.heap)
+        twin.env, twin.heap = dict(self.env), self.heap.fork()
         twin.places, twin.homes, twin.cells = dict(self.places), dict(self.homes), dict(self.cells)
         twin.order = self.order.fork()
         twin.current, twin.capture, twin.guard = self.current, self.capture, self.guard
@@ -214,8 +215,8 @@ class State:
         Every part only grows, or only shrinks, in a finite set.
         """
         self._sig = None
-        changed = _join_values(self.env, other.env)
-        changed |= _join_values(self.heap, other.heap)
+        changed = join_values(self.env, other.env)
+        changed |= self.heap.join(other.heap)
         changed |= _join_flat(self.places, other.places, "")
         changed |= _join_flat(self.homes, other.homes, LOST)
         changed |= _join_missing(self.cells, other.cells)
@@ -272,21 +273,23 @@ class State:
                 return found
             return values.inside(atom, many)
 
+        known: dict[Value, Value] = {}
+
         def many(value: Value) -> Value:
-            for atom in value:
-                if atom in names or type(atom) not in values.LEAVES:
-                    return frozenset(map(one, value))
-            return value
+            found = known.get(value)
+            if found is None:
+                found = value
+                for atom in value:
+                    if atom in names or type(atom) not in values.LEAVES:
+                        found = frozenset(map(one, value))
+                        break
+                known[value] = found
+            return found
 
         for reg, value in self.env.items():
             if value:
                 self.env[reg] = many(value)
-        heap: dict[tuple[Atom, str], Value] = {}
-        for (owner, field), value in self.heap.items():
-            key = (names.get(owner, owner), field)
-            renamed = many(value)
-            heap[key] = values.joined(heap[key], renamed) if key in heap else renamed
-        self.heap = heap
+        self.heap.rename(names, many)
         for old, new in names.items():
             if old in self.places:
                 self.places[new] = self.places[old]
@@ -333,28 +336,14 @@ def splits(atom: Atom) -> bool:
 SPLITTING: set[str] = set()
 """Types of streams and events; the models fill it."""
 
-
-def _join_values(mine: dict[K, Value], theirs: dict[K, Value]) -> bool:
-    changed = False
-    for key, value in theirs.items():
-        known = mine.get(key)
-        if known is value:
-            continue
-        if known is None:
-            mine[key] = value
-            changed = True
-        elif known != value:
-            both = values.joined(known, value)
-            if both != known:
-                mine[key] = both
-                changed = True
-    return changed
+CARRYING: set[str] = set()
+"""Types of what may stand in the order relation: streams, events, work and graphs; the models fill it."""
 
 
 def _join_flat(mine: dict[K, V], theirs: dict[K, V], unknown: V) -> bool:
     """Equal on both sides, or not known."""
     changed = False
-    for key, value in theirs.items():
+    for key, value in theirs.items() if mine != theirs else ():
         known = mine.get(key)
         if known is None:
             mine[key] = value
@@ -375,7 +364,10 @@ def _join_missing(mine: dict[K, V], theirs: dict[K, V]) -> bool:
 
 
 def renamed_order(order: Order, names: dict[Atom, Atom]) -> Order:
-    """An order relation under other names."""
+    """An order relation under other names; the one given is used up."""
+    if not any(map(_may_carry, names)):
+        order.rename_buffers(names)
+        return order
 
     def some(carriers: Carriers) -> Carriers:
         for carrier in carriers:
@@ -395,6 +387,11 @@ def renamed_order(order: Order, names: dict[Atom, Atom]) -> Order:
         for access, token in table.items():
             twin.put(changed[access], twin.ways[token])
     return twin
+
+
+def _may_carry(atom: Atom) -> bool:
+    """Whether an atom may stand in the order relation: it is no memory."""
+    return not isinstance(atom, New) or atom.kind in CARRYING or ":" in atom.kind
 
 
 def _renamed_access(access: Access, names: dict[Atom, Atom], some: Callable[[Carriers], Carriers]) -> Access:

@@ -194,12 +194,7 @@ def _visible(carrier: Atom, live: set[Atom], accesses: Iterable[Access]) -> bool
 
 def _live(s: State, result: Value) -> set[Atom]:
     """The objects that a caller can reach: the result, and what is stored at its own objects."""
-    live = reachable([result, *(held for (owner, _), held in s.heap.items() if isinstance(owner, Path))])
-    while True:
-        more = reachable(held for (owner, _), held in s.heap.items() if owner in live)
-        if more <= live:
-            return live
-        live |= more
+    return mem.held_by(s, [result, *mem.held_at_paths(s)])
 
 
 def _importance(item: tuple[Access, Ways]) -> tuple[object, ...]:

@@ -432,6 +432,8 @@ _MAPPINGS: Final = frozenset("dict mapping mutablemapping defaultdict ordereddic
 
 def _seen_from(exit: Exit, held: Value, me: Path) -> Value:
     """The parameters of optimizers that a field holds, as paths of the object's own fields."""
+    if not any((atom, "params") in exit.heap for atom in held):
+        return UNKNOWN
     fields = {
         atom: field
         for (at, field), value in exit.heap.items()

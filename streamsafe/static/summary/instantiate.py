@@ -378,7 +378,7 @@ def _age_made(a: Analysis, s: State, span: Span, summary: Summary, line: tuple[i
     again = [new(atom.kind, atom.place, (*atom.calls, line), 0) for atom in summary.made]
     again += [new(a.engine.tensor_type, atom.place, atom.calls, 0) for atom in again if atom.kind is MAYBE]
     if again:
-        mem.age(a, s, sorted(mem.present(s, again), key=rank))
+        mem.age(a, s, again)
 
 
 def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rename, extra: Guard) -> None:

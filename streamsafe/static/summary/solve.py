@@ -135,6 +135,9 @@ class Engine:
             row.name for row in self.types.values() if row.role in ("stream", "event", "work")
         )
         state.SPLITTING.add(CLOCK)
+        state.CARRYING.update(
+            row.name for row in self.types.values() if row.role in ("stream", "event", "work", "graph")
+        )
 
     # -- summaries ---------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from streamsafe.static.domain.atoms import (
     ordered,
     path,
     pool,
+    rank,
     value,
 )
 from streamsafe.static.domain.guards import ALWAYS, IS_NONE, Guard, Literal, contradicts
@@ -97,7 +98,7 @@ def _elements(a: Analysis, s: State, container: Atom, depth: int) -> Iterable[At
 
 def s_fields(s: State, owner: Atom) -> list[str]:
     """The fields of an object that the state knows, sorted."""
-    return sorted(field for at, field in s.heap if at is owner)
+    return sorted(s.heap.fields(owner))
 
 
 def _may_be_memory(a: Analysis, s: State, atom: Path) -> bool:
@@ -313,7 +314,7 @@ def _take_block(a: Analysis, s: State, span: Span, stream: Atom) -> None:
 
 def age(a: Analysis, s: State, atoms: list[New]) -> None:
     """Sites are about to allocate again: what they made is *earlier* from here on."""
-    again = present(s, atoms)
+    again = sorted(present(s, atoms), key=rank) if len(atoms) > 1 else present(s, atoms)
     if not again:
         return
     memory_of = [atom for atom in again if a.role(atom) == "tensor" and used_elsewhere(s, atom)]
@@ -327,17 +328,20 @@ def age(a: Analysis, s: State, atoms: list[New]) -> None:
 
 def present(s: State, atoms: list[New]) -> list[New]:
     """The objects among some that a state knows of."""
-    found = [a for a in atoms if a in s.places or a in s.homes or a in s.cells]
-    rest = [a for a in atoms if a not in s.places and a not in s.homes and a not in s.cells]
-    if rest:
-        held: set[Atom] = set()
-        for value in s.env.values():
-            held |= value
-        for (owner, _), value in s.heap.items():
-            held.add(owner)
-            held |= value
-        found += [a for a in rest if a in held]
-    return found
+    rest = {a for a in atoms if a not in s.places and a not in s.homes and a not in s.cells}
+    if not rest:
+        return atoms
+    held: set[Atom] = set()
+    for kept in s.env.values():
+        if not rest.isdisjoint(kept):
+            held |= kept
+    for owner, fields in s.heap.objects():
+        held.add(owner)
+        for kept in fields.values():
+            if not rest.isdisjoint(kept):
+                held |= kept
+    rest -= held
+    return [a for a in atoms if a not in rest]
 
 
 def used_elsewhere(s: State, atom: Atom) -> bool:
@@ -352,17 +356,25 @@ def used_elsewhere(s: State, atom: Atom) -> bool:
 def referenced(s: State, *more: Value) -> set[Atom]:
     """The objects that a local, an object or a container still holds, and those of more values."""
     held = [value for reg, value in s.env.items() if isinstance(reg, str)]
-    return held_by(s, [*held, *(v for (owner, _), v in s.heap.items() if isinstance(owner, Path)), *more])
+    return held_by(s, [*held, *held_at_paths(s), *more])
+
+
+def held_at_paths(s: State) -> Iterable[Value]:
+    """What the fields of a caller's objects hold."""
+    for owner, fields in s.heap.objects():
+        if isinstance(owner, Path):
+            yield from fields.values()
 
 
 def held_by(s: State, roots: Iterable[Value]) -> set[Atom]:
     """What values hold, directly and through the objects of the heap."""
     found = reachable(roots)
-    while True:
-        more = reachable(v for (owner, _), v in s.heap.items() if owner in found)
-        if more <= found:
-            return found
+    todo = list(found)
+    while todo:
+        more = reachable(s.heap.fields(todo.pop()).values()) - found
         found |= more
+        todo += more
+    return found
 
 
 def is_named(s: State, held: Value) -> bool:

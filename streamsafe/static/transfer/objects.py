@@ -359,7 +359,7 @@ def elements(s: State, container: Atom, step: str = ANY) -> Value:
         if found is not None:
             return found
         return s.heap.get((container, ANY), UNKNOWN)
-    held = [v for (owner, field), v in s.heap.items() if owner is container and field.startswith("[")]
+    held = [v for field, v in s.heap.fields(container).items() if field.startswith("[")]
     return values.union(held)
 
 

@@ -388,7 +388,7 @@ def _paths(s: State) -> dict[Atom, Atom]:
                 names[atom] = at
             elif isinstance(atom, New) and atom not in names:
                 names[atom] = at
-                todo += [(at, inner, value) for (of, inner), value in s.heap.items() if of is atom]
+                todo += [(at, inner, value) for inner, value in s.heap.fields(atom).items()]
     return names
 
 
