@@ -331,6 +331,10 @@ GRADIENTS: Final = symbol("gradients")
 """The gradients that a backward pass writes, as one object until parameters are named."""
 ANYTHING: Final = symbol("anything")
 """In a value: on some path it is unknown."""
+MANY: Final = symbol("many")
+"""In :data:`TOP`, and nowhere else."""
+TOP: Final[Value] = frozenset((MANY,))
+"""More than the budget allows to keep: whatever is joined with it is no less. To who reads it, it is unknown."""
 NULL_CONTEXT: Final = symbol("null context")
 CAPTURING: Final = symbol("capturing")
 """The flag whether the current stream is capturing."""

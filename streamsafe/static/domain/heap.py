@@ -40,7 +40,7 @@ class Heap:
         return fields is not None and key[1] in fields
 
     def __getitem__(self, key: Field) -> Value:
-        return self._objects[key[0]][key[1]]
+        return values.read(self._objects[key[0]][key[1]])
 
     @overload
     def get(self, key: Field) -> Value | None: ...
@@ -51,7 +51,8 @@ class Heap:
     def get(self, key: Field, default: Value | None = None) -> Value | None:
         """What a field holds; ``default`` where nothing is known of it."""
         fields = self._objects.get(key[0])
-        return default if fields is None else fields.get(key[1], default)
+        found = None if fields is None else fields.get(key[1])
+        return default if found is None else values.read(found)
 
     def __setitem__(self, key: Field, value: Value) -> None:
         self._to_change(key[0])[key[1]] = value

@@ -12,6 +12,7 @@ from streamsafe.static.domain.atoms import (
     CAPTURING,
     CURRENT,
     LOST,
+    UNKNOWN,
     Atom,
     Capture,
     Context,
@@ -166,7 +167,7 @@ class State:
 
     def get(self, reg: Reg) -> Value:
         """What a register holds."""
-        return self.env.get(reg, frozenset())
+        return values.read(self.env.get(reg, UNKNOWN))
 
     def set_local(self, name: Reg, value: Value) -> None:
         """A store to a local variable."""

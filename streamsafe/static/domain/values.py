@@ -1,4 +1,4 @@
-"""Values: bounded sets of atoms, joined by union; the empty set is unknown."""
+"""Values: bounded sets of atoms, joined by union; the empty set is unknown, and :data:`atoms.TOP` is too many."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from streamsafe.static.domain import limits
 from streamsafe.static.domain.atoms import (
     ANYTHING,
     LOST,
+    MANY,
+    TOP,
     UNKNOWN,
     Array,
     Atom,
@@ -46,11 +48,18 @@ LEAVES: Final = frozenset({Path, New, Symbol, Const, Class, Library})
 
 
 def joined(first: Value, second: Value) -> Value:
-    """What may be either. What is unknown on one path is still what it is on the other; too many are unknown."""
+    """What may be either. What is unknown on one path is still what it is on the other; too many are the top."""
     if first is second or first == second:
         return first
+    if MANY in first or MANY in second:
+        return TOP
     both = (first | second) if first and second else (first | second | {ANYTHING})
-    return both if len(both) <= limits.ATOMS else UNKNOWN
+    return both if len(both) <= limits.ATOMS else TOP
+
+
+def read(value: Value) -> Value:
+    """A value as who uses it sees it: the top is unknown."""
+    return UNKNOWN if MANY in value else value
 
 
 def union(values: Iterable[Value]) -> Value:
@@ -58,6 +67,7 @@ def union(values: Iterable[Value]) -> Value:
     found: set[Atom] = set()
     for value in values:
         found |= value
+    found.discard(MANY)
     return frozenset(found) if len(found) <= limits.ATOMS else UNKNOWN
 
 
@@ -69,7 +79,7 @@ def mapped(value: Value, rename: Callable[[Atom], Value]) -> Value:
     found: set[Atom] = set()
     for atom in ordered(value):  # an image may be computed on the way, and what is computed first can matter
         found |= rename(atom)
-    return frozenset(found) if len(found) <= limits.ATOMS else UNKNOWN
+    return frozenset(found) if len(found) <= limits.ATOMS else TOP
 
 
 def inside(atom: Atom, rename: Callable[[Value], Value]) -> Atom:

@@ -256,7 +256,7 @@ class Analysis:
                 for atom in s.env.get(reg, UNKNOWN):
                     s.capturing.threads.pop(atom, None)  # a loader that is done has no thread at work
             return first is None or self._assume_round(s, first, truth)
-        held = s.env.get(reg, UNKNOWN)
+        held = s.get(reg)
         if kind == "swallow":
             return truth is (TRUE in held)
         if not held:

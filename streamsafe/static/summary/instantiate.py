@@ -30,7 +30,6 @@ from streamsafe.static.domain.atoms import (
     ordered,
     path,
     pool,
-    rank,
     ranks,
     value,
 )

@@ -59,7 +59,7 @@ def move(a: Analysis, s: State, i: ir.Move) -> list[State] | None:
     held = s.get(i.src)
     old = s.env.get(i.dst, UNKNOWN)
     outputs.moved(a, s, i.dst, i.src, held)
-    s.set_local(i.dst, held)
+    s.set_local(i.dst, s.env.get(i.src, UNKNOWN))
     if isinstance(i.dst, str):
         if old and old != held:
             replays.rebinds_local(a, s, a.span(i.at), old, held)
