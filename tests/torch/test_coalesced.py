@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import streamsafe
+from streamsafe.runtime.replay import replay
 
 
 class Ring:
@@ -21,10 +23,17 @@ class Ring:
         for name in ("send_coalesced_test", "recv_coalesced_test_"):
             self.library.define(f"{name}(Tensor[] tensors) -> ()")
             self.library.impl(name, self.enqueue, "CUDA")
+        self.library.define("allreduce_test_(Tensor[] tensors) -> ()")
+        self.library.impl("allreduce_test_", self.reduce, "CUDA")
 
     def enqueue(self, tensors: list[Any]) -> None:
         self.start.record()
         self.stream.wait_event(self.start)
+
+    def reduce(self, tensors: list[Any]) -> None:
+        """A collective by itself: it waits, and records its end."""
+        self.enqueue(tensors)
+        self.end.record(self.stream)
 
     def exchange(self, out: Any, into: Any, *, coalesced: bool = True) -> None:
         """What ``batch_isend_irecv`` does; its work's ``wait`` is a wait for ``end``."""
@@ -112,3 +121,20 @@ def test_the_flag_ends_with_the_block(torch: Any, ring: Ring) -> None:
         into.sum()
     assert not session.hazards
     torch.cuda.synchronize()
+
+
+@pytest.mark.parametrize(("waited", "codes"), [(True, []), (False, ["SS101"])], ids=["waited", "at once"])
+def test_a_trace_has_a_collective_before_its_end(
+    torch: Any, ring: Ring, tmp_path: Path, waited: bool, codes: list[str]
+) -> None:
+    """The event is recorded inside the operator, and what waits for it comes after the operator's accesses."""
+    path = tmp_path / "run.jsonl"
+    with path.open("w") as file, streamsafe.sanitize(mode="collect", trace=file) as session:
+        x = torch.ones(8, device="cuda")
+        torch.ops.c10d.allreduce_test_([x])
+        if waited:
+            ring.wait()
+        x.sum()
+    torch.cuda.synchronize()
+    assert [each.code for each in session.hazards] == codes
+    assert [each.code for each in replay(str(path)).hazards] == codes

@@ -71,6 +71,7 @@ def test_other_tools_and_threads(ask: Any) -> None:
     assert [found[name] for name in silent] == [[]] * len(silent)
     assert found["race"] == ["SS101"] and found["thread"] == ["SS101"]
     assert found["modes"] == 0
+    assert found["child"] == 0
 
 
 def test_a_trace(ask: Any) -> None:

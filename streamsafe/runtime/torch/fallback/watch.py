@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
@@ -66,6 +67,7 @@ class Fallback(Base):
             streamsafe.runtime.torch.fallback.trace.NoTrace: this torch cannot be watched from Python.
         """
         torch = self._torch
+        os.register_at_fork(after_in_child=self._forget)
         self._trace = listen(torch, Path(torch.__file__).parent, self._callbacks())
         self._install_names(torch)
         self._install_backward(torch)
@@ -146,6 +148,12 @@ class Fallback(Base):
         if self.here.pushed:
             self.here.pushed = False
             self.modes.pop()
+
+    def _forget(self) -> None:
+        """In a forked child nobody listens."""
+        self._monitor = self.memory = None
+        self.passes = Passes(self._torch)  # another thread may have held its lock
+        self._trace(False)
 
     def _push(self) -> None:
         if not self.here.pushed:
