@@ -4,9 +4,9 @@
 Reports copies with `non_blocking=True` between the device and pageable memory of the host.
 
 ## Why is this bad?
-The copy engine of the device reads and writes pinned memory only. A copy from pageable memory is staged by the driver
-first: the host copies the bytes into a pinned buffer of the driver's own, and waits for more than the launch. So the
-flag does little, and reads as if the copy ran beside the host's work. This is advice on speed: the program is correct.
+The copy engine of the device reads and writes only pinned memory. The driver first copies pageable memory to a pinned
+buffer of its own, on the host. So the call blocks for most of the copy, although the flag says that it does not. This
+is advice on speed: the program is correct.
 
 ## Example
 ```python
@@ -21,7 +21,11 @@ x = ids.to("cuda", non_blocking=True)
 ```
 
 ## Known problems
-A small tensor that is made once is not worth pinning: pinning costs more than the copy. Leave the flag out there.
+Pinning a small tensor that is copied once costs more than the copy. Remove the flag in that case.
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` removes `non_blocking=True`. The host then waits for the copy. To pin the tensor is often
+better.
 
 ## References
 - CUDA Runtime API, "API synchronization behavior"
@@ -39,6 +43,7 @@ class PageableNonBlocking(Rule):
     code = "SS321"
     name = "pageable-non-blocking"
     severity = "advice"
+    fix = "unsafe"
     default = False
     rank = 0
     sides = ("check",)
@@ -61,8 +66,8 @@ def upload(tokens):
 
     def message(self, conflict: Conflict) -> str:
         return (
-            f"{quoted(conflict.second.operation)} is asked not to block, but copies pageable memory of the host, "
-            "which the driver stages first"
+            f"{quoted(conflict.second.operation)} is called with non_blocking=True, but copies pageable memory: "
+            "the driver copies it to a pinned buffer first"
         )
 
     def help(self, conflict: Conflict) -> str:

@@ -4,9 +4,9 @@
 Reports `x.pin_memory().to(device, non_blocking=True)`: a tensor that is pinned only to be copied once.
 
 ## Why is this bad?
-`pin_memory()` allocates pinned memory and copies the tensor into it, and the host waits for both. Then the copy to the
-device runs beside the host, but the host has already paid more than the plain copy costs. This is advice on speed: the
-program is correct.
+`pin_memory()` allocates pinned memory and copies the tensor into it, and the host waits for both. This costs more than
+a plain copy to the device, so the asynchronous copy after it gains nothing. This is advice on speed: the program is
+correct.
 
 ## Example
 ```python
@@ -19,7 +19,10 @@ y = mask.to("cuda")
 ```
 
 ## Known problems
-Where the pinned copy is made on another thread, as a data loader does, it costs this thread nothing.
+If another thread makes the pinned copy, as a data loader does, this thread does not wait for it.
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` removes `pin_memory()` and `non_blocking=True`. The host then waits for the copy.
 
 ## References
 - PyTorch tutorial, "A guide on good usage of `non_blocking` and `pin_memory()` in PyTorch"
@@ -36,6 +39,7 @@ class PinMemoryThenCopy(Rule):
     code = "SS322"
     name = "pin-memory-then-copy"
     severity = "advice"
+    fix = "unsafe"
     default = False
     rank = 0
     sides = ("check",)
@@ -55,7 +59,7 @@ def upload(mask):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{quoted(conflict.second.operation)} copies what was pinned for this one copy only"
+        return f"{quoted(conflict.second.operation)} copies a tensor that was pinned only for this copy"
 
     def help(self, conflict: Conflict) -> str:
         return super().help(conflict) or 'copy the tensor as it is: x.to("cuda")'

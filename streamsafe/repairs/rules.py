@@ -15,12 +15,15 @@ from streamsafe.repairs.captures import (
     registered_generator,
     warmed_up,
 )
+from streamsafe.repairs.copies import blocking_copy, plain_copy
 from streamsafe.repairs.events import capturable, timed_events
 from streamsafe.repairs.place import Repair
 
 REPAIRS: dict[str, Repair] = {
     "SS203": named_temporary,
     "SS312": timed_events,
+    "SS321": blocking_copy,
+    "SS322": plain_copy,
     "SS401": moved_out,
     "SS402": joined_stream,
     "SS403": filled_input,
