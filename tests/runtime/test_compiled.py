@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -189,6 +190,7 @@ def test_a_hook_is_as_the_method_was(hooks: Any, cp: Any, name: str) -> None:
     assert method.__name__ == name and callable(method)
     bound = getattr(cp.cuda.Event(), name)
     assert bound.__self__ is not None and bound.__name__ == name
+    assert "self" in inspect.signature(method).parameters
 
 
 NOTE = "CuPy's hooks ran in Python, which is slower"

@@ -45,7 +45,7 @@ inline bool in_order(const Uses& uses) {
   if (!alone()) {
     if (!is(s.local, names().callback, Py_None)) return false;  // a host function's
     if (!monitor.take(s.lock)) {
-      PyErr_Clear();
+      forgive();
       return false;
     }
   }
@@ -129,7 +129,7 @@ inline bool element(PyObject* self, PyObject* index, bool write, Uses& uses) {
   Owned view(PyObject_CallMethodOneArg(self, names().view, state().numpy_array));
   Owned part(view ? PyObject_GetItem(view.get(), index) : nullptr);
   if (!part || !PyObject_TypeCheck(part.get(), reinterpret_cast<PyTypeObject*>(state().numpy_array))) {
-    PyErr_Clear();
+    forgive();
     return false;
   }
   return host_use(part.get(), write, uses);

@@ -19,7 +19,7 @@ inline bool host_address(PyObject* memory, Addr& address) {
   if (PyLong_Check(memory)) {
     address = PyLong_AsUnsignedLongLong(memory);
     if (address == Addr(-1) && PyErr_Occurred()) {
-      PyErr_Clear();
+      forgive();
       return false;
     }
     return true;
@@ -81,7 +81,7 @@ inline int is_pageable(Addr address, Addr size) {
   if (size <= HEAP && address > 1 && s.pageable.find(address)) return 1;
   Owned pinned(PyObject_CallFunction(s.is_pinned, "K", (unsigned long long)address));
   if (!pinned) {
-    PyErr_Clear();
+    forgive();
     return -1;
   }
   if (PyObject_IsTrue(pinned.get())) return 0;
@@ -190,7 +190,7 @@ inline PyObject* pointer_add(Hook* hook, Call call) {
   if (call.given() != 2 || !traced(self) || !number(call.arguments[1], offset)) return call.to(hook->python);
   Owned memory(PyObject_GetAttr(self, names().mem));
   if (!memory || !integer(self, names().ptr, address) || !integer(memory.get(), names().ptr, start)) {
-    PyErr_Clear();
+    forgive();
     return call.to(hook->python);
   }
   PyObject* notifier = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(self) + s.notifier_offset);
@@ -212,7 +212,7 @@ inline void release_dealloc(PyObject* self) {
   Release* release = reinterpret_cast<Release*>(self);
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
-  if (PyObject_SetAttr(release->block, names().ended, Py_True) < 0) PyErr_Clear();
+  if (PyObject_SetAttr(release->block, names().ended, Py_True) < 0) forgive();
   State& s = state();
   if (s.attached && release->session == s.session) {
     const Id site = here();
@@ -250,14 +250,14 @@ inline PyObject* allocate(Hook* hook, Call call) {
   if (reinterpret_cast<PyObject*>(Py_TYPE(pointer.get())) != s.plain_pointer || !integer(pointer.get(), n.ptr, start) || !start) return python();
   memory = Owned(PyObject_GetAttr(pointer.get(), n.mem));
   if (!memory || reinterpret_cast<PyObject*>(Py_TYPE(memory.get())) != s.pooled_memory) {
-    PyErr_Clear();
+    forgive();
     return python();
   }
   if (!integer(memory.get(), n.ptr, begin) || begin != start || !integer(memory.get(), n.size, size) || !size) return python();
   if (!integer(memory.get(), n.device_id, device) || device >= 63) return python();
   Owned imported(PyObject_GetAttr(s.monitor, n.imported));
   if (!imported || PyObject_Size(imported.get())) {
-    PyErr_Clear();
+    forgive();
     return python();
   }
   if (!(line = line_of(nullptr))) return python();
@@ -265,12 +265,12 @@ inline PyObject* allocate(Hook* hook, Call call) {
   Owned block = shared(PyDict_GetItemWithError(s.blocks, key.get()));
   Addr stop;
   if (block && integer(block.get(), n.stop, stop) && stop == start + size) {
-    if (PyObject_SetAttr(block.get(), n.ended, Py_False) < 0 || PyObject_SetAttr(block.get(), n.lease, Py_None) < 0) PyErr_Clear();
+    if (PyObject_SetAttr(block.get(), n.ended, Py_False) < 0 || PyObject_SetAttr(block.get(), n.lease, Py_None) < 0) forgive();
   } else {
-    PyErr_Clear();
+    forgive();
     block = Owned(PyObject_CallFunction(s.new_block, "iKK", int(device), (unsigned long long)start, (unsigned long long)size));
     if (!block) {
-      PyErr_Clear();
+      forgive();
       return python();
     }
   }

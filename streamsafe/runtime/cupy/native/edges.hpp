@@ -42,7 +42,7 @@ inline PyObject* event_record(Hook* hook, Call call) {
 }
 
 inline void discard(PyObject* set, PyObject* key) {
-  if (PySet_GET_SIZE(set) && PySet_Discard(set, key) < 0) PyErr_Clear();
+  if (PySet_GET_SIZE(set) && PySet_Discard(set, key) < 0) forgive();
 }
 
 // -- Event.__init__(self, block=False, disable_timing=False, interprocess=False)
@@ -60,7 +60,7 @@ inline PyObject* event_init(Hook* hook, Call call) {
   Owned key(PyLong_FromUnsignedLongLong(event));
   discard(s.internal_events, key.get());
   if (timed) discard(s.untimed_events, key.get());
-  if (PySet_Add(s.new_events, key.get()) < 0 || (!timed && PySet_Add(s.untimed_events, key.get()) < 0)) PyErr_Clear();
+  if (PySet_Add(s.new_events, key.get()) < 0 || (!timed && PySet_Add(s.untimed_events, key.get()) < 0)) forgive();
   Lock lock(s.core.mutex);
   s.core.new_event(event);
   return result.release();
@@ -102,7 +102,7 @@ inline PyObject* stream_record(Hook* hook, Call call) {
   const Id site = here();
   if (copied || PySet_GET_SIZE(s.internal_events)) {
     Owned key(PyLong_FromUnsignedLongLong(event));
-    if ((copied ? PySet_Add(s.internal_events, key.get()) : PySet_Discard(s.internal_events, key.get())) < 0) PyErr_Clear();
+    if ((copied ? PySet_Add(s.internal_events, key.get()) : PySet_Discard(s.internal_events, key.get())) < 0) forgive();
   }
   Lock lock(s.core.mutex);
   Timeline* timeline = s.core.line(line.id);

@@ -47,7 +47,12 @@ inline PyObject* hook_attribute(PyObject* self, PyObject* name) {
   PyObject* found = PyObject_GenericGetAttr(self, name);
   if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
   PyErr_Clear();
-  return PyObject_GetAttr(reinterpret_cast<Hook*>(self)->python, name);
+  PyObject* python = reinterpret_cast<Hook*>(self)->python;
+  if (PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "__wrapped__") == 0) {  // for `inspect.signature`
+    Py_INCREF(python);
+    return python;
+  }
+  return PyObject_GetAttr(python, name);
 }
 
 inline int hook_set_attribute(PyObject* self, PyObject* name, PyObject* value) {

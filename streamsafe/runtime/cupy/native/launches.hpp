@@ -81,7 +81,7 @@ inline bool rest_of_block(PyObject* pointer, Use& use) {
   Owned memory(PyObject_GetAttr(pointer, names().mem));
   Addr address, start, size;
   if (!memory || !integer(pointer, names().ptr, address) || !integer(memory.get(), names().ptr, start) || !integer(memory.get(), names().size, size)) {
-    PyErr_Clear();
+    forgive();
     return false;
   }
   return pointer_use(pointer, start + size > address ? start + size - address : 0, use);
@@ -93,7 +93,7 @@ inline bool no_plain_pointer() {
   if (!PySet_GET_SIZE(s.plain_pointers)) return false;
   Owned thread(PyLong_FromUnsignedLong(PyThread_get_thread_ident()));
   const int found = thread ? PySet_Discard(s.plain_pointers, thread.get()) : 0;
-  if (found < 0) PyErr_Clear();
+  if (found < 0) forgive();
   return found > 0;
 }
 

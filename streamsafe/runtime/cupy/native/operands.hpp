@@ -15,7 +15,7 @@ inline int pinned_block(Addr address, Addr* start = nullptr) {
     Owned key(PyLong_FromUnsignedLongLong(address));
     Owned found(PyObject_CallOneArg(s.holding, key.get()));
     if (!found) {
-      PyErr_Clear();
+      forgive();
       return -1;
     }
     if (s.pinned_at.size() >= 8192) s.pinned_at = Flat<std::pair<Addr, Addr>>(256);
@@ -127,7 +127,7 @@ inline bool array_use(PyObject* array, Use& use, Uses& uses) {
   Names& n = names();
   Owned data(PyObject_GetAttr(array, n.data));
   if (!data) {
-    PyErr_Clear();
+    forgive();
     return false;
   }
   if (reinterpret_cast<PyObject*>(Py_TYPE(data.get())) != s.traced_pointer) return false;
@@ -143,7 +143,7 @@ inline bool array_use(PyObject* array, Use& use, Uses& uses) {
   Owned shape(PyObject_GetAttr(array, n.shape)), strides(PyObject_GetAttr(array, n.strides));
   Addr itemsize;
   if (!shape || !strides || !integer(array, n.itemsize, itemsize)) {
-    PyErr_Clear();
+    forgive();
     return false;
   }
   const int count = int(PyTuple_GET_SIZE(shape.get()));

@@ -96,17 +96,24 @@ inline State& state() {
 
 using Lock = std::lock_guard<std::mutex>;
 
+// Whatever failed, Python's hook is asked next. An interrupt that came meanwhile comes again.
+inline void forgive() {
+  const bool interrupted = PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+  PyErr_Clear();
+  if (interrupted) PyErr_SetInterrupt();
+}
+
 // -- asking objects -----------------------------------------------------------------------------------------------------------
 
 inline bool integer(PyObject* object, PyObject* name, Addr& value) {
   Owned found(PyObject_GetAttr(object, name));
   if (!found || !PyLong_Check(found.get())) {
-    PyErr_Clear();
+    forgive();
     return false;
   }
   value = PyLong_AsUnsignedLongLong(found.get());
   if (value == Addr(-1) && PyErr_Occurred()) {
-    PyErr_Clear();
+    forgive();
     return false;
   }
   return true;
@@ -121,7 +128,7 @@ inline bool number(PyObject* object, int64_t& value) {
 
 inline bool is(PyObject* object, PyObject* name, PyObject* expected) {
   Owned found(PyObject_GetAttr(object, name));
-  if (!found) PyErr_Clear();
+  if (!found) forgive();
   return found.get() == expected;
 }
 
@@ -143,7 +150,7 @@ inline Ear listening() {
   Names& n = names();
   Owned monitor(PyObject_GetAttr(s.current, n.monitor));
   if (!monitor) {
-    PyErr_Clear();
+    forgive();
     return Ear::python;
   }
   if (monitor.get() == Py_None) return Ear::nobody;
@@ -153,7 +160,7 @@ inline Ear listening() {
   if (left > 0) {
     Owned drained(PyObject_CallMethodNoArgs(s.monitor, n.drain));
     if (!drained) {
-      PyErr_Clear();
+      forgive();
       return Ear::python;
     }
   }
@@ -173,7 +180,7 @@ class Held {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
     Owned done(PyObject_CallMethodNoArgs(lock_, names().release));
-    if (!done) PyErr_Clear();
+    if (!done) forgive();
     Py_DECREF(lock_);
     PyErr_Restore(type, value, trace);
   }
@@ -208,7 +215,7 @@ inline Line line_of_key(PyObject* key) {
   State& s = state();
   PyObject* id = PyDict_GetItemWithError(s.line_ids, key);
   if (!id) {
-    PyErr_Clear();
+    forgive();
     return {};
   }
   const Id number = Id(PyLong_AsUnsignedLong(id));
@@ -232,14 +239,14 @@ inline Line line_of(PyObject* stream) {
     if (key)
       if (Line line = line_of_key(key)) return line;
   }
-  PyErr_Clear();
+  forgive();
   // by Python's rules, which also registers it; its table keeps the key
   if (current && s.one_device && handle && PyLong_AsLong(handle.get()) == 0)
     if (Owned key{PyObject_CallMethodOneArg(s.monitor, names().null_stream, s.zero)}) return line_of_key(key.get());
-  PyErr_Clear();
+  forgive();
   Owned key(current ? PyObject_CallOneArg(s.timeline, s.monitor) : PyObject_CallFunctionObjArgs(s.timeline, s.monitor, stream, nullptr));
   if (!key) {
-    PyErr_Clear();
+    forgive();
     return {};
   }
   return line_of_key(key.get());
