@@ -243,6 +243,22 @@ class Index:
                 return fid
         return None
 
+    def overriding(self, cid: str, name: str) -> list[str]:
+        """The methods of known subclasses that stand for one which the class leaves to them; empty of any other.
+
+        A class leaves to its subclasses what is abstract, does nothing but raise, or has no statement at all.
+        """
+        fid = self.method(cid, name)
+        definition = self.definitions.get(fid) if fid is not None else None
+        if definition is None or not _left_open(definition):
+            return []
+        found = {
+            own
+            for other, cls in self.classes.items()
+            if (own := cls.methods.get(name)) is not None and own != fid and cid in self.mro(other)
+        }
+        return sorted(own for own in found if not _left_open(self.definitions[own]))
+
     def method_after(self, cid: str, owner: str, name: str) -> str | None:
         """What ``super().name`` stands for in a method of ``owner``, of an instance of ``cid``."""
         order = self.mro(cid)
@@ -398,6 +414,17 @@ class Index:
         base = f"{outer}.<locals>.{name}"
         n = self._inside[base] = self._inside.get(base, 0) + 1
         return base if n == 1 else f"{base}#{n}"
+
+
+def _left_open(definition: Definition) -> bool:
+    """Whether a method is there to be overridden."""
+    node = definition.node
+    if isinstance(node, ast.Lambda):
+        return False
+    return all(
+        isinstance(s, ast.Pass | ast.Raise) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
+        for s in node.body
+    )
 
 
 def parse_file(path: str) -> tuple[ast.Module, bytes]:

@@ -334,6 +334,15 @@ def _apply(a: Analysis, s: State, c: CallSite, cls: Class) -> list[State] | None
 
 
 def _of_class(a: Analysis, s: State, c: CallSite, atom: Atom, fid: str) -> list[State]:
+    others = a.engine.index.overriding(a.type_of(atom), c.operation) if isinstance(atom, Path) else []
+    if 0 < len(others) <= MOST_CALLEES:
+        left: list[State] = []
+        for other in others:
+            t = s if len(others) == 1 else s.fork()
+            own = a.engine.function(other)
+            args = [value(atom), *c.args] if own is None or own.is_method else list(c.args)
+            left += instantiate(a, t, c.at, c.dst, other, args, dict(c.keywords)) or [t]
+        return left
     fn = a.engine.function(fid)
     static = fn is not None and not fn.is_method
     args = c.args if static else [value(atom), *c.args]

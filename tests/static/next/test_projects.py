@@ -576,6 +576,54 @@ def good():
     return buffer.sum()
 """,
     },
+    "a method that the class leaves to its subclasses": {
+        "strategies.py": """
+from abc import ABC, abstractmethod
+
+import torch
+
+
+class Strategy(ABC):
+    @abstractmethod
+    def load(self, buffer, side): ...
+
+    def join(self, side):
+        raise NotImplementedError
+
+
+class Fast(Strategy):
+    def load(self, buffer, side):
+        with torch.cuda.stream(side):
+            buffer.fill_(1)  # expect: SS102
+
+    def join(self, side):
+        torch.cuda.current_stream().wait_stream(side)
+
+
+class Bad:
+    def __init__(self, strategy: Strategy):
+        self.strategy = strategy
+        self.side = torch.cuda.Stream()
+        self.buffer = torch.empty(4, device="cuda")
+
+    def step(self):
+        self.strategy.load(self.buffer, self.side)
+        return self.buffer + 1  # expect: SS101
+
+
+class Good:
+    def __init__(self, strategy: Strategy):
+        self.strategy = strategy
+        self.side = torch.cuda.Stream()
+        self.buffer = torch.empty(4, device="cuda")
+
+    def step(self):
+        self.side.wait_stream(torch.cuda.current_stream())
+        self.strategy.load(self.buffer, self.side)
+        self.strategy.join(self.side)
+        return self.buffer + 1
+"""
+    },
 }
 
 
