@@ -5,6 +5,9 @@ python benchmarks/torch_programs.py [--only NAME ...] [--jobs N] [--simulate] [-
 Each program runs in a process of its own: twice plain, once under `sanitize("collect")`. Where the two plain runs agree
 in every bit, the third must too. Prints a Markdown table, and each hazard in full. Models are small and have random
 weights.
+
+`--late`: instead, whether what was found shows in the data: each program runs once with the host waiting after each
+operator, then with a spin before each operator on other streams than the default one, and on the default one.
 """
 # mypy: disable-error-code="no-untyped-call, attr-defined, import-not-found, import-untyped, misc, no-any-return"
 # mypy: disable-error-code="arg-type, var-annotated"
@@ -13,6 +16,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import faulthandler
+import functools
 import importlib.util
 import json
 import os
@@ -24,7 +29,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -504,40 +508,46 @@ def scattered() -> Values:
     return train(mlp(), batches, squared)
 
 
-@dataclass
-class Batch:
-    """What torchrec's pipelines take."""
+@functools.cache
+def batch_class() -> Any:
+    """What torchrec's pipelines take: a batch that moves and records itself."""
+    import torch
+    from torchrec.streamable import Pipelineable
 
-    x: Any
+    class Batch(Pipelineable):
+        def __init__(self, x: Any) -> None:
+            self.x = x
 
-    def to(self, device: Any, non_blocking: bool = False, data_copy_stream: Any = None) -> Batch:
-        import torch
+        def to(self, device: Any, non_blocking: bool = False, data_copy_stream: Any = None) -> Batch:
+            if data_copy_stream is None:
+                return Batch(self.x.to(device, non_blocking=non_blocking))
+            made = torch.empty_like(self.x, device=device)
+            data_copy_stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(data_copy_stream):
+                made.copy_(self.x, non_blocking=non_blocking)
+            return Batch(made)
 
-        if data_copy_stream is None:
-            return Batch(self.x.to(device, non_blocking=non_blocking))
-        made = torch.empty_like(self.x, device=device)
-        data_copy_stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(data_copy_stream):
-            made.copy_(self.x, non_blocking=non_blocking)
-        return Batch(made)
+        def record_stream(self, stream: Any) -> None:
+            self.x.record_stream(stream)
 
-    def record_stream(self, stream: Any) -> None:
-        self.x.record_stream(stream)
+        def pin_memory(self) -> Batch:
+            return Batch(self.x.pin_memory())
 
-    def pin_memory(self) -> Batch:
-        return Batch(self.x.pin_memory())
+    return Batch
 
 
 def pipelined(name: str, **options: Any) -> Values:
     import torch
     from torchrec.distributed.train_pipeline import train_pipelines
 
+    Batch = batch_class()
+
     class Model(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.inner = mlp()
 
-        def forward(self, batch: Batch) -> tuple[Any, Any]:
+        def forward(self, batch: Any) -> tuple[Any, Any]:
             out = self.inner(batch.x)
             return out.pow(2).mean(), out.sum()
 
@@ -586,9 +596,11 @@ def torchrec_semi_sync() -> Values:
 def torchrec_staged() -> Values:
     """Three stages, each on a stream of its own, with events between them."""
     import torch
+    from torchrec.distributed.train_pipeline.pipeline_stage import PipelineStage
     from torchrec.distributed.train_pipeline.train_pipelines import StagedTrainPipeline
-    from torchrec.distributed.train_pipeline.utils import PipelineStage, get_h2d_func
+    from torchrec.distributed.train_pipeline.utils import get_h2d_func
 
+    Batch = batch_class()
     device = torch.device("cuda")
     stages = [
         PipelineStage("copy", lambda batch: get_h2d_func(batch, device), torch.cuda.Stream()),
@@ -836,7 +848,35 @@ def seeded(function: Callable[[], Values]) -> list[str]:
     return values
 
 
-def one(name: str) -> dict[str, Any]:
+def late(function: Callable[[], Values]) -> dict[str, list[str]]:
+    """What a program computes when the work of some streams comes late, by the streams."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Perturbed(TorchDispatchMode):
+        def __init__(self, way: str) -> None:
+            super().__init__()
+            self.way = way
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if torch.cuda.is_current_stream_capturing():
+                return func(*args, **(kwargs or {}))
+            on_default = torch.cuda.current_stream() == torch.cuda.default_stream()
+            if self.way != "none" and on_default == (self.way == "default"):
+                torch.cuda._sleep(3_000_000)
+            result = func(*args, **(kwargs or {}))
+            if self.way == "none":
+                torch.cuda.synchronize()
+            return result
+
+    found = {}
+    for way in ("none", "default", "others"):
+        with Perturbed(way):
+            found[way] = seeded(function)
+    return found
+
+
+def one(name: str, perturb: bool = False) -> dict[str, Any]:
     """Twice plain, once checked."""
     import streamsafe
 
@@ -844,7 +884,12 @@ def one(name: str) -> dict[str, Any]:
     missing = [need for need in needs if importlib.util.find_spec(need) is None]
     if missing:
         return {"program": name, "skipped": f"needs {missing[0]}"}
+    if perturb:
+        found = late(function)
+        wrong = [way for way, values in found.items() if values != found["none"]]
+        return {"program": name, "late": found, "wrong": wrong}
     plain = [seeded(function), seeded(function)]
+    print("plain runs done", file=sys.stderr, flush=True)
     with streamsafe.sanitize("collect") as session:
         checked = seeded(function)
     from streamsafe.runtime.torch.watch import extension
@@ -872,17 +917,19 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=4)
     parser.add_argument("--seconds", type=int, default=240, help="at most so long for one program")
     parser.add_argument("--simulate", action="store_true", help="on the simulated device of a CPU build")
+    parser.add_argument("--late", action="store_true")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.run:
+        faulthandler.enable()
         if options.simulate:
             from streamsafe.runtime.torch import simulate
 
             simulate.install()
         warnings.simplefilter("ignore")
         try:
-            row = one(options.run)
+            row = one(options.run, options.late)
         except BaseException as error:
             row = {"program": options.run, "error": f"{error!r}", "trace": traceback.format_exc()[-2500:]}
         print("\nROW " + json.dumps(row), flush=True)
@@ -890,6 +937,7 @@ def main() -> int:
 
     def start(name: str) -> dict[str, Any]:
         command = [sys.executable, __file__, "--run", name, *(["--simulate"] if options.simulate else [])]
+        command += ["--late"] if options.late else []
         begun = time.monotonic()
         try:
             ended = subprocess.run(command, capture_output=True, text=True, timeout=options.seconds)

@@ -75,6 +75,7 @@ struct CapturedAccess {
 struct Graph {
   uint32_t key = 0;
   bool private_pool = false;
+  bool managed = false;  // who made it sees to the order of the launches itself
   Id site = 0;
   Clock clock;
   std::vector<CapturedAccess> accesses;
@@ -562,6 +563,11 @@ class Core {
     return true;
   }
 
+  // The graph whose capture began last is of somebody who sees to the order of the launches himself.
+  void manage_graph() {
+    if (!captures_.empty()) captures_.back()->graph->managed = true;
+  }
+
   // The capture that began on the stream ends. The graph's `reports` are for the caller to take.
   Graph& capture_end(Timeline& line, Id site = 0) {
     say(Verb::capture_end, line.id, site);
@@ -923,7 +929,7 @@ class Core {
     if (!cell.write.graph || !block || !block->graph || block->graph == cell.write.graph) return false;
     auto [known, added] = overlaid_.try_emplace({cell.write.graph, block.get(), cell.start}, false);
     if (added)
-      if (Graph* graph = this->graph(cell.write.graph))
+      if (Graph* graph = this->graph(cell.write.graph); graph && !graph->managed)
         for (auto& each : graph->accesses)
           if (each.mode == Mode::writes && each.start < cell.stop && cell.start < each.stop && each.block != block)
             known->second = true;

@@ -40,15 +40,17 @@ class Graph(Carrier):
         conflicts: the missing edges between its branches and the violations, found once, at the end of the capture.
         accesses: everything it reads and writes when launched.
         waits, records: events it waits for and records at each launch (those marked external, GC-21).
+        managed: who captured it sees to the order of the launches (GC-07) himself.
         pool: the private pool of its temporaries; None: they are of the arenas that eager work uses too (CuPy).
     """
 
-    __slots__ = ("accesses", "conflicts", "key", "pool", "records", "reported", "site", "waits")
+    __slots__ = ("accesses", "conflicts", "key", "managed", "pool", "records", "reported", "site", "waits")
 
     def __init__(self, key: int, pool: Hashable, site: object) -> None:
         super().__init__()
         self.key = key
         self.pool = pool
+        self.managed = False
         self.site = site
         self.conflicts: list[Conflict] = []
         self.accesses: list[CapturedAccess] = []

@@ -604,6 +604,11 @@ class Checker(Engine):
         self._captures.append(Capture(graph, program, timeline, mode, host))
         return []
 
+    def manage_graph(self) -> None:
+        """The graph whose capture began last is of somebody who sees to the order of the launches (GC-07) himself."""
+        if self._captures:
+            self._captures[-1].graph.managed = True
+
     def capture_end(self, stream: Hashable, *, host: Hashable = None, site: object = None) -> Graph:
         """The capture that began on ``stream`` ends; its conflicts and violations are in the result."""
         timeline = self._streams[stream]

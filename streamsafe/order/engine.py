@@ -290,7 +290,7 @@ class Engine:
         """Whether a launch wrote the memory as a block of its own, and it is read as ``block``: the graphs are not
         launched in the order of their captures. A graph that was given the other's array writes it rightly.
         """
-        if block is None or block.graph is None or block.graph is graph:
+        if block is None or block.graph is None or block.graph is graph or graph.managed:
             return False
         return any(
             each.mode == "writes"

@@ -9,7 +9,11 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
+<<<<<<< HEAD
 from contextlib import contextmanager
+=======
+from contextlib import AbstractContextManager, nullcontext
+>>>>>>> 6f9bd2c (Leave alone what torch does for itself in captures and launches, and the pools of its graph trees)
 from typing import Any
 
 import pytest
@@ -30,10 +34,15 @@ class Recorder:
             raise AttributeError(name)
         return lambda *args: self.calls.append((name, args))
 
+<<<<<<< HEAD
     @contextmanager
     def synchronizing(self, what: Any) -> Iterator[None]:
         self.calls.append(("synchronizing", (what,)))
         yield
+=======
+    def unseen(self) -> AbstractContextManager[None]:
+        return nullcontext()
+>>>>>>> 6f9bd2c (Leave alone what torch does for itself in captures and launches, and the pools of its graph trees)
 
     @contextmanager
     def own_work(self) -> Iterator[None]:
@@ -162,6 +171,27 @@ def test_graphs(torch: Any, seen: Recorder) -> None:
     begun = seen.named("capture_begins")[1]
     assert begun[1] is not None and begun[2] == "relaxed"
     assert begun[0] is not ended[0]
+
+
+def test_graphs_of_torch_compile_are_managed(
+    torch: Any, seen: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, other = torch.cuda.graph_pool_handle(), torch.cuda.graph_pool_handle()
+    trees: Any = types.ModuleType("cudagraph_trees")
+    manager = types.SimpleNamespace(cuda_graphs_thread_pool=pool)
+    trees.local = types.SimpleNamespace(
+        tree_manager_containers={0: types.SimpleNamespace(tree_manager=manager)}
+    )
+    trees.get_obj = getattr
+    monkeypatch.setitem(sys.modules, "torch._inductor.cudagraph_trees", trees)
+    x = torch.zeros(3, device="cuda")
+    graphs = []
+    for each in (other, pool, None):
+        graphs.append(torch.cuda.CUDAGraph())
+        with torch.cuda.graph(graphs[-1], pool=each):
+            x.add_(1)
+    names = [name for name, _ in seen.calls if name in ("capture_begins", "capture_managed")]
+    assert names == ["capture_begins", "capture_begins", "capture_managed", "capture_begins"]
 
 
 def test_a_capture_that_fails(torch: Any, seen: Recorder) -> None:

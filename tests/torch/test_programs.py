@@ -81,7 +81,8 @@ def programs() -> Iterator[Program]:
                     yield Program(path, node.name, case, expect, tuple(needs), node.lineno, node.end_lineno)
 
 
-PROGRAMS = list(programs())
+# after a capture that CUDA has given up, torch's allocator gives no recorded block out again in this process
+PROGRAMS = sorted(programs(), key=lambda program: any(code.startswith("SS4") for code in program.expect))
 
 
 @pytest.fixture(scope="module")

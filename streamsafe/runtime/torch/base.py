@@ -354,6 +354,11 @@ class Base:
         if conflicts:
             monitor.report(conflicts)
 
+    def capture_managed(self) -> None:
+        if self._monitor is not None and self._capturing:
+            with self._monitor.lock:
+                self._monitor.checker.manage_graph()
+
     def capture_ends(self, graph: Hashable, pool: tuple[int, int] | None, failed: bool) -> None:
         monitor = self._monitor
         capture = self._capturing.pop(graph, None)

@@ -448,7 +448,8 @@ void refuse_host_work(const Touched& by_stream, int device) {
 
 void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   State& the = state();
-  if (!the.on.load(std::memory_order_relaxed)) {
+  if (!the.on.load(std::memory_order_relaxed) || here.unseen) {
+    c10::impl::ExcludeDispatchKeyGuard exclude(KEY);  // what it calls need not come here
     handle.redispatchBoxed(below(keys), stack);
     return;
   }
@@ -714,6 +715,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     if (!capturing) the.written.clear();
   });
   module.def("set_refused", [](bool refused) { here.refused = refused; });
+  module.def("set_unseen", [](bool unseen) { return std::exchange(here.unseen, unseen); });
+  module.def("manage_graph", []() {
+    Lock guard(state().core.mutex);
+    state().core.manage_graph();
+  });
   module.def("set_coalescing", [](bool coalescing) { here.coalescing = coalescing; });
   module.def("take_stashed", []() {
     Lock guard(state().core.mutex);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -24,8 +25,24 @@ def identity(graph: Any) -> Identity:
     return found  # type: ignore[no-any-return]
 
 
+def pools_of_trees() -> set[tuple[int, int]]:
+    """Pools of ``torch.compile``'s graph trees: they launch in the right order and refuse overwritten outputs."""
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    if trees is None:
+        return set()
+    try:
+        containers = trees.get_obj(trees.local, "tree_manager_containers")
+        managers = [each.tree_manager for each in containers.values()]
+        return {tuple(each.cuda_graphs_thread_pool) for each in managers if each is not None}
+    except (AttributeError, RuntimeError):  # another release's names, or a thread that has no trees
+        return set()
+
+
 def install(torch: Any, patches: Patches, collector: Collector) -> None:
-    """Reports captures, launches and resets of ``torch.cuda.CUDAGraph``, which graph trees and callables use too."""
+    """Reports captures, launches and resets of ``torch.cuda.CUDAGraph``, which graph trees and callables use too.
+
+    What torch does in them for itself, as to set the state of its generators, is nobody's access.
+    """
     cuda = torch.cuda
 
     def queue() -> tuple[int, int]:
@@ -50,6 +67,8 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
             pool = kwargs.get("pool", args[0] if args else None)
             mode = kwargs.get("capture_error_mode", args[1] if len(args) > 1 else "global")
             collector.capture_begins(identity(self), None if pool is None else tuple(pool), mode, *queue())
+            if pool is not None and tuple(pool) in pools_of_trees():
+                collector.capture_managed()
 
         return capture_begin
 
