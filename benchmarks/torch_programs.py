@@ -965,6 +965,9 @@ def main() -> int:
                     f"| {row['program']} | {row.get('error', row.get('skipped', ''))[:150]} | | | | |",
                     flush=True,
                 )
+            elif options.late:
+                wrong = ", ".join(row["wrong"]) or "none"
+                print(f"| {row['program']} | wrong when these come late: {wrong} | | | | |", flush=True)
             else:
                 equal = {True: "yes", False: "NO", None: "two plain runs differ"}[row["unchanged"]]
                 print(
