@@ -28,9 +28,6 @@ def backend(request: pytest.FixtureRequest) -> Any:
 def torch(backend: Any) -> Iterator[Any]:
     """torch with nothing pending, on device 0 and the default stream."""
     yield backend
-    distributed = backend.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()  # its watchdog asks for events, which spoils captures of other tests
     backend.cuda.set_device(0)
     backend.cuda.set_stream(backend.cuda.default_stream())
     backend.cuda.synchronize()

@@ -167,6 +167,8 @@ def test_no_cuda_headers_is_said(torch: Path, tmp_path: Path, monkeypatch: pytes
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(build, "TOOLKIT", str(tmp_path / "nowhere"))
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, *rest: None if name == "nvcc" else which(name, *rest))
     what = Library("answer", library(tmp_path).units, cuda=True)
     with pytest.raises(BuildError, match="pip install nvidia-cuda-runtime, or name the toolkit's folder"):
         build.build(what, quiet=True)

@@ -181,8 +181,14 @@ def test_verdict(torch: Any, modules: Any, program: Program, request: pytest.Fix
     if str(program).partition("/")[2] in NOT_YET:
         request.applymarker(pytest.mark.xfail(reason=NOT_YET[str(program).partition("/")[2]], strict=False))
     _, call = run(torch, modules, program)
-    with streamsafe.sanitize(mode="collect") as session:
-        call()
+    try:
+        with streamsafe.sanitize(mode="collect") as session:
+            call()
+    finally:
+        if (
+            torch.distributed.is_initialized() and "nccl" in program.needs
+        ):  # its watchdog asks for events, which spoils the captures of other tests
+            torch.distributed.destroy_process_group()
     expected = program.hazards()
     text = "\n".join(f"{each.code} {places(each.first)} {places(each.second)}" for each in session.hazards)
     assert len(session.hazards) == len(expected), f"{text or 'nothing'} instead of {expected}"
