@@ -111,6 +111,8 @@ def main() -> int:
         names |= {name: picked for name, picked in PICKED.items() if name in names}
     if options.only is not None:
         names = {name: picked for name, picked in names.items() if any(part in name for part in options.only)}
+    if options.names:
+        names = dict.fromkeys(names, options.names)
     rows = []
     print("| file | tests | passed | failed without too | operators | waits | outcomes changed | hazards |")
     print("|---|---|---|---|---|---|---|---|")
