@@ -9,11 +9,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
-<<<<<<< HEAD
-from contextlib import contextmanager
-=======
-from contextlib import AbstractContextManager, nullcontext
->>>>>>> 6f9bd2c (Leave alone what torch does for itself in captures and launches, and the pools of its graph trees)
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -34,15 +30,13 @@ class Recorder:
             raise AttributeError(name)
         return lambda *args: self.calls.append((name, args))
 
-<<<<<<< HEAD
     @contextmanager
     def synchronizing(self, what: Any) -> Iterator[None]:
         self.calls.append(("synchronizing", (what,)))
         yield
-=======
+
     def unseen(self) -> AbstractContextManager[None]:
         return nullcontext()
->>>>>>> 6f9bd2c (Leave alone what torch does for itself in captures and launches, and the pools of its graph trees)
 
     @contextmanager
     def own_work(self) -> Iterator[None]:

@@ -23,8 +23,6 @@ MARK = re.compile(r"# (FIRST|HAZARD)(?: (\d))?$")
 
 NOT_YET = {
     "gc05_an_output_kept_over_a_replay": "two names of one tensor are the same at run time: `check` reports SS412",
-    "tl05_another_stream_recorded": "seen on the simulated device; missed on a GPU",
-    "recorded_on_the_wrong_stream": "as tl05",
     "tm14_offset_view_of_a_pinned_source_dropped": "torch's pinned pool does not know of a copy through such a view",
 }
 """Programs whose verdict is not right yet, and what is missing."""
@@ -107,6 +105,8 @@ def missing(torch: Any, program: Program, gpu: bool) -> str:
             return "needs two devices"
         if need == "nccl" and not torch.distributed.is_nccl_available():
             return "needs NCCL"
+        if need == "recorded" and not importlib.import_module("kit").recorded_blocks_come_back():
+            return "a capture was lost in this process"
         if need == "2.8" and release(torch) < (2, 8):
             return "needs torch 2.8"
         if need in ("numpy", "cupy", "triton"):

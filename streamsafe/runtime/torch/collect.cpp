@@ -28,12 +28,14 @@ constexpr DispatchKey KEY = DispatchKey::TESTING_ONLY_GenericMode;
 struct Seen {
   Touched device, cpu;
   bool wrapped = false;  // a tensor stands for others: the inner call has them
+  std::vector<std::pair<at::Tensor, Role>> subclasses;  // tensors with a __torch_dispatch__
   bool several = false;  // tensors of several devices
   int index = -1;
 
   void clear() {
     device.clear();
     cpu.clear();
+    subclasses.clear();
     wrapped = several = false;
     index = -1;
   }
@@ -50,6 +52,7 @@ void see(Seen& seen, const at::Tensor& tensor, Role role) {
                                           DispatchKey::Functionalize});
   if (impl->key_set().has_any(WRAPPERS)) {
     seen.wrapped = true;
+    if (impl->key_set().has(DispatchKey::Python)) seen.subclasses.emplace_back(tensor, role);
     return;
   }
   if (role != Role::read && role != Role::write && role != Role::both) return;
@@ -117,6 +120,43 @@ void see(Seen& seen, const c10::IValue& value, Role role) {
   } else if (value.isGenericDict()) {
     for (const auto& each : value.toGenericDict()) see(seen, each.value(), role);
   }
+}
+
+// The tensors that a wrapper subclass holds (DTensor, jagged and quantized tensors), as `__tensor_flatten__` names them.
+// What its __torch_dispatch__ calls does not come here: torch excludes all keys above Python's meanwhile.
+void see_held(Seen& seen, const std::vector<std::pair<at::Tensor, Role>>& wrappers) {
+  if (wrappers.empty() || !Py_IsInitialized()) return;
+  py::gil_scoped_acquire gil;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  std::vector<std::pair<py::object, Role>> left;
+  for (auto& [tensor, role] : wrappers)
+    if (role == Role::read || role == Role::write || role == Role::both) left.emplace_back(py::cast(tensor), role);
+  while (!left.empty()) {
+    auto [object, role] = std::move(left.back());
+    left.pop_back();
+    if (!PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())), "__tensor_flatten__")) continue;
+    try {
+      const py::tuple flat = object.attr("__tensor_flatten__")();
+      const py::list names = flat[0];
+      for (const auto& name : names) {
+        py::object held = object.attr(name);
+        if (!THPVariable_Check(held.ptr())) continue;
+        Seen its;
+        see(its, THPVariable_Unpack(held.ptr()), role);
+        if (its.wrapped) left.emplace_back(std::move(held), role);
+        for (size_t i = 0; i < its.device.uses.size(); ++i) {
+          const Use& use = its.device.uses[i];
+          if (seen.index < 0) seen.index = use.space;
+          else if (seen.index != use.space) seen.several = true;
+          seen.device.add(use, its.device.tensors[i]);
+        }
+      }
+    } catch (const py::error_already_set&) {
+      continue;  // one that is not complete yet
+    }
+  }
+  PyErr_Restore(type, value, trace);
 }
 
 // ------------------------------------------------------------------------------------------------ host memory
@@ -446,6 +486,36 @@ void refuse_host_work(const Touched& by_stream, int device) {
   }
 }
 
+// An operator on wrapper subclasses is one on what they hold. It counts once it is done: in it there may be waits, and
+// what the host has waited for in it is over.
+void operate_on_subclasses(const Operator& op, const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack, Seen& seen) {
+  State& the = state();
+  const std::vector<std::pair<at::Tensor, Role>> wrappers = std::move(seen.subclasses);
+  see_held(seen, wrappers);
+  uint32_t operation = op.id, site = 0;
+  const uint64_t waits = the.counters.synchronizations;
+  if (seen.device.uses.empty()) {
+    handle.redispatchBoxed(below(keys), stack);
+  } else {
+    name_operation(op, operation, site);
+    Inside inside(op, operation, site, seen.index);
+    handle.redispatchBoxed(below(keys), stack);
+  }
+  Borrowed made;
+  const size_t first = stack->size() - op.result_count;
+  for (const auto& result : op.results) see(*made.seen, (*stack)[first + result.index], result.role);
+  const std::vector<std::pair<at::Tensor, Role>> results = std::move(made.seen->subclasses);
+  see_held(*made.seen, results);
+  drop_given(made.seen->device, seen.device);
+  the.counters.operators.fetch_add(1, std::memory_order_relaxed);
+  for (Seen* each : {&seen, made.seen}) {
+    if (each->device.uses.empty() || (each == &seen && the.counters.synchronizations != waits)) continue;
+    if (!site) name_operation(op, operation, site);
+    the.counters.uses.fetch_add(each->device.uses.size(), std::memory_order_relaxed);
+    enqueue_all(*each, operation, site, true);
+  }
+}
+
 void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   State& the = state();
   if (!the.on.load(std::memory_order_relaxed) || here.unseen) {
@@ -462,8 +532,9 @@ void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch:
   Seen& seen = *borrowed.seen;
   const size_t base = stack->size() - op.argument_count;
   for (const auto& argument : op.arguments) see(seen, (*stack)[base + argument.index], argument.role);
-  if (seen.wrapped) {  // the call comes back with what the wrappers hold
-    handle.redispatchBoxed(below(keys), stack);
+  if (seen.wrapped) {  // functorch's call comes back with what its wrappers hold
+    if (seen.subclasses.empty()) handle.redispatchBoxed(below(keys), stack);
+    else operate_on_subclasses(op, handle, keys, stack, seen);
     return;
   }
   if (the.pending.load(std::memory_order_relaxed)) raise_pending();

@@ -41,7 +41,8 @@ def pools_of_trees() -> set[tuple[int, int]]:
 def install(torch: Any, patches: Patches, collector: Collector) -> None:
     """Reports captures, launches and resets of ``torch.cuda.CUDAGraph``, which graph trees and callables use too.
 
-    What torch does in them for itself, as to set the state of its generators, is nobody's access.
+    A capture begins with setting the state of torch's generators, which is nobody's access. So does each launch, and
+    there it matters: of two graphs that draw random numbers, launched on two streams at once, one may draw wrong ones.
     """
     cuda = torch.cuda
 
@@ -88,8 +89,7 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
         @wraps(original)
         def replay(self: Any) -> None:
             collector.replay(identity(self), *queue())
-            with collector.own_work():
-                original(self)
+            original(self)
 
         return replay
 
