@@ -97,6 +97,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--workers", type=int, default=0, help="processes for each file, by pytest-xdist")
     parser.add_argument("--only", nargs="*", default=None)
+    parser.add_argument("--names", help="the tests by name instead (pytest's option -k)")
     parser.add_argument(
         "--short", action="store_true", help="of test_cuda.py the tests of streams and memory only"
     )

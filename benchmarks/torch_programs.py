@@ -839,9 +839,17 @@ def lightning_fit() -> Values:
 # -- one program in this process, and all of them in others ----------------------------------------------------------
 
 
+def fatal(text: str) -> str:
+    """What a process said when it died, without the list of its extension modules."""
+    begin = max(text.find("Fatal Python error"), 0)
+    end = text.find("Extension modules:", begin)
+    return text[begin:end][-4000:] + ("\n(plain runs were done)" if "plain runs done" in text else "")
+
+
 def seeded(function: Callable[[], Values]) -> list[str]:
     import torch
 
+    torch.backends.cudnn.deterministic = True
     torch.manual_seed(0)
     values = [value.hex() for value in function()]
     torch.cuda.synchronize()
@@ -859,7 +867,7 @@ def late(function: Callable[[], Values]) -> dict[str, list[str]]:
             self.way = way
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if torch.cuda.is_current_stream_capturing():
+            if torch.utils.data.get_worker_info() is not None or torch.cuda.is_current_stream_capturing():
                 return func(*args, **(kwargs or {}))
             on_default = torch.cuda.current_stream() == torch.cuda.default_stream()
             if self.way != "none" and on_default == (self.way == "default"):
@@ -948,7 +956,7 @@ def main() -> int:
             return {
                 "program": name,
                 "error": f"exit status {ended.returncode}",
-                "trace": ended.stderr[-1500:],
+                "trace": fatal(ended.stderr),
             }
         row: dict[str, Any] = json.loads(lines[-1][4:])
         return {**row, "seconds": round(time.monotonic() - begun, 1)}
