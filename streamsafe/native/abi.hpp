@@ -149,6 +149,11 @@ SS_API int ss_capture_begin(void* c, uint32_t stream, int mode, int private_pool
   SS_BEGIN;
   return core.capture_begin(*core.line(stream), streamsafe::CaptureMode(mode), private_pool != 0, host, site);
 }
+SS_API void ss_manage_graph(void* c) {
+  streamsafe::Core& core = *static_cast<streamsafe::Core*>(c);
+  std::lock_guard<std::mutex> guard(core.mutex);
+  core.manage_graph();
+}
 SS_API uint32_t ss_capture_end(void* c, uint32_t stream, uint32_t site) {
   SS_BEGIN;
   return core.capture_end(*core.line(stream), site).key;

@@ -409,6 +409,9 @@ class NativeChecker(Checker):
         )
         return [] if done else self._found()
 
+    def manage_graph(self) -> None:
+        self._library.manage_graph(self._core)
+
     def capture_end(self, stream: Hashable, *, host: Hashable = None, site: object = None) -> Graph:
         key = self._library.capture_end(self._core, self._line_ids[stream], self._site(site))
         graph = self.reader.graph(key)

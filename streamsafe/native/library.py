@@ -37,6 +37,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "release_block": (None, (_POINTER, _INT, _KEY, _KEY)),
     "freed_blocks": (_LONG, (_POINTER, _LONGS, _LONG)),
     "capture_begin": (_INT, (_POINTER, _ID, _INT, _INT, _KEY, _ID)),
+    "manage_graph": (None, (_POINTER,)),
     "capture_end": (_ID, (_POINTER, _ID, _ID)),
     "replay": (_INT, (_POINTER, _ID, _ID, _ID, _ID, _KEY, _INT)),
     "capturing": (_INT, (_POINTER, _ID)),

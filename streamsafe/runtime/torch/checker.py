@@ -68,9 +68,6 @@ class TorchChecker(NativeChecker):
         else:
             super().destroy_stream(key)
 
-    def manage_graph(self) -> None:
-        self._extension.manage_graph()
-
     def finish(self) -> list[Conflict]:
         stashed = [self.reader.read(report) for report in self._extension.take_stashed()]
         return stashed + super().finish()

@@ -787,10 +787,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   });
   module.def("set_refused", [](bool refused) { here.refused = refused; });
   module.def("set_unseen", [](bool unseen) { return std::exchange(here.unseen, unseen); });
-  module.def("manage_graph", []() {
-    Lock guard(state().core.mutex);
-    state().core.manage_graph();
-  });
   module.def("set_coalescing", [](bool coalescing) { here.coalescing = coalescing; });
   module.def("take_stashed", []() {
     Lock guard(state().core.mutex);
