@@ -83,6 +83,7 @@ class NativeChecker(Checker):
         self._line_ids: dict[Hashable, int] = {}
         self._line_names: dict[int, str] = {}
         self._spaces: dict[Hashable, Space] = {}
+        self._kinds: dict[Hashable, Kind] = {}
         self._key = _Keys(2)
         self._thread = _Keys(1)
         self._operations: dict[str, int] = {}
@@ -166,10 +167,16 @@ class NativeChecker(Checker):
         if line is None:
             line = self._line_ids[key] = self._new_line(number(device), KINDS.index(kind))
             self._spaces[key] = device
+            self._kinds[key] = kind
             if kind != "legacy" or line not in self._line_names:
                 self._line_names[line] = "the default stream" if kind == "legacy" else f"stream {key}"
         if name:
             self._line_names[line] = name
+
+    def timeline(self, key: Hashable) -> Timeline:
+        """A stream's device, kind and name; its clock is the core's."""
+        name = self._line_names.get(self._line_ids[key], "")
+        return Timeline(key, self._spaces[key], self._kinds[key], name)
 
     def _new_line(self, device: int, kind: int) -> int:
         return int(self._library.stream(self._core, device, kind))

@@ -56,6 +56,7 @@ class TorchChecker(NativeChecker):
             line = self._extension.line(key[0], key[1], KINDS.index(kind))
             self._line_ids[key] = line
             self._spaces[key] = device
+            self._kinds[key] = kind
             if name and not name.startswith("stream 0x"):
                 self.name_line(line, name)
         else:
