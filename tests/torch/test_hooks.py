@@ -9,7 +9,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -34,9 +34,6 @@ class Recorder:
     def synchronizing(self, what: Any) -> Iterator[None]:
         self.calls.append(("synchronizing", (what,)))
         yield
-
-    def unseen(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
     @contextmanager
     def own_work(self) -> Iterator[None]:

@@ -518,7 +518,7 @@ void operate_on_subclasses(const Operator& op, const c10::OperatorHandle& handle
 
 void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   State& the = state();
-  if (!the.on.load(std::memory_order_relaxed) || here.unseen) {
+  if (!the.on.load(std::memory_order_relaxed)) {
     c10::impl::ExcludeDispatchKeyGuard exclude(KEY);  // what it calls need not come here
     handle.redispatchBoxed(below(keys), stack);
     return;
@@ -786,7 +786,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     if (!capturing) the.written.clear();
   });
   module.def("set_refused", [](bool refused) { here.refused = refused; });
-  module.def("set_unseen", [](bool unseen) { return std::exchange(here.unseen, unseen); });
   module.def("set_coalescing", [](bool coalescing) { here.coalescing = coalescing; });
   module.def("take_stashed", []() {
     Lock guard(state().core.mutex);

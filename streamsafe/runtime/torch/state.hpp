@@ -165,7 +165,6 @@ struct Here {
   int device = -1;
   bool leftover = false;  // the block that was handed out last has an unordered use of its former owner
   bool refused = false;     // what the host waits for is forbidden in a capture, and is reported already
-  bool unseen = false;      // torch works for itself
   bool coalescing = false;  // a process group coalesces collectives: one event follows them all
   Addr waited = 0, recorded = 0;  // the streams of the last event wait and record in it
   Addr event = 0;                 // the event that was recorded last in it

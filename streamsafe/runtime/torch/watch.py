@@ -7,8 +7,7 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from streamsafe.native.library import Library
@@ -234,14 +233,6 @@ class Watch(Base):
 
     def coalescing(self, begins: bool) -> None:
         self._extension.set_coalescing(begins)
-
-    @contextmanager
-    def unseen(self) -> Iterator[None]:
-        before = self._extension.set_unseen(True)
-        try:
-            yield
-        finally:
-            self._extension.set_unseen(before)
 
 
 def _base(tensor: Any) -> int:

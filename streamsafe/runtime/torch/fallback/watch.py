@@ -6,8 +6,7 @@ import ctypes
 import importlib
 import os
 import sys
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -98,11 +97,6 @@ class Fallback(Base):
             return original(tensor, *args, **kwargs)
 
         return _str
-
-    @contextmanager
-    def unseen(self) -> Iterator[None]:
-        with self.modes.without() if self.here.pushed else nullcontext():
-            yield
 
     def _higher_order(self, original: Any) -> Any:
         """Operators that take functions know the modes that torch has, and no other."""

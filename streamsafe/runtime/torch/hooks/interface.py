@@ -109,9 +109,6 @@ class Collector(Protocol):
     def capture_managed(self) -> None:
         """The capture that has just begun is of somebody who sees to the order of the launches (row GC-07) himself."""
 
-    def unseen(self) -> AbstractContextManager[None]:
-        """While torch does something for itself: operators of the calling thread are not the program's."""
-
     def capture_ends(self, graph: Hashable, pool: tuple[int, int] | None, failed: bool) -> None:
         """The capture is over; ``failed``: CUDA gave it up, the graph is empty. ``pool``: the one it used."""
 
