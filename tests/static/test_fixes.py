@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from streamsafe.cli import main
 from streamsafe.edits import apply
 from streamsafe.order.hazard import Span
+from streamsafe.repairs.advice import timing
 from streamsafe.repairs.edges import handed_out, insertion, visible
 from streamsafe.report.record import Record, records
 from tests.static.evalfiles import FIXTURES, EvalFile, write_tree
@@ -223,3 +224,21 @@ def test_check_says_where_the_wait_of_a_prefetcher_goes(tmp_path: Path) -> None:
     assert f"help: {LINE}  # in Prefetcher.take(), before line 16" in shown
     CliRunner().invoke(main, ["check", "--isolated", "--fix", "--unsafe-fixes", str(path)])
     assert f"        {LINE}\n        batch = self.batch\n" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "line"),
+    [
+        ("start.elapsed_time(end)", "the host has not waited for the events", "end.synchronize()"),
+        ("cupy.cuda.get_elapsed_time(a[0], a[1])", "the host has not waited", "a[1].synchronize()"),
+        (
+            "cupy.cuda.get_elapsed_time(start, end)",
+            "an event was made without timing",
+            "start, end = cupy.cuda.Event(), cupy.cuda.Event()",
+        ),
+        ("pairs().elapsed_time(end)", "the host has not waited", ""),
+    ],
+)
+def test_the_help_of_an_elapsed_time_has_the_names_of_its_events(call: str, message: str, line: str) -> None:
+    source = f"def f(start, end, a):\n    return {call}\n"
+    assert timing(source, message, Span("m.py", 2, 12, 2, 12 + len(call))) == line
