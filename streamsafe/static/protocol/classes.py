@@ -137,8 +137,11 @@ def of_module(engine: Engine, module: str) -> Iterator[Pair]:
         and definition.around is None
         and not engine.callers.get(definition.fid)
     )
-    yield from _pairs(engine, fids, MODULE + module, set(), None)
-    for fid in fids:
+    variables = MODULE + module
+    analysed = [fid for fid in fids if engine.relevance is None or fid in engine.relevance.entries]
+    if any(_touches(engine, fid, variables) for fid in analysed):
+        yield from _pairs(engine, fids, variables, set(), None)
+    for fid in analysed:
         roots = {
             stream.root
             for exit in engine.summary(fid).exits
@@ -148,6 +151,15 @@ def of_module(engine: Engine, module: str) -> Iterator[Pair]:
         }
         for root in sorted(roots):
             yield from _pairs(engine, [fid], root, set(), None)
+
+
+def _touches(engine: Engine, fid: str, root: str) -> bool:
+    """Whether a function touches memory that belongs to some root."""
+    return any(
+        _key(access.buffer, root) is not None
+        for exit in engine.summary(fid).exits
+        for access in exit.accesses
+    )
 
 
 def _pairs(
