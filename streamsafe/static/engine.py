@@ -259,6 +259,10 @@ def analyse(engine: Engine, modules: Sequence[str], relevance: Relevance | None 
     roots = [*fids, *(f"{module}:<module>" for module in sorted(wanted))]
     for fid in [*roots, *roots]:  # again: what rested on facts that were not complete was forgotten
         engine.guarded(fid)
+    for cid in classes.classes_of(engine, wanted):
+        backward = classes.backward_of(engine, cid)
+        if backward is not None and backward in engine.relevance.entries:
+            engine.entry(backward, "hook")
     for fid, part in list(engine.entries):
         if part:
             engine.guarded(fid, Given(part=part))

@@ -202,6 +202,10 @@ class Order:
             for access, token in table.items() if table else ():
                 self.put(access.replace(buffer=new), self.ways[token])
 
+    def settle(self, access: Access) -> None:
+        """Nothing later can conflict with an access: its memory is gone."""
+        self._table(memory(access.buffer))[access] = KNOWN
+
     def accesses(self) -> Iterator[Access]:
         """Every access that is known."""
         for table in self.made.values():

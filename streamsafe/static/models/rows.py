@@ -269,6 +269,7 @@ Special: TypeAlias = Literal[
     "set_device",
     "setattr",
     "signal",
+    "same_each",
     "sized_by_data",
     "super",
     "take",

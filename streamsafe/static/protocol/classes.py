@@ -341,6 +341,12 @@ def _reaches(way: frozenset[Atom], exit: Exit, before: frozenset[Atom]) -> bool:
     )
 
 
+def backward_of(engine: Engine, cid: str) -> str | None:
+    """The ``backward`` of an ``autograd.Function``, which autograd calls; None for other classes."""
+    bases = map(engine.canonical, engine.index.library_bases(cid))
+    return engine.index.method(cid, "backward") if "torch.autograd.Function" in bases else None
+
+
 def classes_of(engine: Engine, modules: Iterable[str]) -> list[str]:
     """The classes of modules, in an order that is the same in every run."""
     wanted = set(modules)

@@ -10,6 +10,7 @@ from streamsafe.static.domain.atoms import (
     ANYTHING,
     CURRENT,
     HOST,
+    TRUE,
     UNKNOWN,
     Atom,
     Bound,
@@ -26,6 +27,7 @@ from streamsafe.static.domain.atoms import (
     Tuple,
     Value,
     bound,
+    function,
     ordered,
     path,
     value,
@@ -39,6 +41,7 @@ from streamsafe.static.syntax import ir
 from streamsafe.static.transfer import (
     captures,
     contexts,
+    gradients,
     library,
     objects,
     outputs,
@@ -147,6 +150,8 @@ def call_atom(a: Analysis, s: State, c: CallSite, atom: Atom) -> list[State]:
     if isinstance(atom, Bound):
         return method(a, s, c, atom.owner, atom.name)
     if isinstance(atom, New):
+        if (atom, mem.STRUCTURE) in s.heap:
+            return library.unknown_method(a, s, c, atom, a.type_of(atom), c.operation)
         return _call_object(a, s, c, atom)
     if isinstance(atom, Path):
         return _call_path(a, s, c, atom)
@@ -316,6 +321,8 @@ def _method(a: Analysis, s: State, c: CallSite, atom: Atom, name: str) -> list[S
             s.guard = s.guard | {literal}  # None has no such method
     if type:
         row = a.engine.method(type, name)
+        if row is None and type == a.engine.tensor_type and isinstance(atom, New):
+            row = a.engine.method("cupy.ndarray", name)  # of whose arrays it is has been assumed
         if row is not None:
             return library.apply(a, s, c, row)
         return library.unknown_method(a, s, c, atom, type, name)
@@ -330,7 +337,14 @@ def _apply(a: Analysis, s: State, c: CallSite, cls: Class) -> list[State] | None
     if fid is None or "torch.autograd.Function" not in bases:
         return None
     own_context = index.method(cls.cid, "setup_context") is None
-    return instantiate(a, s, c.at, c.dst, fid, [*([UNKNOWN] if own_context else []), *c.args], c.keywords)
+    args = [*([UNKNOWN] if own_context else []), *c.args]
+    out = instantiate(a, s, c.at, c.dst, fid, args, c.keywords)
+    backward = index.method(cls.cid, "backward")
+    for t in out or []:
+        for atom in t.get(c.dst):
+            if isinstance(atom, New) and backward is not None:
+                t.heap[atom, mem.GRAD_FN] = value(function(backward))
+    return out
 
 
 def _of_class(a: Analysis, s: State, c: CallSite, atom: Atom, fid: str) -> list[State]:
@@ -358,6 +372,8 @@ def _of_unknown(a: Analysis, s: State, c: CallSite, owner: Value, name: str) -> 
     if row is not None:
         return library.apply(a, s, c, row)
     row = a.engine.models.by_method(name)
+    if any((atom, gradients.TRAINS) in s.heap for atom in owner):
+        row = a.engine.method("torch.optim.Optimizer", name) or row
     if row is not None:
         return library.apply(a, s, c, row, weak=True)
     return _unseen(a, s, c, tag.UNSEEN_CALL if not owner else tag.METHOD_CALL)
@@ -392,6 +408,8 @@ def unseen(a: Analysis, s: State, c: CallSite, tags: int) -> Value:
         replays.uses_module(a, s, span, c)
     if tags & tag.MODULE_CALL and touched:
         made = mem.result(a, s, span, c.operation, DEVICE, tags)
+        for atom in made:
+            s.heap[atom, mem.STRUCTURE] = value(TRUE)
         through = [buffer for buffer in touched if (buffer, mem.THROUGH) in s.heap]
         loss = len(touched) > 1 and through  # given an output and a target: it has no parameters
         mem.derive(s, made, touched, *([c.module] if c.module is not None and not loss else []))

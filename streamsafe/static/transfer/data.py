@@ -31,7 +31,7 @@ from streamsafe.static.domain.guards import comparable
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State, splits
 from streamsafe.static.syntax import ir
-from streamsafe.static.transfer import asks, captures, objects, outputs, protocols, replays, timing
+from streamsafe.static.transfer import asks, captures, gradients, objects, outputs, protocols, replays, timing
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.objects import ANY
 from streamsafe.static.transfer.registry import transfer
@@ -377,6 +377,7 @@ def compute(a: Analysis, s: State, at: int, dst: ir.Reg, operation: str, held: V
     span = a.span(at)
     places = {mem.place_of(a, s, buffer) for buffer in touched}
     typed = any(a.role(b) == "tensor" and not mem.place_of(a, s, b) for b in touched)
+    typed = typed or (operation.startswith("@") and bool(touched))  # nothing else is multiplied so
     if DEVICE in places or (typed and not places & {PINNED, PAGEABLE}):
         for buffer in touched:
             mem.read_one(a, s, span, buffer, s.current, operation)
@@ -527,6 +528,8 @@ def match_argument(a: Analysis, s: State, i: ir.MatchArg) -> list[State] | None:
 @transfer(ir.Return)
 def leave(a: Analysis, s: State, i: ir.Return) -> list[State] | None:
     """The function returns."""
+    if a.given.part == "hook":
+        gradients.hook_returns(a, s, a.span(i.at), s.get(i.src))
     a.returned.append((s.fork(), s.get(i.src), i.at))
     s.dead = True
     return None

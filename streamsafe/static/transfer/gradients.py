@@ -21,6 +21,7 @@ from streamsafe.static.domain.atoms import (
     Atom,
     Bound,
     Function,
+    New,
     Partial,
     Path,
     Value,
@@ -47,12 +48,15 @@ def backward(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
     span = a.span(c.at)
     row = c.row
     assert row is not None
+    _by_trainer(a, s, c)
     initial = next(
         (c.given[n] for n in ("gradient", "grad_tensors", "grad_outputs") if n in c.given), UNKNOWN
     )
     for buffer in mem.buffers(a, s, initial):
         if buffer is not GRADIENTS and buffer is not NONE:
             mem.touch(a, s, span, buffer, False, s.current, "backward()", tag.INITIAL | tag.BACKWARD)
+    roots = _roots(a, s, c)
+    _runs_functions(a, s, roots)
     captures.backward_in_capture(a, s)
     if row.name.endswith(".grad"):
         return mem.result(a, s, span, "grad()", DEVICE, tag.GRADIENT)
@@ -77,12 +81,48 @@ def of_module(gradient: Atom) -> bool:
     return module is not None and EACH not in module
 
 
+def _by_trainer(a: Analysis, s: State, c: CallSite) -> None:
+    """``engine.backward(loss)``, of an object that the loss was computed with: the pass starts from the loss."""
+    given = c.given.get("gradient", UNKNOWN)
+    if not given or not c.args or any(a.role(atom) == "tensor" for atom in c.receiver):
+        return
+    through = UNKNOWN.union(*(s.heap.get((root, mem.THROUGH), UNKNOWN) for root in mem.buffers(a, s, given)))
+    if through & c.receiver:
+        c.given = {**{name: held for name, held in c.given.items() if name != "gradient"}, "loss": given}
+        for atom in c.receiver:
+            s.heap[atom, TRAINS] = value(atom)
+
+
+TRAINS: Final = "trains"
+"""The field of an object that runs the passes of a module, and its steps."""
+
+
+def _roots(a: Analysis, s: State, c: CallSite) -> list[Atom]:
+    """The tensors that a pass starts from."""
+    given = next((c.given[name] for name in ("loss", "tensors", "outputs") if name in c.given), UNKNOWN)
+    return mem.buffers(a, s, given or c.receiver)
+
+
+def _runs_functions(a: Analysis, s: State, roots: list[Atom]) -> None:
+    """A pass runs the ``backward`` of functions of the tree: what they do is illegal in a capture here, too."""
+    from streamsafe.static.summary.solve import Given
+
+    for root in roots:
+        for function in ordered(s.heap.get((root, mem.GRAD_FN), UNKNOWN)):
+            if not isinstance(function, Function):
+                continue
+            for exit in a.engine.summary(function.fid, Given(part="hook")).exits:
+                for work in sorted(exit.work, key=lambda each: each.span):
+                    if work.code:
+                        a.host_work(s, work.span, work.what, work.code)
+
+
 def _written_by(a: Analysis, s: State, c: CallSite) -> list[Atom]:
     """The gradients that a pass writes: of its ``inputs``, or of the modules that its roots were computed with."""
     if c.given.get("inputs"):
         return of_parameters(a, s, c.given["inputs"])
     found: set[Atom] = set()
-    for root in mem.buffers(a, s, c.receiver or c.given.get("tensors", UNKNOWN)):
+    for root in _roots(a, s, c):
         through = s.heap.get((root, mem.THROUGH))
         if not through:
             return ALL
@@ -128,7 +168,9 @@ def release(a: Analysis, s: State, c: CallSite, span: Span, stream: Atom) -> Non
     if c.given.get("set_to_none") == value(FALSE):
         use(a, s, c, span, stream, True)
     else:
-        replays.gives_back(a, s, span, _used(a, s, c))
+        given = _used(a, s, c)
+        replays.gives_back(a, s, span, given)
+        replays.settles(s, given)
 
 
 def _used(a: Analysis, s: State, c: CallSite) -> list[Atom]:
@@ -176,6 +218,19 @@ def hook_entry(a: Analysis, s: State) -> None:
         root = path(parameter.name)
         _written(a, s, span, root)
         _written(a, s, span, path(parameter.name, "grad"))
+
+
+def hook_returns(a: Analysis, s: State, span: Span, held: Value) -> None:
+    """Autograd goes on with what is returned, on the stream that is current in the hook (TA-06)."""
+    cls = a.fn.cls
+    bases = (
+        map(a.engine.canonical, a.engine.index.library_bases(cls)) if cls in a.engine.index.classes else ()
+    )
+    if cls is None or "torch.autograd.Function" not in bases:
+        return
+    for buffer in mem.buffers(a, s, held):
+        if isinstance(buffer, New):
+            mem.touch(a, s, span, buffer, False, CURRENT, "autograd")
 
 
 def _written(a: Analysis, s: State, span: Span, buffer: Path) -> None:

@@ -638,6 +638,12 @@ def parameter(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     return held
 
 
+@special("same_each")
+def same_each(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``accelerator.prepare(model, optimizer)``: what is given, made ready."""
+    return c.args[0] if len(c.args) == 1 else value(tuple_of(*c.args))
+
+
 def partial_of(c: CallSite) -> Value:
     """``functools.partial(f, ...)``"""
     return value(partial(c.args[0], c.args[1:], c.keywords.items())) if c.args else UNKNOWN

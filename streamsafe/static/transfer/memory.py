@@ -475,6 +475,13 @@ THROUGH = "through"
 """The field of a tensor that names the modules whose parameters it was computed with."""
 
 
+STRUCTURE = "structure"
+"""The field of what a module that is not seen has given: a tensor, or something that has tensors under names."""
+
+GRAD_FN = "grad_fn"
+"""The field of a tensor that names the functions of the tree that a backward pass from it runs."""
+
+
 def derive(s: State, made: Value, sources: Iterable[Atom], *modules: Atom) -> None:
     """New tensors were computed from others, and by modules: a backward pass from them writes those's gradients."""
     own = (atom if isinstance(atom, Path) else GRADIENTS for atom in modules)  # all, of one without a name
@@ -483,6 +490,11 @@ def derive(s: State, made: Value, sources: Iterable[Atom], *modules: Atom) -> No
         for atom in ordered(made):
             if isinstance(atom, New):
                 s.heap[atom, THROUGH] = through
+    functions = UNKNOWN.union(*(s.heap.get((atom, GRAD_FN), UNKNOWN) for atom in sources))
+    if functions and len(functions) <= limits.ATOMS:
+        for atom in ordered(made):
+            if isinstance(atom, New):
+                s.heap[atom, GRAD_FN] = functions
 
 
 def element(atom: Atom, step: str = EACH) -> Value:

@@ -72,6 +72,8 @@ def load(a: Analysis, s: State, atom: Atom, name: str) -> Value:
     if isinstance(atom, Path):
         return _of_path(a, s, atom, name)
     if isinstance(atom, New):
+        if (atom, mem.STRUCTURE) in s.heap and name != "grad" and a.engine.method(atom.kind, name) is None:
+            return value(atom)  # a part of it, or all there is
         return _of_new(a, atom, name)
     if isinstance(atom, Library):
         whole = a.engine.canonical(f"{atom.name}.{name}")

@@ -431,6 +431,13 @@ def note_store(s: State, owner: Atom, field: str, span: Span) -> None:
         s.capturing.stored[owner, field] = span
 
 
+def settles(s: State, gradients: Iterable[Atom]) -> None:
+    """Gradients that were given back are others from here on."""
+    for gradient in gradients:
+        for one in [each for each in s.order.near(gradient) if overlap(each.buffer, gradient)]:
+            s.order.settle(one)
+
+
 def gives_back(a: Analysis, s: State, span: Span, gradients: Iterable[Atom]) -> None:
     """``zero_grad()``: the gradients are given back, and the next pass makes others."""
     for gradient in gradients:

@@ -654,6 +654,85 @@ def good_pinned(tokens, n, x, device):
     y = ids.to("cuda", non_blocking=True), ids.to(device), staged.to("cuda", non_blocking=True)
     return y, staged, torch.arange(n).to("cuda")
 """,
+    "autograd runs the backward of a function of the tree": """
+class Apart(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w = ctx.saved_tensors
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            grad_w = x.t() @ grad  # expect: SS111
+        return grad @ w.t(), grad_w  # expect: SS101
+
+class Asking(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * grad.norm().item()  # expect: SS401
+
+class Beside(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w = ctx.saved_tensors
+        side, main = torch.cuda.Stream(), torch.cuda.current_stream()
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            grad_w = x.t() @ grad
+        main.wait_stream(side)
+        grad_w.record_stream(main)
+        return grad @ w.t(), grad_w
+
+def captured(x):
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        Asking.apply(x).sum().backward()
+    return g
+""",
+    "who runs a module's passes is no tensor": """
+def bad_engine(engine, batch):
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        engine.backward(engine(batch))
+    engine.step()  # expect: SS111
+
+def good_engine(engine, batch):
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        loss = engine(batch)
+    engine.backward(loss)
+    engine.step()
+""",
+    "gradients that were given back are others": """
+def bad_kept(net, opt, batches):
+    side = torch.cuda.Stream()
+    for x in batches:
+        with torch.cuda.stream(side):
+            net(x).loss.backward()  # expect: SS102
+        torch.cuda.current_stream().wait_stream(side)
+        opt.step()
+
+def good_given_back(net, opt, batches):
+    side = torch.cuda.Stream()
+    for x in batches:
+        with torch.cuda.stream(side):
+            net(x).loss.backward()
+        torch.cuda.current_stream().wait_stream(side)
+        opt.step()
+        opt.zero_grad()
+""",
 }
 
 
