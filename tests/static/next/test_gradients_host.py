@@ -17,15 +17,12 @@ PREFIXES = ("ss11", "ss301", "ss302")
 
 GAPS: dict[str, set[str]] = {
     "ss111_autograd_calls": {
-        "BadFork",
-        "BadJoin",
         "bad_gradient_seeds_another_pass",
         "good_gradient_seeds_another_pass",
     },
     "ss111_spellings": {
         "BadTwoSteps",
         "PassBesideStep",
-        "in_a_vector",
     },
     "ss111_structures": {
         "bad_bound_method_to_a_helper",
@@ -36,10 +33,6 @@ GAPS: dict[str, set[str]] = {
         "bad_use_in_a_thread",
     },
     "ss111_trainers": {
-        "BadByHand",
-        "bad_accelerated",
-        "bad_engine",
-        "good_engine",
         "hasty_averaging",
     },
     "ss111_uses_of_gradients": {
