@@ -254,7 +254,7 @@ class Index:
             return []
         found = {
             own
-            for other, cls in self.classes.items()
+            for other, cls in list(self.classes.items())  # asking for bases may index further files
             if (own := cls.methods.get(name)) is not None and own != fid and cid in self.mro(other)
         }
         return sorted(own for own in found if not _left_open(self.definitions[own]))
