@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from streamsafe.order.hazard import Span
-from streamsafe.static.domain.atoms import Atom, rank
+from streamsafe.static.domain.atoms import CURRENT, HOST, Atom, Pool, rank
 from streamsafe.static.domain.guards import Guard, sort_key
 
 # Tags: named facts and assumptions, one bit each; `confidence.py` weighs them.
@@ -124,6 +124,19 @@ class Access:
             sorted(map(rank, self.before)),
             sort_key(self.guard),
         )
+
+
+_CONCERNS: Final = D2H | H2D | RECORD | ELAPSED | CAPTURED
+
+
+def concerns(access: Access) -> bool:
+    """Whether an access is on another stream than the current one, or goes on while the host does.
+
+    An allocation does not count: it matters to those that release blocks used on other streams.
+    """
+    if access.stream is CURRENT or access.stream is HOST:
+        return bool(access.tags & _CONCERNS)
+    return not (access.writes and isinstance(access.buffer, Pool))
 
 
 _PARTS: Final = ("buffer", "writes", "stream", "span", "before", "tags", "guard", "operation")

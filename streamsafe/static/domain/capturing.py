@@ -85,6 +85,18 @@ class Capturing:
         self.taken: frozenset[Taken] = frozenset()
         self.stored: dict[tuple[Atom, str], Span] = {}
 
+    def is_empty(self) -> bool:
+        """Whether no capture, graph or other thread is known of."""
+        return not (
+            self.under_way
+            or self.ended
+            or self.begins
+            or self.threads
+            or self.graphs
+            or self.rebound
+            or self.replays
+        )
+
     def fork(self) -> Capturing:
         """An independent copy."""
         twin = Capturing.__new__(Capturing)

@@ -11,6 +11,7 @@ from streamsafe.static.domain.access import RECORD, Access
 from streamsafe.static.domain.atoms import (
     CAPTURING,
     CURRENT,
+    HOST,
     LOST,
     UNKNOWN,
     Atom,
@@ -27,7 +28,7 @@ from streamsafe.static.domain.capturing import Capturing
 from streamsafe.static.domain.guards import ALWAYS, IS_CPU, Guard
 from streamsafe.static.domain.heap import Heap, join_values
 from streamsafe.static.domain.order import Carriers, Order, antichain
-from streamsafe.static.domain.timing import Timing
+from streamsafe.static.domain.timing import CLOCK, Timing
 
 Reg = str | int
 K = TypeVar("K")
@@ -187,6 +188,21 @@ class State:
             access.stream is stream and not access.tags & RECORD for access in self.order.accesses()
         )
 
+    def is_plain(self) -> bool:
+        """Whether so far all work is on the stream current at entry and outside captures, and only the host waits.
+
+        Clocks do not count: what is late on one path is late in a join, too.
+        """
+        if self.current is not CURRENT or self.capture is not None or self.cells or self.recorded:
+            return False
+        if any(carrier is not HOST for carrier in self.order.knows) or not self.capturing.is_empty():
+            return False
+        if any(wait.who is not HOST for wait in self.waits):
+            return False
+        if any(literal.atom is CAPTURING for literal in self.guard):
+            return False
+        return not any(names_streams(atom) for held in self.choices.values() for atom in held)
+
     def unsettle(self) -> None:
         """What was read of the signature before no longer counts."""
         self._sig = None
@@ -332,6 +348,15 @@ def splits(atom: Atom) -> bool:
     return isinstance(atom, Context | Capture | Generator) or (
         isinstance(atom, Symbol) and atom.name == "null context"
     )
+
+
+def names_streams(atom: Atom) -> bool:
+    """Whether an atom is a stream, an event, or a context of streams."""
+    if isinstance(atom, New):
+        return atom.kind in SPLITTING and atom.kind != CLOCK
+    if isinstance(atom, Tuple):
+        return any(names_streams(each) for item in atom.items for each in item)
+    return isinstance(atom, Context | Capture)
 
 
 SPLITTING: set[str] = set()

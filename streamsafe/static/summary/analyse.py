@@ -53,7 +53,9 @@ class Analysis:
         given: what is known of its parameters beside their annotations.
         cold: captures of a backward pass that has not run before, and the guards.
         passes: whether a backward pass outside captures has been seen, on any path.
-        light: the function orders nothing and no more than a footprint of it is needed.
+        light: one partition is kept, and loops are run through twice: enough for the footprint of a function that
+            has to do with one stream only.
+        matters: a footprint is not enough: something orders, captures, copies asynchronously or names a stream.
     """
 
     __slots__ = (
@@ -68,6 +70,7 @@ class Analysis:
         "fn",
         "given",
         "light",
+        "matters",
         "notes",
         "orders",
         "pairs",
@@ -83,6 +86,7 @@ class Analysis:
         self.given = given
         self.light = light
         self.orders = False
+        self.matters = False
         self.pairs: dict[tuple[object, ...], Pair] = {}
         self.notes: set[str] = set()
         self.passes = False
@@ -104,13 +108,13 @@ class Analysis:
 
     # -- the fixpoint ------------------------------------------------------------------------------------------------
 
-    def run(self) -> Summary:
-        """Analyse the function."""
+    def run(self) -> Summary | None:
+        """Analyse the function; None of a light analysis that finds that it matters."""
         entry: dict[int, list[State]] = {}
         pending: dict[int, list[State]] = {}
         visits: dict[int, int] = {}
         queue: list[tuple[int, int]] = []
-        most = 2 if self.light else limits.VISITS
+        most = limits.VISITS
 
         position = self._graph.position
 
@@ -141,7 +145,10 @@ class Analysis:
             self.engine.visits += 1
             for target, more, owned in self._block(number, [state.fork() for state in states]):
                 arrive(target, more, owned)
-        return exits.summarise(self)
+            if self.light and self.matters:
+                return None
+        found = exits.summarise(self)
+        return None if self.light and (self.matters or self.pairs) else found
 
     def _entry(self) -> State:
         first = State()
@@ -192,6 +199,7 @@ class Analysis:
                 return
         states = [s for s in states if not s.dead]
         for s in states:
+            self.matters = self.matters or not s.is_plain()
             _drop_temporaries(s, live)
         for number, edge in enumerate(block.edges, 1):
             more = []
@@ -484,6 +492,7 @@ class Analysis:
 
     def remember_waits(self, access: Access, waits: frozenset[Wait]) -> None:
         """Which waits were made before an access: the others may have been meant for it."""
+        self.matters = self.matters or tag.concerns(access)
         known = self._first_waits.get(access)
         self._first_waits[access] = waits if known is None else known & waits
 

@@ -47,7 +47,7 @@ from streamsafe.static.domain.places import (
     overlap,
     same_queue,
 )
-from streamsafe.static.domain.state import Cell, HostWork, State, Wait
+from streamsafe.static.domain.state import Cell, HostWork, State, Wait, names_streams
 from streamsafe.static.domain.timing import LAUNCHES
 from streamsafe.static.summary.exits import MARKERS
 from streamsafe.static.summary.facts import MODULE, OUTER
@@ -374,6 +374,7 @@ def _age_made(a: Analysis, s: State, span: Span, summary: Summary, line: tuple[i
     """What the callee makes is made again: what this call made before is *earlier*."""
     if not summary.made:
         return
+    a.matters = a.matters or any(map(names_streams, summary.made))
     again = [new(atom.kind, atom.place, (*atom.calls, line), 0) for atom in summary.made]
     again += [new(a.engine.tensor_type, atom.place, atom.calls, 0) for atom in again if atom.kind is MAYBE]
     if again:

@@ -162,7 +162,10 @@ class Engine:
         self._active.add(key)
         before = self.facts.incomplete
         try:
-            found = analyse.Analysis(self, fn, given, self.is_light(fid)).run()
+            found = None if given.part else analyse.Analysis(self, fn, given, light=True).run()
+            if found is None:
+                found = analyse.Analysis(self, fn, given, light=False).run()
+                assert found is not None
         finally:
             self._active.discard(key)
         self.summaries[key] = found

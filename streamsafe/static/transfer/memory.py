@@ -42,7 +42,7 @@ from streamsafe.static.domain.places import (
     overlap,
     same_queue,
 )
-from streamsafe.static.domain.state import State
+from streamsafe.static.domain.state import State, names_streams
 from streamsafe.static.domain.values import reachable
 
 if TYPE_CHECKING:
@@ -280,6 +280,7 @@ def allocate(a: Analysis, s: State, span: Span, kind: str, place: str = "", disc
     where = (span.filename, span.row, span.column + discriminator, (span.end_row, span.end_column))
     atom = new(kind, where)
     age(a, s, [atom])
+    a.matters = a.matters or names_streams(atom)
     if place:
         s.places[atom] = place
     if s.capture is not None:
