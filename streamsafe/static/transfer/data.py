@@ -548,7 +548,8 @@ def hand_out(a: Analysis, s: State, i: ir.Yield) -> list[State] | None:
     held = s.get(i.src)
     if a.given.part == "enter":
         regs = a.registers()
-        saved = [value(s.entered[reg][0]) if reg in s.entered else UNKNOWN for reg in regs]
+        # where another `yield` lies in a context that was not entered here, leaving that changes nothing
+        saved = [value(s.entered[reg][0] if reg in s.entered else s.current) for reg in regs]
         a.returned.append((s.fork(), value(tuple_of(held, *(s.get(r) for r in regs), *saved)), i.at))
         s.dead = True
         return None
