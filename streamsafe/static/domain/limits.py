@@ -34,6 +34,9 @@ CALLS: Final = 3
 VISITS: Final = 16
 """Visits of a block before its loop is left unfinished."""
 
+FOOTPRINT_VISITS: Final = 4
+"""Visits of a block where no more than a footprint of the function is needed."""
+
 DEPTH: Final = 40
 """Calls below which a callee is taken to do nothing."""
 

@@ -53,7 +53,7 @@ class Analysis:
         given: what is known of its parameters beside their annotations.
         cold: captures of a backward pass that has not run before, and the guards.
         passes: whether a backward pass outside captures has been seen, on any path.
-        light: one partition is kept, and loops are run through twice: enough for the footprint of a function that
+        light: one partition is kept, and loops are run through a few times: enough for the footprint of a function that
             has to do with one stream only.
         matters: a footprint is not enough: something orders, captures, copies asynchronously or names a stream.
     """
@@ -114,7 +114,7 @@ class Analysis:
         pending: dict[int, list[State]] = {}
         visits: dict[int, int] = {}
         queue: list[tuple[int, int]] = []
-        most = limits.VISITS
+        most = limits.FOOTPRINT_VISITS if self.light else limits.VISITS
 
         position = self._graph.position
 
