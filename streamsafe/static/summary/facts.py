@@ -46,6 +46,10 @@ MODULE: Final = "module "
 OUTER: Final = "outer "
 
 
+SCALARS: Final = frozenset(f"builtins.{name}" for name in ("bool", "bytes", "complex", "float", "int", "str"))
+"""What a function is believed to return when it says so, since it lies on the host."""
+
+
 class Fact(NamedTuple):
     """What is known of a path, or of a field.
 
@@ -95,6 +99,7 @@ class Facts:
         self._fields: dict[str, dict[str, Fact]] = {}
         self._paths: dict[tuple[str, Atom], Fact] = {}
         self._rebound: dict[str, set[str]] = {}
+        self._scalar: dict[str, bool] = {}
         self._open: set[str] = set()
         self.incomplete = 0
 
@@ -173,6 +178,21 @@ class Facts:
                     fact = fact._replace(optional=True)
                 return fact
         return NOTHING
+
+    def returns_scalar(self, fn: ir.Function) -> bool:
+        """Whether a function says that it returns a number or a text of the host: ``-> int``."""
+        known = self._scalar.get(fn.fid)
+        if known is None:
+            known = False
+            if fn.returns is not None and not fn.is_async and not fn.is_generator:
+                kinds, _ = self._index.alternatives(fn.returns)
+                symbols = [self._index.type_symbol(fn.module, kind) for kind in kinds]
+                known = bool(symbols) and all(
+                    symbol.kind == "library" and self._engine.canonical(symbol.name) in SCALARS
+                    for symbol in symbols
+                )
+            self._scalar[fn.fid] = known
+        return known
 
     def of_annotation(self, module: str, annotation: ir.Type | None, depth: int = 2) -> Fact:
         """What an annotation says."""

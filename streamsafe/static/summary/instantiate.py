@@ -18,6 +18,7 @@ from streamsafe.static.domain.atoms import (
     MAYBE,
     UNKNOWN,
     Atom,
+    Const,
     Function,
     New,
     Path,
@@ -353,6 +354,8 @@ def play(
             continue
         t = s if alone else s.fork()
         result = rename.value(exit.result)
+        if result and a.engine.facts.returns_scalar(fn):
+            result = frozenset(atom for atom in result if isinstance(atom, Const))
         _apply(a, s, t, span, exit, rename, extra)
         t.env[dst] = result
         outputs.returned(a, t, dst, exit, result)

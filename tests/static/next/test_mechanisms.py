@@ -293,6 +293,23 @@ def bad_by_name(block: nn.Linear, x, host):
             p.data.copy_(h, non_blocking=True)
     return nn.functional.linear(x, block.weight)  # expect: SS101
 """,
+    "what says that it returns a number is no memory": """
+def size_of(x) -> int:
+    return x.rows * x.columns
+
+class GoodSize:
+    def __init__(self):
+        self.side = torch.cuda.Stream()
+
+    def put(self, x):
+        self.size = size_of(x)
+
+    def use(self):
+        with torch.cuda.stream(self.side):
+            y = torch.zeros(4, device="cuda")
+            y[self.size] = 2
+            return y.sum().item()
+""",
     "keywords say which library a method is of": """
 def bad_pinned_result(x, y, n):
     stream = cp.cuda.Stream(non_blocking=True)
