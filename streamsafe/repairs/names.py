@@ -131,10 +131,11 @@ def parameters(scope: Scope) -> list[str]:
     return [argument.arg for argument in every if argument is not None]
 
 
-def bindings(scope: Scope) -> list[str]:
+@lru_cache(maxsize=64)
+def bindings(scope: Scope) -> tuple[str, ...]:
     """The names that a scope binds, each as often as it does."""
     bound = (name for node in statements(scope) for name in bound_by(node, inside=True))
-    return [*parameters(scope), *bound]
+    return (*parameters(scope), *bound)
 
 
 def inside(source: str, row: int) -> str:

@@ -163,6 +163,7 @@ class Tree:
 
     def edits(self, mod: Codemod) -> tuple[Edit, ...]:
         """What a codemod changes in the file."""
+        mod.around = {above for node in mod.targets() for above in self.outward(node)}
         new = self.module.visit(mod).code
         return tuple(_differences(self._text, new, self._above))
 
@@ -172,8 +173,13 @@ Change = Callable[[cst.CSTNode], cst.CSTNode]
 
 @dataclass
 class Codemod(cst.CSTTransformer):
-    """Statements put beside others, taken away, and nodes replaced; all at once."""
+    """Statements put beside others, taken away, and nodes replaced; all at once.
 
+    Attributes:
+        around: what is changed, and all that it is in: only this is visited.
+    """
+
+    around: set[cst.CSTNode] = field(default_factory=set)
     _before: dict[cst.CSTNode, list[cst.BaseStatement]] = field(default_factory=lambda: defaultdict(list))
     _after: dict[cst.CSTNode, list[cst.BaseStatement]] = field(default_factory=lambda: defaultdict(list))
     _gone: set[cst.CSTNode] = field(default_factory=set)
@@ -197,6 +203,15 @@ class Codemod(cst.CSTTransformer):
     def replace(self, node: cst.CSTNode, change: Change) -> None:
         """Replace a node by what a function makes of it, when what is in it has been changed."""
         self._new[node] = change
+
+    def targets(self) -> Iterator[cst.CSTNode]:
+        """The nodes that are changed, and those that get neighbours."""
+        for some in (self._before, self._after, self._gone, self._new):
+            yield from some
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        """Whether there is something to change in a node."""
+        return node in self.around
 
     def on_leave(  # type: ignore[override]
         self, original_node: cst.CSTNode, updated_node: cst.CSTNode
