@@ -92,7 +92,7 @@ def test_models_are_needles() -> None:
 
 def test_every_example_is_concerned() -> None:
     for rule in all_rules().values():
-        if not rule.code.startswith("SS9"):
+        if not rule.code.startswith(("SS9", "SS32")):  # those on copies are found by the next engine alone
             assert concerned(rule.bad.encode()), rule.code
             assert concerned(rule.good.encode()), rule.code
 

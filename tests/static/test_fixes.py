@@ -66,6 +66,8 @@ def test_a_fix_ends_its_finding(
 ) -> None:
     """The repairs of the fixtures, one in each definition at a time: each finding is gone, and no other one appears.
 
+    In the usual run these are the first of each definition in every third file.
+
     A hazard may get another code: an initial gradient that is ordered but not recorded was one that was not ordered
     (SS113, SS112), and where there is a wait now, another pair has one that does not cover it (SS103).
     """
@@ -75,7 +77,7 @@ def test_a_fix_ends_its_finding(
     wrong = {}
     groups = rounds(root, found)
     if not pytestconfig.getoption("--every-repair"):
-        groups = islice(groups, 1)
+        groups = ({name: here[name] for name in [*here][::3]} for here in islice(groups, 1))
     for number, chosen in enumerate(groups):
         files, expected = {}, {}
         for name, here in chosen.items():

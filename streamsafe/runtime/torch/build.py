@@ -116,6 +116,7 @@ def _key(library: Library, torch: Torch) -> str:
         torch.standard,
     ]
     parts += [platform.machine(), python_tag() if library.python else "", *_options(library, torch)]
+    parts += _link(library, torch)  # where torch's own libraries are found: another environment has others
     parts += _sources(library)
     if library.generate is not None:
         for name, text in sorted(library.generate(torch).items()):
