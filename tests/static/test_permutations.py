@@ -18,7 +18,7 @@ from tests.static.evalfiles import check_tree, write_tree
 from tests.static.programs import SPELLINGS, Program, Spelling, exiting, longer, programs
 
 # (steps, blocks), and of how many programs a spelling takes one when every program is not asked for
-SIZES = {(2, 0): 1, (2, 1): 1, (2, 2): 1, (3, 0): 1, (3, 1): 4, (4, 0): 4, (3, 2): 100, (4, 1): 200}
+SIZES = {(2, 0): 1, (2, 1): 1, (2, 2): 3, (3, 0): 1, (3, 1): 12, (4, 0): 12, (3, 2): 100, (4, 1): 200}
 HUGE = (4, 2)  # of these a spelling takes one in five when every program is asked for
 EXITING = {(2, 0): 3, (2, 1): 12, (3, 0): 12, (3, 1): 600}  # the same of programs with an exit
 LONGER = 50
