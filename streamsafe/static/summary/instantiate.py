@@ -18,7 +18,6 @@ from streamsafe.static.domain.atoms import (
     MAYBE,
     UNKNOWN,
     Atom,
-    Const,
     Function,
     New,
     Path,
@@ -355,7 +354,7 @@ def play(
         t = s if alone else s.fork()
         result = rename.value(exit.result)
         if result and a.engine.facts.returns_scalar(fn):
-            result = frozenset(atom for atom in result if isinstance(atom, Const))
+            result = frozenset(atom for atom in result if not mem.buffers(a, s, value(atom)))
         _apply(a, s, t, span, exit, rename, extra)
         t.env[dst] = result
         outputs.returned(a, t, dst, exit, result)
