@@ -162,10 +162,62 @@ class Tree:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def edits(self, mod: Codemod) -> tuple[Edit, ...]:
-        """What a codemod changes in the file."""
+        """What a codemod changes in the file.
+
+        Only the statements that it changes are written out, where they stand in lines of their own.
+        """
         mod.around = {above for node in mod.targets() for above in self.outward(node)}
-        new = self.module.visit(mod).code
-        return tuple(_differences(self._text, new, self._above))
+        changed = {self._own_line(node) for node in mod.targets()}
+        lines = [line for line in changed if line is not None]
+        inside = {
+            line for line in lines for above in self.outward(line) if above in changed and above != line
+        }
+        found: list[Edit] = []
+        for line in sorted(set(lines) - inside, key=self.row):
+            here = self._local(line, mod) if None not in changed else None
+            if here is None:
+                return tuple(_differences(self._text, self.module.visit(mod).code, self._above))
+            found += here
+        return tuple(found)
+
+    def _own_line(self, node: cst.CSTNode) -> Line | None:
+        """The innermost statement around a node that is one of a block."""
+        for each in self.outward(node):
+            if isinstance(each, (cst.SimpleStatementLine, cst.BaseCompoundStatement)) and isinstance(
+                self._parents.get(each), (cst.IndentedBlock, cst.Module)
+            ):
+                return each
+        return None
+
+    def _local(self, line: Line, mod: Codemod) -> list[Edit] | None:
+        """The edits in one statement; None where it does not stand in the text as it is written out."""
+        old = self._written([line], line)
+        start = self.row(line) - self._above - 1 - len(line.leading_lines)
+        after = line.visit(mod)
+        body = (
+            [*after]
+            if isinstance(after, cst.FlattenSentinel)
+            else [after]
+            if isinstance(after, cst.CSTNode)
+            else []
+        )
+        if (
+            start < 0
+            or not body
+            or self._text.split("\n")[start : start + old.count("\n")] != old.split("\n")[:-1]
+        ):
+            return None
+        return list(_differences(old, self._written(body, line), self._above + start))
+
+    def _written(self, body: Sequence[cst.BaseStatement], line: Line) -> str:
+        """The source of statements in the place of one."""
+        indent = self._text.split("\n")[self.row(line) - self._above - 1][
+            : self._positions[line].start.column
+        ]
+        if not indent:
+            return self.module.with_changes(header=(), footer=(), body=body).code
+        block = cst.If(cst.Name("_"), cst.IndentedBlock(body, indent=indent))
+        return self.module.with_changes(header=(), footer=(), body=[block]).code.partition("\n")[2]
 
 
 Change = Callable[[cst.CSTNode], cst.CSTNode]
