@@ -95,7 +95,7 @@ def check(
         request: how.
         files: which.
         given: the bytes of files that are not to be read from disk.
-        done: told of the progress.
+        done: called for each file that is checked.
 
     Raises:
         streamsafe.static.baseline.BaselineError: the baseline cannot be read.

@@ -18,7 +18,7 @@ AFTER = 1.0
 
 @contextmanager
 def progress(*, quiet: bool = False) -> Iterator[Done | None]:
-    """What is to be told of each file that is done; None where there is nobody to show it to."""
+    """Called for each file that is done; None where there is nobody to show it to."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

@@ -45,7 +45,7 @@ class Explainer:
     """Writes conflicts. ``render`` turns a site into stack frames, innermost first.
 
     Attributes:
-        calling: told of a timeline whose name is about to be used, so that it may find a better one.
+        calling: called with a timeline before its name is used, so that it may find a better one.
         library: whose words a fix is written in where nothing tells whose the memory is; empty: CuPy's.
     """
 

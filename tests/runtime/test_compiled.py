@@ -121,7 +121,7 @@ def test_a_fork_leaves_the_session(hooks: Any, program: Program) -> None:
 def test_threads_enqueue_in_the_order_in_which_the_core_is_told(
     hooks: Any, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While an operation is being enqueued, the core is told of no other on its stream."""
+    """While an operation is being enqueued, no other operation reaches the core on its stream."""
     from streamsafe.runtime.cupy import kernels
 
     cp = program.cp

@@ -72,7 +72,6 @@ class Analysis:
         "light",
         "matters",
         "notes",
-        "orders",
         "pairs",
         "passes",
         "return_span",
@@ -85,7 +84,6 @@ class Analysis:
         self.fn = fn
         self.given = given
         self.light = light
-        self.orders = False
         self.matters = False
         self.pairs: dict[tuple[object, ...], Pair] = {}
         self.notes: set[str] = set()

@@ -63,11 +63,8 @@ def summarise(a: Analysis) -> Summary:
     if len(kept) > limits.EXITS:
         a.notes.add("exits dropped")
         kept = kept[: limits.EXITS]
-    orders = a.orders or any(
-        exit.knows or any(access.stream is not CURRENT for access in exit.accesses) for exit in kept
-    )
     notes = tuple(sorted(a.notes))
-    return Summary(a.fn.fid, tuple(kept), tuple(a.pairs.values()), a.yielded, notes, orders, _made(kept))
+    return Summary(a.fn.fid, tuple(kept), tuple(a.pairs.values()), a.yielded, notes, _made(kept))
 
 
 def _made(exits: list[Exit]) -> tuple[New, ...]:

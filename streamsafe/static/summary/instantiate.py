@@ -93,7 +93,6 @@ def instantiate(
     if engine.explanation is not None:
         engine.explanation.called(a, at, summary)
     roots = {**_roots(fn, bind), **(closure or {}), **extra, **_closures(a, s, bind, given)}
-    a.orders = a.orders or summary.orders
     if fn.is_generator and _is_context(fn):
         atom = generator(fid, sorted({**roots, **defaults}.items(), key=_name))
         s.env[dst] = value(atom)

@@ -111,7 +111,6 @@ class Summary:
         pairs: the hazards found inside.
         yields: what a generator hands out.
         notes: budgets that were hit.
-        orders: whether it orders anything or works on another stream than the one current at its entry.
         made: the objects that it makes and that callers see, as far as calls keep them apart.
     """
 
@@ -120,7 +119,6 @@ class Summary:
     pairs: tuple[Pair, ...] = ()
     yields: Value = UNKNOWN
     notes: tuple[str, ...] = ()
-    orders: bool = False
     made: tuple[New, ...] = ()
 
 

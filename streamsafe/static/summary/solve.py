@@ -98,7 +98,7 @@ class Engine:
         timed: whether a function that is analysed reads a clock of the host.
         moves: whether one that uses streams names parameters of modules: calls of modules then read them.
         visits: blocks interpreted so far.
-        explanation: who is told what is known at one line.
+        explanation: collects what is known at one line, for ``--explain-line``; None without it.
     """
 
     tensor_type: Final = "torch.Tensor"
@@ -235,10 +235,6 @@ class Engine:
         for key in self._provisional:
             self.summaries.pop(key, None)
         self._provisional.clear()
-
-    def is_light(self, fid: str) -> bool:
-        """Whether nothing below a function orders, copies asynchronously or names a stream: a footprint will do."""
-        return self.relevance is not None and self.relevance.is_light(fid)
 
     # -- the tree ----------------------------------------------------------------------------------------------------
 

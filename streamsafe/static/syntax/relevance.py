@@ -50,7 +50,6 @@ class Relevance:
         self._flags = flags
         self._words: dict[str, frozenset[bytes]] = {}
         self._in_code: dict[str, frozenset[bytes]] = {}
-        self._light: dict[str, bool] = {}
         wanted = set(modules)
         self._named = {name: self._variables(name) for name in wanted}
         self._definitions = [d for d in index.definitions.values() if d.module in wanted]
@@ -182,17 +181,3 @@ class Relevance:
                 definition.cls.rpartition(":")[2].rpartition(".")[2] if definition.cls else definition.name
             )
         return names
-
-    def is_light(self, fid: str) -> bool:
-        """Whether nothing in a function, or below it as far as names tell, orders, copies or captures."""
-        found = self._light.get(fid)
-        if found is None:
-            definition = self._index.definitions.get(fid)
-            if definition is None:
-                found = False
-            elif definition.around is not None:
-                found = self.is_light(definition.around.owner)
-            else:
-                found = not self._is_seed(definition) and not self._names(definition, self._ordering)
-            self._light[fid] = found
-        return found

@@ -66,7 +66,6 @@ def _asynchronous(a: Analysis, s: State, c: CallSite) -> Value:
     row = c.row
     assert row is not None
     span = a.span(c.at)
-    a.orders = True
     s.order.learn(COMMUNICATION, HOST)
     s.order.learn(COMMUNICATION, s.current)
     for names, writes in ((row.reads, False), (row.writes, True)):

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from streamsafe.static.domain import limits
 from streamsafe.static.domain.atoms import (
-    CURRENT,
     FALSE,
     LOST,
     NONE,
@@ -106,7 +105,6 @@ def switch(a: Analysis, s: State, stream: Atom, may_be_none: bool) -> list[State
     elif may_be_none:
         out.append(s.fork())
     s.current = stream
-    a.orders = a.orders or stream is not CURRENT
     out.append(s)
     return out
 
@@ -170,7 +168,6 @@ def _enter_generator(a: Analysis, s: State, i: ir.Enter, atom: Generator) -> lis
     if fn is None:
         return [s]
     summary = a.engine.summary(atom.fid, Given(part="enter"))
-    a.orders = a.orders or summary.orders
     regs = registers(fn)
     out = play(a, s, i.at, i.dst, fn, summary, dict(atom.roots), {})
     for t in out:

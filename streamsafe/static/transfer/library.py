@@ -372,7 +372,6 @@ def effects(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
     if row.sets_current:
         held = [x for x in streams.carriers(a, s, argument(a, s, c, row.sets_current)) if x is not NONE]
         if held:
-            a.orders = True
             s.current = held[0]
     for store in row.stores:
         held_value = argument(a, s, c, store.value)
@@ -430,7 +429,6 @@ def _order(
 ) -> None:
     """One edge of a row."""
     if whom == "device":
-        a.orders = True
         mem.host_waits(a, s, span, None)
         return
     sources = streams.carriers(a, s, argument(a, s, c, whom, result))

@@ -74,7 +74,6 @@ def together(s: State, atom: Atom) -> tuple[Atom, ...]:
 
 
 def _wait(a: Analysis, s: State, span: Span, who: Atom, whom: Atom) -> None:
-    a.orders = True
     is_event = a.role(whom) in EVENTS
     source: Atom | None = whom
     cell = s.cells.get(whom) if is_event else None
@@ -97,7 +96,6 @@ def _wait(a: Analysis, s: State, span: Span, who: Atom, whom: Atom) -> None:
 
 def record(a: Analysis, s: State, span: Span, event: Atom, stream: Atom) -> None:
     """An event is recorded on a stream: it forgets what it knew (TS-09, TS-15)."""
-    a.orders = True
     mem.launch(s, stream)
     s.order.learn(stream, HOST)
     s.order.learn(event, stream, forget=not (isinstance(event, New) and bool(event.age)))
@@ -109,18 +107,13 @@ def record(a: Analysis, s: State, span: Span, event: Atom, stream: Atom) -> None
 
 def wait_for_all(a: Analysis, s: State, who: Atom) -> None:
     """A wait for something that is not seen: it is taken to cover what there is."""
-    a.orders = True
     s.order.learn_all(who)
 
 
 def handed_over(a: Analysis, s: State, given: list[Value]) -> None:
     """Code that is not seen is given a stream or an event: it is taken to order what needs ordering."""
     for atom in ordered(reachable(given)):
-        if isinstance(atom, New) and a.role(atom) in ("stream", "event"):
-            a.orders = True
-            s.order.learn_all(atom)
-            s.order.learn_all(s.current)
-        elif isinstance(atom, Path) and a.role(atom) in ("stream", "event"):
+        if isinstance(atom, New | Path) and a.role(atom) in ("stream", "event"):
             s.order.learn_all(atom)
             s.order.learn_all(s.current)
 

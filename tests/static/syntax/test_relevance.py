@@ -58,9 +58,3 @@ def test_methods_beside_seeds_and_callers_are_analysed() -> None:
         "m:caller",
         "m:callers_caller",
     }
-
-
-def test_light_functions_order_nothing() -> None:
-    found = relevance()
-    light = {fid for fid in found._index.definitions if found.is_light(fid)}
-    assert light == {"m:Feed.fill", "m:arithmetic", "m:speaks_of_a_stream"}

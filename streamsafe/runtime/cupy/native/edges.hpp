@@ -66,7 +66,7 @@ inline PyObject* event_init(Hook* hook, Call call) {
   return result.release();
 }
 
-// -- Event.__del__(self): the core is told before another thread's event may have the handle
+// -- Event.__del__(self): the core forgets the event before another thread's event may get its handle
 inline PyObject* event_del(Hook* hook, Call call) {
   if (listening() != Ear::compiled) return call.to(hook->python);
   State& s = state();

@@ -30,7 +30,7 @@ constexpr size_t ROUND = 512, SMALL = 1 << 20, SMALL_SEGMENT = 2 << 20, LARGE_SE
 
 size_t round_up(size_t size, size_t unit) { return (size + unit - 1) / unit * unit; }
 
-// What a collector is told about blocks; it may throw when one is handed out.
+// Receives what happens to blocks; it may throw when one is handed out.
 enum What { HandedOut = 0, GivenBack = 1, RecordedOn = 2, ToDriver = 3 };
 using Observer = void (*)(uintptr_t address, size_t size, int device, uintptr_t stream, int what);
 Observer observer = nullptr;
