@@ -245,8 +245,33 @@ def _cut_short(engine: Engine) -> list[tuple[str, str]]:
 def _relevance(engine: Engine, modules: Sequence[str]) -> Relevance:
     models = engine.models
     return Relevance(
-        engine.index, models.order_words(), models.flag_positions(), modules, models.context_words()
+        engine.index,
+        models.order_words(),
+        models.flag_positions(),
+        modules,
+        models.context_words(),
+        models.method_words(),
     )
+
+
+def _entries(engine: Engine, relevance: Relevance) -> set[str]:
+    """Analyse the functions that are worth it, and say which of them concern others, or are beside such."""
+    analysed: set[str] = set()
+    found: set[str] = set()
+    asked: set[str] = set()
+    new = {*relevance.seeds, *relevance.bodies}
+    while new:
+        analysed |= new
+        for fid in sorted(new):
+            engine.guarded(fid)
+        more = engine.mattering - asked
+        asked |= more
+        beside = relevance.beside(sorted(more))
+        found |= more | beside
+        new = beside - analysed
+    for fid in sorted(analysed):  # again: what rested on facts that were not complete was forgotten
+        engine.guarded(fid)
+    return found
 
 
 def analyse(engine: Engine, modules: Sequence[str], relevance: Relevance | None = None) -> list[Conflict]:
@@ -255,13 +280,10 @@ def analyse(engine: Engine, modules: Sequence[str], relevance: Relevance | None 
     engine.relevance = relevance or _relevance(engine, modules)
     engine.timed = engine.relevance.mentions(engine.models.clock_words())
     engine.moves = engine.relevance.mentions((*PARAMETER_NAMES, *(name[:-2] for name in MEMBERS)))
-    fids = sorted(engine.relevance.entries)
-    roots = [*fids, *(f"{module}:<module>" for module in sorted(wanted))]
-    for fid in [*roots, *roots]:  # again: what rested on facts that were not complete was forgotten
-        engine.guarded(fid)
+    entries = _entries(engine, engine.relevance)
     for cid in classes.classes_of(engine, wanted):
         backward = classes.backward_of(engine, cid)
-        if backward is not None and backward in engine.relevance.entries:
+        if backward is not None and backward in entries:
             engine.entry(backward, "hook")
     for fid, part in list(engine.entries):
         if part:
@@ -279,13 +301,18 @@ def analyse(engine: Engine, modules: Sequence[str], relevance: Relevance | None 
                     )
                 )
     for cid in classes.classes_of(engine, wanted):
-        if engine.relevance.entries.isdisjoint(engine.index.classes[cid].methods.values()):
+        if entries.isdisjoint(engine.index.classes[cid].methods.values()):
+            continue
+        if not any(
+            engine.mattering.intersection(engine.index.classes[each].methods.values())
+            for each in engine.index.mro(cid)
+        ):
             continue
         with engine.protect(cid):
             for pair in classes.of_class(engine, cid):
                 findings.add(pair)
     for module in sorted(wanted):
         with engine.protect(module):
-            for pair in classes.of_module(engine, module):
+            for pair in classes.of_module(engine, module, entries):
                 findings.add(pair)
     return findings.conflicts()

@@ -231,6 +231,10 @@ class Models:
             or row.special in _STREAM_SPECIALS
         )
 
+    def method_words(self) -> frozenset[str]:
+        """Names of methods of libraries: who calls one of these rarely calls a method of the tree."""
+        return frozenset(self._by_method)
+
     def flag_positions(self) -> dict[str, int]:
         """Methods that copy, and at which position their flag may be given: ``x.copy_(y, True)``."""
         return {

@@ -9,7 +9,7 @@ variables in the same way.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import NamedTuple
 
 from streamsafe.order.hazard import Span
@@ -128,8 +128,8 @@ def _given_anew(exit: Exit, graph: Atom) -> bool:
     return (path(graph.root, *graph.fields[:-1]), graph.fields[-1]) in exit.heap
 
 
-def of_module(engine: Engine, module: str) -> Iterator[Pair]:
-    """Hazards between two functions that share a module's variables."""
+def of_module(engine: Engine, module: str, entries: Set[str]) -> Iterator[Pair]:
+    """Hazards between two functions that share a module's variables; ``entries``: those worth a look."""
     fids = sorted(
         definition.fid
         for definition in engine.index.definitions.values()
@@ -138,8 +138,8 @@ def of_module(engine: Engine, module: str) -> Iterator[Pair]:
         and not engine.callers.get(definition.fid)
     )
     variables = MODULE + module
-    analysed = [fid for fid in fids if engine.relevance is None or fid in engine.relevance.entries]
-    if any(_touches(engine, fid, variables) for fid in analysed):
+    analysed = [fid for fid in fids if fid in entries]
+    if any(fid in engine.mattering and _touches(engine, fid, variables) for fid in analysed):
         yield from _pairs(engine, fids, variables, set(), None)
     for fid in analysed:
         roots = {

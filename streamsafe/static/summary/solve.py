@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from streamsafe.order.hazard import Span
-from streamsafe.static.domain import limits, places, state
+from streamsafe.static.domain import limits, places, state, values
 from streamsafe.static.domain.atoms import (
     MAYBE,
     UNKNOWN,
@@ -35,7 +35,7 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.timing import CLOCK
 from streamsafe.static.summary import analyse
 from streamsafe.static.summary.facts import Facts
-from streamsafe.static.summary.model import NOTHING, Summary
+from streamsafe.static.summary.model import NOTHING, Exit, Summary
 from streamsafe.static.syntax import ir
 from streamsafe.static.syntax.index import Index
 from streamsafe.static.syntax.modules import Symbol
@@ -93,6 +93,7 @@ class Engine:
         callers: function -> who calls it in what was analysed: what callers do beats any guess.
         names: what the program calls what is made at a place.
         blocks: (use of a pool, its stream) -> the block that was used.
+        mattering: the functions of which callers need more than a footprint.
         hints: what names alone decided, and for how many paths.
         unseen: what a call that is not seen does with memory: a ``possible`` read, ``nothing``, or ``reads``.
         timed: whether a function that is analysed reads a clock of the host.
@@ -125,6 +126,7 @@ class Engine:
         self._roles: dict[str, str] = {"": "", MAYBE: ""}
         self._functions: dict[str, ir.Function | None] = {}
         self.relevance: Relevance | None = None
+        self.mattering: set[str] = set()
         self.types = dict(models.types)
         for row in models.types.values():
             if row.blocking:
@@ -164,14 +166,26 @@ class Engine:
         try:
             found = None if given.part else analyse.Analysis(self, fn, given, light=True).run()
             if found is None:
-                found = analyse.Analysis(self, fn, given, light=False).run()
+                analysis = analyse.Analysis(self, fn, given, light=False)
+                found = analysis.run()
                 assert found is not None
+                if analysis.matters or found.pairs:
+                    self.mattering.add(fid)
         finally:
             self._active.discard(key)
+        if any(exit.clocks or exit.late or exit.elapsed or self._hands_on(exit) for exit in found.exits):
+            self.mattering.add(fid)
         self.summaries[key] = found
         if self.facts.incomplete != before:
             self._provisional.add(key)
         return found
+
+    def _hands_on(self, exit: Exit) -> bool:
+        """Whether a function returns another one that concerns callers."""
+        return any(
+            isinstance(atom, Function) and atom.fid in self.mattering
+            for atom in values.reachable((exit.result,))
+        )
 
     def entry(self, fid: str, part: Literal["", "hook"]) -> None:
         """A function that is called by somebody, at some time: a hook has its own current stream."""
@@ -385,7 +399,8 @@ class Engine:
                 (atom,) = value
                 if isinstance(atom, New | Path):
                     type = a.type_of(atom)
-                    if type and self.role(type) not in ("tensor", "other", ""):
+                    own = fn.is_method and type == fn.cls and parameter is fn.params[0]
+                    if type and not own and self.role(type) not in ("tensor", "other", ""):
                         types[parameter.name] = type
         return (Given(held, types) if held or types else ANYTHING), roots
 

@@ -1,9 +1,9 @@
-"""Which functions are worth analysing, and which of them order nothing: told by the identifiers in them.
+"""Which functions are worth analysing, by the identifiers in them.
 
 A function is a *seed* when it names something that orders, copies without waiting, captures or reads a clock (the words
-come from the models). Worth analysing are the seeds, the other methods of their classes, and the functions that name
-one of these. A function that neither is a seed nor names a function that orders is *light*: all that its callers need
-of it is what memory it touches.
+come from the models). Seeds are analysed first. Where one turns out to matter to those that call it, the other methods
+of its class and the functions that name it are worth analysing, too, and so on. All others are analysed where one of
+these calls them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from streamsafe.static.syntax.index import Index
@@ -21,6 +21,7 @@ COMMON = 20
 """A name that so many functions of the tree have says nothing about which of them is meant."""
 
 _NOTHING: frozenset[bytes] = frozenset()
+_NO_STATEMENTS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
 
 
@@ -33,6 +34,7 @@ class Relevance:
         flags: for methods whose non-blocking flag may be given by position: name -> that position.
         modules: names of the modules to look through.
         contexts: names of calls that make a context of a stream: what is kept of them orders where it is entered.
+        methods: names of methods of libraries: of a method of the tree they say little.
     """
 
     def __init__(
@@ -42,17 +44,19 @@ class Relevance:
         flags: dict[str, int],
         modules: Iterable[str],
         contexts: Iterable[str] = (),
+        methods: Iterable[str] = (),
     ) -> None:
         self._index = index
+        self._methods = frozenset(methods)
         self._contexts = frozenset(contexts)
         self._context_words = frozenset(word.encode() for word in self._contexts)
         self._seed_words = frozenset(word.encode() for word in words)
         self._flags = flags
         self._words: dict[str, frozenset[bytes]] = {}
         self._in_code: dict[str, frozenset[bytes]] = {}
-        wanted = set(modules)
-        self._named = {name: self._variables(name) for name in wanted}
-        self._definitions = [d for d in index.definitions.values() if d.module in wanted]
+        self._wanted = frozenset(modules)
+        self._named = {name: self._variables(name) for name in self._wanted}
+        self._definitions = [d for d in index.definitions.values() if d.module in self._wanted]
         self.seeds = frozenset(d.fid for d in self._definitions if self._is_seed(d))
 
     # -- words -----------------------------------------------------------------------------------------------------
@@ -81,15 +85,7 @@ class Relevance:
         """The names and attributes in a function's code, its decorators left out."""
         found = self._in_code.get(definition.fid)
         if found is None:
-            names: set[str] = set()
-            for node in ast.walk(definition.node):
-                if isinstance(node, ast.Attribute):
-                    names.add(node.attr)
-                elif isinstance(node, ast.Name):
-                    names.add(node.id)
-                elif isinstance(node, ast.keyword) and node.arg is not None:
-                    names.add(node.arg)
-            found = self.words(definition).intersection(name.encode() for name in names)
+            found = self.words(definition) & _named_in(definition.node)
             self._in_code[definition.fid] = found
         return found
 
@@ -124,12 +120,19 @@ class Relevance:
         return False
 
     # -- closures --------------------------------------------------------------------------------------------------
-    def _called(self, functions: Iterable[Definition], counts: Counter[str]) -> set[bytes]:
-        names = {d.name for d in functions if counts[d.name] <= COMMON and not d.name.startswith("__")}
-        names |= {
-            d.cls.rpartition(".")[2].rpartition(":")[2] for d in functions if d.cls and d.name == "__init__"
-        }
-        return {name.encode() for name in names}
+    def _called(self, functions: Iterable[Definition]) -> tuple[set[bytes], dict[bytes, set[bytes]]]:
+        """The names by which some functions are called; and class -> the methods whose name says little."""
+        names: set[bytes] = set()
+        methods: dict[bytes, set[bytes]] = {}
+        for d in functions:
+            cls = d.cls.rpartition(".")[2].rpartition(":")[2] if d.cls is not None else ""
+            if cls and d.name.startswith("__"):
+                names.add(cls.encode())
+            elif self._counts[d.name] <= COMMON and (not cls or d.name not in self._methods):
+                names.add(d.name.encode())
+            elif cls:
+                methods.setdefault(cls.encode(), set()).add(d.name.encode())
+        return names, methods
 
     def _kept_contexts(self, functions: Iterable[Definition]) -> set[bytes]:
         """The attributes in which contexts of streams, or functions that make them, are kept."""
@@ -145,32 +148,62 @@ class Relevance:
                     found.update(t.attr.encode() for t in node.targets if isinstance(t, ast.Attribute))
         return found
 
-    @cached_property
-    def _ordering(self) -> frozenset[bytes]:
-        """Names of functions below which something orders."""
-        definitions = self._definitions
-        counts = Counter(d.name for d in self._index.definitions.values())
-        found = {d.fid: d for d in definitions if d.fid in self.seeds}
-        names = self._called(found.values(), counts) | self._kept_contexts(found.values())
-        while True:
-            more = [d for d in definitions if d.fid not in found and self._names(d, names)]
-            if not more:
-                return frozenset(names)
-            found.update((d.fid, d) for d in more)
-            names |= self._called(more, counts)
-
-    @cached_property
-    def entries(self) -> frozenset[str]:
-        """The functions that are worth analysing."""
-        definitions = self._definitions
-        classes = {d.cls for d in definitions if d.fid in self.seeds and d.cls is not None}
+    def beside(self, fids: Iterable[str]) -> set[str]:
+        """What may see what some functions leave: methods of their classes, functions and modules that name them."""
+        functions = []
+        for fid in fids:
+            definition = self._index.definitions.get(fid)
+            while definition is not None:  # who calls the function around gets what is defined inside
+                functions.append(definition)
+                around = definition.around
+                definition = self._index.definitions.get(around.owner) if around is not None else None
+        classes = {d.cls for d in functions if d.cls is not None}
         for cid in sorted(classes):
             classes.update(self._index.mro(cid))
-        return frozenset(
+        names, methods = self._called(functions)
+        names |= self._kept_contexts(functions)
+        found = {
             d.fid
-            for d in definitions
-            if d.fid in self.seeds or d.cls in classes or self._names(d, self._ordering)
+            for d in self._definitions
+            if d.cls in classes or self._names(d, names) or self._names_method(d, methods)
+        }
+        found.update(
+            f"{name}:<module>" for name, words in self._bodies.items() if not words.isdisjoint(names)
         )
+        return found
+
+    def _names_method(self, definition: Definition, classes: Mapping[bytes, set[bytes]]) -> bool:
+        """Whether the code of a function names a class and one of some of its methods."""
+        named = self.words(definition).intersection(classes)
+        return any(
+            cls in self._code_words(definition) and self._names(definition, classes[cls])
+            for cls in sorted(named)
+        )
+
+    @cached_property
+    def bodies(self) -> set[str]:
+        """The module bodies that are seeds."""
+        return {
+            f"{name}:<module>"
+            for name, words in self._bodies.items()
+            if not words.isdisjoint(self._seed_words)
+        }
+
+    @cached_property
+    def _bodies(self) -> dict[str, frozenset[bytes]]:
+        """The identifiers in the statements of each module, functions, classes and imports left out."""
+        found: dict[str, frozenset[bytes]] = {}
+        for name in sorted(self._wanted):
+            module = self._index.modules.get(name)
+            if module is not None:
+                statements = [node for node in module.tree.body if not isinstance(node, _NO_STATEMENTS)]
+                found[name] = _named_in(*statements)
+        return found
+
+    @cached_property
+    def _counts(self) -> Counter[str]:
+        """How many functions of the tree have a name."""
+        return Counter(d.name for d in self._index.definitions.values())
 
     def exported(self) -> set[str]:
         """Names of the functions and classes that are seeds themselves."""
@@ -181,3 +214,17 @@ class Relevance:
                 definition.cls.rpartition(":")[2].rpartition(".")[2] if definition.cls else definition.name
             )
         return names
+
+
+def _named_in(*nodes: ast.AST) -> frozenset[bytes]:
+    """The names, attributes and keywords in some code."""
+    names: set[str] = set()
+    for top in nodes:
+        for node in ast.walk(top):
+            if isinstance(node, ast.Attribute):
+                names.add(node.attr)
+            elif isinstance(node, ast.Name):
+                names.add(node.id)
+            elif isinstance(node, ast.keyword) and node.arg is not None:
+                names.add(node.arg)
+    return frozenset(name.encode() for name in names)
