@@ -173,19 +173,19 @@ class Engine:
                     self.mattering.add(fid)
         finally:
             self._active.discard(key)
-        if any(exit.clocks or exit.late or exit.elapsed or self._hands_on(exit) for exit in found.exits):
+        if any(map(self._concerns_callers, found.exits)):
             self.mattering.add(fid)
         self.summaries[key] = found
         if self.facts.incomplete != before:
             self._provisional.add(key)
         return found
 
-    def _hands_on(self, exit: Exit) -> bool:
-        """Whether a function returns another one that concerns callers."""
-        return any(
-            isinstance(atom, Function) and atom.fid in self.mattering
-            for atom in values.reachable((exit.result,))
-        )
+    def _concerns_callers(self, exit: Exit) -> bool:
+        """Whether a function without an effect on order leaves what later code must order: times, pinned memory."""
+        if exit.clocks or exit.late or exit.elapsed or places.PINNED in exit.places.values():
+            return True
+        handed_on = values.reachable((exit.result,))
+        return any(isinstance(atom, Function) and atom.fid in self.mattering for atom in handed_on)
 
     def entry(self, fid: str, part: Literal["", "hook"]) -> None:
         """A function that is called by somebody, at some time: a hook has its own current stream."""
