@@ -22,7 +22,6 @@ PREFIXES = ("ss31", "ss4", "ss5")
 
 GAPS: dict[str, set[str]] = {
     "ss311_unsynchronized_timing": {
-        "BadTimer",
         "good_reference_on_the_host",
         "good_waits_where_there_is_a_device",
         "good_weights_from_the_host",
