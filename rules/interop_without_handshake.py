@@ -13,7 +13,7 @@ has written.
 ## Example
 ```python
 with torch.cuda.stream(side):
-    t = model(x)
+    t = torch.relu(x)
     a = cupy.asarray(t)  # CuPy's current stream does not wait for `side`
     total = a.sum()
 ```
@@ -21,14 +21,19 @@ with torch.cuda.stream(side):
 Use instead:
 ```python
 with torch.cuda.stream(side):
-    t = model(x)
+    t = torch.relu(x)
     a = cupy.from_dlpack(t)
     total = a.sum()
 ```
 
 ## Known problems
-`streamsafe check` finds this only if both accesses are in one function or class. Memory that is passed in a way that
-streamsafe does not know is not seen.
+`streamsafe check` finds this only if a stream still writes the array where it is passed, and if the write and the use
+are in one file. A later write is SS101. An extension that takes a raw pointer is not followed.
+
+## Fix safety
+Unsafe: `--fix --unsafe-fixes` replaces `cupy.asarray(t)` and `torch.as_tensor(a)` by `from_dlpack`. The consumer's
+stream then waits for the producer's current stream. There is no repair if another stream writes the array:
+`from_dlpack` does not order that one.
 
 ## References
 - Python array API standard, "Data interchange mechanisms": stream handling of `__dlpack__`
@@ -37,16 +42,26 @@ streamsafe does not know is not seen.
 
 from __future__ import annotations
 
-from streamsafe.order.hazard import Conflict
+from dataclasses import replace
+
+from streamsafe.order.hazard import Conflict, Hazard
 from streamsafe.rule import Rule
 from streamsafe.wording import race
+
+HANDSHAKE = "array = cupy.from_dlpack(tensor)  # or tensor = torch.from_dlpack(array)"
+"""Either one exchanges the streams; `streamsafe check` names the array."""
+
+
+def whose(timeline: str, library: str) -> str:
+    """A timeline, with the library where it is that library's current stream."""
+    return f"the {library}'s current stream" if timeline == "the current stream" else timeline
 
 
 class InteropWithoutHandshake(Rule):
     code = "SS501"
     name = "interop-without-handshake"
     rank = 60
-    sides = ("run",)
+    fix = "unsafe"
     bad = """\
 import cupy
 import torch
@@ -57,9 +72,9 @@ side = torch.cuda.Stream()
 def total(x):
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        t = x * 2
+        t = torch.relu(x)
         a = cupy.asarray(t)
-        return a.sum()  # expect: SS501
+        return t, a.sum()  # expect: SS501
 """
     good = """\
 import cupy
@@ -71,9 +86,9 @@ side = torch.cuda.Stream()
 def total(x):
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        t = x * 2
+        t = torch.relu(x)
         a = cupy.from_dlpack(t)
-        return a.sum()
+        return t, a.sum()
 """
 
     def matches(self, conflict: Conflict) -> bool:
@@ -81,3 +96,23 @@ def total(x):
 
     def message(self, conflict: Conflict) -> str:
         return f"{race(conflict)}: the array was passed between the libraries without an exchange of streams"
+
+    def hazard(self, conflict: Conflict) -> Hazard:
+        """The conflict, where it says whose current stream is meant: each library has its own."""
+        first, missing = conflict.first, conflict.missing
+        return super().hazard(
+            replace(
+                conflict,
+                first=first and replace(first, timeline=whose(first.timeline, "producer")),
+                second=replace(conflict.second, timeline=whose(conflict.second.timeline, "consumer")),
+                missing=missing
+                and replace(
+                    missing,
+                    source=whose(missing.source, "producer"),
+                    target=whose(missing.target, "consumer"),
+                ),
+            )
+        )
+
+    def help(self, conflict: Conflict) -> str:
+        return HANDSHAKE

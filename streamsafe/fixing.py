@@ -69,7 +69,9 @@ def _repair(finding: Finding, text: Text) -> tuple[str, tuple[Edit, ...]] | None
     tree = Tree.of(text.text) if hazard.code in WHOLE else Tree.around(text.text, finding.span, *notes)
     if tree is None:
         return None
-    found = known(Place(tree, tree.at(finding.span), notes, hazard.message, hazard.help))
+    first = finding.other.span if finding.other is not None else None
+    other = first if first is not None and first.filename == finding.span.filename else None
+    found = known(Place(tree, tree.at(finding.span), notes, hazard.message, hazard.help, other))
     edits = tree.edits(found[1]) if found is not None else ()
     return (found[0], edits) if found is not None and edits else None
 

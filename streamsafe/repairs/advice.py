@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamsafe.order.hazard import Span
 from streamsafe.repairs.edges import handed_out, insertion, visible
+from streamsafe.repairs.interop import for_torch, taken_by
 from streamsafe.repairs.names import File, inside, path
 
 if TYPE_CHECKING:
@@ -22,8 +23,12 @@ def advised(finding: Finding, texts: Texts) -> Finding:
         line = timing(text.text, finding.hazard.message, finding.span) or line
         return replace(finding, hazard=replace(finding.hazard, help=line))
     first = other.span if other is not None else None
+    if finding.hazard.code == "SS501":
+        line = taken_by(text.text, finding.hazard.message, finding.span, first) or line
+        return replace(finding, hazard=replace(finding.hazard, help=line))
+    line = for_torch(text.text, line)
     if not line or first is None or first.filename != finding.span.filename:
-        return finding
+        return replace(finding, hazard=replace(finding.hazard, help=line))
     if text.place(1)[0] is None and finding.hazard.code != "SS202":
         taken = handed_out(text.text, line, finding.span, first)
         if taken is not None and insertion(text.text, line, finding.span, first) is None:

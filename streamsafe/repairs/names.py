@@ -224,3 +224,26 @@ def stored(node: ast.AST) -> Iterator[str]:
             yield child.id
         elif isinstance(child, (ast.expr, ast.withitem)) and not isinstance(child, INNER):
             waiting += list(ast.iter_child_nodes(child))[::-1]
+
+
+def imported(tree: ast.Module) -> dict[str, str]:
+    """The file's names for modules and for what is in them, with what they stand for."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for each in node.names:
+                found[each.asname or each.name.partition(".")[0]] = (
+                    each.name if each.asname else each.name.partition(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.update({each.asname or each.name: f"{node.module}.{each.name}" for each in node.names})
+    return found
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` of an expression that is only names and attributes; empty for others."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""

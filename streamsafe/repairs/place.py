@@ -23,6 +23,7 @@ class Place:
         node: the innermost expression or statement at its place.
         related: what its notes are about.
         message, help: the finding's.
+        other: the first access, where it is in the same file.
     """
 
     tree: Tree
@@ -30,6 +31,7 @@ class Place:
     related: tuple[Span, ...] = ()
     message: str = ""
     help: str = ""
+    other: Span | None = None
 
     @property
     def line(self) -> Line | None:

@@ -17,6 +17,7 @@ from streamsafe.repairs.captures import (
 )
 from streamsafe.repairs.copies import blocking_copy, plain_copy
 from streamsafe.repairs.events import capturable, timed_events
+from streamsafe.repairs.interop import exchanged
 from streamsafe.repairs.place import Repair
 
 REPAIRS: dict[str, Repair] = {
@@ -35,6 +36,7 @@ REPAIRS: dict[str, Repair] = {
     "SS410": before_replays,
     "SS411": apart,
     "SS412": kept_output,
+    "SS501": exchanged,
 }
 """By the rule's code; the other rules miss an edge, and their help is the line that adds it."""
 

@@ -21,7 +21,7 @@ FIXED = {rule.code for rule in all_rules().values() if rule.fix is not None}
 
 ADVICE = {"SS321", "SS322"}
 
-CHANGED = Counter(SS203=1, SS403=1, SS405=2, SS408=1, SS412=1, SS901=1)
+CHANGED = Counter(SS203=1, SS403=1, SS405=2, SS408=1, SS412=1, SS501=1, SS901=1)
 """How many lines a repair of the bad example changes; of all others, at most the indentation."""
 
 

@@ -247,3 +247,65 @@ def test_check_says_where_the_wait_of_a_prefetcher_goes(tmp_path: Path) -> None:
 def test_the_help_of_an_elapsed_time_has_the_names_of_its_events(call: str, message: str, line: str) -> None:
     source = f"def f(start, end, a):\n    return {call}\n"
     assert timing(source, message, Span("m.py", 2, 12, 2, 12 + len(call))) == line
+
+
+MIXED = """
+import cupy as cp
+import torch
+
+UPDATE = cp.ElementwiseKernel("float32 g, float32 lr", "float32 w", "w -= lr * g;", "update")
+stream = cp.cuda.Stream(non_blocking=True)
+side = torch.cuda.Stream()
+
+
+def torch_to_cupy(x):
+    with torch.cuda.stream(side):
+        t = torch.relu(x)
+        {}
+    return t, total
+
+
+def cupy_to_torch(n):
+    with stream:
+        a = cp.ones(n)
+        t = torch.as_tensor(a, device="cuda")
+        total = t.sum()
+    return a, total
+
+
+def shared_before(x):
+    out = torch.empty_like(x)
+    torch.cuda.ExternalStream(stream.ptr).wait_stream(torch.cuda.current_stream())
+    with stream:
+        UPDATE(cp.asarray(x), 0.1, cp.asarray(out))
+    return out * 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "repaired"),
+    [
+        ("a = cp.asarray(t)\n        total = a.sum()", "a = cp.from_dlpack(t)\n        total = a.sum()"),
+        ("total = cp.asarray(t).sum()", "total = cp.from_dlpack(t).sum()"),
+        ("total = cp.asarray(t, dtype=float).sum()", None),  # converts, too
+    ],
+)
+def test_an_array_of_another_library(tmp_path: Path, lines: str, repaired: str | None) -> None:
+    """SS501 is repaired by `from_dlpack`, and a wait of PyTorch for a CuPy stream names an external stream."""
+    path = tmp_path / "m.py"
+    path.write_text(MIXED.format(lines), encoding="utf-8")
+    found = json.loads(
+        CliRunner().invoke(main, ["check", "--isolated", "--output-format", "json", str(path)]).stdout
+    )
+    assert [each["code"] for each in found] == ["SS501", "SS501", "SS101"]
+    assert "on the consumer's current stream reads `t`" in found[0]["message"]
+    assert found[0]["help"].startswith(
+        "cp.from_dlpack(t)" if repaired else "array = cupy.from_dlpack(tensor)"
+    )
+    CliRunner().invoke(main, ["check", "--isolated", "--fix", "--unsafe-fixes", str(path)])
+    after = path.read_text(encoding="utf-8")
+    expected = MIXED.format(repaired or lines).replace(
+        'torch.as_tensor(a, device="cuda")', "torch.from_dlpack(a)"
+    )
+    wait = "torch.cuda.current_stream().wait_stream(torch.cuda.ExternalStream(stream.ptr))"
+    assert after == expected.replace("    return out * 2", f"    {wait}\n    return out * 2")
