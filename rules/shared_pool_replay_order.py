@@ -36,7 +36,8 @@ Graphs that share a pool and are replayed by different callers are not compared.
 
 ## Fix safety
 Unsafe: `--fix --unsafe-fixes` swaps two replays that are next to each other, or removes the shared pool. Without the
-shared pool the graphs need more memory.
+shared pool the graphs need more memory. There is no repair if the graphs have no names of their own (a table of
+graphs): no line then says which capture shares its pool.
 
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs, sharing memory across captures

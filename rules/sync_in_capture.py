@@ -28,9 +28,19 @@ print(loss.item())
 A function that asks whether a capture is active (`is_current_stream_capturing`) is not checked.
 
 ## Fix safety
-Unsafe: `--fix --unsafe-fixes` moves the statement: a read of a result after the capture and one replay, a synchronize
-after the capture, a copy from pageable memory before it. It is offered only if the statement is directly in the
-block of the capture and no later statement there uses its result.
+Unsafe: `--fix --unsafe-fixes` makes the first of these changes that fits:
+
+- a blocking copy from or to pinned memory gets `non_blocking=True`;
+- `x / x.max().item()` becomes `x / x.max()`, and `x[x > 0].sum()` becomes `x.where(x > 0, 0).sum()`;
+- `torch.arange(n).to(x.device)` becomes `torch.arange(n, device=x.device)`;
+- a read of a result moves after the capture and one replay, and a synchronize after the capture;
+- a copy from pageable memory moves before the capture.
+
+The last two need a statement directly in the block of the capture, whose result no later statement there uses. There
+is no repair if the values decide what Python does next (`if x.sum() > 0:`, a size, a loop count) or the shape of a
+result (`nonzero`, `unique`, `x[mask]`): a graph has one path and fixed shapes. Compute the value before the capture, or
+use `torch.where` and padded shapes. A function that a capture calls has only the first three repairs, because its
+callers need the value.
 
 ## References
 - PyTorch, "CUDA semantics": CUDA Graphs, Constraints

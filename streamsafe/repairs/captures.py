@@ -141,12 +141,18 @@ def moved_out(place: Place) -> tuple[str, Codemod] | None:
         return "wait after the capture", mod
     if not capture.replay:
         return None
+    there = replayed(place, capture, mod, line)
+    return f"read it after {'' if there else 'the capture and '}{capture.replay}", mod
+
+
+def replayed(place: Place, capture: Capture, mod: Codemod, statement: str | Line) -> bool:
+    """Put a statement behind the replay that follows a capture, or behind a new one; whether there is one already."""
     run = _next(place, capture.last)
     if run is not None and place.code(run).startswith(capture.replay.partition("(")[0] + "("):
-        mod.after(run, line)
-        return f"read it after {capture.replay}", mod
-    mod.after(capture.last, capture.replay, line)
-    return f"read it after the capture and {capture.replay}", mod
+        mod.after(run, statement)
+        return True
+    mod.after(capture.last, capture.replay, statement)
+    return False
 
 
 def moved_before(place: Place) -> tuple[str, Codemod] | None:
@@ -356,8 +362,10 @@ def own_pool(place: Place) -> tuple[str, Codemod] | None:
     if line is None or owner is None:
         return None
     graph = place.code(owner)
+    classes = (each for each in place.tree.outward(line) if isinstance(each, cst.ClassDef))
+    around = place.tree.scope(line) if isinstance(owner, cst.Name) else next(classes, place.tree.module)
     sharers: list[tuple[str, cst.Call]] = []
-    for node in place.tree.walk(place.tree.module):
+    for node in place.tree.walk(around):
         if isinstance(node, cst.Call) and name_of(node) == "graph":
             captured = graph_of(node)
             if captured is not None:

@@ -8,7 +8,6 @@ from streamsafe.repairs.captures import (
     filled_input,
     joined_stream,
     kept_output,
-    moved_out,
     named_temporary,
     on_a_side_stream,
     own_pool,
@@ -19,13 +18,14 @@ from streamsafe.repairs.copies import blocking_copy, plain_copy
 from streamsafe.repairs.events import capturable, timed_events
 from streamsafe.repairs.interop import exchanged
 from streamsafe.repairs.place import Repair
+from streamsafe.repairs.waits import without_a_wait
 
 REPAIRS: dict[str, Repair] = {
     "SS203": named_temporary,
     "SS312": timed_events,
     "SS321": blocking_copy,
     "SS322": plain_copy,
-    "SS401": moved_out,
+    "SS401": without_a_wait,
     "SS402": joined_stream,
     "SS403": filled_input,
     "SS404": registered_generator,

@@ -309,3 +309,85 @@ def test_an_array_of_another_library(tmp_path: Path, lines: str, repaired: str |
     )
     wait = "torch.cuda.current_stream().wait_stream(torch.cuda.ExternalStream(stream.ptr))"
     assert after == expected.replace("    return out * 2", f"    {wait}\n    return out * 2")
+
+
+CAPTURE = """
+import torch
+
+
+def scaled(x):
+    return {}
+
+
+def capture(x, host):
+    torch.cuda.synchronize()
+    x = torch.zeros(64, 64, device="cuda")
+    host = torch.arange(64, dtype=torch.float32)
+    pinned = torch.zeros(64, pin_memory=True)
+    g = torch.cuda.CUDAGraph()
+    {}
+    return g, y, pinned
+"""
+BLOCK = "with torch.cuda.graph(g):\n        y = "
+NOTHING = (None, None)
+
+
+@pytest.mark.parametrize(
+    ("below", "inside", "after"),
+    [
+        # in a function that the capture calls: the value stays on the device
+        (
+            "x / x.max().item()",
+            "scaled(x)",
+            ("x / x.max()", "with torch.cuda.graph(g):\n        y = scaled(x)"),
+        ),
+        (
+            "x[x > 0].sum()",
+            "scaled(x)",
+            ("x.where(x > 0, 0).sum()", "with torch.cuda.graph(g):\n        y = scaled(x)"),
+        ),
+        (
+            "x * torch.arange(64).to(x.device)",
+            "scaled(x)",
+            ("x * torch.arange(64, device=x.device)", "with torch.cuda.graph(g):\n        y = scaled(x)"),
+        ),
+        ("x[x > 0].mean()", "scaled(x)", NOTHING),  # `where` changes the mean
+        ("x[x > 0]", "scaled(x)", NOTHING),
+        ("x * int(x.max())", "scaled(x)", NOTHING),  # rounds
+        ("2 * x.max().item()", "scaled(x)", NOTHING),  # a number for others
+        ("x if x.sum() > 0 else -x", "scaled(x)", NOTHING),
+        # in the block of the capture
+        (
+            "x",
+            "x.sum().item()",
+            ("x", "with torch.cuda.graph(g):\n        y = x.sum()\n    g.replay()\n    y = y.item()"),
+        ),
+        ("x", "x.sum().item()\n        z = x * y", NOTHING),
+        (
+            "x",
+            'x + host.to("cuda")',
+            (
+                "x",
+                'host_on_device = host.to("cuda")\n    with torch.cuda.graph(g):\n        y = x + host_on_device',
+            ),
+        ),
+        (
+            "x",
+            "x[0].copy_(pinned)",
+            ("x", "with torch.cuda.graph(g):\n        y = x[0].copy_(pinned, non_blocking=True)"),
+        ),
+    ],
+)
+def test_a_wait_in_a_capture(
+    tmp_path: Path, below: str, inside: str, after: tuple[str | None, str | None]
+) -> None:
+    path = tmp_path / "m.py"
+    before = CAPTURE.format(below, BLOCK + inside)
+    path.write_text(before, encoding="utf-8")
+    arguments = ["check", "--isolated", "--output-format", "json", str(path)]
+    found = json.loads(CliRunner().invoke(main, arguments).stdout)
+    assert [each["code"] for each in found] == ["SS401"]
+    CliRunner().invoke(main, ["check", "--isolated", "--fix", "--unsafe-fixes", str(path)])
+    assert path.read_text(encoding="utf-8") == (before if after == NOTHING else CAPTURE.format(*after))
+    left = json.loads(CliRunner().invoke(main, arguments).stdout)
+    assert len(left) == (after == NOTHING)
