@@ -6,6 +6,7 @@ https://microsoft.github.io/language-server-protocol/specifications/lsp/3.17/spe
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import threading
 from collections.abc import Iterable
@@ -43,11 +44,23 @@ _SEVERITIES = {
 }
 
 
+NOTEBOOKS = types.NotebookDocumentSyncOptions(
+    [types.NotebookDocumentFilterWithNotebook(types.NotebookDocumentFilterNotebookType("jupyter-notebook"))],
+    save=True,
+)
+"""Notebooks are sent whole, with all their cells: code of one cell uses what another one defines."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One finding as a client knows it, with what can be done about it."""
+    """One finding as a client knows it, with what can be done about it.
+
+    Attributes:
+        cell: the address of the notebook cell that it is shown in; empty in a file.
+    """
 
     record: Record
+    cell: str
     diagnostic: types.Diagnostic
     fix: Fix | None
     suppression: Edit | None
@@ -55,15 +68,17 @@ class Shown:
 
 @dataclass(slots=True)
 class Document:
-    """What is known of an open document.
+    """What is known of an open document, or of an open notebook.
 
     Attributes:
         version: the one that was checked.
+        cells: of a notebook, the addresses of the cells that were checked.
         shown: its findings.
         pending: the check that waits for the next pause.
     """
 
     version: int | None = None
+    cells: tuple[str, ...] = ()
     shown: list[Shown] = field(default_factory=list)
     pending: asyncio.Task[None] | None = None
 
@@ -103,7 +118,10 @@ class Server(LanguageServer):
 
     def __init__(self) -> None:
         super().__init__(
-            "streamsafe", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Incremental
+            "streamsafe",
+            __version__,
+            text_document_sync_kind=types.TextDocumentSyncKind.Incremental,
+            notebook_document_sync=NOTEBOOKS,
         )
         self.settings = Settings()
         self.documents: dict[str, Document] = {}
@@ -119,7 +137,7 @@ class Server(LanguageServer):
         return str(getattr(self.server_capabilities.position_encoding, "value", None) or "utf-16")
 
     def schedule(self, uri: str, delay: float = DELAY) -> None:
-        """Check a document after a pause; a check that waits already is put off."""
+        """Check a document or a notebook after a pause; a check that waits already is put off."""
         document = self.documents.setdefault(uri, Document())
         if document.pending is not None:
             document.pending.cancel()
@@ -127,11 +145,18 @@ class Server(LanguageServer):
 
     async def _check_after(self, uri: str, delay: float) -> None:
         await asyncio.sleep(delay)
-        opened = self.workspace.get_text_document(uri)
-        version, source, path = opened.version, opened.source, uris.to_fs_path(uri) or uri
+        path = uris.to_fs_path(uri) or uri
+        notebook = self.workspace.get_notebook_document(notebook_uri=uri)
+        if notebook is not None:
+            version, cells = notebook.version, tuple(cell.document for cell in notebook.cells)
+            path, data = f"{path.removesuffix('.ipynb')}.ipynb", self._notebook(notebook)
+        else:
+            opened = self.workspace.get_text_document(uri)
+            version, cells = opened.version or 0, ()
+            data = b"\xef\xbb\xbf" + opened.source.encode("utf-8", "replace")  # whatever encoding it declares
         loop = asyncio.get_running_loop()
         try:
-            shown = await loop.run_in_executor(self.checker, self.check, path, source)
+            shown = await loop.run_in_executor(self.checker, self.check, path, data, cells)
         except (ConfigError, RegistryError) as error:
             return self._complain(str(error))
         except Exception as error:
@@ -139,10 +164,38 @@ class Server(LanguageServer):
         document = self.documents.get(uri)
         if document is None:  # closed meanwhile
             return
-        document.version, document.shown = version, shown
-        self.text_document_publish_diagnostics(
-            types.PublishDiagnosticsParams(uri, [each.diagnostic for each in shown], version)
-        )
+        gone = set(document.cells) - set(cells)
+        document.version, document.cells, document.shown = version, cells, shown
+        for each in cells or (uri,):
+            here = [one.diagnostic for one in shown if one.cell in ("", each)]
+            self._publish(each, here, None if cells else version)
+        for each in gone:
+            self._publish(each, [])
+
+    def _notebook(self, notebook: types.NotebookDocument) -> bytes:
+        """A notebook as its file would be, with the text of its cells as it is in the editor."""
+        cells = []
+        for cell in notebook.cells:
+            text = self.workspace.get_text_document(cell.document)
+            code = cell.kind == types.NotebookCellKind.Code and text.language_id in (None, "python")
+            cells.append({"cell_type": "code" if code else "markdown", "source": text.source})
+        return json.dumps({"cells": cells}).encode("utf-8", "surrogatepass")
+
+    def close(self, uri: str) -> None:
+        """Forget a document or a notebook, and what is shown of it."""
+        document = self.documents.pop(uri, None)
+        if document is not None and document.pending is not None:
+            document.pending.cancel()
+        for each in (document.cells if document is not None else ()) or (uri,):
+            self._publish(each, [])
+
+    def known(self, uri: str) -> Document:
+        """The document that a place is in: a file, or the notebook of a cell."""
+        notebook = self.workspace.get_notebook_document(cell_uri=uri)
+        return self.documents.get(notebook.uri if notebook is not None else uri, Document())
+
+    def _publish(self, uri: str, diagnostics: list[types.Diagnostic], version: int | None = None) -> None:
+        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, diagnostics, version))
 
     def _complain(self, message: str) -> None:
         """Show a mistake of the configuration, once."""
@@ -152,8 +205,13 @@ class Server(LanguageServer):
                 types.ShowMessageParams(types.MessageType.Error, f"streamsafe: {message}")
             )
 
-    def check(self, path: str, source: str) -> list[Shown]:
+    def check(self, path: str, data: bytes, cells: tuple[str, ...] = ()) -> list[Shown]:
         """The findings of a document as it is in the editor.
+
+        Args:
+            path: where its file is, or would be.
+            data: the file's bytes.
+            cells: the addresses of a notebook's cells.
 
         Raises:
             streamsafe.config.ConfigError: a configuration file is unusable.
@@ -167,23 +225,21 @@ class Server(LanguageServer):
             files = [File(path, configs.of_directory(os.path.dirname(path)), named=True)]
         layer = (self.settings.select, self.settings.extend_select, self.settings.ignore)
         request = Request(configs, layer, self.settings.confidence, jobs=1)
-        data = b"\xef\xbb\xbf" + source.encode(
-            "utf-8", "replace"
-        )  # whatever encoding its first lines declare
         report = check(request, files, {path: data})
         texts = report.texts
         if texts is None:
             return []
         found = [finding for finding in report.findings if finding.span.filename == path]
         described = records(as_dict(finding, texts) for finding in found)
-        return [self._shown(each, record, texts) for each, record in zip(found, described, strict=True)]
+        return [
+            self._shown(each, record, texts, cells) for each, record in zip(found, described, strict=True)
+        ]
 
-    def _shown(self, finding: Finding, record: Record, texts: Texts) -> Shown:
+    def _shown(self, finding: Finding, record: Record, texts: Texts, cells: tuple[str, ...]) -> Shown:
         assert record.place is not None
         related = [
             types.DiagnosticRelatedInformation(
-                types.Location(uris.from_fs_path(place.filename) or "", self._range(place, texts)),
-                place.message,
+                types.Location(_address(place, cells), self._range(place, texts)), place.message
             )
             for place in record.related
         ]
@@ -201,13 +257,15 @@ class Server(LanguageServer):
         suppressing, _ = additions([finding], texts)
         edits = [edit for changes in suppressing.values() for edit in changes]
         suppression = edits[0] if edits and not record.code.startswith("SS9") else None
-        return Shown(record, diagnostic, fix_of(finding, texts), suppression)
+        cell = _address(record.place, cells) if cells else ""
+        return Shown(record, cell, diagnostic, fix_of(finding, texts), suppression)
 
     def _range(self, place: Place, texts: Texts) -> types.Range:
-        lines = texts[place.filename].lines
+        text = texts[place.filename]
+        above = dict(text.cells).get(place.cell or 0, 1) - 1
         return types.Range(
-            self._position(lines, place.row, place.column),
-            self._position(lines, place.end_row, place.end_column),
+            self._position(text.lines[above:], place.row, place.column),
+            self._position(text.lines[above:], place.end_row, place.end_column),
         )
 
     def _position(self, lines: list[str], row: int, column: int) -> types.Position:
@@ -229,6 +287,13 @@ class Server(LanguageServer):
         ]
 
 
+def _address(place: Place, cells: tuple[str, ...]) -> str:
+    """The document of a place: a cell of the notebook, or a file."""
+    if cells and place.cell is not None and place.cell <= len(cells):
+        return cells[place.cell - 1]
+    return uris.from_fs_path(place.filename) or ""
+
+
 def units(text: str, encoding: str) -> int:
     """How long a text is as the protocol counts: in code units of ``utf-8``, ``utf-16`` or ``utf-32``."""
     if encoding == "utf-32":
@@ -248,32 +313,56 @@ def _initialize(ls: Server, params: types.InitializeParams) -> None:
 
 @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
 async def _opened(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
-    ls.schedule(params.text_document.uri, 0.0)
+    if _is_file(params.text_document.uri):
+        ls.schedule(params.text_document.uri, 0.0)
 
 
 @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
 async def _changed(ls: Server, params: types.DidChangeTextDocumentParams) -> None:
-    ls.schedule(params.text_document.uri)
+    if _is_file(params.text_document.uri):
+        ls.schedule(params.text_document.uri)
+
+
+def _is_file(uri: str) -> bool:
+    """Not a cell of a notebook, which means nothing alone; a client that does not send the notebook sees nothing."""
+    return not (uris.to_fs_path(uri) or uri).partition("#")[0].endswith(".ipynb")
 
 
 @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
-async def _saved(ls: Server, params: types.DidSaveTextDocumentParams) -> None:
+@server.feature(types.NOTEBOOK_DOCUMENT_DID_SAVE)
+async def _saved(ls: Server, params: object) -> None:
     for uri in ls.documents:  # what one file says may matter to another
         ls.schedule(uri, 0.0)
 
 
 @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
 async def _closed(ls: Server, params: types.DidCloseTextDocumentParams) -> None:
-    document = ls.documents.pop(params.text_document.uri, None)
-    if document is not None and document.pending is not None:
-        document.pending.cancel()
-    ls.text_document_publish_diagnostics(types.PublishDiagnosticsParams(params.text_document.uri, []))
+    ls.close(params.text_document.uri)
+
+
+@server.feature(types.NOTEBOOK_DOCUMENT_DID_OPEN)
+async def _notebook_opened(ls: Server, params: types.DidOpenNotebookDocumentParams) -> None:
+    ls.schedule(params.notebook_document.uri, 0.0)
+
+
+@server.feature(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
+async def _notebook_changed(ls: Server, params: types.DidChangeNotebookDocumentParams) -> None:
+    ls.schedule(params.notebook_document.uri)
+
+
+@server.feature(types.NOTEBOOK_DOCUMENT_DID_CLOSE)
+async def _notebook_closed(ls: Server, params: types.DidCloseNotebookDocumentParams) -> None:
+    ls.close(params.notebook_document.uri)
 
 
 @server.feature(types.TEXT_DOCUMENT_HOVER)
 def _hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
-    document = ls.documents.get(params.text_document.uri, Document())
-    here = [each for each in document.shown if _inside(params.position, each.diagnostic.range)]
+    uri = params.text_document.uri
+    here = [
+        each
+        for each in ls.known(uri).shown
+        if each.cell in ("", uri) and _inside(params.position, each.diagnostic.range)
+    ]
     pages = dict.fromkeys(_page(each.record) for each in here)
     if not here:
         return None

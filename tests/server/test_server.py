@@ -52,7 +52,12 @@ class Client(LanguageClient):
         self.text_document_did_change(types.DidChangeTextDocumentParams(identifier, [whole]))
 
 
-def session(root: Path, body: Callable[[Client], Awaitable[None]], options: Any = None) -> None:
+def session(
+    root: Path,
+    body: Callable[[Client], Awaitable[None]],
+    options: Any = None,
+    capabilities: types.ClientCapabilities | None = None,
+) -> None:
     """Start a server, talk to it, and see that it ends in order."""
 
     async def run() -> None:
@@ -60,7 +65,9 @@ def session(root: Path, body: Callable[[Client], Awaitable[None]], options: Any 
         await client.start_io(sys.executable, "-m", "streamsafe", "server", cwd=str(root))
         await client.initialize_async(
             types.InitializeParams(
-                types.ClientCapabilities(), root_uri=root.as_uri(), initialization_options=options
+                capabilities or types.ClientCapabilities(),
+                root_uri=root.as_uri(),
+                initialization_options=options,
             )
         )
         client.initialized(types.InitializedParams())
@@ -154,6 +161,93 @@ def test_configuration_and_characters(tmp_path: Path) -> None:
         client.text_document_did_save(saved)
         (found,) = await client.diagnostics()
         assert found.range.start.character == 19, "the last of the three characters counts twice"
+
+    session(tmp_path, body)
+
+
+CELLS = [
+    ("markdown", "# streams\n"),
+    ("python", "import torch\ns = torch.cuda.Stream()\n%timeit 1\n"),
+    ("python", "with torch.cuda.stream(s):\n    x = torch.zeros(8, device='cuda')\n"),
+    ("python", "\ny = x.sum()\n"),
+]
+
+
+def test_a_notebook(tmp_path: Path) -> None:
+    """Its cells are one program; what is found is shown in the cell, and edits of a cell count."""
+    address = (tmp_path / "n.ipynb").as_uri()
+    names = [f"vscode-notebook-cell:{tmp_path}/n.ipynb#{number}" for number in range(len(CELLS))]
+    kinds = {"markdown": types.NotebookCellKind.Markup, "python": types.NotebookCellKind.Code}
+
+    async def body(client: Client) -> None:
+        notebook = types.NotebookDocument(
+            address,
+            "jupyter-notebook",
+            1,
+            [types.NotebookCell(kinds[kind], uri) for uri, (kind, _) in zip(names, CELLS, strict=True)],
+        )
+        texts = [
+            types.TextDocumentItem(uri, kind, 1, text) for uri, (kind, text) in zip(names, CELLS, strict=True)
+        ]
+        client.notebook_document_did_open(types.DidOpenNotebookDocumentParams(notebook, texts))
+
+        async def published() -> dict[str, list[types.Diagnostic]]:
+            got = [await asyncio.wait_for(client.published.get(), WAIT) for _ in names]
+            return {each.uri: list(each.diagnostics) for each in got}
+
+        found = await published()
+        assert [len(found[name]) for name in names] == [0, 0, 0, 1]
+        (shown,) = found[names[3]]
+        assert (shown.code, shown.range.start) == ("SS101", types.Position(1, 4))
+        assert shown.related_information is not None
+        where = shown.related_information[0].location
+        assert (where.uri, where.range.start) == (names[2], types.Position(1, 8))
+
+        at = types.HoverParams(types.TextDocumentIdentifier(names[3]), types.Position(1, 5))
+        hover = await client.text_document_hover_async(at)
+        assert hover is not None
+        other = types.HoverParams(types.TextDocumentIdentifier(names[2]), types.Position(1, 5))
+        assert await client.text_document_hover_async(other) is None
+
+        repaired = types.TextDocumentContentChangeWholeDocument(
+            "torch.cuda.current_stream().wait_stream(s)\ny = x.sum()\n"
+        )
+        cells = types.NotebookDocumentCellChanges(
+            text_content=[
+                types.NotebookDocumentCellContentChanges(
+                    types.VersionedTextDocumentIdentifier(2, names[3]), [repaired]
+                )
+            ]
+        )
+        client.notebook_document_did_change(
+            types.DidChangeNotebookDocumentParams(
+                types.VersionedNotebookDocumentIdentifier(2, address),
+                types.NotebookDocumentChangeEvent(cells=cells),
+            )
+        )
+        assert not any((await published()).values())
+        identifiers = [types.TextDocumentIdentifier(uri) for uri in names]
+        closing = types.DidCloseNotebookDocumentParams(types.NotebookDocumentIdentifier(address), identifiers)
+        client.notebook_document_did_close(closing)
+        assert not any((await published()).values())
+
+    capabilities = types.ClientCapabilities(
+        notebook_document=types.NotebookDocumentClientCapabilities(
+            types.NotebookDocumentSyncClientCapabilities()
+        )
+    )
+    session(tmp_path, body, capabilities=capabilities)
+
+
+def test_a_cell_alone_shows_nothing(tmp_path: Path) -> None:
+    """A client that opens cells as documents does not send the notebook: a cell means nothing alone."""
+
+    async def body(client: Client) -> None:
+        cell = types.TextDocumentItem(f"vscode-notebook-cell:{tmp_path}/n.ipynb#1", "python", 1, BUG)
+        client.text_document_did_open(types.DidOpenTextDocumentParams(cell))
+        client.open(tmp_path / "bug.py", BUG)
+        published = await asyncio.wait_for(client.published.get(), WAIT)
+        assert published.uri.endswith("bug.py")
 
     session(tmp_path, body)
 
