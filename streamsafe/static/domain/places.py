@@ -73,9 +73,14 @@ def _below(
         return None
     short, long = (fields, other) if len(fields) <= len(other) else (other, fields)
     for mine, yours in zip(short, long, strict=False):
-        if mine != yours and not (is_element(mine) and is_element(yours) and EACH in (mine, yours)):
+        if mine != yours and not (is_element(mine) and is_element(yours) and _any(mine, yours)):
             return None
     return long[len(short) :]
+
+
+def _any(mine: str, yours: str) -> bool:
+    """Whether one of two steps that differ is to any element, that of the other among them."""
+    return (EACH in (mine, yours)) is not (PAST in (mine, yours))
 
 
 def _same_gradients(first: Atom, second: Atom) -> bool:
@@ -100,7 +105,10 @@ def module_of(gradient: Path) -> tuple[str, ...] | None:
 
 
 EACH: Final = "[each]"
-"""The step of a path to any element."""
+"""The step of a path to any element; in a loop, to the element of this round."""
+
+PAST: Final = "[past]"
+"""The step to an element of the rounds of a loop that are over."""
 
 
 def is_gradient(atom: Atom) -> bool:

@@ -12,6 +12,8 @@ from streamsafe.static.domain import access as tag
 from streamsafe.static.domain import guards, limits
 from streamsafe.static.domain.access import Access
 from streamsafe.static.domain.atoms import (
+    CURRENT,
+    DEFAULT,
     MAYBE,
     TRUE,
     UNKNOWN,
@@ -28,12 +30,12 @@ from streamsafe.static.domain.atoms import (
     value,
 )
 from streamsafe.static.domain.guards import Guard, Literal
-from streamsafe.static.domain.places import PAGEABLE, PINNED
+from streamsafe.static.domain.places import EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import HostWork, Reg, State, Wait
 from streamsafe.static.summary import exits
 from streamsafe.static.summary.model import Pair, Reason, Summary
 from streamsafe.static.syntax import cfg, ir
-from streamsafe.static.transfer import asks, gradients, memory
+from streamsafe.static.transfer import asks, gradients, memory, objects, rounds
 from streamsafe.static.transfer.registry import TRANSFERS
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Analysis:
         fn: the function.
         given: what is known of its parameters beside their annotations.
         cold: captures of a backward pass that has not run before, and the guards.
+        keyed: an element of a container -> the elements of others that are looked up under it.
         passes: whether a backward pass outside captures has been seen, on any path.
         light: one partition is kept, and loops are run through a few times: enough for the footprint of a function that
             has to do with one stream only.
@@ -69,6 +72,7 @@ class Analysis:
         "engine",
         "fn",
         "given",
+        "keyed",
         "light",
         "matters",
         "notes",
@@ -88,6 +92,7 @@ class Analysis:
         self.pairs: dict[tuple[object, ...], Pair] = {}
         self.notes: set[str] = set()
         self.passes = False
+        self.keyed: dict[Atom, set[Path]] = {}
         self.cold: dict[Span, Guard] = {}
         self.returned: list[tuple[State, Value, int]] = []
         self.return_span = Span("", 1, 1, 1, 1)
@@ -261,6 +266,7 @@ class Analysis:
             if not truth:
                 for atom in s.env.get(reg, UNKNOWN):
                     s.capturing.threads.pop(atom, None)  # a loader that is done has no thread at work
+                rounds.are_over(self, s, objects.step_into(self, s, s.get(reg), EACH))
             return first is None or self._assume_round(s, first, truth)
         held = s.get(reg)
         if kind == "swallow":
@@ -409,7 +415,14 @@ class Analysis:
             )
 
     def reuse(self, use: Access, after: Access, s: State, tags: int = 0) -> None:
-        """A block's next life does not come after a use of the block; both accesses are to its allocator's pool."""
+        """A block's next life does not come after a use of the block; both accesses are to its allocator's pool.
+
+        A program that makes the default stream wait takes it for the current one: the block is handed out to that one.
+        """
+        if after.stream is CURRENT and use in s.order.made.get(use.buffer, ()):
+            exposed = [way for way in s.order.ways_of(use) if CURRENT not in way]
+            if exposed and all(DEFAULT in way for way in exposed):
+                return
         key = ("reuse", use.span, use.guard)
         if key not in self.pairs:
             self.pairs[key] = Pair("reuse", use, after, use.span, frozenset(), use.guard | s.guard, tags)

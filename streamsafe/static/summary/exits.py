@@ -35,7 +35,7 @@ from streamsafe.static.domain.state import State
 from streamsafe.static.domain.timing import LAUNCHES
 from streamsafe.static.domain.values import reachable
 from streamsafe.static.summary.model import Exit, Summary
-from streamsafe.static.transfer import captures, replays
+from streamsafe.static.transfer import captures, replays, rounds
 from streamsafe.static.transfer import memory as mem
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def _deciding(exit: Exit) -> Guard:
 
 
 def _exit(a: Analysis, s: State, result: Value) -> Exit:
+    rounds.end(a, s)
     _leaves(a, s, result)
     _release(a, s, result)
     _siblings(a, s)

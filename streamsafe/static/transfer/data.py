@@ -31,7 +31,7 @@ from streamsafe.static.domain.guards import comparable
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State, splits
 from streamsafe.static.syntax import ir
-from streamsafe.static.transfer import asks, captures, gradients, objects, outputs, protocols, replays, timing
+from streamsafe.static.transfer import asks, captures, gradients, objects, outputs, protocols, replays, rounds, timing
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.objects import ANY
 from streamsafe.static.transfer.registry import transfer
@@ -167,6 +167,7 @@ def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
     if made is not None:
         return made
     s.env[i.dst] = held
+    rounds.are_over(a, s, values.union(_next(a, s, held)))
     for atom in held:
         first = s.heap.get((atom, objects.FIRST))
         if first is not None and len(held) == 1:
@@ -211,6 +212,7 @@ def next_element(a: Analysis, s: State, i: ir.Next) -> list[State] | None:
         return made
     held = values.union(_next(a, s, s.get(i.iterator)))
     held = _counted(s, i.iterator, held)
+    rounds.begins(a, s, held)
     choices = ordered(held)
     if 1 < len(choices) <= limits.STREAMS and all(splits(atom) for atom in choices):
         out = []
@@ -294,14 +296,16 @@ def load_item(a: Analysis, s: State, i: ir.Item) -> list[State] | None:
         elif isinstance(atom, Path) and SLICE in key:
             found.append(value(atom))
         else:
+            element = objects.step_into(a, s, value(atom), step or EACH)
             if isinstance(atom, Path) and not a.role(atom) and any(isinstance(k, Path) for k in key):
-                mem.read(a, s, span, value(atom), "[]", tag.WEAK)
+                mem.read(a, s, span, element, "[]", tag.WEAK)
                 mem.read(a, s, span, key, "[]", tag.WEAK)
             if asks.is_mask(s, key):
                 a.host_work(s, span, "an index by a mask")
             elif asks.compares(key, atom):
                 a.host_work(s, span, "an index by a mask", guard=asks.on_device(atom))
-            found.append(objects.step_into(a, s, value(atom), step or EACH))
+            found.append(element)
+            rounds.is_keyed(a, element, key)
     s.env[i.dst] = values.union(found)
     return None
 

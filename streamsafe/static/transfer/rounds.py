@@ -1,0 +1,81 @@
+"""Rounds of a loop over a container: the element of this round is none of those of the rounds before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from streamsafe.static.domain.access import Access
+from streamsafe.static.domain.atoms import Atom, New, Path, Value, new, path
+from streamsafe.static.domain.order import memory
+from streamsafe.static.domain.places import EACH, PAST
+from streamsafe.static.domain.state import State
+from streamsafe.static.domain.values import reachable
+
+if TYPE_CHECKING:
+    from streamsafe.static.summary.analyse import Analysis
+
+_EARLIER: Final = 1
+_PAST: Final = 2
+"""The age of what a site made for the rounds that are over."""
+
+
+def begins(a: Analysis, s: State, element: Value) -> None:
+    """A round begins: what was done to the element of the round before was done to another one."""
+    _all(a, s, element, EACH, PAST)
+
+
+def are_over(a: Analysis, s: State, element: Value) -> None:
+    """A loop is over, or begins again: an element of one of its rounds may be any element."""
+    _all(a, s, element, PAST, EACH)
+
+
+def end(a: Analysis, s: State) -> None:
+    """The function returns out of its loops."""
+    for one in list(s.order.accesses()):
+        at = one.buffer
+        if isinstance(at, New) and at.age == _PAST:
+            _move(a, s, one, new(at.kind, at.place, at.calls, _EARLIER))
+        elif isinstance(at, Path) and PAST in at.fields:
+            _move(a, s, one, path(at.root, *(EACH if step == PAST else step for step in at.fields)))
+
+
+def is_keyed(a: Analysis, element: Value, key: Value) -> None:
+    """Elements are looked up under a key: under the key of another round lies another element."""
+    if len(key) != 1 or len(element) != 1:
+        return
+    (at,), (by,) = element, key
+    if isinstance(at, Path) and isinstance(by, Path) and EACH in by.fields and at.fields[-1:] == (EACH,):
+        a.keyed.setdefault(by, set()).add(at)
+
+
+def _all(a: Analysis, s: State, element: Value, old: str, step: str) -> None:
+    if a.light:
+        return
+    ages = (_EARLIER, _PAST) if old == EACH else (_PAST, _EARLIER)
+    for atom in reachable((element,)):
+        if isinstance(atom, Path) and EACH in atom.fields:
+            for at in (atom, *a.keyed.get(atom, ())):
+                _rename(a, s, at, old, step)
+        elif isinstance(atom, New) and atom.age == _EARLIER and a.role(atom) == "tensor":
+            here = new(atom.kind, atom.place, atom.calls, ages[0])
+            there = new(atom.kind, atom.place, atom.calls, ages[1])
+            for one in list(s.order.near(here)):
+                _move(a, s, one, there)
+
+
+def _rename(a: Analysis, s: State, element: Path, old: str, step: str) -> None:
+    last = len(element.fields) - 1 - element.fields[::-1].index(EACH)
+    before = element.fields[:last]
+    for one in list(s.order.near(element)):
+        at = one.buffer
+        if isinstance(at, Path) and at.root == element.root and at.fields[: last + 1] == (*before, old):
+            _move(a, s, one, path(at.root, *before, step, *at.fields[last + 1 :]))
+
+
+def _move(a: Analysis, s: State, one: Access, buffer: Atom) -> None:
+    ways = s.order.ways_of(one)
+    if ways:
+        moved = one.replace(buffer=buffer)
+        s.order.drop(one)
+        s.order.put(moved, ways)
+        a.remember_waits(moved, a.waits_before(one))
