@@ -42,6 +42,7 @@ from streamsafe.static.transfer import (
     captures,
     contexts,
     gradients,
+    graphed,
     library,
     objects,
     outputs,
@@ -135,6 +136,10 @@ def call_value(a: Analysis, s: State, c: CallSite, callee: Value) -> list[State]
 
 def call_atom(a: Analysis, s: State, c: CallSite, atom: Atom) -> list[State]:
     """Call one function; the result is in ``c.dst`` of every state that follows."""
+    if s.capturing.graphs:
+        found = graphed.call(a, s, c, atom)
+        if found is not None:
+            return found
     if isinstance(atom, Function):
         out = instantiate(a, s, c.at, c.dst, atom.fid, c.args, c.keywords, closure_of(a, s, atom))
         return out if out is not None else _unseen(a, s, c, tag.UNSEEN_CALL)

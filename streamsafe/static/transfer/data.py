@@ -340,6 +340,8 @@ def store_item(a: Analysis, s: State, i: ir.SetItem) -> list[State] | None:
             step = objects.step_of(key)
             if step is not None:
                 replays.stores(a, s, span, atom, step, s.heap.get((atom, step), UNKNOWN), held)
+            elif not key or any(isinstance(k, Path) and EACH in k.fields for k in key):
+                replays.keeps(a, s, span, atom, held)
             objects.put_element(s, atom, held, objects.step_of(key) if len(owners) == 1 else None)
             continue
         if isinstance(atom, Array):

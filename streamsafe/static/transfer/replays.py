@@ -233,13 +233,18 @@ def replay(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
         given = [atom for atom in ordered(c.given.get(row.stream, UNKNOWN)) if a.role(atom) == "stream"]
         stream = given[0] if given else s.current
     for graph in ordered(c.receiver):
-        known = graphs(a, s).get(graph)
-        if known is not None and s.capture is None:
-            s.order.learn(stream, graph)  # launches of one graph follow each other (GC-13)
-            _runs(a, s, span, known, stream)
-            s.order.learn(graph, stream)
-        replayed(a, s, graph, span)
+        launch(a, s, span, graph, stream)
     return UNKNOWN
+
+
+def launch(a: Analysis, s: State, span: Span, graph: Atom, stream: Atom) -> None:
+    """A graph is launched on a stream; launches of one graph follow each other (GC-13)."""
+    known = graphs(a, s).get(graph)
+    if known is not None and s.capture is None:
+        s.order.learn(stream, graph)
+        _runs(a, s, span, known, stream)
+        s.order.learn(graph, stream)
+    replayed(a, s, graph, span)
 
 
 def _runs(a: Analysis, s: State, span: Span, graph: Graph, stream: Atom) -> None:
