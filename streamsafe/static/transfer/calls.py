@@ -39,6 +39,7 @@ from streamsafe.static.summary.facts import MODULE, OUTER
 from streamsafe.static.summary.instantiate import closure_of, instantiate
 from streamsafe.static.syntax import ir
 from streamsafe.static.transfer import (
+    callbacks,
     captures,
     contexts,
     gradients,
@@ -422,4 +423,4 @@ def unseen(a: Analysis, s: State, c: CallSite, tags: int) -> Value:
     return UNKNOWN
 
 
-__all__ = ["EACH", "OUTER", "objects"]
+__all__ = ["EACH", "OUTER", "callbacks", "objects"]

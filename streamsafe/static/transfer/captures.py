@@ -18,7 +18,6 @@ from streamsafe.static.domain.atoms import (
     UNKNOWN,
     Atom,
     Const,
-    Function,
     New,
     Path,
     Value,
@@ -33,7 +32,7 @@ from streamsafe.static.domain.places import is_element
 from streamsafe.static.domain.state import HostWork, Region, State
 from streamsafe.static.domain.values import reachable
 from streamsafe.static.transfer import memory as mem
-from streamsafe.static.transfer import replays
+from streamsafe.static.transfer import replays, threads
 from streamsafe.static.transfer.registry import CallSite, special
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from streamsafe.static.summary.model import Exit
 
 BEGINS: Final = "begins a capture"
-BEGINS_GLOBAL: Final = "begins a capture in the global mode"
 
 _NO_USE: Final = tag.UNSEEN_CALL | tag.METHOD_CALL | tag.HANDED_OUT
 """Accesses that do not show that a stream is used."""
@@ -61,10 +59,10 @@ def capturing(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
 
 def begin_region(a: Analysis, s: State, span: Span, stream: Atom, graph: Value, mode: Value) -> None:
     """A capture begins on a stream."""
-    what = BEGINS_GLOBAL if _is_global(mode) else BEGINS
+    what = threads.BEGINS_GLOBAL if _is_global(mode) else BEGINS
     a.host_work(s, span, what, "concurrent-capture")
-    if what == BEGINS_GLOBAL:
-        _others_at_work(a, s, span)
+    if what == threads.BEGINS_GLOBAL:
+        threads.others_at_work(a, s, span)
     if s.capture is None:
         made = access(FORK, True, stream, span, frozenset(), 0, frozenset(), "capture")
         s.order.put(made, frozenset((frozenset((stream,)),)))
@@ -315,102 +313,12 @@ def after_call(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
             t.capturing.begins = t.capturing.begins | {span}
     if t.capturing.threads:
         for work in sorted(exit.work, key=HostWork.sort_key):
-            if work.what == BEGINS_GLOBAL:
-                _others_at_work(a, t, work.span)
+            if work.what == threads.BEGINS_GLOBAL:
+                threads.others_at_work(a, t, work.span)
     replays.after_call(a, t, exit, rename)
     for atom, span in exit.threads.items():
         for image in ordered(rename.atom(atom)):
             t.capturing.threads[image] = span
-
-
-# -- others -----------------------------------------------------------------------------------------------------------
-
-
-def _others_at_work(a: Analysis, s: State, span: Span) -> None:
-    """Under the global mode what other threads do may break the capture (GM-thr_item)."""
-    for _, started in sorted(s.capturing.threads.items(), key=lambda item: item[1])[:1]:
-        notes = (("a thread that may call CUDA meanwhile is at work since here", started),)
-        a.violation("concurrent-capture", span, BEGINS_GLOBAL, s.guard, notes, tag.ON_SOME_PATH)
-
-
-@special("thread")
-def make_thread(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
-    """``threading.Thread(target=f)``"""
-    made = mem.allocate(a, s, a.span(c.at), "threading.Thread")
-    s.heap[made, "target"] = c.given.get("target", UNKNOWN)
-    return value(made)
-
-
-@special("thread_start")
-def start_thread(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
-    """``thread.start()``"""
-    for atom in ordered(c.receiver):
-        if isinstance(atom, New) and any(_synchronizes(a, fid) for fid in _targets(a, s, atom)):
-            s.capturing.threads[atom] = a.span(c.at)
-    return None
-
-
-def _targets(a: Analysis, s: State, thread: New) -> list[str]:
-    type = a.type_of(thread)
-    if ":" in type:
-        fid = a.engine.index.method(type, "run")
-        return [fid] if fid is not None else []
-    return [
-        atom.fid for atom in ordered(s.heap.get((thread, "target"), UNKNOWN)) if isinstance(atom, Function)
-    ]
-
-
-def _synchronizes(a: Analysis, fid: str) -> bool:
-    """Whether a function does what a capture of another thread does not survive."""
-    exits = a.engine.summary(fid).exits
-    return any(exit.work for exit in exits) or not exits  # it works on and on
-
-
-@special("thread_join", "future_result", "futures_wait")
-def join_thread(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
-    """``thread.join()``, ``future.result()``"""
-    if c.row is not None and c.row.special == "futures_wait":
-        pool_done(a, s)
-    for atom in c.receiver:
-        s.capturing.threads.pop(atom, None)
-    return None
-
-
-def pool_done(a: Analysis, s: State) -> None:
-    """A pool has ended, or all that it was given is waited for."""
-    for atom in [each for each in s.capturing.threads if a.role(each) == "future"]:
-        del s.capturing.threads[atom]
-
-
-def submitted(a: Analysis, s: State, function: Value, future: Value, span: Span) -> None:
-    """A function runs on another thread until its future is waited for."""
-    if any(isinstance(atom, Function) and _synchronizes(a, atom.fid) for atom in function):
-        for atom in ordered(future):
-            s.capturing.threads[atom] = span
-
-
-def pins_memory(a: Analysis, s: State, loader: Value, span: Span) -> None:
-    """A loader that is iterated pins its batches on a thread of its own."""
-    for atom in ordered(loader):
-        if s.heap.get((atom, PINS)) == value(TRUE):
-            s.capturing.threads[atom] = span
-
-
-PINS: Final = "pin_memory"
-"""The field of a loader that says whether it pins its batches."""
-
-
-@special("loader")
-def make_loader(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
-    """``DataLoader(..., pin_memory=True)``"""
-    made = mem.allocate(a, s, a.span(c.at), LOADER)
-    held = c.given.get("pin_memory", c.keywords.get("pin_memory"))
-    if held:
-        s.heap[made, PINS] = held
-    return value(made)
-
-
-LOADER: Final = "torch.utils.data.DataLoader"
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.guards import IS_NONE, Literal
 from streamsafe.static.domain.state import State
 from streamsafe.static.syntax import ir
-from streamsafe.static.transfer import captures
+from streamsafe.static.transfer import captures, threads
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import transfer
 
@@ -147,7 +147,7 @@ def leave(a: Analysis, s: State, i: ir.Exit) -> list[State] | None:
                     t.current, t.capture = saved
             return out
     if a.role(atom or NONE) == "executor":
-        captures.pool_done(a, s)
+        threads.pool_done(a, s)
     if isinstance(atom, Capture) and saved is not None and saved[1] is None:
         captures.end_region(a, s)
     if saved is not None and atom is not NULL_CONTEXT:

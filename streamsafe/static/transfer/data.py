@@ -31,7 +31,18 @@ from streamsafe.static.domain.guards import comparable
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State, splits
 from streamsafe.static.syntax import ir
-from streamsafe.static.transfer import asks, captures, gradients, objects, outputs, protocols, replays, rounds, timing
+from streamsafe.static.transfer import (
+    asks,
+    captures,
+    gradients,
+    objects,
+    outputs,
+    protocols,
+    replays,
+    rounds,
+    threads,
+    timing,
+)
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.objects import ANY
 from streamsafe.static.transfer.registry import transfer
@@ -172,7 +183,7 @@ def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
         first = s.heap.get((atom, objects.FIRST))
         if first is not None and len(held) == 1:
             s.choices["round", i.dst] = first  # type: ignore[index]
-    captures.pins_memory(a, s, held, a.span(i.at))
+    threads.pins_memory(a, s, held, a.span(i.at))
     if len(held) == 1:
         (atom,) = held
         if (isinstance(atom, Tuple) and atom.items) or (

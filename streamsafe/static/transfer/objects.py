@@ -12,6 +12,7 @@ from streamsafe.static.domain.atoms import (
     MADE,
     NONE,
     UNKNOWN,
+    Array,
     Atom,
     Bound,
     Class,
@@ -83,6 +84,8 @@ def load(a: Analysis, s: State, atom: Atom, name: str) -> Value:
         return value(library(result.type if result is not None and result.type else whole))
     if isinstance(atom, Class):
         return _of_class(a, atom, name)
+    if isinstance(atom, Array) and name in SAME_MEMORY:
+        return value(atom)
     return value(bound(value(atom), name))
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from streamsafe.static.domain.access import Access
 from streamsafe.static.domain.atoms import Atom, New, Path, Value, new, path
-from streamsafe.static.domain.order import memory
 from streamsafe.static.domain.places import EACH, PAST
 from streamsafe.static.domain.state import State
 from streamsafe.static.domain.values import reachable
