@@ -84,6 +84,8 @@ class Fact(NamedTuple):
 
 
 NOTHING: Final = Fact()
+_BACKWARD: Final = Fact(type="torch.autograd.function.FunctionCtx")
+"""The context that autograd gives to a ``backward``."""
 
 
 class Facts:
@@ -128,6 +130,8 @@ class Facts:
         for step in atom.fields:
             if is_element(step):
                 fact = fact.element or NOTHING
+            elif fact is _BACKWARD and step == "saved_tensors":
+                fact = Fact(type="builtins.tuple", element=Fact(type=self._engine.tensor_type))
             elif ":" in fact.type or fact.type.startswith(MODULE):
                 outside = fact.shared.get(step, UNKNOWN)
                 if outside and step in self.rebound(fact.type):
@@ -170,14 +174,23 @@ class Facts:
         return self.annotated(fn, root)
 
     def annotated(self, fn: ir.Function, name: str) -> Fact:
-        """What a parameter's annotation says."""
-        for parameter in fn.params:
+        """What a parameter's annotation says; or autograd, which gives gradients to a ``backward``."""
+        for position, parameter in enumerate(fn.params):
             if parameter.name == name:
+                if parameter.annotation is None and self._is_backward(fn):
+                    return _BACKWARD if position == 0 else Fact(type=self._engine.tensor_type, optional=True)
                 fact = self.of_annotation(fn.module, parameter.annotation)
                 if (parameter.has_default and parameter.default is None) or parameter.annotation is None:
                     fact = fact._replace(optional=True)
                 return fact
         return NOTHING
+
+    def _is_backward(self, fn: ir.Function) -> bool:
+        """Whether autograd calls a function: the ``backward`` of a ``torch.autograd.Function``."""
+        if fn.name != "backward" or fn.is_method or fn.cls not in self._index.classes:
+            return False
+        bases = map(self._engine.canonical, self._index.library_bases(fn.cls))
+        return "torch.autograd.Function" in bases
 
     def returns_scalar(self, fn: ir.Function) -> bool:
         """Whether a function says that it returns a number or a text of the host: ``-> int``."""
