@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from streamsafe.order.hazard import Span
@@ -16,16 +16,34 @@ BRANCH: Final[Symbol] = symbol("branch")
 
 
 class Graph(NamedTuple):
-    """What a captured graph uses: where it was captured, memory from before, and memory that it made."""
+    """What a captured graph uses: where it was captured, memory from before, and memory that it made.
+
+    Its temporaries are in a ``pool``, into which other graphs may have been captured before (``after``).
+    """
 
     span: Span
     inputs: frozenset[Atom] = frozenset()
     outputs: frozenset[Atom] = frozenset()
+    pool: Atom | None = None
+    after: frozenset[Atom] = frozenset()
 
     def renamed(self, names: Mapping[Atom, Atom]) -> Graph:
         """The same under other names."""
-        inputs = frozenset(names.get(atom, atom) for atom in self.inputs)
-        return Graph(self.span, inputs, frozenset(names.get(atom, atom) for atom in self.outputs))
+        return self.mapped(lambda atoms: frozenset(names.get(atom, atom) for atom in atoms))
+
+    def mapped(self, rename: Callable[[Iterable[Atom]], frozenset[Atom]]) -> Graph:
+        """The same with each set of atoms renamed; a pool that is one of several afterwards is not known."""
+        pools = rename((self.pool,)) if self.pool is not None else frozenset()
+        pool = next(iter(pools)) if len(pools) == 1 else None
+        return Graph(self.span, rename(self.inputs), rename(self.outputs), pool, rename(self.after))
+
+
+class Overlaid(NamedTuple):
+    """A graph was replayed, and then another one (``by``), which may share its pool."""
+
+    graph: Atom
+    by: Atom
+    span: Span
 
 
 class Kept(NamedTuple):
@@ -54,6 +72,8 @@ class Capturing:
         graphs: graph -> what it uses.
         rebound: (graph, place): an input of the graph is let go of.
         replays: (graph, place).
+        overlaid: replays that another one may have been put over, and not repeated since.
+        needed: memory that is used afterwards, of graphs that are captured elsewhere.
         kept: outputs in containers.
         taken: outputs in registers.
         stored: (object of the caller, field) -> where it was last stored.
@@ -65,6 +85,8 @@ class Capturing:
         "ended",
         "graphs",
         "kept",
+        "needed",
+        "overlaid",
         "rebound",
         "replays",
         "stored",
@@ -81,6 +103,8 @@ class Capturing:
         self.graphs: dict[Atom, Graph] = {}
         self.rebound: frozenset[tuple[Atom, Span]] = frozenset()
         self.replays: frozenset[tuple[Atom, Span]] = frozenset()
+        self.overlaid: frozenset[Overlaid] = frozenset()
+        self.needed: frozenset[tuple[Overlaid, Atom]] = frozenset()
         self.kept: frozenset[Kept] = frozenset()
         self.taken: frozenset[Taken] = frozenset()
         self.stored: dict[tuple[Atom, str], Span] = {}
@@ -104,7 +128,7 @@ class Capturing:
         twin.under_way, twin.graphs = self.under_way, dict(self.graphs)
         twin.stored = dict(self.stored)
         twin.rebound, twin.replays, twin.kept = self.rebound, self.replays, self.kept
-        twin.taken = self.taken
+        twin.taken, twin.overlaid, twin.needed = self.taken, self.overlaid, self.needed
         return twin
 
     def join(self, other: Capturing) -> bool:
@@ -122,16 +146,18 @@ class Capturing:
                 changed = True
         for key, span in other.stored.items():
             self.stored.setdefault(key, span)
-        sets = (self.rebound, self.replays, self.kept, self.taken)
+        sets = (self.rebound, self.replays, self.kept, self.taken, self.overlaid, self.needed)
+        self.overlaid, self.needed = self.overlaid | other.overlaid, self.needed | other.needed
         self.rebound, self.replays = self.rebound | other.rebound, self.replays | other.replays
         self.kept, self.taken = self.kept | other.kept, self.taken | other.taken
         if other.under_way is not None:
             mine = self.under_way or other.under_way
-            both = Graph(
-                mine.span, mine.inputs | other.under_way.inputs, mine.outputs | other.under_way.outputs
+            both = mine._replace(
+                inputs=mine.inputs | other.under_way.inputs, outputs=mine.outputs | other.under_way.outputs
             )
             changed, self.under_way = changed or both != self.under_way, both
-        return changed or sets != (self.rebound, self.replays, self.kept, self.taken)
+        after = (self.rebound, self.replays, self.kept, self.taken, self.overlaid, self.needed)
+        return changed or sets != after
 
     def rename(self, names: dict[Atom, Atom]) -> None:
         """Give objects other names."""
@@ -143,6 +169,11 @@ class Capturing:
             self.graphs = {names.get(atom, atom): one.renamed(names) for atom, one in self.graphs.items()}
         self.rebound = frozenset((names.get(graph, graph), span) for graph, span in self.rebound)
         self.replays = frozenset((names.get(graph, graph), span) for graph, span in self.replays)
+        if self.overlaid:
+            self.overlaid = frozenset(
+                each._replace(graph=names.get(each.graph, each.graph), by=names.get(each.by, each.by))
+                for each in self.overlaid
+            )
         self.kept = frozenset(
             Kept(names.get(each.container, each.container), names.get(each.output, each.output), each.stale)
             for each in self.kept

@@ -233,6 +233,7 @@ Special: TypeAlias = Literal[
     "futures_wait",
     "generator_state",
     "getattr",
+    "graph_pool",
     "graphed_callables",
     "hand_over",
     "hasattr",

@@ -24,6 +24,7 @@ from streamsafe.static.domain.places import can_meet, overlap, same_queue
 from streamsafe.static.summary.facts import MODULE, SELF
 from streamsafe.static.summary.model import Exit, Pair
 from streamsafe.static.summary.solve import Engine
+from streamsafe.static.transfer import pools
 from streamsafe.static.transfer.replays import holds
 
 MOST_PAIRS = 4000
@@ -81,10 +82,34 @@ def _rebound(engine: Engine, fids: list[str]) -> Iterator[Pair]:
                 if graph in replayed and not _given_anew(exit, graph):
                     yield _rebinds(span, replayed[graph], ALWAYS)
     yield from _stored_before_replays(exits)
+    yield from _overlaid(exits)
 
 
 def _by_place(each: tuple[Atom, Span]) -> tuple[Span, str]:
     return each[1], rank(each[0])
+
+
+def _overlaid(exits: dict[str, tuple[Exit, ...]]) -> Iterator[Pair]:
+    """An entry replays graphs that another one captures into one pool, and needs what they have overwritten."""
+    captured: dict[Atom, Graph] = {}
+    for some in exits.values():
+        for exit in some:
+            captured.update(exit.graphs)
+    for some in exits.values():
+        for exit in some:
+            for over, buffer in sorted(exit.needed, key=lambda each: each[0].span):
+                if pools.overlays(captured, over.graph, over.by) and buffer in captured[over.graph].outputs:
+                    tags = confidence.ENTRIES
+                    yield Pair(
+                        "violation",
+                        None,
+                        None,
+                        over.span,
+                        guard=exit.guard,
+                        tags=tags,
+                        violation=pools.NAME,
+                        what="replay()",
+                    )
 
 
 def _stored_before_replays(exits: dict[str, tuple[Exit, ...]]) -> Iterator[Pair]:

@@ -35,7 +35,7 @@ from streamsafe.static.domain.state import State
 from streamsafe.static.domain.timing import LAUNCHES
 from streamsafe.static.domain.values import reachable
 from streamsafe.static.summary.model import Exit, Summary
-from streamsafe.static.transfer import captures, replays, rounds
+from streamsafe.static.transfer import captures, pools, replays, rounds
 from streamsafe.static.transfer import memory as mem
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def _deciding(exit: Exit) -> Guard:
 
 def _exit(a: Analysis, s: State, result: Value) -> Exit:
     rounds.end(a, s)
+    if s.capturing.overlaid:
+        pools.uses(a, s, replays.graphs(a, s), result)
     _leaves(a, s, result)
     _release(a, s, result)
     _siblings(a, s)
@@ -149,6 +151,7 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
         rebound=rebound,
         replays=s.capturing.replays,
         stored=s.capturing.stored,
+        needed=s.capturing.needed,
     )
 
 
@@ -246,6 +249,7 @@ def _joined(one: Exit, other: Exit) -> Exit:
         rebound=one.rebound | other.rebound,
         replays=one.replays | other.replays,
         stored={**one.stored, **other.stored},
+        needed=one.needed | other.needed,
     )
 
 

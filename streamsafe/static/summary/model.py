@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from streamsafe.order.hazard import Span
 from streamsafe.static.domain.access import Access
 from streamsafe.static.domain.atoms import CURRENT, UNKNOWN, Atom, New, Value
-from streamsafe.static.domain.capturing import Graph
+from streamsafe.static.domain.capturing import Graph, Overlaid
 from streamsafe.static.domain.guards import ALWAYS, Guard
 from streamsafe.static.domain.order import Carriers, Ways
 from streamsafe.static.domain.state import Cell, HostWork, Region, Wait
@@ -70,7 +70,7 @@ class Exit:
         work: what would be illegal in a capture.
         waited: access -> the waits made before it.
         capture: the capture that the caller goes on with.
-        ended, begins, threads, graphs, rebound, replays, stored: as in
+        ended, begins, threads, graphs, rebound, replays, stored, needed: as in
             :class:`~streamsafe.static.domain.capturing.Capturing`.
         clocks, late, elapsed: as in :class:`~streamsafe.static.domain.timing.Timing`.
     """
@@ -99,6 +99,7 @@ class Exit:
     rebound: frozenset[tuple[Atom, Span]] = frozenset()
     replays: frozenset[tuple[Atom, Span]] = frozenset()
     stored: Mapping[tuple[Atom, str], Span] = field(default_factory=dict)
+    needed: frozenset[tuple[Overlaid, Atom]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

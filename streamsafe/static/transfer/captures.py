@@ -32,7 +32,7 @@ from streamsafe.static.domain.places import is_element
 from streamsafe.static.domain.state import HostWork, Region, State
 from streamsafe.static.domain.values import reachable
 from streamsafe.static.transfer import memory as mem
-from streamsafe.static.transfer import replays, threads
+from streamsafe.static.transfer import pools, replays, threads
 from streamsafe.static.transfer.registry import CallSite, special
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def begin(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
     span = a.span(c.at)
     stream, graph = s.current, c.receiver
     mode = c.given.get("capture_error_mode", UNKNOWN)
+    pools.is_given(s, graph, c.given.get("pool", UNKNOWN))
     row = c.row
     if row is not None and row.library == "cupy":
         found = [atom for atom in ordered(c.receiver) if a.role(atom) == "stream"]

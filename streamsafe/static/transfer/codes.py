@@ -16,6 +16,7 @@ NAMES: Final = {
     "SS406": "missing-capture-warmup",
     "SS407": "dynamic-work-in-capture",
     "SS408": "uncapturable-step",
+    "SS409": "shared-pool-replay-order",
     "SS410": "host-work-in-capture",
     "SS411": "concurrent-capture",
 }

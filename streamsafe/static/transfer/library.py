@@ -39,7 +39,17 @@ from streamsafe.static.domain.guards import IS_CPU
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State
 from streamsafe.static.models.rows import Arg, Result, Row
-from streamsafe.static.transfer import asks, captures, copies, gradients, objects, replays, streams, timing
+from streamsafe.static.transfer import (
+    asks,
+    captures,
+    copies,
+    gradients,
+    objects,
+    pools,
+    replays,
+    streams,
+    timing,
+)
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import SPECIALS, CallSite, special
 
@@ -517,10 +527,12 @@ def _result(a: Analysis, s: State, c: CallSite, row: Row, stream: Atom) -> Value
     if kind == "stream_context":
         return value(NULL_CONTEXT) if held == value(NONE) else value(context(held))
     if kind == "capture_context":
+        graph = argument(a, s, c, "graph") or argument(a, s, c, "cuda_graph")
+        pools.is_given(s, graph, argument(a, s, c, "pool"))
         return value(
             capture(
                 _streams_only(a, held),
-                argument(a, s, c, "graph") or argument(a, s, c, "cuda_graph"),
+                graph,
                 argument(a, s, c, "capture_error_mode"),
             )
         )

@@ -157,6 +157,10 @@ def touch(
         tags |= tag.RECORDED
     if s.capture is not None:
         tags |= tag.CAPTURED
+    if s.capturing.overlaid and not writes:
+        from streamsafe.static.transfer import pools, replays
+
+        pools.uses(a, s, replays.graphs(a, s), value(buffer))
     before = s.order.before(stream)
     one = access(buffer, writes, stream, span, before, tags, s.guard | guard, operation)
     check(a, s, one)

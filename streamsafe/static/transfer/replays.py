@@ -30,6 +30,7 @@ from streamsafe.static.domain.guards import IS_NONE, Literal
 from streamsafe.static.domain.places import DEVICE, EACH, is_element, is_gradient, overlap
 from streamsafe.static.domain.state import State
 from streamsafe.static.transfer import memory as mem
+from streamsafe.static.transfer import pools
 from streamsafe.static.transfer.registry import CallSite, special
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def begins(s: State, span: Span, graph: Value) -> None:
 def ends(s: State, graph: Atom | None) -> None:
     """The capture is over."""
     if graph is not None and s.capturing.under_way is not None:
-        s.capturing.graphs[graph] = s.capturing.under_way
+        s.capturing.graphs[graph] = pools.captured(s, graph, s.capturing.under_way)
     s.capturing.under_way = None
 
 
@@ -239,7 +240,10 @@ def replay(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
 
 def launch(a: Analysis, s: State, span: Span, graph: Atom, stream: Atom) -> None:
     """A graph is launched on a stream; launches of one graph follow each other (GC-13)."""
-    known = graphs(a, s).get(graph)
+    every = graphs(a, s)
+    known = every.get(graph)
+    if s.capture is None:
+        pools.launched(a, s, every, graph, span, stream)
     if known is not None and s.capture is None:
         s.order.learn(stream, graph)
         _runs(a, s, span, known, stream)
@@ -353,10 +357,7 @@ def published(s: State) -> tuple[dict[Atom, Graph], frozenset[tuple[Atom, Span]]
     found = dict(graphs_of)
     for graph, one in graphs_of.items():
         if graph in names:
-            inputs = frozenset(_seen(names, atom) for atom in one.inputs)
-            found[names[graph]] = Graph(
-                one.span, inputs, frozenset(_seen(names, atom) for atom in one.outputs)
-            )
+            found[names[graph]] = one.mapped(lambda atoms: frozenset(_seen(names, atom) for atom in atoms))
     rebound = s.capturing.rebound
     return found, rebound | {(names[graph], span) for graph, span in rebound if graph in names}
 
@@ -406,7 +407,7 @@ def after_call(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
     for graph, one in exit.graphs.items():
         for image in ordered(rename.atom(graph)):
             if isinstance(image, New | Path):
-                t.capturing.graphs[image] = Graph(one.span, one_of(one.inputs), one_of(one.outputs))
+                t.capturing.graphs[image] = one.mapped(one_of)
                 t.capturing.rebound = frozenset(each for each in t.capturing.rebound if each[0] is not image)
     for graph, span in exit.rebound:
         for image in rename.atom(graph):
