@@ -21,7 +21,7 @@ from streamsafe.static import confidence
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.access import Access as Touch
 from streamsafe.static.domain.atoms import COMMUNICATION, CURRENT, DEFAULT, GRADIENTS, HOST, Atom, New, Path
-from streamsafe.static.domain.places import EACH, PAST, is_element
+from streamsafe.static.domain.places import EACH, PAST, SOME, is_element
 from streamsafe.static.domain.state import Wait
 from streamsafe.static.helps import Help
 from streamsafe.static.summary.facts import MODULE, OUTER
@@ -162,7 +162,7 @@ class Findings:
             text = ".".join(parts)
             for step in atom.fields:
                 if is_element(step):
-                    text += "[...]" if step in (EACH, PAST) else step
+                    text += "[...]" if step in (EACH, PAST, SOME) else step
                 else:
                     text = f"{text}.{step}" if text else step
             return text

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from streamsafe.order.hazard import Span
-from streamsafe.static.domain.atoms import Atom, Symbol, symbol
+from streamsafe.static.domain.atoms import NONE, Atom, Symbol, symbol
 
 FORK: Final[Symbol] = symbol("fork")
 """Stands for the point where a capture begins: a stream takes part when it comes after it."""
@@ -32,10 +32,11 @@ class Graph(NamedTuple):
         return self.mapped(lambda atoms: frozenset(names.get(atom, atom) for atom in atoms))
 
     def mapped(self, rename: Callable[[Iterable[Atom]], frozenset[Atom]]) -> Graph:
-        """The same with each set of atoms renamed; a pool that is one of several afterwards is not known."""
-        pools = rename((self.pool,)) if self.pool is not None else frozenset()
+        """The same with each set of atoms renamed; a pool that is None, or one of several, is of the graph alone."""
+        pools = rename((self.pool,)) - {NONE} if self.pool is not None else frozenset()
         pool = next(iter(pools)) if len(pools) == 1 else None
-        return Graph(self.span, rename(self.inputs), rename(self.outputs), pool, rename(self.after))
+        after = rename(self.after) if pool is not None else frozenset()
+        return Graph(self.span, rename(self.inputs), rename(self.outputs), pool, after)
 
 
 class Overlaid(NamedTuple):

@@ -79,8 +79,9 @@ def _below(
 
 
 def _any(mine: str, yours: str) -> bool:
-    """Whether one of two steps that differ is to any element, that of the other among them."""
-    return (EACH in (mine, yours)) is not (PAST in (mine, yours))
+    """Whether two different steps may be to one element."""
+    both = {mine, yours}
+    return SOME in both or (EACH in both) is not (PAST in both)
 
 
 def _same_gradients(first: Atom, second: Atom) -> bool:
@@ -108,7 +109,10 @@ EACH: Final = "[each]"
 """The step of a path to any element; in a loop, to the element of this round."""
 
 PAST: Final = "[past]"
-"""The step to an element of the rounds of a loop that are over."""
+"""The step to an element of the rounds before, in a loop."""
+
+SOME: Final = "[some]"
+"""The step to an element that was touched before a loop: it may be any of the loop's."""
 
 
 def is_gradient(atom: Atom) -> bool:

@@ -124,11 +124,16 @@ def on_thread(a: Analysis, s: State, c: CallSite, function: Value) -> list[State
             return [s]
     if s.capture is not None:
         return [s]  # it takes no part in the capture
+    targets = gradients.functions_of(a, function)
+    called = [fid for fid in targets if a.fn.fid in a.engine.callers.get(fid, ())]
     before, work = s.current, s.work
     s.current = before if before is CURRENT else DEFAULT
     out = call_value(a, s, CallSite(c.at, c.dst, list(c.args), dict(c.keywords)), function)
     for t in out:
         t.current, t.work = before, work
+    for fid in targets:  # it goes on while its starter does: it is an entry, not a part of what that does
+        if fid not in called and fid in a.engine.callers:
+            a.engine.callers[fid].discard(a.fn.fid)
     return out
 
 

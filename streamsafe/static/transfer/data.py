@@ -178,7 +178,7 @@ def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
     if made is not None:
         return made
     s.env[i.dst] = held
-    rounds.are_over(a, s, values.union(_next(a, s, held)))
+    rounds.start(a, s, values.union(_next(a, s, held)))
     for atom in held:
         first = s.heap.get((atom, objects.FIRST))
         if first is not None and len(held) == 1:

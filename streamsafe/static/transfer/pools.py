@@ -63,12 +63,17 @@ def launched(
             continue
         if may_overlay(graphs, other, graph):
             over.add(Overlaid(other, graph, span))
-        if known is not None and other in graphs and graphs[other].pool is known.pool:
+        if known is not None and _share(known, graphs.get(other)):
             _at_once(a, s, span, other, stream)
     s.capturing.overlaid = frozenset(over)
-    if known is not None and any(one.pool is known.pool and other is not graph for other, one in graphs.items()):
+    if known is not None and any(_share(known, one) for one in graphs.values() if one is not known):
         mark = access(graph, True, stream, span, s.order.before(stream), tag.RECORD, ALWAYS, "replay()")
         s.order.put(mark, frozenset((frozenset((stream,)),)))
+
+
+def _share(one: Graph, other: Graph | None) -> bool:
+    """Whether two graphs have one pool."""
+    return other is not None and one.pool is not None and one.pool is other.pool
 
 
 def _at_once(a: Analysis, s: State, span: Span, other: Atom, stream: Atom) -> None:

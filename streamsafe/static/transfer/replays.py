@@ -381,8 +381,8 @@ def _paths(s: State) -> dict[Atom, Atom]:
     ]
     while todo:
         owner, field, held = todo.pop()
-        if field == mem.THROUGH:
-            continue  # what a tensor was computed with is no part of it
+        if field in (mem.THROUGH, pools.POOL):
+            continue  # no part of the object
         assert isinstance(owner, Path)
         if len(owner.fields) >= limits.FIELDS:
             continue

@@ -5,37 +5,39 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from streamsafe.static.domain.access import Access
-from streamsafe.static.domain.atoms import Atom, New, Path, Value, new, path
-from streamsafe.static.domain.places import EACH, PAST
+from streamsafe.static.domain.atoms import Path, Value, path
+from streamsafe.static.domain.places import EACH, PAST, SOME
 from streamsafe.static.domain.state import State
 from streamsafe.static.domain.values import reachable
 
 if TYPE_CHECKING:
     from streamsafe.static.summary.analyse import Analysis
 
-_EARLIER: Final = 1
-_PAST: Final = 2
-"""The age of what a site made for the rounds that are over."""
+_WITHIN: Final = frozenset((PAST, SOME))
+"""Steps that mean something within a function only."""
+
+
+def start(a: Analysis, s: State, element: Value) -> None:
+    """A loop begins: its first element may be any of those of before."""
+    _all(a, s, element, (EACH, PAST), SOME)
 
 
 def begins(a: Analysis, s: State, element: Value) -> None:
     """A round begins: what was done to the element of the round before was done to another one."""
-    _all(a, s, element, EACH, PAST)
+    _all(a, s, element, (EACH,), PAST)
 
 
 def are_over(a: Analysis, s: State, element: Value) -> None:
-    """A loop is over, or begins again: an element of one of its rounds may be any element."""
-    _all(a, s, element, PAST, EACH)
+    """A loop is over: the elements of its rounds may be any element."""
+    _all(a, s, element, (PAST,), SOME)
 
 
 def end(a: Analysis, s: State) -> None:
     """The function returns out of its loops."""
     for one in list(s.order.accesses()):
         at = one.buffer
-        if isinstance(at, New) and at.age == _PAST:
-            _move(a, s, one, new(at.kind, at.place, at.calls, _EARLIER))
-        elif isinstance(at, Path) and PAST in at.fields:
-            _move(a, s, one, path(at.root, *(EACH if step == PAST else step for step in at.fields)))
+        if isinstance(at, Path) and not _WITHIN.isdisjoint(at.fields):
+            _move(a, s, one, path(at.root, *(EACH if step in _WITHIN else step for step in at.fields)))
 
 
 def is_keyed(a: Analysis, element: Value, key: Value) -> None:
@@ -47,31 +49,27 @@ def is_keyed(a: Analysis, element: Value, key: Value) -> None:
         a.keyed.setdefault(by, set()).add(at)
 
 
-def _all(a: Analysis, s: State, element: Value, old: str, step: str) -> None:
+def _all(a: Analysis, s: State, element: Value, old: tuple[str, ...], step: str) -> None:
     if a.light:
         return
-    ages = (_EARLIER, _PAST) if old == EACH else (_PAST, _EARLIER)
     for atom in reachable((element,)):
         if isinstance(atom, Path) and EACH in atom.fields:
             for at in (atom, *a.keyed.get(atom, ())):
                 _rename(a, s, at, old, step)
-        elif isinstance(atom, New) and atom.age == _EARLIER and a.role(atom) == "tensor":
-            here = new(atom.kind, atom.place, atom.calls, ages[0])
-            there = new(atom.kind, atom.place, atom.calls, ages[1])
-            for one in list(s.order.near(here)):
-                _move(a, s, one, there)
 
 
-def _rename(a: Analysis, s: State, element: Path, old: str, step: str) -> None:
+def _rename(a: Analysis, s: State, element: Path, old: tuple[str, ...], step: str) -> None:
     last = len(element.fields) - 1 - element.fields[::-1].index(EACH)
     before = element.fields[:last]
     for one in list(s.order.near(element)):
         at = one.buffer
-        if isinstance(at, Path) and at.root == element.root and at.fields[: last + 1] == (*before, old):
+        if not isinstance(at, Path) or at.root != element.root or len(at.fields) <= last:
+            continue
+        if at.fields[:last] == before and at.fields[last] in old:
             _move(a, s, one, path(at.root, *before, step, *at.fields[last + 1 :]))
 
 
-def _move(a: Analysis, s: State, one: Access, buffer: Atom) -> None:
+def _move(a: Analysis, s: State, one: Access, buffer: Path) -> None:
     ways = s.order.ways_of(one)
     if ways:
         moved = one.replace(buffer=buffer)

@@ -1,0 +1,324 @@
+"""Rounds of loops, threads that run their targets, graphed callables and graphs of one pool, in the new engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.static.evalfiles import EvalFile, check_tree, write_tree
+
+HEAD = """\
+import functools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import cupy as cp
+import numpy as np
+import torch
+from torch import nn
+
+"""
+
+CASES = {
+    "the element of this round is none of those before": """
+def good_a_stream_each(chunks, sides):
+    main = torch.cuda.current_stream()
+    for side, chunk in zip(sides, chunks):
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            chunk.mul_(2)
+    for side in sides:
+        main.wait_stream(side)
+
+def good_under_the_name_of_the_round(parts, names):
+    main = torch.cuda.current_stream()
+    lanes = {}
+    for name in names:
+        lanes[name] = torch.cuda.Stream()
+        lanes[name].wait_stream(main)
+        with torch.cuda.stream(lanes[name]):
+            parts[name].add_(1)
+    for side in lanes.values():
+        main.wait_stream(side)
+
+def bad_one_for_all(whole, sides):
+    main = torch.cuda.current_stream()
+    for number in range(4):
+        side = torch.cuda.Stream()
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            whole.mul_(number)  # expect: SS102
+        sides.append(side)
+
+def bad_after_the_loop(chunks: list[torch.Tensor]):
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    for chunk in chunks:
+        with torch.cuda.stream(side):
+            chunk.mul_(2)
+    for chunk in chunks:
+        chunk.add_(1)  # expect: SS102
+
+def good_after_the_loop(chunks: list[torch.Tensor]):
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    for chunk in chunks:
+        with torch.cuda.stream(side):
+            chunk.mul_(2)
+    torch.cuda.current_stream().wait_stream(side)
+    for chunk in chunks:
+        chunk.add_(1)
+""",
+    "a program that makes the default stream wait takes it for the current one": """
+def bad_taken_back(frames, total):
+    side = cp.cuda.Stream(non_blocking=True)
+    ready = cp.cuda.Event()
+    for frame in frames:
+        x = cp.asarray(frame) * 2
+        ready.record()
+        side.wait_event(ready)
+        with side:
+            y = cp.exp(x)  # expect: SS202
+    side.synchronize()
+    return y
+
+def good_taken_back(frames, total):
+    side = cp.cuda.Stream(non_blocking=True)
+    ready, done = cp.cuda.Event(), cp.cuda.Event()
+    for frame in frames:
+        x = cp.asarray(frame) * 2
+        ready.record()
+        side.wait_event(ready)
+        with side:
+            y = cp.exp(x)
+            done.record()
+        cp.cuda.Stream.null.wait_event(done)
+    side.synchronize()
+    return y
+""",
+    "what is captured by make_graphed_callables": """
+class Asks(nn.Module):
+    def forward(self, x):
+        return x * x.max().item()  # expect: SS401
+
+class AsksNothing(nn.Module):
+    def forward(self, x):
+        return x * x.max()
+
+def graphed(sample):
+    return torch.cuda.make_graphed_callables((Asks().cuda(), AsksNothing().cuda()), ((sample,), (sample,)))
+
+def bad_two_outputs(model, sample, a, b):
+    fast = torch.cuda.make_graphed_callables(model, (sample,))
+    left = fast(a)
+    right = fast(b)
+    return left + right  # expect: SS412
+
+def good_two_outputs(model, sample, a, b):
+    fast = torch.cuda.make_graphed_callables(model, (sample,))
+    left = fast(a).clone()
+    right = fast(b)
+    return left + right
+
+def bad_kept_by_name(model, sample, views):
+    fast = torch.cuda.make_graphed_callables(model, (sample,))
+    found = {}
+    for name, view in views.items():
+        found[name] = fast(view)  # expect: SS412
+    return found
+
+def good_kept_by_name(model, sample, views):
+    fast = torch.cuda.make_graphed_callables(model, (sample,))
+    found = {}
+    for name, view in views.items():
+        found[name] = fast(view).clone()
+    return found
+
+def bad_inside_another(model, sample, x):
+    fast = torch.cuda.make_graphed_callables(model, (sample,))
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        y = fast(x)  # expect: SS411
+    return g, y
+""",
+    "a thread begins on the default stream": """
+def bad_target(x):
+    side = torch.cuda.Stream()
+    found = []
+
+    def work(y):
+        found.append(y.sum())  # expect: SS101
+
+    with torch.cuda.stream(side):
+        y = x.cuda() * 2
+        thread = threading.Thread(target=work, args=(y,))
+        thread.start()
+        thread.join()
+    return found
+
+def good_target(x):
+    side = torch.cuda.Stream()
+    found = []
+
+    def work(y):
+        with torch.cuda.stream(side):
+            found.append(y.sum())
+
+    with torch.cuda.stream(side):
+        y = x.cuda() * 2
+        thread = threading.Thread(target=work, kwargs={"y": y})
+        thread.start()
+        thread.join()
+    return found
+
+class BadWorker(threading.Thread):
+    def __init__(self, y):
+        super().__init__()
+        self.y = y
+
+    def run(self):
+        self.y.add_(1)  # expect: SS102
+
+def started(x):
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        y = x.cuda() * 2
+        BadWorker(y).start()
+""",
+    "what a future gives is what its function returned": """
+def upload(x, side):
+    with torch.cuda.stream(side):
+        return x.to("cuda", non_blocking=True)
+
+def bad_future(x):
+    side = torch.cuda.Stream()
+    with ThreadPoolExecutor() as pool:
+        y = pool.submit(upload, x, side).result()
+    return y + 1  # expect: SS101
+
+def good_future(x):
+    side = torch.cuda.Stream()
+    with ThreadPoolExecutor() as pool:
+        y = pool.submit(upload, x, side).result()
+    torch.cuda.current_stream().wait_stream(side)
+    return y + 1
+""",
+    "memory that a thread is given in a partial": """
+def bad_partial(save, x):
+    h = x.to("cpu", non_blocking=True)
+    threading.Thread(target=functools.partial(save, h)).start()  # expect: SS301
+
+def good_partial(save, x):
+    h = x.to("cpu", non_blocking=True)
+    torch.cuda.current_stream().synchronize()
+    threading.Thread(target=functools.partial(save, h)).start()
+""",
+    "graphs of one pool": """
+def captured(f, h, x, pool):
+    first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(first, pool=pool):
+        a = f(x)
+    with torch.cuda.graph(second, pool=pool):
+        b = h(x)
+    return first, second, a, b
+
+def bad_order(f, h, x):
+    pool = torch.cuda.graph_pool_handle()
+    first, second, a, b = captured(f, h, x, pool)
+    second.replay()
+    first.replay()  # expect: SS409
+    return b.clone()
+
+def good_order(f, h, x):
+    pool = torch.cuda.graph_pool_handle()
+    first, second, a, b = captured(f, h, x, pool)
+    first.replay()
+    second.replay()
+    return b.clone()
+
+def good_needed_no_more(f, h, x):
+    pool = torch.cuda.graph_pool_handle()
+    first, second, a, b = captured(f, h, x, pool)
+    second.replay()
+    kept = b.clone()
+    first.replay()
+    return a.clone(), kept
+
+def good_pools_of_their_own(f, h, x):
+    first, second, a, b = captured(f, h, x, None)
+    second.replay()
+    first.replay()
+    return b.clone()
+
+class Graphs:
+    def __init__(self, f, h, x):
+        self.f, self.h, self.x = f, h, x
+
+    def capture(self):
+        self.first, self.second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.first):
+            self.a = self.f(self.x)
+        with torch.cuda.graph(self.second, pool=self.first.pool()):
+            self.b = self.h(self.x)
+
+    def bad_run(self):
+        self.second.replay()
+        self.first.replay()  # expect: SS409
+        return self.a + self.b
+
+    def good_run(self):
+        self.first.replay()
+        self.second.replay()
+        return self.a + self.b
+""",
+    "autograd gives tensors to a backward": """
+class BadCut(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, ends):
+        ctx.save_for_backward(ends)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (ends,) = ctx.saved_tensors
+        return grad[: ends[-1].item()], None  # expect: SS401
+
+class GoodCut(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.factor.item(), None
+
+def captured(x, ends, given):
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        torch.autograd.grad(BadCut.apply(x, ends), x, given)
+        torch.autograd.grad(GoodCut.apply(x, 0.5), x, given)
+    return g
+""",
+    "a view of a NumPy view": """
+def bad_view(x, path):
+    h = x.to("cpu", non_blocking=True)
+    with open(path, "wb") as file:
+        file.write(h.numpy().data)  # expect: SS301
+
+def good_view(x, path):
+    h = x.to("cpu", non_blocking=True)
+    torch.cuda.synchronize()
+    with open(path, "wb") as file:
+        file.write(h.numpy().data)
+""",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_shown(name: str, tmp_path: Path) -> None:
+    write_tree(tmp_path, {"module.py": HEAD + CASES[name]})
+    found = check_tree(tmp_path, "--engine", "next", "--no-cache").get("module.py", [])
+    shown = [each for each in found if each.confidence != "possible"]
+    assert not EvalFile(tmp_path / "module.py", HEAD + CASES[name]).disagreements(shown)
