@@ -30,9 +30,7 @@ GAPS: dict[str, set[str]] = {
         "BadStages",
     },
     "ss401_below_a_capture": {
-        "CutByHand",
         "Masked",
-        "ScaledByHand",
         "bad_kernel_beside_the_capture",
     },
     "ss401_cupy_capture": {
@@ -46,8 +44,6 @@ GAPS: dict[str, set[str]] = {
         "Shifted",
     },
     "ss401_sync_in_capture": {
-        "PositiveOnly",
-        "bad_make_graphed_callables",
         "shown",
     },
     "ss401_values_on_the_host": {
@@ -65,9 +61,7 @@ GAPS: dict[str, set[str]] = {
         "bad_one_of_many_captures",
     },
     "ss402_unjoined_capture_stream": {
-        "GoodBranchesOnAList",
         "bad_joins_what_takes_no_part",
-        "good_joins_a_table",
     },
     "ss403_captured_steps": {
         "WithState",
@@ -93,24 +87,11 @@ GAPS: dict[str, set[str]] = {
         "good_optimizer_that_may_take_the_scale",
     },
     "ss409_shared_pool_replay_order": {
-        "BadUsesWhatTheOtherOverlays",
-        "CapturedByAMethod",
         "CapturedByName",
-        "bad_at_once",
-        "bad_handle",
-        "bad_order",
     },
     "ss410_host_work_in_capture": {
         "BadCount",
         "BadCountsUnknowingly",
-    },
-    "ss411_concurrent_capture": {
-        "bad_graphed_callable_in_a_capture",
-    },
-    "ss412_outputs_with_names": {
-        "bad_graphed_callable",
-        "bad_views_by_name",
-        "bad_views_put_by_name",
     },
     "ss412_stale_replay_output": {
         "Decoder",

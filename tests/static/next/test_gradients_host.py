@@ -30,7 +30,6 @@ GAPS: dict[str, set[str]] = {
         "bad_functions_given_to_the_caller",
         "bad_optimizer_of_each_model",
         "bad_stack_entered_before",
-        "bad_use_in_a_thread",
     },
     "ss111_trainers": {
         "hasty_averaging",
@@ -64,8 +63,6 @@ GAPS: dict[str, set[str]] = {
         "good_waits_where_any_came_from_the_device",
     },
     "ss301_host_uses": {
-        "bad_thread_of_a_partial",
-        "bad_written_in_a_thread",
         "good_numpy_view_returned_unread",
     },
     "ss301_spellings": {
