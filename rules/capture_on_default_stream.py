@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
 from streamsafe.rule import Rule
-from streamsafe.wording import deed
+from streamsafe.wording import statement
 
 
 class CaptureOnDefaultStream(Rule):
@@ -76,7 +76,7 @@ def capture(model, x):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{deed(conflict.second)}: the default stream cannot be captured"
+        return f"{statement(conflict.second)} on the default stream, which CUDA cannot capture"
 
     def help(self, conflict: Conflict) -> str:
         return (

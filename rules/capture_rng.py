@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
 from streamsafe.rule import Rule
-from streamsafe.wording import deed
+from streamsafe.wording import statement
 
 
 class CaptureRng(Rule):
@@ -71,7 +71,7 @@ def capture(n):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{deed(conflict.second)}: the captured graph does not have this random number state"
+        return f"{statement(conflict.second)}: the captured graph does not have this random number state"
 
     def help(self, conflict: Conflict) -> str:
         return super().help(conflict) or "call graph.register_generator_state(generator) before the capture"

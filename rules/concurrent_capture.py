@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
 from streamsafe.rule import Rule
-from streamsafe.wording import deed
+from streamsafe.wording import statement
 
 
 class ConcurrentCapture(Rule):
@@ -76,10 +76,8 @@ def capture(x):
 """
 
     def message(self, conflict: Conflict) -> str:
-        deeds = deed(conflict.second)
-        return (
-            f"{deeds} while another capture is active or another thread uses CUDA: this can break the capture"
-        )
+        deeds = statement(conflict.second)
+        return f"{deeds} while another capture is active or another thread uses CUDA, which can break the capture"
 
     def help(self, conflict: Conflict) -> str:
         return (

@@ -88,7 +88,7 @@ def measure(x):
     def help(self, conflict: Conflict) -> str:
         timing, cupy = conflict.facts.timing or "", conflict.second.operation in _CUPY
         known = super().help(conflict) or _HELP.get((timing, cupy)) or _HELP.get((timing, False))
-        return known or "synchronize the last event before the elapsed time is read"
+        return known or "event.synchronize()  # of the last event, before the elapsed time is read"
 
 
 _WRONG = {

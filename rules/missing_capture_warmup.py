@@ -47,7 +47,7 @@ from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
 from streamsafe.rule import Rule
-from streamsafe.wording import deed
+from streamsafe.wording import statement
 
 
 class MissingCaptureWarmup(Rule):
@@ -88,7 +88,8 @@ def capture(x):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{deed(conflict.second)}: run it on a side stream first, as a warm-up"
+        return f"{statement(conflict.second)}: it needs a warm-up on a side stream first"
 
     def help(self, conflict: Conflict) -> str:
-        return super().help(conflict) or "run it three times on a side stream before the capture"
+        runs = "eleven" if "11" in conflict.second.operation else "three"
+        return super().help(conflict) or f"run it {runs} times on a side stream before the capture"

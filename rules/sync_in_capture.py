@@ -92,5 +92,5 @@ def capture(model, static_input):
     def help(self, conflict: Conflict) -> str:
         return (
             super().help(conflict)
-            or "move it out of the capture: before its begin, or after a launch of the graph"
+            or "move it out of the capture: before the capture begins, or after a replay of the graph"
         )

@@ -76,7 +76,10 @@ def capture(model, x):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{deed(conflict.second)} inside a capture needs the host"
+        what = "the optimizer keeps its step count on the host, and PyTorch raises an error"
+        if "scaler" in conflict.second.operation:
+            what = "the host decides whether to step, from a value that the capture does not compute"
+        return f"{deed(conflict.second)} inside a capture: {what}"
 
     def help(self, conflict: Conflict) -> str:
         what = "make the optimizer with capturable=True"

@@ -77,9 +77,11 @@ def capture(x):
 """
 
     def message(self, conflict: Conflict) -> str:
+        if any("ends without" in note.message for note in conflict.notes):
+            return f"{deed(conflict.second)} inside a capture: the capture ends before the capturing stream waits for it"
         return (
-            f"{deed(conflict.second)}: inside a capture, a side stream must first wait for the capturing stream, "
-            "and the capturing stream must wait for it before the capture ends"
+            f"{deed(conflict.second)} inside a capture: a side stream must wait for the capturing stream first, "
+            "and the capturing stream for the side stream before the capture ends"
         )
 
     def help(self, conflict: Conflict) -> str:

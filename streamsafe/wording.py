@@ -16,6 +16,15 @@ def deed(access: Access) -> str:
     return quoted(access.operation)
 
 
+_ACTIONS = ("begins ", "captures ", "draws ", "launches ")
+
+
+def statement(access: Access) -> str:
+    """What a line does, as the beginning of a sentence: an action gets a subject."""
+    words = deed(access).replace("captures what", "captures work that")
+    return f"this line {words}" if words.startswith(_ACTIONS) else words
+
+
 def block(conflict: Conflict | Hazard) -> str:
     """The memory the two accesses meet in."""
     return quoted(conflict.memory.name) if conflict.memory.name else "the same memory"
@@ -31,7 +40,16 @@ def no_wait(conflict: Conflict) -> str:
     assert conflict.first is not None
     source = conflict.missing.source if conflict.missing else conflict.first.timeline
     target = conflict.missing.target if conflict.missing else conflict.second.timeline
-    return f"{quoted(target)} does not wait for {quoted(source)}"
+    return f"{quoted(target)} does not wait for {other(source, target)}"
+
+
+def other(source: str, target: str) -> str:
+    """The stream of the first access, beside that of the second one: two streams may have one name."""
+    if source != target:
+        return quoted(source)
+    if source == "the current stream":
+        return "the stream that was current before"
+    return f"another {quoted(source.removeprefix('a '))}"
 
 
 def missing_edge(hazard: Hazard) -> tuple[str, str]:
@@ -47,7 +65,8 @@ def race(conflict: Conflict, what: str = "which") -> str:
     """The pair: who does what, while who may still be doing what."""
     first, second = conflict.first, conflict.second
     assert first is not None
-    return f"{by(second)} {second.reads_or_writes} {block(conflict)}, {what} {by(first)} {still(first)}"
+    one = f"{quoted(first.operation)} on {other(first.timeline, second.timeline)}"
+    return f"{by(second)} {second.reads_or_writes} {block(conflict)}, {what} {one} {still(first)}"
 
 
 def user(conflict: Conflict) -> Access:
