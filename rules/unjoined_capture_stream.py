@@ -78,7 +78,8 @@ def capture(x):
 
     def message(self, conflict: Conflict) -> str:
         if any("ends without" in note.message for note in conflict.notes):
-            return f"{deed(conflict.second)} inside a capture: the capture ends before the capturing stream waits for it"
+            what = "the capture ends before the capturing stream waits for it"
+            return f"{deed(conflict.second)} inside a capture: {what}"
         return (
             f"{deed(conflict.second)} inside a capture: a side stream must wait for the capturing stream first, "
             "and the capturing stream for the side stream before the capture ends"
