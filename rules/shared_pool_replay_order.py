@@ -92,8 +92,8 @@ def run(f, h, x):
                 "that share a pool in the order of their captures, and read their outputs before the next replay"
             )
         return (
-            f"{deed(conflict.second)} may overwrite the results of another graph with the same memory pool: replay such "
-            "graphs one after the other, in the order of their captures"
+            f"{deed(conflict.second)} may overwrite the results of another graph with the same memory pool: replay "
+            "such graphs one after the other, in the order of their captures"
         )
 
     def help(self, conflict: Conflict) -> str:

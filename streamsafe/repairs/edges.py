@@ -237,11 +237,24 @@ def _taken(method: ast.FunctionDef, kept: set[str], other: Span) -> ast.stmt | N
             each
             for part in _own(node)
             for each in of_self(part)
-            if isinstance(each.ctx, ast.Load) and each.attr in kept
+            if isinstance(each.ctx, ast.Load) and each.attr in kept and id(each) not in _compared(node)
         )
         if next(loads, None) is not None:
             return None if _under_a_stream(method, node) or isinstance(node, ast.While) else node
     return None
+
+
+def _compared(node: ast.stmt) -> set[int]:
+    """What a statement only compares with None: that takes nothing out."""
+    return {
+        id(each.left)
+        for part in _own(node)
+        for each in ast.walk(part)
+        if isinstance(each, ast.Compare)
+        if isinstance(each.ops[0], (ast.Is, ast.IsNot))
+        and isinstance(each.comparators[0], ast.Constant)
+        and each.comparators[0].value is None
+    }
 
 
 def _hands(node: ast.stmt) -> bool:

@@ -222,6 +222,42 @@ def test_a_wait_of_another_class_goes_where_the_data_is_handed_over(
     assert visible(source, LINE, Span("m.py", 16, 9, 16, 27), first) == LINE
 
 
+GENERATOR = """
+import torch
+
+
+class Loader:
+    def __init__(self, batches):
+        self.batches = iter(batches)
+        self.stream = torch.cuda.Stream()
+        self.fetch()
+
+    def fetch(self):
+        batch = next(self.batches, None)
+        with torch.cuda.stream(self.stream):
+            self.ready = None if batch is None else batch.cuda(non_blocking=True)
+
+    def __iter__(self):
+        while self.ready is not None:
+            {}batch = self.ready
+            self.fetch()
+            yield batch
+
+
+def evaluate(model, batches):
+    for batch in Loader(batches):
+        print(model(batch))
+"""
+
+
+def test_the_wait_of_a_generator_goes_behind_the_question_whether_there_is_a_batch(tmp_path: Path) -> None:
+    path = tmp_path / "m.py"
+    path.write_text(GENERATOR.format(""), encoding="utf-8")
+    arguments = ["check", "--isolated", "--select", "SS101", "--fix", "--unsafe-fixes", str(path)]
+    CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert path.read_text(encoding="utf-8") == GENERATOR.format(f"{LINE}\n            ")
+
+
 def test_check_says_where_the_wait_of_a_prefetcher_goes(tmp_path: Path) -> None:
     path = tmp_path / "m.py"
     path.write_text(PREFETCHER.format(name="take", taken="prefetcher.take()"), encoding="utf-8")
