@@ -1,21 +1,28 @@
-"""Would the tests notice? Changes one expression of the model of order at a time (cosmic-ray) and runs its tests.
+"""Would the tests notice? Changes one expression of a part at a time (cosmic-ray) and runs its tests.
 
-``python benchmarks/mutation.py --sample 300`` tries 300 of all mutants, drawn with a fixed seed, in a copy of the tree,
-and prints how many the tests kill and each one that survives as a diff. ``--sample 0`` tries all: hours. It needs
-``pip install cosmic-ray``.
+``python benchmarks/mutation.py order --sample 300`` tries 300 of all mutants, drawn with a fixed seed, each in a copy
+of the tree, and prints how many the tests kill and each one that survives as a diff. ``--sample 0`` tries all: hours.
+It needs ``pip install cosmic-ray``, but not with ``--load``, which tries what ``--save`` has drawn elsewhere.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
+import json
 import os
+import queue
 import random
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -29,25 +36,59 @@ GROUPS = {
     ),
     "monitor": (
         "streamsafe/runtime",
-        ["monitor"],
-        "tests/runtime/test_session.py tests/runtime/test_host.py tests/runtime/test_traces.py "
-        "tests/runtime/test_fixtures.py",
+        "monitor blocks fingerprints host lifetime policy replay session sites threads".split(),
+        "tests/runtime/test_session.py tests/runtime/test_host.py tests/runtime/test_fingerprints.py "
+        "tests/runtime/test_traces.py tests/runtime/test_interception.py tests/runtime/test_details.py "
+        "tests/runtime/test_frontend.py tests/runtime/test_lifetime.py tests/runtime/test_fixtures.py "
+        "tests/runtime/test_plugin.py tests/runtime/test_commands.py tests/runtime/test_bad_input.py",
     ),
 }
 """What is changed (folder, modules) and the tests that should notice, quick ones first."""
 
-NO_EFFECT = ("core/ReplaceBinaryOperator_BitOr_",)
-"""Operators that here only change annotations, which nothing evaluates."""
+LEFT_OUT = ("core/ReplaceBinaryOperator_BitOr_", "core/Variable")
+"""Operators that here only change annotations, which nothing evaluates, and those that want the names of variables."""
 
-CONFIG = """[cosmic-ray]
-module-path = [{modules}]
-timeout = {timeout:.1f}
-excluded-modules = []
-test-command = "{python} -m pytest -q -x -p no:cacheprovider -p no:randomly {tests}"
 
-[cosmic-ray.distributor]
-name = "local"
-"""
+class Mutant(NamedTuple):
+    """A module with one expression changed."""
+
+    module: str
+    operator: str
+    source: str
+
+    def diff(self) -> str:
+        lines = ((ROOT / self.module).read_text(encoding="utf-8").splitlines(), self.source.splitlines())
+        return "\n".join(difflib.unified_diff(*lines, self.module, self.operator, n=2, lineterm=""))
+
+
+class Outcome(NamedTuple):
+    """``kind``: killed, survived, or limit (of processor time). ``test``: the first that failed."""
+
+    kind: str
+    test: str
+
+
+def mutants(module: str) -> Iterator[Mutant]:
+    """Every change of a module."""
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator, operator_names
+
+    source = (ROOT / module).read_text(encoding="utf-8")
+    nodes = list(ast_nodes(get_ast(source)))
+    for name in sorted(operator_names()):
+        if name.startswith(LEFT_OUT):
+            continue
+        operator = get_operator(name)()
+        places = sum(1 for node in nodes for _ in operator.mutation_positions(node))
+        for occurrence in range(places):
+            yield Mutant(module, name, mutate_code(source, operator, occurrence))
+
+
+def draw(group: str, sample: int, seed: int) -> list[Mutant]:
+    folder, modules, _ = GROUPS[group]
+    every = [each for module in modules for each in mutants(f"{folder}/{module}.py")]
+    return random.Random(seed).sample(every, min(sample or len(every), len(every)))
 
 
 def copy(target: Path) -> None:
@@ -64,71 +105,107 @@ def copy(target: Path) -> None:
             shutil.copy2(ROOT / name, target / name)
 
 
-def draw(session: Path, sample: int, seed: int) -> int:
-    """Marks all mutants but a sample as skipped; returns how many are left."""
-    from cosmic_ray.work_db import WorkDB, use_db
-    from cosmic_ray.work_item import WorkerOutcome, WorkResult
+def run(tree: Path, tests: str, seconds: int) -> Outcome:
+    """Runs the tests in a tree until one fails.
 
-    with use_db(str(session), WorkDB.Mode.open) as database:
-        items = sorted(database.work_items, key=lambda item: str(item.mutations))
-        useful = [item for item in items if not item.mutations[0].operator_name.startswith(NO_EFFECT)]
-        chosen = random.Random(seed).sample(useful, min(sample or len(useful), len(useful)))
-        kept = {item.job_id for item in chosen}
-        for item in items:
-            if item.job_id not in kept:
-                database.set_result(item.job_id, WorkResult(worker_outcome=WorkerOutcome.SKIPPED))
-    return len(kept)
+    Args:
+        seconds: of processor time, for each process.
+    """
+    path = os.pathsep.join(filter(None, [str(tree), os.environ.get("PYTHONPATH")]))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "STREAMSAFE_COMPILED": "0",
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        *os.environ.get("PYTEST", "").split(),
+    ]
+    try:
+        ended = subprocess.run(
+            [*command, *tests.split()],
+            cwd=tree,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=20 * seconds,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds)),
+        )
+    except subprocess.TimeoutExpired:
+        return Outcome("limit", "")
+    if ended.returncode == 0:
+        return Outcome("survived", "")
+    failed = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return Outcome(
+        "killed" if ended.returncode > 0 else "limit", failed[0] if failed else ended.stdout[-500:]
+    )
 
 
-def report(session: Path) -> None:
-    """Prints the share that was killed, and the diffs of those that survive."""
-    from cosmic_ray.work_db import WorkDB, use_db
-    from cosmic_ray.work_item import TestOutcome, WorkerOutcome
-
-    outcomes: Counter[str] = Counter()
-    with use_db(str(session), WorkDB.Mode.open) as database:
-        for _, result in database.results:
-            if result.worker_outcome is WorkerOutcome.SKIPPED:
-                continue
-            outcomes[str(result.test_outcome.value if result.test_outcome else "no outcome")] += 1
-            if result.test_outcome is TestOutcome.SURVIVED:
-                print(result.diff, end="\n\n")
-    total = sum(outcomes.values())
-    killed = total - outcomes["survived"]
-    print(f"{killed} of {total} mutants killed ({killed / max(total, 1):.1%}); {dict(outcomes)}")
+def attempt(trees: queue.Queue[Path], mutant: Mutant, tests: str, seconds: int) -> Outcome:
+    """Changes a free tree, runs the tests in it and changes it back."""
+    tree = trees.get()
+    path = tree / mutant.module
+    before = path.read_text(encoding="utf-8")
+    path.write_text(mutant.source, encoding="utf-8")
+    try:
+        return run(tree, tests, seconds)
+    finally:
+        path.write_text(before, encoding="utf-8")
+        trees.put(tree)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("group", choices=sorted(GROUPS), nargs="?", default="order")
     parser.add_argument("--sample", type=int, default=300, help="how many mutants; 0: all")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--timeout", type=float, default=120.0, help="seconds for one run of the tests")
+    parser.add_argument("--seconds", type=int, default=120, help="processor time of a run of the tests")
+    parser.add_argument("--workers", type=int, default=1, help="how many runs at a time")
+    parser.add_argument("--save", type=Path, help="only write the drawn mutants to this file")
+    parser.add_argument("--load", type=Path, help="try the mutants of this file")
     options = parser.parse_args()
-    folder, modules, tests = GROUPS[options.group]
-    os.environ["STREAMSAFE_COMPILED"] = "0"  # the hooks in Python use the monitor for everything
-    with tempfile.TemporaryDirectory() as name:
-        tree = Path(name) / "tree"
-        copy(tree)
-        config, session = Path(name) / "config.toml", Path(name) / "session.sqlite"
-        files = ", ".join(f'"{folder}/{module}.py"' for module in modules)
-        config.write_text(
-            CONFIG.format(modules=files, timeout=options.timeout, python=sys.executable, tests=tests),
-            encoding="utf-8",
-        )
-        paths = filter(None, [str(tree), os.environ.get("PYTHONPATH")])
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
-        tool = [sys.executable, "-m", "cosmic_ray.cli"]
-
-        def run(*arguments: str) -> None:
-            subprocess.run([*tool, *arguments], cwd=tree, env=environment, check=True)
-
-        run("baseline", str(config))
-        run("init", str(config), str(session))
-        print(f"{draw(session, options.sample, options.seed)} mutants", file=sys.stderr)
-        run("exec", str(config), str(session))
-        report(session)
+    tests = GROUPS[options.group][2]
+    if options.load is not None:
+        chosen = [Mutant(*each) for each in json.loads(options.load.read_text(encoding="utf-8"))]
+    else:
+        chosen = draw(options.group, options.sample, options.seed)
+    if options.save is not None:
+        options.save.write_text(json.dumps(chosen), encoding="utf-8")
+        return 0
+    outcomes: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(options.workers) as pool:
+        trees: queue.Queue[Path] = queue.Queue()
+        for number in range(options.workers):
+            copy(Path(name) / str(number))
+            trees.put(Path(name) / str(number))
+        tree = trees.get()
+        unchanged = run(tree, tests, options.seconds)
+        if unchanged.kind != "survived":
+            print(f"the tests fail without a change: {unchanged.test}")
+            return 1
+        trees.put(tree)
+        running = {pool.submit(attempt, trees, each, tests, options.seconds): each for each in chosen}
+        for done in as_completed(running):
+            outcome, mutant = done.result(), running[done]
+            outcomes[outcome.kind] += 1
+            print(
+                f"{outcome.kind}: {mutant.module} {mutant.operator} {outcome.test}",
+                file=sys.stderr,
+                flush=True,
+            )
+            if outcome.kind == "survived":
+                print(mutant.diff(), end="\n\n", flush=True)
+    killed = len(chosen) - outcomes["survived"]
+    print(f"{killed} of {len(chosen)} mutants killed ({killed / max(len(chosen), 1):.1%}); {dict(outcomes)}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
