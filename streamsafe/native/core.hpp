@@ -123,10 +123,9 @@ class Core {
     reports.clear();
     captures_.clear();
     graphs_.clear();
-    for (auto& shadow : shadows_) shadow = Shadow();
-    blocks_ = std::make_shared<std::map<int, Blocks>>();
-    block_index_.clear();
-    events_ = Flat<Ref<Event>>(256);
+    for (auto& shadow : shadows_) shadow.clear();
+    for (auto& [space, blocks] : *blocks_) blocks.clear();  // no capture shares them any more
+    events_.clear();
     hosts_.clear();
     objects_.clear();
     devices_.clear();

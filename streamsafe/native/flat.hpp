@@ -50,6 +50,21 @@ class Flat {
     }
   }
 
+  // A small table stays where it is: it is still in the processor's cache.
+  void clear() {
+    if (!taken_) return;
+    if (keys_.size() > 1024) {
+      *this = Flat(256);
+      return;
+    }
+    for (size_t i = 0; i < keys_.size(); ++i) {
+      if (keys_[i] == EMPTY) continue;
+      keys_[i] = EMPTY;
+      values_[i] = V();
+    }
+    taken_ = size_ = 0;
+  }
+
   template <class F>
   void each(F&& visit) {
     for (size_t i = 0; i < keys_.size(); ++i)

@@ -262,6 +262,11 @@ class Blocks {
 
   size_t size() const { return blocks_.size(); }
 
+  void clear() {
+    index_.clear();
+    blocks_.clear();
+  }
+
  private:
   std::map<Addr, Ref<Block>> blocks_;
   Flat<Block*> index_{256};
@@ -377,6 +382,11 @@ class Shadow {
   }
 
   size_t size() const { return cells_.size(); }
+
+  void clear() {
+    index_.clear();
+    cells_.clear();
+  }
 
  private:
   Cell& insert(Addr start, Addr stop, Ref<Block> block) {

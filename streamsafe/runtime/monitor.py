@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -141,7 +142,8 @@ class Monitor:
             if line.kind != "host" and line.kind != "function":
                 checker.stream(key, device=line.device, kind=line.kind, name=line.name)
         self.checker = checker
-        self.checker.ask_for_names(self._call)
+        monitor = weakref.ref(self)  # no reference cycle: what a session leaves is gone at its end
+        self.checker.ask_for_names(lambda line: _name(monitor(), line))
         self._access = self.checker.access
         self._allocate = self.checker.allocate
         self._allocate_again = self.checker.allocate_again
@@ -616,16 +618,21 @@ class Monitor:
         self.judge(conflicts, False)
 
 
+def _name(monitor: Monitor | None, line: Timeline) -> None:
+    if monitor is not None:
+        monitor._call(line)
+
+
 class _Verdict:
     """The veto given to the engine: it judges the conflicts while the operation can still be refused.
 
     One serves all usual operations: it is used under the monitor's lock.
     """
 
-    __slots__ = ("by_host", "hazard", "may_raise", "monitor")
+    __slots__ = ("_monitor", "by_host", "hazard", "may_raise")
 
     def __init__(self, monitor: Monitor, may_raise: bool = True, by_host: bool = False) -> None:
-        self.monitor = monitor
+        self._monitor = weakref.ref(monitor)  # which keeps the usual one
         self.may_raise = may_raise
         self.by_host = by_host
         self.hazard: Hazard | None = None
@@ -633,7 +640,9 @@ class _Verdict:
     def __call__(self, conflicts: list[Conflict]) -> bool:
         if self.by_host:
             conflicts = [refined(conflict, host=conflict.second.reads_or_writes) for conflict in conflicts]
-        self.hazard = self.monitor.judge(conflicts, self.may_raise)
+        monitor = self._monitor()
+        assert monitor is not None
+        self.hazard = monitor.judge(conflicts, self.may_raise)
         return self.hazard is not None
 
     def take(self) -> Hazard | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streamsafe.runtime.frontend import UnsupportedError
@@ -33,6 +34,10 @@ _LAYERS = (
 )
 
 
+_beginnings: list[Callable[[Monitor, Patches], None]] = []
+"""What each layer does when a session begins."""
+
+
 def install(patches: Patches) -> None:
     """Puts all hooks in place.
 
@@ -46,6 +51,8 @@ def install(patches: Patches) -> None:
     compiled.configure(**layers)
     for layer in layers.values():
         layer.install(patches)
+    every = (*layers.values(), _state())
+    _beginnings[:] = [layer.begin for layer in every if hasattr(layer, "begin")]
 
 
 def refuse() -> None:
@@ -65,7 +72,8 @@ def engine() -> Checker | None:
 
 def begin(monitor: Monitor, patches: Patches) -> None:
     """A new stream program begins."""
-    _state().begin(monitor, patches)
+    for begins in _beginnings:
+        begins(monitor, patches)
 
 
 def _state() -> Any:

@@ -32,6 +32,11 @@ definitions: dict[int, CapturedGraph] = {}
 UNKNOWN_GRAPH = "a graph captured before the session was launched: what it reads and writes is not known"
 
 
+def begin(monitor: Monitor, patches: Patches) -> None:
+    """Nothing is known of graphs that were captured before."""
+    executables.clear()
+
+
 def install(patches: Patches) -> None:
     """Wraps capture on streams and launches of graphs."""
     patches.wrap(_BaseStream, "begin_capture", _begin_capture)
@@ -39,7 +44,7 @@ def install(patches: Patches) -> None:
     patches.wrap(Graph, "launch", _launch)
 
 
-def begin(monitor: Monitor, queue: Hashable, mode: int, call: Callable[[], Any]) -> Any:
+def start_capture(monitor: Monitor, queue: Hashable, mode: int, call: Callable[[], Any]) -> Any:
     """A capture begins on a timeline; on the default stream it is refused, which is said first."""
     if isinstance(queue, tuple) and queue[1] == 0:
         monitor.order(monitor.checker.capture_begin, queue, _MODES.get(mode, "relaxed"))
@@ -88,7 +93,7 @@ def _begin_capture(original: Callable[..., Any]) -> Callable[..., Any]:
             original(self, mode)
         else:
             number = runtime.streamCaptureModeRelaxed if mode is None else mode
-            begin(monitor, timeline(monitor, self), number, lambda: original(self, mode))
+            start_capture(monitor, timeline(monitor, self), number, lambda: original(self, mode))
 
     return begin_capture
 

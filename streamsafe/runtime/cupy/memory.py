@@ -102,7 +102,7 @@ def block_at(address: int) -> tuple[Any, int, int] | None:
     return None if block is None else (block.space, block.start, block.stop - block.start)
 
 
-def begin() -> None:
+def begin(monitor: Monitor, patches: Patches) -> None:
     """Nothing is known of memory that the program got from the runtime before."""
     _raw.clear()
 

@@ -310,7 +310,7 @@ def _device_synchronize(m: Monitor, call: Call) -> Any:
 
 
 def _begin_capture(m: Monitor, call: Call, stream: int, mode: int = private.streamCaptureModeRelaxed) -> Any:
-    return graphs.begin(m, timeline_of_handle(m, stream), mode, call)
+    return graphs.start_capture(m, timeline_of_handle(m, stream), mode, call)
 
 
 def _end_capture(m: Monitor, call: Call, stream: int) -> Any:

@@ -136,7 +136,8 @@ def refuse_capture() -> None:
         RuntimeError: the calling thread's current stream is being captured.
     """
     try:
-        captures = bool(driver.ctxGetCurrent()) and get_current_stream().is_capturing()
+        stream = get_current_stream() if driver.ctxGetCurrent() else None
+        captures = stream is not None and stream.ptr > 0 and stream.is_capturing()
     except Exception:  # CUDA has not been started
         return
     if captures:
@@ -146,18 +147,12 @@ def refuse_capture() -> None:
 
 
 def begin(monitor: Monitor, patches: Patches) -> None:
-    """A new stream program begins: what is kept beside the engine starts anew.
+    """A new stream program begins: what is kept beside the engine starts anew. The last of all that hears of it.
 
     Args:
         patches: what lasts as long as the session.
     """
-    from streamsafe.runtime.cupy import graphs, memory, pinned, streams
-
     _order_locks.clear()
-    streams.begin()
-    graphs.executables.clear()
-    memory.begin()
-    pinned.begin(monitor, patches)
     if _devices:
         count_devices(monitor)
     hooks.begin(monitor, patches)

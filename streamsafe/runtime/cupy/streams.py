@@ -25,7 +25,7 @@ _untimed: set[int] = set()
 """Events made with timing disabled."""
 
 
-def begin() -> None:
+def begin(monitor: Monitor, patches: Patches) -> None:
     """Nothing is known of earlier events."""
     _new.clear()
 

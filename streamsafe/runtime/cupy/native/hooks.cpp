@@ -105,7 +105,7 @@ PyObject* begin(PyObject*, PyObject*) {
     s.core.reset(false);
     s.prints.clear();
   }
-  s.pageable = Flat<char>(256);
+  s.pageable.clear();
   s.copy_frame = nullptr;
   s.copy_source = 0;
   return PyLong_FromVoidPtr(&s.core);
