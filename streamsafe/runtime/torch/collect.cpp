@@ -8,7 +8,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
 #include <pthread.h>
 #include "abi.hpp"
@@ -141,9 +140,10 @@ void see_held(Seen& seen, const std::vector<std::pair<at::Tensor, Role>>& wrappe
       const py::list names = flat[0];
       for (const auto& name : names) {
         py::object held = object.attr(name);
-        if (!THPVariable_Check(held.ptr())) continue;
+        py::detail::make_caster<at::Tensor> as_tensor;
+        if (!as_tensor.load(held, false)) continue;
         Seen its;
-        see(its, THPVariable_Unpack(held.ptr()), role);
+        see(its, py::detail::cast_op<at::Tensor&>(as_tensor), role);
         if (its.wrapped) left.emplace_back(std::move(held), role);
         for (size_t i = 0; i < its.device.uses.size(); ++i) {
           const Use& use = its.device.uses[i];

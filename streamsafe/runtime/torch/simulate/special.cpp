@@ -1,6 +1,9 @@
 // What torch calls for CUDA tensors only: the gates of recurrent cells, written
 // with operators that every device has.
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include <optional>
