@@ -8,7 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -38,16 +40,27 @@ RUN = "import sys; sys.path.insert(0, {folder!r}); import {name}; {name}.main()\
 pytest.importorskip("cupy", reason="the programs need CuPy: pip install cupy-cuda12x")
 
 
-def record(folder: Path, *command: str) -> str:
-    """The trace of a program on the simulated runtime."""
-    trace = folder / "run.jsonl"
-    whole = [sys.executable, "-m", "streamsafe", "run", "--simulate", "--mode", "collect"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    result = subprocess.run(
-        [*whole, "--trace", str(trace), *command], cwd=folder, capture_output=True, text=True, env=environment
-    )
-    assert trace.exists(), result.stderr
-    return str(trace)
+Record = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def record() -> Iterator[Record]:
+    """Gives the trace of a program on the simulated runtime, from its folder and the command's arguments."""
+    command = [sys.executable, "-m", "tests.cli.recorder"]
+    with subprocess.Popen(command, cwd=ROOT, text=True, stdin=PIPE, stdout=PIPE) as recorder:
+        assert recorder.stdin and recorder.stdout
+        asked, answers = recorder.stdin, recorder.stdout
+
+        def run(folder: Path, *program: str) -> str:
+            trace = folder / "run.jsonl"
+            arguments = ["--mode", "collect", "--trace", str(trace), *program]
+            print(json.dumps([str(folder), *arguments]), file=asked, flush=True)
+            answer = answers.readline()
+            assert trace.exists(), f"exit code {answer}"
+            return str(trace)
+
+        yield run
+        asked.close()
 
 
 def expected(path: Path) -> list[str]:
@@ -65,7 +78,9 @@ def said(finding: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("path", TOGETHER, ids=lambda path: path.stem)
-def test_what_a_run_orders_is_marked_and_can_be_hidden(path: Path, cli: Cli, project: Path) -> None:
+def test_what_a_run_orders_is_marked_and_can_be_hidden(
+    path: Path, cli: Cli, project: Path, record: Record
+) -> None:
     shutil.copy(path, project)
     trace = record(project, path.name)
     result = cli("check", "--isolated", path.name, "--trace", trace, "--output-format", "json")
@@ -87,7 +102,7 @@ def test_there_are_enough_of_them() -> None:
 
 
 @pytest.mark.parametrize("name", CONFIRMED)
-def test_what_a_run_shows_is_confirmed(name: str, cli: Cli, project: Path) -> None:
+def test_what_a_run_shows_is_confirmed(name: str, cli: Cli, project: Path, record: Record) -> None:
     (project / "main.py").write_text(RUN.format(folder=str(PROGRAMS), name=name))
     trace = record(project, "main.py")
     source = str(PROGRAMS / f"{name}.py")
@@ -104,7 +119,7 @@ def flagged(project: Path) -> str:
 
 
 def test_the_same_program_is_confirmed_where_its_run_does_not_wait(
-    cli: Cli, project: Path, flagged: str
+    cli: Cli, project: Path, flagged: str, record: Record
 ) -> None:
     record(project, flagged, "--eager")
     (finding,) = findings(cli("check", flagged, "--trace", "run.jsonl", "--output-format", "json"))
@@ -116,7 +131,7 @@ def test_the_same_program_is_confirmed_where_its_run_does_not_wait(
     }
 
 
-def test_what_did_not_run_is_not_reached(cli: Cli, project: Path, flagged: str) -> None:
+def test_what_did_not_run_is_not_reached(cli: Cli, project: Path, flagged: str, record: Record) -> None:
     text = (project / flagged).read_text()
     (project / flagged).write_text(text.replace("    main()\n", "    pass\n"))
     record(project, flagged)
@@ -128,7 +143,7 @@ def test_what_did_not_run_is_not_reached(cli: Cli, project: Path, flagged: str) 
     assert cli("check", flagged, "--trace", "run.jsonl", "--hide-ordered").exit_code == 1
 
 
-def test_several_runs_count_together(cli: Cli, project: Path, flagged: str) -> None:
+def test_several_runs_count_together(cli: Cli, project: Path, flagged: str, record: Record) -> None:
     shutil.move(record(project, flagged), "ordered.jsonl")
     shutil.move(record(project, flagged, "--eager"), "eager.jsonl")
     arguments = ("--trace", "ordered.jsonl", "--trace", "eager.jsonl", "--output-format", "json")
@@ -150,7 +165,9 @@ def test_several_runs_count_together(cli: Cli, project: Path, flagged: str) -> N
         ("markdown", "ordered in this run"),
     ],
 )
-def test_each_format_has_it(name: str, text: str, cli: Cli, project: Path, flagged: str) -> None:
+def test_each_format_has_it(
+    name: str, text: str, cli: Cli, project: Path, flagged: str, record: Record
+) -> None:
     record(project, flagged)
     result = cli("check", flagged, "--trace", "run.jsonl", "--output-format", name)
     assert text in result.stdout
@@ -158,7 +175,7 @@ def test_each_format_has_it(name: str, text: str, cli: Cli, project: Path, flagg
 
 
 def test_lines_are_found_from_another_directory(
-    cli: Cli, project: Path, flagged: str, monkeypatch: pytest.MonkeyPatch
+    cli: Cli, project: Path, flagged: str, record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = record(project, flagged)
     (project / "below").mkdir()
@@ -168,7 +185,7 @@ def test_lines_are_found_from_another_directory(
 
 
 def test_lines_are_found_in_another_checkout(
-    cli: Cli, project: Path, flagged: str, tmp_path_factory: pytest.TempPathFactory
+    cli: Cli, project: Path, flagged: str, record: Record, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("container")
     shutil.copy(project / flagged, elsewhere)
@@ -179,7 +196,7 @@ def test_lines_are_found_in_another_checkout(
 
 
 def test_a_trace_that_breaks_off_and_a_file_that_is_newer_are_said(
-    cli: Cli, project: Path, flagged: str
+    cli: Cli, project: Path, flagged: str, record: Record
 ) -> None:
     trace = Path(record(project, flagged))
     trace.write_text("".join(trace.read_text().splitlines(keepends=True)[:-1]))
