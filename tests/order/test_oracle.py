@@ -170,7 +170,7 @@ def run(steps: list[tuple[Any, ...]], **kind: bool) -> None:
 
 
 # Hypothesis draws lists of about five where no least size is given: too few for a range to be touched three times.
-slow = settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+slow = settings(max_examples=3 * settings().max_examples // 2, suppress_health_check=[HealthCheck.too_slow])
 
 
 @slow

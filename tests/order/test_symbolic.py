@@ -154,7 +154,7 @@ def steps(stream: st.SearchStrategy[str]) -> st.SearchStrategy[Step]:
     )
 
 
-@settings(max_examples=400)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.lists(steps(streams), max_size=25))
 def test_one_path_both_engines_agree(program: list[Step]) -> None:
     """After a conflict both go on as if the second timeline had waited, for what the concrete engine names."""
@@ -213,13 +213,19 @@ def programs(depth: int, stream: st.SearchStrategy[str]) -> st.SearchStrategy[li
     )
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=2 * settings().max_examples,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(programs(1, few))
 def test_branches_and_loops(program: list[Any]) -> None:
     assert Interpreter().run(program) == judge(program, 2, 3)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=settings().max_examples,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(programs(1, streams))
 def test_branches_and_loops_with_the_default_stream(program: list[Any]) -> None:
     assert Interpreter().run(program) == judge(program, 2, 3)

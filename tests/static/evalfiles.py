@@ -17,11 +17,13 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from streamsafe.cli import main
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "static"
+PROGRAMS = FIXTURES.parent / "runtime"
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -124,13 +126,23 @@ def eval_files(prefixes: tuple[str, ...] = ("ss", "real_code")) -> list[EvalFile
     return [EvalFile(p, p.read_text(encoding="utf-8")) for p in paths]
 
 
-def check_tree(root: Path, *options: str) -> dict[str, list[Found]]:
-    """File name relative to the root -> findings, by one run of `streamsafe check`."""
+def report(root: Path, *options: str) -> list[dict[str, Any]]:
+    """The JSON of one run of `streamsafe check`."""
     arguments = ["check", "--isolated", "--output-format", "json", *options, str(root)]
     result = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert result.exit_code in (0, 1), result.output
+    found: list[dict[str, Any]] = json.loads(result.stdout)
+    return found
+
+
+def check_tree(root: Path, *options: str) -> dict[str, list[Found]]:
+    """File name relative to the root -> findings, by one run of `streamsafe check`."""
+    return by_file(report(root, *options), root)
+
+
+def by_file(findings: list[dict[str, Any]], root: Path) -> dict[str, list[Found]]:
+    """File name relative to the root -> findings of a report."""
     found: dict[str, list[Found]] = defaultdict(list)
-    findings: list[dict[str, Any]] = json.loads(result.stdout)
     for finding in findings:
         related = finding["related"]
         name = Path(finding["filename"]).resolve().relative_to(root.resolve()).as_posix()
@@ -139,10 +151,31 @@ def check_tree(root: Path, *options: str) -> dict[str, list[Found]]:
     return found
 
 
+def parameters_run(request: pytest.FixtureRequest, test: str) -> list[dict[str, Any]]:
+    """The parameters with which a test of the asking module is run, in this session: analyse no more than these."""
+    return [
+        item.callspec.params
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.path == request.path and item.originalname == test
+    ]
+
+
+@cache
+def report_of_fixtures() -> list[dict[str, Any]]:
+    """Everything found in the fixtures: by far the longest run of them, so there is one in a process."""
+    return report(FIXTURES, "--confidence", "possible")
+
+
 @cache
 def possible_in_fixtures() -> dict[str, list[Found]]:
-    """Everything found in the fixtures: by far the longest run of them, so there is one."""
-    return check_tree(FIXTURES, "--confidence", "possible")
+    """The same by file."""
+    return by_file(report_of_fixtures(), FIXTURES)
+
+
+@cache
+def report_of_programs() -> list[dict[str, Any]]:
+    """What is shown by default of the programs of the runtime tests."""
+    return report(PROGRAMS)
 
 
 def in_fixture(file: EvalFile) -> list[Found]:

@@ -17,8 +17,11 @@ SECONDS = 10
 MEGABYTES = 500
 
 LATER = pytest.mark.xfail(strict=False, reason="takes longer, or more memory, than the limit")
-LOST = pytest.mark.xfail(strict=False, reason="an expression that is nested too deeply costs the file")
-QUICK = {"plain_lines", "long_sum_elsewhere", "brackets", "long_sum", "long_chain", "ifs"}
+LOST = pytest.mark.xfail(strict=True, reason="an expression that is nested too deeply costs the file")
+MISSED = pytest.mark.xfail(
+    strict=True, reason="the hazard behind 200 conditions is not found, and no note says so"
+)
+QUICK = {"long_sum_elsewhere", "brackets", "long_sum", "long_chain", "ifs"}
 """The cases that every run of the tests takes; `--hostile` takes all."""
 
 FINDS: dict[str, int] = {
@@ -40,13 +43,13 @@ MARKS = {
     "functions": LATER,
     "streams": LATER,
     "loops": LATER,
-    "ifs": LATER,
+    "ifs": MISSED,
     "methods": LATER,
     "long_list": LATER,
     "long_sum": LOST,
     "long_chain": LOST,
 }
-NEXT_MARKS = {"functions": LATER, "plain_lines": LATER, "streams": LATER}
+NEXT_MARKS = {"functions": LATER, "streams": LATER}
 """Of the next engine: most of the time of 500 streams goes into 500 repairs of one file."""
 NEXT = ["--engine", "next", "--no-cache"]
 

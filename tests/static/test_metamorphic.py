@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.static.evalfiles import EvalFile, Found, check_tree, eval_files, in_fixture, write_tree
+from tests.static.evalfiles import (
+    EvalFile,
+    Found,
+    check_tree,
+    eval_files,
+    in_fixture,
+    parameters_run,
+    write_tree,
+)
 from tests.static.transform import one_stream, ordering_statements, slice_of, synchronized, without
 
 STREAMS = eval_files(("ss1", "ss2"))
@@ -103,11 +111,17 @@ DELETIONS = deletions()
 
 
 @pytest.fixture(scope="module")
-def after_deletion(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Found]]:
+def after_deletion(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> dict[str, list[Found]]:
     root: Path = tmp_path_factory.mktemp("deleted")
-    return check_tree(write_tree(root, {d.name: d.text() for d in DELETIONS}))
+    chosen: list[Deletion] = [
+        each["deletion"] for each in parameters_run(request, "test_deleting_an_edge_fires")
+    ]
+    return check_tree(write_tree(root, {d.name: d.text() for d in chosen}))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("deletion", DELETIONS, ids=lambda d: f"{d.file.name}:{d.row}")
 def test_deleting_an_edge_fires(deletion: Deletion, after_deletion: dict[str, list[Found]]) -> None:
     """Each wait, synchronize and record_stream is needed, or the fixture says why not; then it really is not."""

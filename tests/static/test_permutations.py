@@ -2,7 +2,7 @@
 
 Both ways and with nothing excused: what is racy on some path is reported at the default confidence, what is ordered
 on all of them is not. ``--every-program`` takes all programs of up to four steps in up to two blocks (an hour) instead
-of all the smaller ones and some of the others.
+of all the smallest ones and some of the others, at another commit others.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tests.static.evalfiles import check_tree, write_tree
 from tests.static.programs import SPELLINGS, Program, Spelling, exiting, longer, programs
 
 # (steps, blocks), and of how many programs a spelling takes one when every program is not asked for
-SIZES = {(2, 0): 1, (2, 1): 1, (2, 2): 3, (3, 0): 1, (3, 1): 12, (4, 0): 12, (3, 2): 100, (4, 1): 200}
+SIZES = {(2, 0): 1, (2, 1): 1, (2, 2): 6, (3, 0): 6, (3, 1): 30, (4, 0): 30, (3, 2): 300, (4, 1): 600}
 HUGE = (4, 2)  # of these a spelling takes one in five when every program is asked for
-EXITING = {(2, 0): 3, (2, 1): 12, (3, 0): 12, (3, 1): 600}  # the same of programs with an exit
-LONGER = 50
+EXITING = {(2, 0): 6, (2, 1): 30, (3, 0): 30, (3, 1): 1500}  # the same of programs with an exit
+LONGER = 20
 IN_A_FILE = 150
-ENOUGH = 50
+ENOUGH = 20
 
 
-def chosen(spelling: str, every: bool) -> list[Program]:
-    """The programs to check in one spelling; of the larger ones each spelling takes others."""
-    turn = list(SPELLINGS).index(spelling)
+def chosen(spelling: str, every: bool, part: int) -> list[Program]:
+    """The programs to check in one spelling; of the larger ones each spelling and each part takes others."""
+    turn = list(SPELLINGS).index(spelling) + part * len(SPELLINGS)
     taken: list[Program] = []
     for size, one_in in SIZES.items():
         step = 1 if every else one_in
@@ -37,9 +37,9 @@ def chosen(spelling: str, every: bool) -> list[Program]:
         step = len(SPELLINGS) if every else one_in
         taken += islice(exiting(*size), turn % step, None, step)
     if every:
-        taken += islice(programs(*HUGE), turn, None, len(SPELLINGS))
-    dice = random.Random(spelling)
-    return taken + [longer(dice, steps=6, blocks=3) for _ in range(LONGER * (20 if every else 1))]
+        taken += islice(programs(*HUGE), turn % len(SPELLINGS), None, len(SPELLINGS))
+    dice = random.Random(f"{spelling} {part}")
+    return taken + [longer(dice, steps=6, blocks=3) for _ in range(LONGER * (50 if every else 1))]
 
 
 def reported(spelling: Spelling, taken: list[Program], root: Path) -> list[bool]:
@@ -59,7 +59,7 @@ def reported(spelling: Spelling, taken: list[Program], root: Path) -> list[bool]
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_every_short_program(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     spelling = SPELLINGS[name]
-    taken = chosen(name, request.config.getoption("--every-program"))
+    taken = chosen(name, request.config.getoption("--every-program"), request.config.getoption("--part"))
     verdicts = [spelling.is_racy(program) for program in taken]
     assert min(verdicts.count(True), verdicts.count(False)) > ENOUGH, "programs of one kind only"
     wrong = [

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.static.evalfiles import Found, check_tree
+from tests.static.evalfiles import PROGRAMS as ROOT
+from tests.static.evalfiles import Found, by_file, report_of_programs
 
-ROOT = Path(__file__).parents[2] / "fixtures" / "runtime"
 PROGRAMS = sorted(path for folder in ("rows", "programs") for path in (ROOT / folder).glob("*.py"))
 HEADER = re.compile(r"^# (expect|static): (.*)$", re.MULTILINE)
 CODE = re.compile(r"SS\d{3}")
@@ -18,7 +18,7 @@ CODE = re.compile(r"SS\d{3}")
 
 @cache
 def found() -> dict[str, list[Found]]:
-    return check_tree(ROOT)
+    return by_file(report_of_programs(), ROOT)
 
 
 def expected(path: Path) -> set[str]:

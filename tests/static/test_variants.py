@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.static.evalfiles import EvalFile, Found, check_tree, eval_files, in_fixture, write_tree
+from tests.static.evalfiles import (
+    EvalFile,
+    Found,
+    check_tree,
+    eval_files,
+    in_fixture,
+    parameters_run,
+    write_tree,
+)
 from tests.static.transform import SPELLINGS, suppressed
 
 FILES = eval_files()
@@ -24,11 +31,13 @@ def verdicts(findings: dict[str, list[Found]]) -> Lookup:
 
 
 @pytest.fixture(scope="module")
-def spelled(tmp_path_factory: pytest.TempPathFactory) -> Lookup:
-    files = {f"{s}/{file.path.name}": SPELLINGS[s](file.text) for file, s in SPELLED}
+def spelled(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Lookup:
+    chosen = [(each["file"], each["spelling"]) for each in parameters_run(request, "test_spelling")]
+    files = {f"{s}/{file.path.name}": SPELLINGS[s](file.text) for file, s in chosen}
     return verdicts(check_tree(write_tree(tmp_path_factory.mktemp("spelled"), files)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("file", "spelling"), SPELLED, ids=lambda v: v.name if isinstance(v, EvalFile) else v
 )
@@ -37,12 +46,16 @@ def test_spelling(file: EvalFile, spelling: str, spelled: Lookup) -> None:
     assert spelled(f"{spelling}/{file.path.name}") == usual(file)
 
 
-def test_suppressed(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> dict[str, list[Found]]:
+    """What is found in each file with a suppression at each of its findings."""
+    chosen: list[EvalFile] = [each["file"] for each in parameters_run(request, "test_suppressed")]
+    files = {file.path.name: suppressed(file.text, sorted(usual(file))) for file in chosen}
+    return check_tree(write_tree(tmp_path_factory.mktemp("suppressed"), files))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("file", [f for f in FILES if not f.name.startswith("ss9")], ids=lambda f: f.name)
+def test_suppressed(file: EvalFile, left: dict[str, list[Found]]) -> None:
     """With `# noqa: CODE` at each finding nothing is left, no unused suppression either."""
-    files = {
-        file.path.name: suppressed(file.text, sorted(usual(file)))
-        for file in FILES
-        if not file.name.startswith("ss9")
-    }
-    left = check_tree(write_tree(tmp_path, files))
-    assert {name: found for name, found in left.items() if found} == {}
+    assert left.get(file.path.name, []) == []

@@ -82,10 +82,10 @@ def check(*arguments: str | Path, seed: str, jobs: int = 1) -> list[dict[str, An
 
 
 @pytest.fixture(scope="module")
-def files() -> list[Path]:
-    """Every eighth fixture."""
+def files(pytestconfig: pytest.Config) -> list[Path]:
+    """Every 24th fixture, at another commit others; all with ``--exhaustive``."""
     every = sorted(FIXTURES.glob("*.py"))
-    return every[::8]
+    return every if pytestconfig.getoption("--exhaustive") else every[pytestconfig.getoption("--part") :: 24]
 
 
 def in_order(found: list[dict[str, Any]]) -> list[str]:

@@ -14,7 +14,7 @@ from tests.static.rewrites import REWRITES, Rewritten
 
 SHARED = Path(__file__).parents[4] / "shared" / "cases"
 OPTIONS = ("--engine", "next", "--no-cache", "--jobs", "1")
-SAMPLE = 16
+SAMPLE = 32
 """Of so many files each rewrite takes one, each another one; with ``--every-program`` all of them."""
 
 Places = Counter[tuple[int, str]]
