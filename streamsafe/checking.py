@@ -106,6 +106,8 @@ def check(
     plan = project.plan(files, given, use_prefilter=request.prefilter, jobs=request.jobs)
     report = Report(analysed=len(plan.tasks))
     checked = [*plan.unread, *_analyse(request, plan, report.problems, done)]
+    if request.engine == "default" and _wants_advice(request, files):
+        checked = _with_advice(checked, plan, request)
     report.crashes = [each for each in checked if each.crash]
     report.notes = [(each.path, note) for each in checked for note in each.notes]
     found = plan.mentions or any(each.conflicts for each in checked) or request.baseline is not None
@@ -160,6 +162,44 @@ def _analyse(
         problems += cache.problems if cache is not None else ()
         return checked
     return project.check(plan.tasks, request.jobs, done)
+
+
+ADVICE = {"SS321": "pageable-non-blocking", "SS322": "pin-memory-then-copy"}
+"""Rules that are off unless they are selected, and that only the next engine finds."""
+
+
+def _wants_advice(request: Request, files: Sequence[File]) -> bool:
+    """Whether a rule of advice is selected for a file."""
+    if not any(request.layer) and not any(_selects(file.config) for file in files):
+        return False
+    from streamsafe.findings import Selection
+
+    selection = Selection(request.layer)
+    return any(not selection.codes(file.path, file.config).isdisjoint(ADVICE) for file in files)
+
+
+def _with_advice(
+    checked: list[project.Checked], plan: project.Plan, request: Request
+) -> list[project.Checked]:
+    """What was found, and the advice that the next engine gives beside it."""
+    from streamsafe.static import engine
+
+    found = {each.path: each for each in engine.check(plan.tasks, request.jobs, looked=plan.looked)}
+    names = set(ADVICE.values())
+    return [
+        replace(
+            each,
+            conflicts=[
+                *each.conflicts,
+                *(
+                    conflict
+                    for conflict in (found[each.path].conflicts if each.path in found else ())
+                    if conflict.facts.violation in names
+                ),
+            ],
+        )
+        for each in checked
+    ]
 
 
 def _check_selectors(request: Request, files: Sequence[File]) -> None:

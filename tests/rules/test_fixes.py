@@ -37,13 +37,13 @@ def run(files: list[File], *, unsafe: bool = True) -> tuple[Report, Repaired]:
 
 
 def test_advice(tmp_path: Path) -> None:
-    """Rules that are off by default, and found by the next engine only."""
+    """Rules that are off by default."""
     (tmp_path / "m.py").write_text(
         "import torch\n\n\ndef f(tokens, mask):\n    ids = torch.tensor(tokens)\n"
         '    x = ids.to("cuda", non_blocking=True)  # stays\n'
         '    return x, mask.pin_memory().to("cuda", non_blocking=True)\n'
     )
-    request = Request(Configs(isolated=True), layer=(("SS321", "SS322"), (), ()), jobs=1, engine="next")
+    request = Request(Configs(isolated=True), layer=(("SS321", "SS322"), (), ()), jobs=1)
     files = discover([str(tmp_path)], Configs(isolated=True)).files
     report = check(request, files)
     assert codes(report) == {"SS321": 1, "SS322": 1}

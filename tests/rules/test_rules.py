@@ -42,7 +42,7 @@ def by_code(rules: list[Rule]) -> pytest.MarkDecorator:
 def check(source: str, path: Path, rule: Rule) -> list[tuple[str, int]]:
     """What `streamsafe check` finds at the default confidence: codes and rows."""
     path.write_text(source)
-    options = [] if rule.default else ["--select", rule.code, "--engine", "next"]
+    options = [] if rule.default else ["--select", rule.code]
     result = CliRunner().invoke(main, ["check", str(path), "--isolated", "--output-format", "json", *options])
     assert result.exit_code in (0, 1), result.output
     return [(item["code"], item["location"]["row"]) for item in json.loads(result.stdout)]
