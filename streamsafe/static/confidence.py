@@ -19,7 +19,9 @@ ORDERED_BETWEEN: Final = 1 << 31
 NO_WITNESS: Final = 1 << 32
 """A block is released, and no next allocation is seen."""
 
-STRONG: Final = tag.UNSEEN_CALL | tag.METHOD_CALL | tag.PLACE_UNKNOWN | tag.BUDGET | tag.UNKNOWN_SOURCE
+STRONG: Final = (
+    tag.UNSEEN_CALL | tag.METHOD_CALL | tag.PLACE_UNKNOWN | tag.BUDGET | tag.UNKNOWN_SOURCE | tag.FAR
+)
 """Any of these alone makes a finding *possible*."""
 NAMED: Final = (
     tag.MODULE_CALL | tag.PUT_THERE | tag.HANDED_OUT | tag.NAME_HINT | tag.LEAVES | tag.ON_SOME_PATH

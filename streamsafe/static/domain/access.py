@@ -63,6 +63,8 @@ SHOWN: Final = 1 << 27
 """The program shows that the memory lies on the host: it takes a NumPy view of it."""
 PARAMETERS: Final = 1 << 28
 """By a module that is called, of its parameters: whoever writes them later is taken to know when it is done."""
+FAR: Final = 1 << 29
+"""Several calls below, each of which may come to it, or not, as nobody in sight decides."""
 CUPY: Final = 1 << 19
 """Of a pool: the block is CuPy's."""
 UNKNOWN_SOURCE: Final = 1 << 18

@@ -27,6 +27,10 @@ class Graph(NamedTuple):
     pool: Atom | None = None
     after: frozenset[Atom] = frozenset()
 
+    def joined(self, first: Graph) -> Graph:
+        """What the graph uses that was captured on either of two paths."""
+        return first._replace(inputs=first.inputs | self.inputs, outputs=first.outputs | self.outputs)
+
     def renamed(self, names: Mapping[Atom, Atom]) -> Graph:
         """The same under other names."""
         return self.mapped(lambda atoms: frozenset(names.get(atom, atom) for atom in atoms))
@@ -142,8 +146,9 @@ class Capturing:
                 self.threads[atom] = span
                 changed = True
         for graph, one in other.graphs.items():
-            if graph not in self.graphs:
-                self.graphs[graph] = one
+            both = one.joined(self.graphs.get(graph, one))
+            if self.graphs.get(graph) != both:
+                self.graphs[graph] = both
                 changed = True
         for key, span in other.stored.items():
             self.stored.setdefault(key, span)
@@ -152,10 +157,7 @@ class Capturing:
         self.rebound, self.replays = self.rebound | other.rebound, self.replays | other.replays
         self.kept, self.taken = self.kept | other.kept, self.taken | other.taken
         if other.under_way is not None:
-            mine = self.under_way or other.under_way
-            both = mine._replace(
-                inputs=mine.inputs | other.under_way.inputs, outputs=mine.outputs | other.under_way.outputs
-            )
+            both = other.under_way.joined(self.under_way or other.under_way)
             changed, self.under_way = changed or both != self.under_way, both
         after = (self.rebound, self.replays, self.kept, self.taken, self.overlaid, self.needed)
         return changed or sets != after

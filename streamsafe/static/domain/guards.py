@@ -14,6 +14,7 @@ from streamsafe.static.domain import counts
 from streamsafe.static.domain.atoms import (
     CAPTURING,
     DEFAULT,
+    LOST,
     MADE,
     NONE,
     Atom,
@@ -270,6 +271,7 @@ def renamed(
             continue
         values = rename(literal.atom)
         if not values:
+            found |= _undecided(literal)
             continue
         if literal.kind == IS_INSTANCE and is_instance is not None:
             verdicts = {is_instance(atom, literal.other) for atom in values}
@@ -285,7 +287,23 @@ def renamed(
             (atom,) = values
             if isinstance(atom, Path) or atom is CAPTURING or (isinstance(atom, Test) and comparable(atom)):
                 found.add(Literal(literal.kind, atom, literal.other, literal.truth))
+                continue
+        if None in verdicts:
+            found |= _undecided(literal)
     return frozenset(found)
+
+
+def settled(guard: Guard, rename: Callable[[Atom], Value]) -> bool:
+    """Whether a caller decides all literals of a callee's guard."""
+    return all(
+        {_decided_at_call(literal, atom) for atom in rename(literal.atom)} == {literal.truth}
+        for literal in guard
+    )
+
+
+def _undecided(literal: Literal) -> Guard:
+    """What stays of a literal about something that has no name here: that some device is taken to be the host."""
+    return frozenset((literal._replace(atom=LOST),)) if literal.kind == IS_CPU and literal.truth else ALWAYS
 
 
 def _first(one: bool | None, other: bool | None) -> bool | None:

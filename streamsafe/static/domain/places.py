@@ -14,6 +14,13 @@ PINNED: Final[Place] = "pinned"
 PAGEABLE: Final[Place] = "pageable"
 
 
+def joined_place(first: str, second: str) -> str:
+    """Where memory lies that lies in either place: on the host it is pinned on some path; else it is not known."""
+    if first == second:
+        return first
+    return PINNED if {first, second} == {PINNED, PAGEABLE} else ""
+
+
 def is_element(field: str) -> bool:
     """Whether a step of a path goes to an element, not to an attribute."""
     return field.startswith("[")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from streamsafe.order.hazard import Span
@@ -28,6 +28,7 @@ from streamsafe.static.domain.capturing import Capturing
 from streamsafe.static.domain.guards import ALWAYS, IS_CPU, Guard
 from streamsafe.static.domain.heap import Heap, join_values
 from streamsafe.static.domain.order import Carriers, Order, antichain
+from streamsafe.static.domain.places import joined_place
 from streamsafe.static.domain.timing import CLOCK, Timing
 
 Reg = str | int
@@ -67,16 +68,25 @@ class Cell(NamedTuple):
 
 
 class HostWork(NamedTuple):
-    """Something that is illegal, or different, inside a capture: the code it then has, what it is, and where."""
+    """Something that is illegal, or different, inside a capture: the code it then has, what it is, and where.
+
+    Attributes:
+        block: the block of the function that is analysed where it, or the call that leads to it, stands.
+        open: of an exit: whether the function reaches it only under a condition.
+        unsure: through how many calls that nobody in sight decides to reach it has come.
+    """
 
     code: str
     what: str
     span: Span
     guard: Guard
+    block: int = 0
+    open: bool = False
+    unsure: int = 0
 
     def sort_key(self) -> tuple[Any, ...]:
-        """The same order in every run."""
-        return (self.span, self.code, self.what, guards.sort_key(self.guard))
+        """The same order in every run; first what is surest."""
+        return (self.span, self.code, self.what, self.unsure, self.open, guards.sort_key(self.guard))
 
 
 class Region(NamedTuple):
@@ -234,8 +244,8 @@ class State:
         self._sig = None
         changed = join_values(self.env, other.env)
         changed |= self.heap.join(other.heap)
-        changed |= _join_flat(self.places, other.places, "")
-        changed |= _join_flat(self.homes, other.homes, LOST)
+        changed |= _join(self.places, other.places, joined_place)
+        changed |= _join(self.homes, other.homes, _same_home)
         changed |= _join_missing(self.cells, other.cells)
         changed |= self.order.join(other.order)
         changed |= self.timing.join(other.timing)
@@ -366,18 +376,26 @@ CARRYING: set[str] = set()
 """Types of what may stand in the order relation: streams, events, work and graphs; the models fill it."""
 
 
-def _join_flat(mine: dict[K, V], theirs: dict[K, V], unknown: V) -> bool:
-    """Equal on both sides, or not known."""
+def _join(mine: dict[K, V], theirs: Mapping[K, V], join: Callable[[V, V], V]) -> bool:
+    """What both sides know is joined; what one side knows stands."""
     changed = False
     for key, value in theirs.items() if mine != theirs else ():
-        known = mine.get(key)
-        if known is None:
-            mine[key] = value
-            changed = True
-        elif known != value and known != unknown:
-            mine[key] = unknown
+        both = join(mine[key], value) if key in mine else value
+        if key not in mine or both != mine[key]:
+            mine[key] = both
             changed = True
     return changed
+
+
+def _same_home(first: Atom, second: Atom) -> Atom:
+    return first if first is second else LOST
+
+
+def joined(mine: Mapping[K, V], theirs: Mapping[K, V], both: Callable[[V, V], V]) -> dict[K, V]:
+    """What both sides know joined, and what one side knows."""
+    found = dict(mine)
+    _join(found, theirs, both)
+    return found
 
 
 def _join_missing(mine: dict[K, V], theirs: dict[K, V]) -> bool:

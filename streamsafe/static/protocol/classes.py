@@ -20,7 +20,7 @@ from streamsafe.static.domain.atoms import ALL, CURRENT, HOST, Atom, New, Path, 
 from streamsafe.static.domain.capturing import Graph
 from streamsafe.static.domain.guards import ALWAYS, Guard, contradicts, decided
 from streamsafe.static.domain.order import Ways
-from streamsafe.static.domain.places import can_meet, overlap, same_queue
+from streamsafe.static.domain.places import EACH, can_meet, overlap, same_queue
 from streamsafe.static.summary.facts import MODULE, SELF
 from streamsafe.static.summary.model import Exit, Pair
 from streamsafe.static.summary.solve import Engine
@@ -117,7 +117,9 @@ def _stored_before_replays(exits: dict[str, tuple[Exit, ...]]) -> Iterator[Pair]
     captured: dict[Atom, Graph] = {}
     for some in exits.values():
         for exit in some:
-            captured.update({graph: one for graph, one in exit.graphs.items() if isinstance(graph, Path)})
+            for graph, used in exit.graphs.items():
+                if isinstance(graph, Path):
+                    captured[graph] = used.joined(captured.get(graph, used))
     for some in exits.values():
         for exit in some:
             for graph, span in sorted(exit.replays, key=_by_place):
@@ -126,10 +128,15 @@ def _stored_before_replays(exits: dict[str, tuple[Exit, ...]]) -> Iterator[Pair]
                     continue
                 for (owner, field), where in sorted(exit.stored.items(), key=lambda each: each[1]):
                     at = path(owner.root, *owner.fields, field) if isinstance(owner, Path) else owner
-                    if at in exit.heap.get((owner, field), _NOTHING):
+                    if at in exit.heap.get((owner, field), _NOTHING) or _of_any_key(at, graph):
                         continue
                     if any(holds(at, each) for each in one.inputs):
                         yield _rebinds(where, span, exit.guard)
+
+
+def _of_any_key(stored: Atom, graph: Atom) -> bool:
+    """Whether both are elements under keys that are not known: a graph is kept beside what it uses."""
+    return all(isinstance(atom, Path) and EACH in atom.fields for atom in (stored, graph))
 
 
 def _rebinds(where: Span, replayed: Span, guard: Guard) -> Pair:
@@ -264,7 +271,7 @@ def _of_field(
     made: str | None,
 ) -> Iterator[Pair]:
     seen: set[object] = set()
-    waiters = {fid: some for fid, some in exits.items() if all(map(_only_orders, some))}
+    waiters = {fid: some for fid, some in exits.items() if all(_only_orders(engine, exit) for exit in some)}
     firsts = [entry for entry in accesses if entry.ways and entry.access.stream is not HOST]
     tried = 0
     for first in firsts:
@@ -305,7 +312,12 @@ def _meet(first: Entry, second: Entry) -> bool:
     if a.tags & tag.REPLACED and not b.tags & tag.STORED:
         return False  # the object that was there is gone when the entry returns
     if b.tags & tag.STORED:
-        # a new object at the path is no access to the old one: at most its next life
+        # a new object at the path is no access to the old one: at most its next life, of a block of the same stream
+        homes = {
+            one.stream for one in first.exit.accesses if one.buffer is a.buffer and one.tags & tag.ALLOCATION
+        }
+        if homes and b.stream not in homes:
+            return False
         return b.writes and bool(b.tags & tag.ALLOCATION) and not a.tags & tag.RECORDED
     return True
 
@@ -352,11 +364,12 @@ def _ordered_between(first: Entry, second: Entry, exits: dict[str, tuple[Exit, .
     return False
 
 
-def _only_orders(exit: Exit) -> bool:
+def _only_orders(engine: Engine, exit: Exit) -> bool:
     """Whether an entry touches and replaces no memory: what it is there for is to wait."""
-    if any(not access.tags & tag.WEAK for access in exit.accesses):
+    if any(not access.tags & (tag.WEAK | _EVENTS) for access in exit.accesses):
         return False
-    return not any(isinstance(atom, New) for held in exit.heap.values() for atom in held)
+    made = {atom.kind for held in exit.heap.values() for atom in held if isinstance(atom, New)}
+    return all(engine.role(kind) in ("stream", "event") for kind in made)
 
 
 def _reaches(way: frozenset[Atom], exit: Exit, before: frozenset[Atom]) -> bool:

@@ -58,6 +58,7 @@ class Analysis:
         passes: whether a backward pass outside captures has been seen, on any path.
         light: one partition is kept, and loops are run through a few times: enough for the footprint of a function that
             has to do with one stream only.
+        block: the block that is interpreted.
         matters: a footprint is not enough: something orders, captures, copies asynchronously or names a stream.
     """
 
@@ -68,6 +69,8 @@ class Analysis:
         "_first_waits",
         "_graph",
         "_spans",
+        "_taken",
+        "block",
         "cold",
         "engine",
         "fn",
@@ -103,6 +106,8 @@ class Analysis:
         self._allocations: dict[tuple[Atom, frozenset[Atom], Guard], Span] = {}
         self._spans: list[Span | None] = [None] * len(fn.spans)
         self._graph = cfg.graph(fn)
+        self._taken: dict[int, set[int]] = {}
+        self.block = 0
 
     @property
     def self_root(self) -> str:
@@ -186,6 +191,7 @@ class Analysis:
     ) -> Iterable[tuple[int, list[State], bool]]:
         """The states that leave a block, by the block that they go to; and whether nobody else goes on with them."""
         block = self.fn.blocks[number]
+        self.block = number
         live = self._graph.live.get(number, frozenset())
         handler = block.handler if block.handler in self._graph.position else None
         seen: list[object] = []
@@ -204,14 +210,20 @@ class Analysis:
         for s in states:
             self.matters = self.matters or not s.is_plain()
             _drop_temporaries(s, live)
-        for number, edge in enumerate(block.edges, 1):
+        taken = self._taken.setdefault(number, set())
+        for position, edge in enumerate(block.edges, 1):
             more = []
             for s in states:
-                out = s if number == len(block.edges) else s.fork()
+                out = s if position == len(block.edges) else s.fork()
                 if edge.assume is None or self.assume(out, edge.assume):
                     more.append(out)
             if more:
+                taken.add(edge.target)
                 yield edge.target, more, True
+
+    def is_conditional(self, block: int) -> bool:
+        """Whether the function may return without having come through a block. Loops are taken to have a round."""
+        return cfg.avoidable(self.fn, self._graph, self._taken, block)
 
     def step(self, instruction: ir.Instr, states: list[State]) -> list[State]:
         """The states after an instruction."""
@@ -489,7 +501,7 @@ class Analysis:
         if guards.contradicts(guard, s.guard) or self.expects_failure(s):
             return
         guard = guard | s.guard
-        s.work = s.work | {HostWork(code, what, span, guard)}
+        s.work = s.work | {HostWork(code, what, span, guard, self.block)}
         if s.capture is not None:
             self.violation(code, span, what, guard, (("the capture begins here", s.capture.span),))
 

@@ -30,8 +30,8 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.capturing import BRANCH, FORK
 from streamsafe.static.domain.guards import IS_CPU, Guard
 from streamsafe.static.domain.order import Ways, antichain, memory
-from streamsafe.static.domain.places import EACH, is_element
-from streamsafe.static.domain.state import State
+from streamsafe.static.domain.places import EACH, is_element, joined_place
+from streamsafe.static.domain.state import State, joined
 from streamsafe.static.domain.timing import LAUNCHES
 from streamsafe.static.domain.values import reachable
 from streamsafe.static.summary.model import Exit, Summary
@@ -138,7 +138,7 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
         waits=s.waits,
         cells={event: cell for event, cell in s.cells.items() if event in live or isinstance(event, Path)},
         recorded=s.recorded,
-        work=s.work,
+        work=frozenset(work._replace(open=a.is_conditional(work.block)) for work in s.work),
         waited={access: a.waits_before(access) for access in accesses} if s.waits else {},
         clocks={atom: clock for atom, clock in s.timing.clocks.items() if atom in read},
         late=frozenset(late for late in s.timing.late if late.now in read),
@@ -229,7 +229,7 @@ def _joined(one: Exit, other: Exit) -> Exit:
         knows=one.knows,
         accesses=accesses,
         heap={**one.heap, **other.heap},
-        places={**one.places, **other.places},
+        places=joined(one.places, other.places, joined_place),
         homes={**one.homes, **other.homes},
         result=one.result,
         current=one.current,
@@ -245,7 +245,7 @@ def _joined(one: Exit, other: Exit) -> Exit:
         ended=one.ended or other.ended,
         begins=one.begins | other.begins,
         threads={**one.threads, **other.threads},
-        graphs={**one.graphs, **other.graphs},
+        graphs=joined(one.graphs, other.graphs, lambda first, graph: graph.joined(first)),
         rebound=one.rebound | other.rebound,
         replays=one.replays | other.replays,
         stored={**one.stored, **other.stored},

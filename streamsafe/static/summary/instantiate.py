@@ -38,6 +38,7 @@ from streamsafe.static.domain.guards import ALWAYS, Guard, contradicts
 from streamsafe.static.domain.order import Carriers, Ways, antichain, memory
 from streamsafe.static.domain.places import (
     DEVICE,
+    EACH,
     PAGEABLE,
     PINNED,
     can_meet,
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
     from streamsafe.static.syntax import ir
 
 _MOST_WORK: Final = 40
+MOST_UNSURE: Final = 2
+"""Calls on the way to an operation that may come to it, or not: so many, and that it is reached is not shown."""
 _UNCHECKED: Final = frozenset((LAUNCHES, FORK, BRANCH))
 
 
@@ -108,8 +111,9 @@ def _bind(
     """Parameter -> argument, and the constant defaults of the others."""
     bind: dict[str, Value] = {}
     defaults: dict[str, Value] = {}
-    rest = list(args)
     names = {parameter.name for parameter in fn.params}
+    required = [p for p in fn.params if p.kind in ("positional", "normal") and not p.has_default]
+    rest = _spread(args, sum(parameter.name not in keywords for parameter in required))
     for parameter in fn.params:
         if parameter.kind in ("positional", "normal"):
             if rest:
@@ -133,6 +137,15 @@ def _bind(
         if name in names and name not in bind:
             bind[name] = given
     return bind, defaults
+
+
+def _spread(args: list[Value], required: int) -> list[Value]:
+    """The arguments of a call: too few of them, the last an element of any number, are ``f(*elements)``."""
+    last = next(iter(args[-1])) if args and len(args[-1]) == 1 else None
+    if len(args) >= required or not isinstance(last, Path) or last.fields[-1:] != (EACH,):
+        return list(args)
+    at = (last.root, *last.fields[:-1])
+    return [*args[:-1], *(value(path(*at, f"[{number}]")) for number in range(required - len(args) + 1))]
 
 
 def _roots(fn: ir.Function, bind: Mapping[str, Value]) -> dict[str, Value]:
@@ -302,6 +315,10 @@ class Rename:
             place = mem.place_of(self._a, self._s, atom)
             return place in (PINNED, PAGEABLE) if place else None
         return None
+
+    def leaves_open(self, work: HostWork) -> bool:
+        """Whether the caller leaves it open that the callee comes to what is illegal in a capture."""
+        return work.open and not (work.guard and guards.settled(work.guard, self.atom))
 
     def guard(self, guard: Guard, capturing: bool | None) -> Guard | None:
         """The literals of a guard that the caller does not decide; None when it contradicts what the caller knows."""
@@ -579,7 +596,8 @@ def _facts(a: Analysis, s: State, t: State, exit: Exit, rename: Rename, waits: M
         for work in exit.work:
             guard = rename.guard(work.guard, _capturing(s))
             if guard is not None:
-                found.add(HostWork(work.code, work.what, work.span, guard))
+                unsure = min(work.unsure + rename.leaves_open(work), MOST_UNSURE)
+                found.add(HostWork(work.code, work.what, work.span, guard, a.block, False, unsure))
         t.work = t.work | found
 
 
@@ -598,7 +616,9 @@ def _in_capture(a: Analysis, t: State, exit: Exit, span: Span, rename: Rename) -
             continue
         if guard is not None and work.code:
             notes = (("called here", span), ("the capture begins here", t.capture.span))
-            a.violation(work.code, work.span, work.what, guard | t.guard, notes)
+            unsure = work.unsure + rename.leaves_open(work)
+            tags = (0, tag.ON_SOME_PATH)[unsure] if unsure < MOST_UNSURE else tag.FAR
+            a.violation(work.code, work.span, work.what, guard | t.guard, notes, tags)
 
 
 def _undecided(a: Analysis, s: State, summary: Summary, rename: Rename) -> None:

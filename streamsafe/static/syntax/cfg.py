@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -44,6 +44,38 @@ def graph(fn: Function) -> Graph:
     return Graph(
         tuple(order), {b: i for i, b in enumerate(order)}, successors, heads, _liveness(fn, order, successors)
     )
+
+
+def avoidable(fn: Function, graph: Graph, taken: Mapping[int, Collection[int]], block: int) -> bool:
+    """Whether some way from the entry to a return avoids a block.
+
+    Args:
+        taken: block -> the targets of those of its edges that control takes.
+        block: which. A loop is left only after a round.
+    """
+    seen: set[int] = set()
+    todo = [0]
+    while todo:
+        number = todo.pop()
+        if number in seen or number == block:
+            continue
+        seen.add(number)
+        instrs = fn.blocks[number].instrs
+        if instrs and isinstance(instrs[-1], ir.Return):
+            return True
+        for edge in fn.blocks[number].edges:
+            if edge.target in taken.get(number, ()) and not _ends(edge):
+                todo += (
+                    [e.target for e in fn.blocks[edge.target].edges if _ends(e)]
+                    if edge.back
+                    else [edge.target]
+                )
+    return False
+
+
+def _ends(edge: ir.Edge) -> bool:
+    """Whether an edge leaves a loop that has no round left."""
+    return edge.assume is not None and edge.assume.kind == "more" and not edge.assume.truth
 
 
 def _is_usual(edge: ir.Edge) -> bool:

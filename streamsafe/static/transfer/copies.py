@@ -242,8 +242,8 @@ def _copy(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
         where = _destination(a, s, c, row)
         if where == UNCHANGED:
             return _converted(a, s, c, sources, span, stream, kind)
-        if not sources and not c.receiver:
-            sources = []
+        if where in HOST_PLACES and _stays(a, s, c, sources):
+            return c.receiver
         if where == PAGEABLE and nonblocking and _from_device(a, s, sources):
             where = PINNED  # TM-05
         made = mem.allocate(a, s, span, kind or a.engine.tensor_type, where)
@@ -262,6 +262,13 @@ def _copy(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
     for destination in destinations or [None]:
         _move(a, s, c, row, span, stream, sources, destination, nonblocking)
     return result
+
+
+def _stays(a: Analysis, s: State, c: CallSite, sources: list[Atom]) -> bool:
+    """Whether ``x.to("cpu")`` is ``x`` itself: it lies on the host, and is asked for as it is."""
+    changed = "dtype" in c.given or c.given.get("copy", value(FALSE)) != value(FALSE)
+    on_host = bool(sources) and not _from_device(a, s, sources)
+    return bool(c.receiver) and on_host and not changed
 
 
 def _advise(
@@ -286,7 +293,7 @@ def pin_memory(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None
     """``x.pin_memory()``: another thread's capture in the global mode does not survive it (GM-thr_ev_query)."""
     assert c.row is not None
     result = library.effects(a, s, c, c.row)
-    s.work = s.work | {HostWork("", "pins memory", a.span(c.at), s.guard)}
+    s.work = s.work | {HostWork("", "pins memory", a.span(c.at), s.guard, a.block)}
     for atom in result:
         if isinstance(atom, New):
             s.heap[atom, PINNED_FOR] = value(TRUE)

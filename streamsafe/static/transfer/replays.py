@@ -59,7 +59,7 @@ def uses(a: Analysis, s: State, one: Access, made: bool = False) -> None:
         if buffer not in graph.outputs:
             s.capturing.under_way = graph._replace(outputs=graph.outputs | {buffer})
     elif buffer not in graph.inputs and (
-        not isinstance(buffer, Path) or buffer.fields or not one.tags & ~tag.CAPTURED
+        not isinstance(buffer, Path) or buffer.fields or not one.tags & ~(tag.CAPTURED | tag.MODULE_CALL)
     ):
         s.capturing.under_way = graph._replace(inputs=graph.inputs | {buffer})
 
@@ -402,7 +402,8 @@ def after_call(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
     """What a callee captured, let go of and replayed."""
 
     def one_of(atoms: Iterable[Atom]) -> frozenset[Atom]:
-        return frozenset(image for atom in atoms for image in rename.atom(atom))
+        images = (rename.atom(atom) for atom in atoms)
+        return frozenset(part for held in images for part in (*held, *mem.buffers(a, t, held)))
 
     for graph, one in exit.graphs.items():
         for image in ordered(rename.atom(graph)):
@@ -432,8 +433,12 @@ def stored_below(a: Analysis, t: State, exit: Exit, rename: Rename) -> None:
 
 
 def note_store(s: State, owner: Atom, field: str, span: Span) -> None:
-    """Where a field of a caller's object was last stored, or its gradients were given back."""
-    if isinstance(owner, Path) or owner is GRADIENTS:
+    """Where a field of a caller's object that held something was stored, or its gradients were given back."""
+    if isinstance(owner, Path):
+        at = path(owner.root, *owner.fields, field)
+        if Literal(IS_NONE, at, None, True) not in s.guard:
+            s.capturing.stored[owner, field] = span
+    elif owner is GRADIENTS:
         s.capturing.stored[owner, field] = span
 
 

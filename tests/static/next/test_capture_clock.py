@@ -68,11 +68,7 @@ GAPS: dict[str, set[str]] = {
         "bad_grown_after_the_capture",
         "good_step_of_another_pass",
     },
-    "ss403_lifetimes": {
-        "BadGivenEachCall",
-        "BadInputList",
-        "BadWeak",
-    },
+    "ss403_lifetimes": {"BadWeak"},
     "ss403_made_on_first_use": {
         "BadMadeForEachSize",
     },

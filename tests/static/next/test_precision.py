@@ -1,0 +1,258 @@
+"""What real code taught: for each mechanism a program in which something must fire, and its silent twin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.static.evalfiles import EvalFile, check_tree, write_tree
+
+HEAD = """\
+import contextlib
+import torch
+import torch.distributed as dist
+
+"""
+
+CASES = {
+    "a device that nobody names is not taken for the host": """
+def fetch(x, device):
+    return x.to(device, non_blocking=True)
+
+def bad_named(x):
+    y = fetch(x.cuda(), torch.device("cpu"))
+    return y.tolist()  # expect: SS301
+
+def good_not_named(x, table, slots):
+    y = fetch(x.cuda(), table[0].layout.device)
+    table[0].index_copy_(0, slots, y)
+    return y.tolist()
+""",
+    "arguments that are handed on keep their places": """
+def move(destination, source, stream):
+    with torch.cuda.stream(stream):
+        destination.copy_(source)  # expect: SS101
+
+def move_after(destination, source, stream):
+    with torch.cuda.stream(stream):
+        destination.copy_(source)
+
+class Operations:
+    def move(self, *args, **kwargs):
+        return move(*args, **kwargs)
+
+    def move_after(self, *args, **kwargs):
+        return move_after(*args, **kwargs)
+
+def bad(x, ready, stream):
+    y = torch.ones(8, device="cuda")
+    stream.wait_event(ready)
+    Operations().move(x, y, stream)
+    torch.cuda.current_stream().wait_stream(stream)
+
+def good(x, ready, stream):
+    y = torch.ones(8, device="cuda")
+    stream.wait_stream(torch.cuda.current_stream())
+    Operations().move_after(x, y, stream)
+    torch.cuda.current_stream().wait_stream(stream)
+""",
+    "memory that is pinned on some path, and a copy to where it lies": """
+class Inputs:
+    def __init__(self, items):
+        self.items = items
+
+def gathered(items):
+    found = Inputs([item for item in items if item.valid])
+    for item in found.items:
+        if item.feature is not None:
+            item.feature = item.feature.to("cpu", non_blocking=True)
+    return found
+
+def bad_sends_its_items(items):
+    found = gathered(items)
+    dist.broadcast_object_list([found], src=0)  # expect: SS301
+
+def good_sends_its_items(items):
+    found = gathered(items)
+    torch.cuda.synchronize()
+    dist.broadcast_object_list([found], src=0)
+
+def good_is_there_already(x):
+    host = x.cuda().to("cpu", non_blocking=True)
+    again = host.to("cpu")
+    torch.cuda.synchronize()
+    return again.tolist()
+
+def bad_is_converted(x):
+    host = x.cuda().to("cpu", non_blocking=True)
+    again = host.to("cpu", torch.float64)  # expect: SS301
+    torch.cuda.synchronize()
+    return again.tolist()
+""",
+    "blocks of two streams are in two pools": """
+def place(stream):
+    return torch.cuda.stream(stream) if stream is not None else contextlib.nullcontext()
+
+class GoodOneOrTheOther:
+    def __init__(self, stream=None):
+        self.stream = torch.cuda.Stream() if stream is None else None
+        self.work = None
+
+    def start(self, x):
+        with place(self.stream):
+            flat = torch.zeros(8, device="cuda")
+            flat.add_(1)
+            self.work = flat
+
+class BadBesides:
+    def __init__(self):
+        self.stream = torch.cuda.Stream()
+        self.work = None
+
+    def start(self, x):
+        flat = torch.zeros(8, device="cuda")
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            flat.add_(1)  # expect: SS201
+        self.work = flat
+""",
+    "an entry that records an event and waits for it orders": """
+class Waiting:
+    def __init__(self):
+        self.stream = torch.cuda.Stream()
+        self.grads = {}
+        self.done = None
+
+    def start(self, net):
+        for name, p in net.named_parameters():
+            self.grads[name] = p.detach().cuda() * 2
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            for grad in self.grads.values():
+                self.flat.copy_(grad)
+
+    def finish(self):
+        with torch.cuda.stream(self.stream):
+            self.done = torch.cuda.Event()
+            self.done.record()
+        self.done.synchronize()
+
+class Hasty:
+    def __init__(self):
+        self.stream = torch.cuda.Stream()
+        self.grads = {}
+        self.done = None
+
+    def start(self, net):
+        for name, p in net.named_parameters():
+            self.grads[name] = p.detach().cuda() * 2
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            for grad in self.grads.values():
+                self.flat.copy_(grad)  # expect: SS201
+
+    def finish(self):
+        with torch.cuda.stream(self.stream):
+            self.done = torch.cuda.Event()
+            self.done.record()
+""",
+    "an operation far below a capture, where conditions that nobody decides lead to it": """
+def shown(x, options):
+    if options.verbose:
+        print(x.sum().item())  # expect: SS401
+
+def shown_far_below(x, options):
+    if options.verbose:
+        print(x.amax().item())
+
+def step(x, options):
+    x.mul_(2)
+    if options.checked:
+        shown_far_below(x, options)
+
+def shown_by_default(x, verbose=True):
+    if verbose:
+        print(x.mean().item())  # expect: SS401
+
+def bad(x, options):
+    g = torch.cuda.CUDAGraph()
+    x = x.cuda()
+    with torch.cuda.graph(g):
+        shown(x, options)
+        shown_by_default(x)
+    return g
+
+def good(x, options):
+    g = torch.cuda.CUDAGraph()
+    x = x.cuda()
+    with torch.cuda.graph(g):
+        step(x, options)
+    return g
+""",
+    "graphs and their inputs by key, and a workspace that they share": """
+class BadGrows:
+    def __init__(self, net):
+        self.net = net
+        self.graphs, self.inputs, self.outputs = {}, {}, {}
+        self.tables = None
+
+    def fit(self, n, d):
+        if self.tables is None:
+            self.tables = (torch.empty(n, d, device="cuda"), torch.empty(n, d, device="cuda"))
+        elif self.tables[0].size(0) < n:
+            self.tables = (torch.empty(n, d, device="cuda"), torch.empty(n, d, device="cuda"))  # expect: SS403
+
+    def capture(self, key, tables):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = self.inputs[key]
+            for block in self.net.blocks:
+                y = block(y, tables=tables)
+            self.outputs[key] = y
+        self.graphs[key] = graph
+
+    def run(self, x):
+        key = x.shape[0]
+        self.fit(key, x.shape[1])
+        if key not in self.graphs:
+            self.inputs[key] = torch.empty_like(x)
+            self.capture(key, (self.tables[0][:key], self.tables[1][:key]))
+        self.inputs[key].copy_(x)
+        self.graphs[key].replay()
+        return self.outputs[key].clone()
+
+class GoodMadeOnce:
+    def __init__(self, net, n, d):
+        self.net = net
+        self.graphs, self.inputs, self.outputs = {}, {}, {}
+        self.tables = (torch.empty(n, d, device="cuda"), torch.empty(n, d, device="cuda"))
+
+    def capture(self, key, tables):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = self.inputs[key]
+            for block in self.net.blocks:
+                y = block(y, tables=tables)
+            self.outputs[key] = y
+        self.graphs[key] = graph
+
+    def run(self, x):
+        key = x.shape[0]
+        if key not in self.graphs:
+            self.inputs[key] = torch.empty_like(x)
+            self.capture(key, (self.tables[0][:key], self.tables[1][:key]))
+        self.inputs[key].copy_(x)
+        self.graphs[key].replay()
+        return self.outputs[key].clone()
+""",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_shown(name: str, tmp_path: Path) -> None:
+    text = HEAD + CASES[name]
+    write_tree(tmp_path, {"module.py": text})
+    found = check_tree(tmp_path, "--engine", "next", "--no-cache").get("module.py", [])
+    shown = [each for each in found if each.confidence != "possible"]
+    assert not EvalFile(tmp_path / "module.py", text).disagreements(shown)
