@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
+
+from streamsafe import sanitize
+from streamsafe.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,20 +62,30 @@ def simulated(torch: Any, request: pytest.FixtureRequest) -> None:
         pytest.skip("a CUDA build has no simulated device")
 
 
-def streamsafe(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "streamsafe", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with nothing in it."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
-def checked(folder: Path, *arguments: str) -> list[tuple[str, str, str]]:
-    """Code, outcome and text of what the check finds, marked by a run with these arguments."""
-    run = streamsafe(
-        folder, "run", "--simulate", "--mode", "collect", "--trace", "run.jsonl", "program.py", *arguments
-    )
-    assert (folder / "run.jsonl").read_text().endswith('{"do":"finish"}\n'), run.stderr
+def streamsafe(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments), catch_exceptions=False)
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[str]:
+    """Codes of the hazards of a session around ``program.py`` with these arguments, which writes ``run.jsonl``."""
+    monkeypatch.setattr(sys, "argv", ["program.py", *arguments])
+    with open("run.jsonl", "w", encoding="utf-8") as trace, sanitize(mode="collect", trace=trace) as session:
+        runpy.run_path("program.py", run_name="__main__")
+    assert Path("run.jsonl").read_text().endswith('{"do":"finish"}\n')
+    return [hazard.code for hazard in session.hazards]
+
+
+def checked() -> list[tuple[str, str, str]]:
+    """Code, outcome and text of what the check finds, marked by the run."""
     result = streamsafe(
-        folder, "check", "--isolated", "--trace", "run.jsonl", "--output-format", "json", "program.py"
+        "check", "--isolated", "--trace", "run.jsonl", "--output-format", "json", "program.py"
     )
     found = json.loads(result.stdout)
     return [(each["code"], each["run"]["outcome"], each["run"]["message"]) for each in found]
@@ -79,24 +94,31 @@ def checked(folder: Path, *arguments: str) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(
     ("join", "use", "code", "edge"), [row[1:] for row in JOINS], ids=[row[0] for row in JOINS]
 )
-def test_a_run_orders_or_confirms(join: str, use: str, code: str, edge: str, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(PROGRAM.format(join=join, use=use))
-    ((found, outcome, text),) = checked(tmp_path)
+def test_a_run_orders_or_confirms(
+    join: str, use: str, code: str, edge: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "program.py").write_text(PROGRAM.format(join=join, use=use))
+    assert recorded(monkeypatch) == []
+    ((found, outcome, text),) = checked()
     assert (found, outcome) == (code, "ordered")
     assert text == f"ordered in this run by {edge}"
-    assert streamsafe(tmp_path, "verify", "run.jsonl").returncode == 0
-    ((found, outcome, _),) = checked(tmp_path, "--eager")
+    assert streamsafe("verify", "run.jsonl").exit_code == 0
+    assert recorded(monkeypatch, "--eager") == [code]
+    ((found, outcome, _),) = checked()
     assert (found, outcome) == (code, "confirmed")
-    verified = streamsafe(tmp_path, "verify", "run.jsonl", "--output-format", "concise")
-    assert verified.returncode == 1
+    verified = streamsafe("verify", "run.jsonl", "--output-format", "concise")
+    assert verified.exit_code == 1
     assert f"program.py:15: {code} " in verified.stdout
 
 
-def test_a_trace_has_the_whole_run(tmp_path: Path) -> None:
+def test_the_command_records_the_whole_run(folder: Path) -> None:
     program = PROGRAM.format(join="side.synchronize()", use="data.sum()")
-    (tmp_path / "program.py").write_text(f"{program}\nfor _ in range(500):\n    main()\n")
-    assert checked(tmp_path)[0][1] == "ordered"
-    verbs = [json.loads(line)["do"] for line in (tmp_path / "run.jsonl").read_text().splitlines()[1:]]
+    (folder / "program.py").write_text(f"{program}\nfor _ in range(500):\n    main()\n")
+    command = [sys.executable, "-m", "streamsafe", "run", "--simulate", "--mode", "collect"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([*command, "--trace", "run.jsonl", "program.py"], env=environment, check=True)
+    assert checked()[0][1] == "ordered"
+    verbs = [json.loads(line)["do"] for line in (folder / "run.jsonl").read_text().splitlines()[1:]]
     assert verbs.count("synchronize_stream") == 501
     assert verbs[-1] == "finish"
 
@@ -123,12 +145,12 @@ main()
 """
 
 
-def test_a_trace_holds_launches_of_graphs(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(GRAPHS)
-    streamsafe(tmp_path, "run", "--simulate", "--mode", "collect", "--trace", "run.jsonl", "program.py")
-    verified = streamsafe(tmp_path, "verify", "run.jsonl", "--output-format", "concise")
+def test_a_trace_holds_launches_of_graphs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "program.py").write_text(GRAPHS)
+    assert recorded(monkeypatch) == ["SS101"]
+    verified = streamsafe("verify", "run.jsonl", "--output-format", "concise")
     assert "program.py:13: SS101 " in verified.stdout
-    assert verified.returncode == 1
+    assert verified.exit_code == 1
 
 
 BACKWARD = """\
@@ -162,10 +184,11 @@ PASSES = [
 @pytest.mark.parametrize(
     ("wait", "join", "codes"), [row[1:] for row in PASSES], ids=[row[0] for row in PASSES]
 )
-def test_a_trace_knows_backward_passes(wait: str, join: str, codes: set[str], tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(BACKWARD.format(wait=wait, join=join))
-    run = streamsafe(tmp_path, "run", "--simulate", "--mode", "collect", "--trace", "run.jsonl", "program.py")
-    assert set(re.findall(r"SS\d+", run.stderr)) == codes, run.stderr
-    verified = streamsafe(tmp_path, "verify", "run.jsonl", "--output-format", "concise")
+def test_a_trace_knows_backward_passes(
+    wait: str, join: str, codes: set[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "program.py").write_text(BACKWARD.format(wait=wait, join=join))
+    assert set(recorded(monkeypatch)) == codes
+    verified = streamsafe("verify", "run.jsonl", "--output-format", "concise")
     assert set(re.findall(r"SS\d+", verified.stdout)) == codes
-    assert verified.returncode == bool(codes)
+    assert verified.exit_code == bool(codes)
