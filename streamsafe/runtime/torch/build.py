@@ -222,9 +222,7 @@ def _check(ended: subprocess.CompletedProcess[str], library: Library, torch: Tor
 
 def _options(library: Library, torch: Torch) -> list[str]:
     options = [torch.standard, "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-w"]
-    options.append(
-        "-DAT_PER_OPERATOR_HEADERS"
-    )  # torch's headers declare a few operators then, not all of them
+    options.append("-DAT_PER_OPERATOR_HEADERS")  # or else torch's headers declare all of its operators
     options.append(f"-D_GLIBCXX_USE_CXX11_ABI={torch.abi}")
     if library.cuda and torch.cuda:
         options.append("-DWITH_CUDA")
