@@ -35,6 +35,25 @@ def counts(op: str, left: Value, right: Value) -> bool | None:
     return None
 
 
+def is_above(atom: Atom) -> bool:
+    """Whether an atom is a number of which a lower bound is known."""
+    return isinstance(atom, Symbol) and atom.name.startswith(ABOVE)
+
+
+def plus(count: Atom, step: Value, from_zero: bool) -> Symbol | None:
+    """A count after a step up; None of what is no count. ``from_zero``: it is one that begins at zero, or above."""
+    if len(step) != 1:
+        return None
+    (by,) = step
+    if not isinstance(by, Const) or type(by.value) is not int or by.value < 1:
+        return None
+    if isinstance(count, Const) and type(count.value) is int:
+        return above(count.value)
+    if is_above(count):
+        return count  # type: ignore[return-value]
+    return above(0) if from_zero else None
+
+
 def is_true(atom: Atom) -> bool:
     """Whether an atom is a number above zero."""
     return isinstance(atom, Symbol) and atom.name.startswith(ABOVE) and int(atom.name[len(ABOVE) :]) >= 0

@@ -32,6 +32,7 @@ from streamsafe.static.domain.atoms import (
     Test,
     Tuple,
     Value,
+    const,
     ordered,
     path,
     rank,
@@ -141,6 +142,8 @@ def decided(kind: str, other: Hashable, atom: Atom) -> bool | None:
         return None
     if isinstance(atom, Test):
         return _outcome(atom) if kind == IS_TRUE else False if kind == IS_NONE else None
+    if kind == EQUALS and type(other) is int and counts.is_above(atom):
+        return counts.counts("==", frozenset((atom,)), frozenset((const(other),)))
     if kind == IS_NONE:
         if isinstance(atom, _NEVER_NONE):
             return None if isinstance(atom, Library) and atom.name.endswith(MADE) else False

@@ -16,8 +16,9 @@ from streamsafe.order.hazard import Span
 from streamsafe.static import confidence
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.access import Access
-from streamsafe.static.domain.atoms import ALL, CURRENT, HOST, Atom, New, Path, Pool, Value, path, rank
+from streamsafe.static.domain.atoms import ALL, CURRENT, HOST, Atom, New, Path, Pool, Test, Value, path, rank
 from streamsafe.static.domain.capturing import Graph
+from streamsafe.static.domain.counts import counts
 from streamsafe.static.domain.guards import ALWAYS, Guard, contradicts, decided
 from streamsafe.static.domain.order import Ways
 from streamsafe.static.domain.places import EACH, can_meet, overlap, same_queue
@@ -322,12 +323,25 @@ def _meet(first: Entry, second: Entry) -> bool:
     return True
 
 
+def _left_at(exit: Exit, atom: Atom) -> Value:
+    """What an exit leaves at a path."""
+    if not isinstance(atom, Path) or not atom.fields:
+        return _NOTHING
+    return exit.heap.get((path(atom.root, *atom.fields[:-1]), atom.fields[-1]), _NOTHING)
+
+
 def _left_otherwise(exit: Exit, guard: Guard) -> bool:
     """Whether what an entry leaves in the fields contradicts what another finds there."""
     for literal in guard:
         atom = literal.atom
+        if isinstance(atom, Test) and len(atom.left) == 1:
+            (of,) = atom.left
+            held = _left_at(exit, of)
+            verdict = counts(atom.op, held, atom.right) if held else None
+            if verdict is not None and verdict is not literal.truth:
+                return True
         if isinstance(atom, Path) and atom.fields:
-            held = exit.heap.get((path(atom.root, *atom.fields[:-1]), atom.fields[-1]))
+            held = _left_at(exit, atom)
             if held:
                 verdicts = {decided(literal.kind, literal.other, each) for each in held}
                 if None not in verdicts and literal.truth not in verdicts:

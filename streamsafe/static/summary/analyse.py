@@ -55,6 +55,7 @@ class Analysis:
         given: what is known of its parameters beside their annotations.
         cold: captures of a backward pass that has not run before, and the guards.
         keyed: an element of a container -> the elements of others that are looked up under it.
+        tested: the locals that conditions ask for.
         passes: whether a backward pass outside captures has been seen, on any path.
         light: one partition is kept, and loops are run through a few times: enough for the footprint of a function that
             has to do with one stream only.
@@ -83,6 +84,7 @@ class Analysis:
         "passes",
         "return_span",
         "returned",
+        "tested",
         "yielded",
     )
 
@@ -96,6 +98,7 @@ class Analysis:
         self.notes: set[str] = set()
         self.passes = False
         self.keyed: dict[Atom, set[Path]] = {}
+        self.tested = _tested(fn)
         self.cold: dict[Span, Guard] = {}
         self.returned: list[tuple[State, Value, int]] = []
         self.return_span = Span("", 1, 1, 1, 1)
@@ -556,6 +559,15 @@ def _one_by_one(held: Value) -> list[Atom]:
 _NEVER_RAISE: Final = (ir.Const, ir.Move, ir.Global, ir.Return, ir.Closure)
 
 _TESTS: Final = {"true": guards.IS_TRUE, "none": guards.IS_NONE, "eq": guards.EQUALS}
+
+
+def _tested(fn: ir.Function) -> frozenset[Reg]:
+    """The locals of which conditions, or comparisons, ask."""
+    found: set[Reg] = set()
+    for block in fn.blocks:
+        found.update(edge.assume.reg for edge in block.edges if edge.assume is not None)
+        found.update(i.left for i in block.instrs if isinstance(i, ir.Compare))
+    return frozenset(reg for reg in found if isinstance(reg, str))
 
 
 def _drop_temporaries(s: State, live: frozenset[int]) -> None:

@@ -67,6 +67,7 @@ class Fact(NamedTuple):
         parameters: of an optimizer, what its parameters are, as seen from the object that holds it.
         uncapturable: of an optimizer, whether it was made without being capturable.
         keys: of a dict, the constants that it has under constant keys.
+        counts: whether it begins at a number, not below zero, and is only counted up.
     """
 
     aliases: Value = UNKNOWN
@@ -81,6 +82,7 @@ class Fact(NamedTuple):
     outside: Value = UNKNOWN
     uncapturable: bool = False
     keys: tuple[tuple[str, Value], ...] = ()
+    counts: bool = False
 
 
 NOTHING: Final = Fact()
@@ -296,6 +298,7 @@ class Facts:
                     type=known.type or fact.type,
                     place="" if moves else known.place or (fact.place if not known.type else ""),
                     element=known.element or fact.element,
+                    counts=known.counts and fact.counts,
                     shared={},
                     aliases=frozenset(atom for atom in known.aliases if not isinstance(atom, Const)),
                 )
@@ -400,6 +403,7 @@ class Facts:
             uncapturable=bool(held)
             and all(exit.heap.get((atom, "capturable")) == value(FALSE) for atom in held),
             keys=keys if len(held) == 1 else (),
+            counts=bool(held) and all(_is_number(atom) for atom in held),
         )
 
     def _stored_elsewhere(self, cid: str) -> dict[str, Fact]:
@@ -414,6 +418,7 @@ class Facts:
                     for field, fact in self._stores(fn):
                         known = found.get(field, NOTHING)
                         found[field] = Fact(
+                            counts=fact.counts and (known.counts or field not in found),
                             place=known.place or fact.place,
                             type=known.type or fact.type,
                             optional=known.optional or fact.optional,
@@ -425,6 +430,9 @@ class Facts:
         me = fn.params[0].name
         names: dict[ir.Reg, str] = {}
         made: dict[ir.Reg, Fact] = {}
+        fields: dict[ir.Reg, str] = {}
+        counted: dict[ir.Reg, str] = {}
+        steps: set[ir.Reg] = set()
         for number in cfg.graph(fn).order:
             for i in fn.blocks[number].instrs:
                 if isinstance(i, ir.Global):
@@ -432,6 +440,12 @@ class Facts:
                     names[i.dst] = symbol.name if symbol.kind in ("library", "class") else ""
                 elif isinstance(i, ir.Attr):
                     names[i.dst] = f"{names[i.obj]}.{i.name}" if names.get(i.obj) else ""
+                    fields[i.dst] = i.name if i.obj == me else ""
+                elif isinstance(i, ir.Binary | ir.InPlace):
+                    if i.op == "+" and i.right in steps and fields.get(i.left):
+                        counted[i.dst] = fields[i.left]
+                elif isinstance(i, ir.Const) and type(i.value) is int and i.value > 0:
+                    steps.add(i.dst)
                 elif isinstance(i, ir.Call):
                     made[i.dst] = self._made(names.get(i.func, ""))
                 elif isinstance(i, ir.Const) and i.value is None:
@@ -440,7 +454,8 @@ class Facts:
                     if i.src in made:
                         made[i.dst] = made[i.src]
                 elif isinstance(i, ir.SetAttr) and i.obj == me:
-                    yield i.name, made.get(i.src, NOTHING)
+                    fact = made.get(i.src, NOTHING)
+                    yield i.name, Fact(counts=True) if counted.get(i.src) == i.name else fact
 
     def _made(self, name: str) -> Fact:
         if not name:
@@ -518,6 +533,11 @@ def _shared_by_all(each: list[dict[str, Value]]) -> dict[str, Value]:
     """What several objects have in common with the object that holds them."""
     first, *others = each
     return {field: held for field, held in first.items() if all(one.get(field) == held for one in others)}
+
+
+def _is_number(atom: Atom) -> bool:
+    """Whether an atom is a whole number, not below zero."""
+    return isinstance(atom, Const) and type(atom.value) is int and atom.value >= 0
 
 
 def _rooted(atom: Atom, me: Path) -> bool:

@@ -18,6 +18,7 @@ from streamsafe.static.domain.atoms import (
     Const,
     New,
     Path,
+    Symbol,
     Tuple,
     Value,
     compared,
@@ -26,7 +27,7 @@ from streamsafe.static.domain.atoms import (
     tuple_of,
     value,
 )
-from streamsafe.static.domain.counts import above, counts
+from streamsafe.static.domain.counts import above, counts, is_above, plus
 from streamsafe.static.domain.guards import comparable
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State, splits
@@ -72,6 +73,8 @@ def move(a: Analysis, s: State, i: ir.Move) -> list[State] | None:
     outputs.moved(a, s, i.dst, i.src, held)
     s.set_local(i.dst, s.env.get(i.src, UNKNOWN))
     if isinstance(i.dst, str):
+        if i.dst in a.tested and any(is_above(atom) for atom in held):
+            s.choices[i.dst] = held
         if old and old != held:
             replays.rebinds_local(a, s, a.span(i.at), old, held)
             mem.unbind(a, s, old)
@@ -437,6 +440,8 @@ def binary(a: Analysis, s: State, i: ir.Binary) -> list[State] | None:
     """dst = left op right"""
     left, right = s.get(i.left), s.get(i.right)
     outputs.combined(a, s, a.span(i.at), (i.left, i.right))
+    if i.op == "+" and _counts_up(a, s, i.dst, left, right):
+        return None
     if i.op == "-":
         timing.subtract(a, s, left, right)
     compute(a, s, i.at, i.dst, i.op, left | right)
@@ -487,10 +492,29 @@ def compare(a: Analysis, s: State, i: ir.Compare) -> list[State] | None:
     return None
 
 
+def _counts_up(a: Analysis, s: State, dst: ir.Reg, left: Value, right: Value) -> bool:
+    """``count + 1``: some number above that of the round, or the call, before."""
+    if len(left) != 1:
+        return False
+    (atom,) = left
+    counted = isinstance(atom, Path) and a.fact(atom).counts
+    if not counted and not isinstance(atom, Const | Symbol):
+        return False
+    after = plus(atom, right, counted)
+    if after is None:
+        return False
+    s.set_local(dst, value(after))
+    if dst in a.tested:
+        s.choices[dst] = value(after)
+    return True
+
+
 @transfer(ir.InPlace)
 def in_place(a: Analysis, s: State, i: ir.InPlace) -> list[State] | None:
     """dst = left op= right"""
     left, right = s.get(i.left), s.get(i.right)
+    if i.op == "+" and _counts_up(a, s, i.dst, left, right):
+        return None
     span, operation = a.span(i.at), f"{i.op}="
     touched = mem.buffers(a, s, left, 1)
     places = {mem.place_of(a, s, buffer) for buffer in touched}

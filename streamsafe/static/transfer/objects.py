@@ -30,6 +30,7 @@ from streamsafe.static.domain.atoms import (
     path,
     value,
 )
+from streamsafe.static.domain.counts import is_above
 from streamsafe.static.domain.guards import without
 from streamsafe.static.domain.places import EACH, is_element
 from streamsafe.static.domain.state import State
@@ -282,7 +283,7 @@ def store(a: Analysis, s: State, owner: Atom, field: str, held: Value, *, strong
         s.heap[owner, field] = held
     else:
         s.heap[owner, field] = values.joined(known, held) if known is not None else held
-    if isinstance(owner, Path):
+    if isinstance(owner, Path) and not any(is_above(atom) for atom in held):
         s.guard = without(s.guard, path(owner.root, *owner.fields, field))
 
 
