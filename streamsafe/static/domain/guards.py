@@ -125,6 +125,9 @@ def comparable(atom: Test) -> bool:
     )
 
 
+CHANGING: Final[set[str]] = set()
+"""Types whose truth is in what they hold: tensors and containers; the models fill it."""
+
 _NEVER_NONE: Final = (New, Context, Capture, Function, Partial, Class, Tuple, Library)
 
 
@@ -151,7 +154,7 @@ def decided(kind: str, other: Hashable, atom: Atom) -> bool | None:
             return False
         return False if isinstance(atom, Bound) and bool(atom.owner) and atom.name.startswith("__") else None
     if kind == IS_TRUE:
-        if isinstance(atom, New) and atom.kind not in ("buffer", "list"):
+        if isinstance(atom, New) and atom.kind not in CHANGING:
             return True
         if isinstance(atom, Function | Class | Context) or atom is DEFAULT or counts.is_true(atom):
             return True

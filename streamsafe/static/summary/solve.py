@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from streamsafe.order.hazard import Span
-from streamsafe.static.domain import limits, places, state, values
+from streamsafe.static.domain import guards, limits, places, state, values
 from streamsafe.static.domain.atoms import (
     MAYBE,
     UNKNOWN,
@@ -137,6 +137,7 @@ class Engine:
             row.name for row in self.types.values() if row.role in ("stream", "event", "work")
         )
         state.SPLITTING.add(CLOCK)
+        guards.CHANGING.update(row.name for row in self.types.values() if row.role in ("tensor", "container"))
         state.CARRYING.update(
             row.name for row in self.types.values() if row.role in ("stream", "event", "work", "graph")
         )

@@ -64,7 +64,7 @@ def look(a: Analysis, s: State, span: Span, held: Value) -> None:
     """The host looks at a value: only memory of which it is known where it lies is read."""
     for buffer in mem.buffers(a, s, held, 0):
         place = mem.place_of(a, s, buffer)
-        if isinstance(buffer, New) and place:
+        if isinstance(buffer, New) and place and (buffer, mem.STRUCTURE) not in s.heap:
             if place == DEVICE:
                 a.host_work(s, span, "the host looks at a value of the device")
             mem.host_touch(a, s, span, value(buffer), "bool")
