@@ -35,7 +35,7 @@ from streamsafe.static.domain.state import State, joined
 from streamsafe.static.domain.timing import LAUNCHES
 from streamsafe.static.domain.values import reachable
 from streamsafe.static.summary.model import Exit, Summary
-from streamsafe.static.transfer import captures, pools, replays, rounds
+from streamsafe.static.transfer import captures, pools, replays, returned, rounds
 from streamsafe.static.transfer import memory as mem
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def summarise(a: Analysis) -> Summary:
     found: list[Exit] = []
     for s, result, at in a.returned[:_MOST_RETURNS]:
         a.return_span = a.span(at)
+        returned.calls_again(a, s, result, at)
         found.append(_exit(a, s, result))
     kept = _merged(found, lambda exit: exit.guard)
     if len(kept) > limits.EXITS:

@@ -113,7 +113,7 @@ class Facts:
         """What is known of a path in a function."""
         scope = fn.fid
         if atom.root.startswith((MODULE, OUTER)):
-            scope = ""
+            scope = given.places.get(atom.root, "")
         elif atom.root == SELF and fn.cls is not None and not given:
             scope = fn.cls
         if given.types:
@@ -148,6 +148,8 @@ class Facts:
     def _hint(self, atom: Path, fact: Fact) -> Fact:
         """What the name of a field or a parameter alone says."""
         name = atom.fields[-1] if atom.fields else atom.root
+        if name.startswith(OUTER):
+            name = name.rpartition(" ")[2]  # a variable of the scope around has the name that it has there
         if name == SELF or is_element(name) or " " in name:
             return fact
         row = self._engine.models.hint("attribute" if atom.fields else "parameter", name)
@@ -160,7 +162,7 @@ class Facts:
     def _root(self, fn: ir.Function, given: Given, root: str) -> Fact:
         known = given.types.get(root)
         if known:
-            return Fact(type=known)
+            return Fact(type=known, place=given.places.get(root, ""))
         if root.startswith(MODULE):
             return Fact(type=root)
         if root.startswith(OUTER):

@@ -91,11 +91,16 @@ def instantiate(
         return None
     engine.callers.setdefault(fid, set()).add(a.fn.fid)
     bind, defaults = _bind(fn, args, keywords)
-    given, extra = engine.specialise(a, fn, bind)
+    given, extra = engine.specialise(a, s, fn, bind, closure or {})
     summary = engine.summary(fid, given)
     if engine.explanation is not None:
         engine.explanation.called(a, at, summary)
-    roots = {**_roots(fn, bind), **(closure or {}), **extra, **_closures(a, s, bind, given)}
+    roots = {
+        **_roots(fn, bind),
+        **(closure or {}),
+        **extra,
+        **_closures(a, s, {**bind, **(closure or {})}, given),
+    }
     if fn.is_generator and _is_context(fn):
         atom = generator(fid, sorted({**roots, **defaults}.items(), key=_name))
         s.env[dst] = value(atom)

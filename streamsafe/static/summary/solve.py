@@ -42,6 +42,7 @@ from streamsafe.static.syntax.modules import Symbol
 from streamsafe.static.syntax.relevance import Relevance
 
 if TYPE_CHECKING:
+    from streamsafe.static.domain.state import State
     from streamsafe.static.explanation import Explanation
     from streamsafe.static.models.load import Models
     from streamsafe.static.models.rows import Row
@@ -49,11 +50,12 @@ if TYPE_CHECKING:
 
 
 class Given(NamedTuple):
-    """What is known of a function's parameters beside their annotations.
+    """What is known of a function's parameters beside their annotations, and of what it takes from the scope around it.
 
     Attributes:
         held: parameter -> the functions that it holds.
         types: parameter -> the class of the tree, or the library's type, of the object that it holds.
+        places: variable of the scope around -> where its memory lies.
         part: of a generator that is a context manager, what runs when it is entered, or left; ``hook``: autograd
             calls it.
     """
@@ -61,6 +63,7 @@ class Given(NamedTuple):
     held: Mapping[str, Value] = {}
     types: Mapping[str, str] = {}
     part: Literal["", "enter", "exit", "hook"] = ""
+    places: Mapping[str, str] = {}
 
     def get(self, name: str) -> Value:
         """The functions that a parameter holds; unknown where that is not known."""
@@ -72,7 +75,7 @@ class Given(NamedTuple):
     def key(self) -> tuple[object, ...]:
         """As a value."""
         held = tuple(sorted((name, tuple(sorted(map(rank, v)))) for name, v in self.held.items()))
-        return (held, tuple(sorted(self.types.items())), self.part)
+        return (held, tuple(sorted(self.types.items())), self.part, tuple(sorted(self.places.items())))
 
 
 GIVEN: Final = "given "
@@ -374,7 +377,12 @@ class Engine:
         return ()
 
     def specialise(
-        self, a: Analysis, fn: ir.Function, bind: Mapping[str, Value]
+        self,
+        a: Analysis,
+        s: State,
+        fn: ir.Function,
+        bind: Mapping[str, Value],
+        closure: Mapping[str, Value],
     ) -> tuple[Given, dict[str, Value]]:
         """What a call's arguments say of a callee's parameters beside their annotations.
 
@@ -403,7 +411,18 @@ class Engine:
                     own = fn.is_method and type == fn.cls and parameter is fn.params[0]
                     if type and not own and self.role(type) not in ("tensor", "other", ""):
                         types[parameter.name] = type
-        return (Given(held, types) if held or types else ANYTHING), roots
+        places: dict[str, str] = {}
+        for root, value in closure.items():
+            if len(value) != 1:
+                continue
+            (atom,) = value
+            if isinstance(atom, Function):
+                held[root] = frozenset((function(atom.fid),))
+            elif isinstance(atom, New) and self.role(atom.kind) not in ("other", "container", ""):
+                types[root] = atom.kind
+                if s.places.get(atom):
+                    places[root] = s.places[atom]
+        return (Given(held, types, places=places) if held or types else ANYTHING), roots
 
     def _abstract(
         self, a: Analysis, atom: Atom, root: str, types: dict[str, str], roots: dict[str, Value]

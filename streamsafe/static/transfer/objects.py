@@ -419,8 +419,10 @@ def delete_global(a: Analysis, s: State, i: ir.DelGlobal) -> list[State] | None:
 @transfer(ir.Outer)
 def load_outer(a: Analysis, s: State, i: ir.Outer) -> list[State] | None:
     """dst = a variable of an enclosing function."""
-    root = path(f"{OUTER}{i.owner} {i.name}")
-    s.env[i.dst] = s.heap.get((root, "="), value(root))
+    name = f"{OUTER}{i.owner} {i.name}"
+    root = path(name)
+    held = s.heap.get((root, "="))
+    s.env[i.dst] = held if held is not None else a.given.get(name) or value(root)
     return None
 
 
