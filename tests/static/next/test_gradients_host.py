@@ -26,8 +26,6 @@ GAPS: dict[str, set[str]] = {
     },
     "ss111_structures": {
         "bad_bound_method_to_a_helper",
-        "bad_function_called_again",
-        "bad_functions_given_to_the_caller",
         "bad_optimizer_of_each_model",
         "bad_stack_entered_before",
     },
@@ -73,10 +71,6 @@ GAPS: dict[str, set[str]] = {
     "ss302_counted_rounds": {
         "BadRingOnlyAsks",
         "BadRingWaitsOneRoundLate",
-        "GoodCountedCalls",
-        "GoodTruthOfCountedCalls",
-        "bad_counted_where_it_pleases",
-        "good_counted_up",
     },
     "ss302_cupy": {
         "bad_asarray_of_pinned",
@@ -84,7 +78,6 @@ GAPS: dict[str, set[str]] = {
     "ss302_unordered_host_write": {
         "good_non_contiguous_pinned_source",
         "good_slice_disjoint",
-        "uploader",
     },
 }
 

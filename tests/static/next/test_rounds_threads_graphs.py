@@ -301,6 +301,111 @@ def captured(x, ends, given):
         torch.autograd.grad(GoodCut.apply(x, 0.5), x, given)
     return g
 """,
+    "a count that goes up says that there was a round, or a call, before": """
+def good_counted_up(loader, n):
+    host = torch.empty(n, pin_memory=True)
+    device = torch.empty(n, device="cuda")
+    done = 0
+    for x in loader:
+        if done != 0:
+            torch.cuda.current_stream().synchronize()
+        host.copy_(x)
+        device.copy_(host, non_blocking=True)
+        done += 1
+    return device
+
+def bad_counted_now_and_then(loader, n, odd):
+    host = torch.empty(n, pin_memory=True)
+    device = torch.empty(n, device="cuda")
+    done = 0
+    for x in loader:
+        if done > 0:
+            torch.cuda.current_stream().synchronize()
+        host.copy_(x)  # expect: SS302
+        device.copy_(host, non_blocking=True)
+        if odd(x):
+            done += 1
+    return device
+
+class GoodCalls:
+    def __init__(self, n):
+        self.host = torch.empty(n, pin_memory=True)
+        self.device = torch.empty(n, device="cuda")
+        self.calls = 0
+
+    def upload(self, labels):
+        if self.calls > 0:
+            torch.cuda.current_stream().synchronize()
+        self.calls += 1
+        self.host.copy_(labels)
+        self.device.copy_(self.host, non_blocking=True)
+
+class BadCallsSetBack:
+    def __init__(self, n):
+        self.host = torch.empty(n, pin_memory=True)
+        self.device = torch.empty(n, device="cuda")
+        self.calls = 0
+
+    def upload(self, labels):
+        if self.calls > 0:
+            torch.cuda.current_stream().synchronize()
+        self.calls += 1
+        self.host.copy_(labels)  # expect: SS302
+        self.device.copy_(self.host, non_blocking=True)
+
+    def again(self):
+        self.calls = 0
+""",
+    "a function that is returned is called again": """
+def bad_uploader(n):
+    host = torch.empty(n, pin_memory=True)
+
+    def upload(values):
+        host.copy_(values)  # expect: SS302
+        return host.to("cuda", non_blocking=True)
+
+    return upload
+
+def good_uploader(n):
+    host = torch.empty(n, pin_memory=True)
+
+    def upload(values):
+        host.copy_(values)
+        out = host.to("cuda", non_blocking=True)
+        torch.cuda.current_stream().synchronize()
+        return out
+
+    return upload
+
+def bad_step(model, optimizer):
+    side = torch.cuda.Stream()
+
+    def gradients(x):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            model(x).sum().backward()
+
+    def step(x):
+        gradients(x)
+        optimizer.step()  # expect: SS111
+
+    return step
+
+def good_step(model, optimizer):
+    side = torch.cuda.Stream()
+
+    def gradients(x):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            model(x).sum().backward()
+        torch.cuda.current_stream().wait_stream(side)
+
+    def step(x):
+        gradients(x)
+        optimizer.step()
+
+    return step
+""",
     "a view of a NumPy view": """
 def bad_view(x, path):
     h = x.to("cpu", non_blocking=True)
