@@ -55,7 +55,6 @@ GAPS: dict[str, set[str]] = {
         "bad_rows_of_a_table",
     },
     "ss301_forms": {
-        "bad_dict_comprehension",
         "bad_to_in_kwargs",
         "bad_waits_where_all_came_from_the_host",
         "good_waits_where_any_came_from_the_device",
