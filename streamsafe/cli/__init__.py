@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import os
 from typing import Any
 
 import click
@@ -42,6 +44,18 @@ class LazyGroup(click.Group):
         command: Any = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """A word that is no command may be a path to check, or a command with a mistake."""
+        word = args[0]
+        if word not in COMMANDS and not word.startswith("-"):
+            near = difflib.get_close_matches(word, COMMANDS, 1)
+            hint = f"check {word}" if os.path.exists(word) else near[0] if near else ""
+            end = f" Did you mean `streamsafe {hint}`?" if hint else ""
+            ctx.fail(f"No such command {word!r}.{end}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

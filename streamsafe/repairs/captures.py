@@ -24,7 +24,6 @@ from streamsafe.repairs.place import (
 from streamsafe.repairs.tree import Codemod, Line
 
 _WAITS = ("wait", "wait_event", "wait_stream")
-_KEEPS = ("append", "put", "add")
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,26 +447,6 @@ def apart(place: Place) -> tuple[str, Codemod] | None:
     mod.remove(line)
     mod.after(outer, line)
     return "begin it after the other capture ends", mod
-
-
-def kept_output(place: Place) -> tuple[str, Codemod] | None:
-    """SS412: a copy is kept, not the memory that the next replay overwrites."""
-    call, line = place.call, place.line
-    if call is not None and name_of(call) in _KEEPS and len(call.args) == 1:
-        kept = call.args[0].value
-    elif isinstance(line, cst.SimpleStatementLine) and isinstance(line.body[0], cst.Assign):
-        statement = line.body[0]
-        if len(statement.targets) != 1 or not isinstance(statement.targets[0].target, cst.Subscript):
-            return None
-        kept = statement.value
-    else:
-        return None
-    if not isinstance(kept, (*SIMPLE, cst.Call)):
-        return None
-    copy = "clone" if "clone" in place.help else "copy"
-    mod = Codemod()
-    mod.replace(kept, lambda node: cst.Call(cst.Attribute(node, cst.Name(copy))))  # type: ignore[arg-type]
-    return f"keep {place.code(kept)}.{copy}()", mod
 
 
 def named_temporary(place: Place) -> tuple[str, Codemod] | None:

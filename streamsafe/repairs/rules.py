@@ -7,7 +7,6 @@ from streamsafe.repairs.captures import (
     before_replays,
     filled_input,
     joined_stream,
-    kept_output,
     named_temporary,
     on_a_side_stream,
     own_pool,
@@ -17,6 +16,7 @@ from streamsafe.repairs.captures import (
 from streamsafe.repairs.copies import blocking_copy, plain_copy
 from streamsafe.repairs.events import capturable, timed_events
 from streamsafe.repairs.interop import exchanged
+from streamsafe.repairs.outputs import kept_output
 from streamsafe.repairs.place import Repair
 from streamsafe.repairs.waits import without_a_wait
 

@@ -97,3 +97,17 @@ def test_shell_completion(project: Path, shell: str) -> None:
     result = run("-m", "streamsafe", cwd=project, env={"_STREAMSAFE_COMPLETE": f"{shell}_source"})
     assert result.returncode == 0
     assert b"_STREAMSAFE_COMPLETE" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("chek", "check"), ("src", "check src"), ("bug.py", "check bug.py"), ("nothing-like-it", "")],
+)
+def test_a_word_that_is_no_command(tmp_path: Path, word: str, hint: str) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "bug.py").write_text(BUG, encoding="utf-8")
+    done = run("-m", "streamsafe", word, cwd=tmp_path)
+    assert done.returncode == 2
+    last = done.stderr.decode().splitlines()[-1]
+    end = f" Did you mean `streamsafe {hint}`?" if hint else ""
+    assert last == f"Error: No such command '{word}'.{end}"

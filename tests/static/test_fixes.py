@@ -449,3 +449,55 @@ def test_a_wait_in_a_capture(
     assert path.read_text(encoding="utf-8") == (before if after == NOTHING else CAPTURE.format(*after))
     left = json.loads(CliRunner().invoke(main, arguments).stdout)
     assert len(left) == (after == NOTHING)
+
+
+GRAPHED = """
+import torch
+
+
+class Graphed:
+    def __init__(self, f, x):
+        self.x = x
+        f(x)
+        torch.cuda.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.y = f(self.x)
+
+    def __call__(self, value):
+        self.x.copy_(value)
+        self.graph.replay()
+        return self.y
+
+
+def run(f, a, b, batches):
+    graphed = Graphed(f, a.clone())
+    {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "after"),
+    [
+        ("return graphed(a) - graphed(b)", "return graphed(a).clone() - graphed(b)"),
+        (
+            "return torch.stack([graphed(a), graphed(b)])",
+            "return torch.stack([graphed(a).clone(), graphed(b)])",
+        ),
+        (
+            "return torch.stack([graphed(each) for each in batches])",
+            "return torch.stack([graphed(each).clone() for each in batches])",
+        ),
+        (
+            "first = graphed(a)\n    second = graphed(b)\n    return first - second",
+            "first = graphed(a).clone()\n    second = graphed(b)\n    return first - second",
+        ),
+    ],
+)
+def test_an_output_that_is_used_after_the_next_replay(tmp_path: Path, body: str, after: str) -> None:
+    path = tmp_path / "m.py"
+    path.write_text(GRAPHED.format(body), encoding="utf-8")
+    CliRunner().invoke(main, ["check", "--isolated", "--fix", "--unsafe-fixes", str(path)])
+    assert path.read_text(encoding="utf-8") == GRAPHED.format(after)
+    found = CliRunner().invoke(main, ["check", "--isolated", "--output-format", "json", str(path)]).stdout
+    assert json.loads(found) == []
