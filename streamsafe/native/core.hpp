@@ -537,6 +537,11 @@ class Core {
     return blocks_of(space).owner(address, &end);
   }
 
+  bool any_block(int space, Addr start, Addr stop) {
+    Addr end;
+    return blocks_of(space).owner(start, &end) || end < stop;
+  }
+
   template <class F>
   void each_block(F&& visit) {
     for (auto& [space, blocks] : *blocks_) blocks.each(visit);

@@ -23,7 +23,6 @@ MARK = re.compile(r"# (FIRST|HAZARD)(?: (\d))?$")
 
 NOT_YET = {
     "gc05_an_output_kept_over_a_replay": "two names of one tensor are the same at run time: `check` reports SS412",
-    "tm14_offset_view_of_a_pinned_source_dropped": "torch's pinned pool does not know of a copy through such a view",
 }
 """Programs whose verdict is not right yet, and what is missing."""
 

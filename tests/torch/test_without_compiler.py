@@ -24,9 +24,6 @@ UNSEEN = {
 UNSEEN_ON_A_GPU = {
     "captures/unregistered_generator": "found on the simulated device only",
     "captures/generator_registered_with_another_graph": "as unregistered_generator",
-    "copies/tm14_offset_view_of_a_pinned_source_dropped": "not seen with native code either",
-    "memory/tl05_another_stream_recorded": "as tm14",
-    "reuse/recorded_on_the_wrong_stream": "as tm14",
 }
 
 

@@ -167,7 +167,7 @@ void keep_known(Touched& cpu) {
   Lock guard(the.core.mutex);
   size_t kept = 0;
   for (size_t i = 0; i < cpu.uses.size(); ++i) {
-    if (!the.core.block_at(HOST_SPACE, cpu.uses[i].start)) continue;
+    if (!the.core.any_block(HOST_SPACE, cpu.uses[i].start, cpu.uses[i].stop)) continue;
     cpu.uses[kept] = cpu.uses[i];
     cpu.tensors[kept++] = cpu.tensors[i];
   }

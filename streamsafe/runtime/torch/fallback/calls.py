@@ -177,7 +177,7 @@ class Calls:
         for tensor, role in seen.cpu:
             storage = tensor.untyped_storage()
             base = storage.data_ptr()
-            known = self._memory.host_at(base) is not None
+            known = self._memory.holds_host(base, base + storage.nbytes())
             if copying and not known and non_blocking and tensor.is_pinned():
                 self._memory.know_host(storage, base, ())
                 known = True

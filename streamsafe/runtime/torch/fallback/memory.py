@@ -8,7 +8,7 @@ torch itself tells the allocator (``record_stream`` by the autograd engine, by c
 from __future__ import annotations
 
 import weakref
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NamedTuple
@@ -158,6 +158,14 @@ class Memory:
             return None
         known = self._host[self._host_starts[index]]
         return known if address < known.start + known.size else None
+
+    def holds_host(self, start: int, stop: int) -> bool:
+        """Whether some of this memory is pinned memory in use."""
+        index = bisect_left(self._host_starts, stop) - 1
+        if index < 0:
+            return False
+        known = self._host[self._host_starts[index]]
+        return start < known.start + known.size
 
     @property
     def any_host(self) -> bool:

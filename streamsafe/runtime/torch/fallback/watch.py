@@ -346,7 +346,7 @@ class Fallback(Base):
         monitor, memory = self._monitor, self.memory
         if monitor is None or memory is None or not monitor.host:
             return
-        known = [use for use in uses if memory.host_at(use.address) is not None]
+        known = [use for use in uses if memory.holds_host(use.address, use.address + use.size)]
         if known:
             reads, writes = _parts(known, HOST)
             monitor.host_access(reads, writes, operation)

@@ -5,6 +5,7 @@
 // kernels.cpp: one boxed kernel that runs every operator on the same bytes as CPU tensors, and the few that need more.
 #pragma once
 
+#include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
@@ -78,8 +79,9 @@ void host_waits(Queue queue);
 
 void* allocate_bytes(size_t size, DeviceIndex device);
 bool is_pinned(const void* address);
-// A copy on a queue uses pinned memory: torch's allocator records an event there when the memory is freed.
-void use_pinned(const void* address, Queue queue);
+// A copy on a queue uses pinned memory: torch's allocator records an event there when the memory is freed, if it knows
+// the memory's context, or that a block begins at the address.
+void use_pinned(const c10::DataPtr& memory, const void* address, Queue queue);
 
 // -- errors ----------------------------------------------------------------------------------------------------------
 

@@ -347,6 +347,21 @@ at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, s
                                            CUDA_KEYS, type_or_default(type));
 }
 
+struct NoMemory final : c10::Allocator {
+  c10::DataPtr allocate(size_t) override { return {nullptr, nullptr, &c10::detail::deleteNothing, c10::Device(c10::kCUDA, current_device())}; }
+  c10::DeleterFnPtr raw_deleter() const override { return &c10::detail::deleteNothing; }
+  void copy_data(void*, const void*, std::size_t) const override {}
+};
+
+// Zeros without memory: tangents of what is no dual number (forward-mode differentiation).
+at::Tensor efficient_zeros(c10::SymIntArrayRef size, std::optional<at::ScalarType> type, std::optional<at::Layout>,
+                           std::optional<c10::Device> device, std::optional<bool>) {
+  c10::OptionalDeviceGuard guard(device);
+  static NoMemory nothing;
+  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), &nothing, CUDA_KEYS | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+                                   type_or_default(type), std::nullopt);
+}
+
 const at::Tensor& resize(const at::Tensor& self, c10::SymIntArrayRef size, std::optional<at::MemoryFormat> format) {
   auto sizes = C10_AS_INTARRAYREF_SLOW(size);
   int64_t count = 1;
@@ -474,7 +489,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
                 "tensor.pin_memory() or allocate the tensor with pin_memory=True.");
   if (!non_blocking) host_waits(queue);
   enqueue_move(queue, self, from);
-  if (asynchronous && !captured(queue)) use_pinned(host.storage().data(), queue);
+  if (asynchronous && !captured(queue)) use_pinned(host.storage().data_ptr(), host.data_ptr(), queue);
   return self;
 }
 
@@ -519,6 +534,7 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrCUDA, library) {
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("empty.memory_format", empty);
   library.impl("empty_strided", empty_strided);
+  library.impl("_efficientzerotensor", efficient_zeros);
   library.impl("as_strided", at::native::as_strided_tensorimpl);
   library.impl("view", at::native::view);
   library.impl("_reshape_alias", at::native::_reshape_alias);

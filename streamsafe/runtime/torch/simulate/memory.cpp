@@ -316,12 +316,11 @@ bool is_pinned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) < found->first + found->second;
 }
 
-void use_pinned(const void* address, Queue queue) {
+void use_pinned(const c10::DataPtr& memory, const void* address, Queue queue) {
   Locked locked(lock());
-  auto found = pinned.upper_bound(reinterpret_cast<uintptr_t>(address));
-  if (found == pinned.begin()) return;
-  --found;
-  if (reinterpret_cast<uintptr_t>(address) < found->first + found->second) pinned_uses[found->first].insert(queue);
+  const void* block = memory.get_deleter() == &free_pinned_block ? memory.get_context() : address;
+  auto found = pinned.find(reinterpret_cast<uintptr_t>(block));
+  if (found != pinned.end()) pinned_uses[found->first].insert(queue);
 }
 
 // A capture executes nothing: what its operators computed on the way is taken back.
