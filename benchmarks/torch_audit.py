@@ -106,7 +106,7 @@ class Audit:
         self.unclaimed[key] += 1
         if key not in self.lines:
             stack = [frame for frame in traceback.extract_stack() if frame.filename != HERE]
-            self.lines[key] = [f"{frame.filename}:{frame.lineno} {frame.line}" for frame in stack[-4:]]
+            self.lines[key] = [f"{frame.filename}:{frame.lineno} {frame.line}" for frame in stack[-8:]]
 
     @staticmethod
     def _check(status: int) -> None:

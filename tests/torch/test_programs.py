@@ -21,10 +21,10 @@ from streamsafe.order.hazard import Access, Hazard
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "torch"
 MARK = re.compile(r"# (FIRST|HAZARD)(?: (\d))?$")
 
-NOT_YET = {
+BY_CHECK = {
     "gc05_an_output_kept_over_a_replay": "two names of one tensor are the same at run time: `check` reports SS412",
 }
-"""Programs whose verdict is not right yet, and what is missing."""
+"""Programs whose hazard a run does not show, and why."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,12 @@ def begin_anew(torch: Any) -> None:
             torch.cuda.Stream()
 
 
+def leave_group(torch: Any, program: Program) -> None:
+    """The watchdog of a process group asks for events, which spoils the captures of programs after it."""
+    if torch.distributed.is_initialized() and "nccl" in program.needs:
+        torch.distributed.destroy_process_group()
+
+
 def run(torch: Any, modules: Any, program: Program) -> Any:
     """The program's function and what it returns, with nothing left over from another."""
     torch.cuda.synchronize()
@@ -177,17 +183,14 @@ def test_verdict(torch: Any, modules: Any, program: Program, request: pytest.Fix
     reason = missing(torch, program, request.config.getoption("--gpu"))
     if reason:
         pytest.skip(reason)
-    if str(program).partition("/")[2] in NOT_YET:
-        request.applymarker(pytest.mark.xfail(reason=NOT_YET[str(program).partition("/")[2]], strict=False))
+    if str(program).partition("/")[2] in BY_CHECK:
+        request.applymarker(pytest.mark.xfail(reason=BY_CHECK[str(program).partition("/")[2]], strict=False))
     _, call = run(torch, modules, program)
     try:
         with streamsafe.sanitize(mode="collect") as session:
             call()
     finally:
-        if (
-            torch.distributed.is_initialized() and "nccl" in program.needs
-        ):  # its watchdog asks for events, which spoils the captures of other tests
-            torch.distributed.destroy_process_group()
+        leave_group(torch, program)
     expected = program.hazards()
     text = "\n".join(f"{each.code} {places(each.first)} {places(each.second)}" for each in session.hazards)
     assert len(session.hazards) == len(expected), f"{text or 'nothing'} instead of {expected}"

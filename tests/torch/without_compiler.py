@@ -48,6 +48,7 @@ def table(torch: Any, gpu: bool) -> dict[str, Any]:
                 call()
             except Exception as raised:
                 error = repr(raised)
+        programs.leave_group(torch, program)
         ran += 1
         expected = program.hazards()
         pairs = zip(session.hazards, expected, strict=False)

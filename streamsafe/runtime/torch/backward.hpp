@@ -1,0 +1,64 @@
+// What an operation is called and where it is: one of a backward pass is done by backward(), for a node of the forward.
+#pragma once
+#include <ATen/SequenceNumber.h>
+#include <torch/csrc/autograd/function.h>
+#include <cstring>
+#include "state.hpp"
+
+namespace streamsafe {
+
+// Where the forward of a backward node was: by its sequence number, for the last ones.
+constexpr size_t REMEMBERED = 1 << 16;
+inline std::atomic<uint64_t> forward_sites[REMEMBERED];
+
+inline void remember_forward(uint32_t site) {
+  const uint64_t number = at::sequence_number::peek();
+  forward_sites[number % REMEMBERED].store(number << 32 | site, std::memory_order_relaxed);
+}
+
+inline uint32_t forward_site(uint64_t number) {
+  const uint64_t entry = forward_sites[number % REMEMBERED].load(std::memory_order_relaxed);
+  return (entry >> 32) == (number & 0xffffffff) ? uint32_t(entry) : 0;
+}
+
+// The id and the place of an operation: the engine's work is done by backward(), at the line that calls it.
+inline void name_operation(const Operator& op, uint32_t& operation, uint32_t& site) {
+  State& the = state();
+  operation = op.id;
+  site = the.sites.capture();
+  const Backward* backward = backward_now();
+  if (!backward) return;
+  const bool by_hook = site && site != backward->site;  // a line of a hook, or of a Function's own backward
+  if (by_hook) {
+    const auto node = torch::autograd::get_current_node();
+    if (!node) return;
+    const torch::autograd::Node& made = *node;
+    if (!std::strstr(typeid(made).name(), "PyNode")) return;
+  } else {
+    site = backward->site;
+  }
+  std::string name;
+  uint32_t forward = 0;
+  static thread_local std::unordered_map<uint64_t, uint32_t> known;
+  uint64_t key = op.id * 2 + by_hook + (by_hook ? uint64_t(backward->site) * 0x9E3779B97F4A7C15ull : 0);
+  if (const auto node = torch::autograd::get_current_node()) {
+    forward = forward_site(node->sequence_nr());
+    key ^= typeid(*node).hash_code() * 31 + (uint64_t(forward) << 32);
+    auto found = known.find(key);
+    if (found != known.end()) {
+      operation = found->second;
+      return;
+    }
+    name = node->name();
+  } else {
+    key ^= 0x5bd1e995;
+    auto found = known.find(key);
+    if (found != known.end()) {
+      operation = found->second;
+      return;
+    }
+  }
+  operation = known[key] = the.intern_backward(op.id, by_hook ? op.name : "backward()", name, forward, by_hook ? backward->site : 0);
+}
+
+}  // namespace streamsafe

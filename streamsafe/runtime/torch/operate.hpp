@@ -1,0 +1,246 @@
+// The boxed fallback that sees every operator before its kernel. Composite operators pass through, so that what they call
+// is seen; of any other operator only the operator itself is. What it reads and writes is given to the core before it
+// runs (a blocking copy synchronizes inside), its new results after it.
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <map>
+#include "backward.hpp"
+#include "captured.hpp"
+
+namespace streamsafe {
+
+// Above autograd and everything that wraps tensors, and nobody else's in a program.
+constexpr DispatchKey KEY = DispatchKey::TESTING_ONLY_GenericMode;
+
+inline c10::DispatchKeySet below(c10::DispatchKeySet keys) { return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, KEY); }
+
+// On the device's current stream, for each device that takes part.
+inline void enqueue_all(Seen& seen, uint32_t operation, uint32_t site, bool may_raise) {
+  if (!seen.several) {
+    const Queue queue = queue_now(seen.index);
+    enqueue(&queue, seen.device, operation, site, may_raise);
+    return;
+  }
+  std::map<int, Touched> parts;
+  for (size_t i = 0; i < seen.device.uses.size(); ++i) parts[seen.device.uses[i].space].add(seen.device.uses[i], seen.device.tensors[i]);
+  for (auto& [device, touched] : parts) {
+    const Queue queue = queue_now(device);
+    enqueue(&queue, touched, operation, site, may_raise);
+  }
+}
+
+// A collective's work is on the stream that waited and recorded inside it; it comes before the event that was recorded.
+// Of coalesced ones each only waits, and the event is recorded when they end.
+inline void collective_done(const Touched& touched, uint32_t operation, uint32_t site, int device) {
+  State& the = state();
+  const Queue now = queue_now(device);
+  const bool elsewhere = here.waited && (here.recorded == here.waited || here.coalescing);
+  const Addr handle = elsewhere ? here.waited : now.handle;
+  const Key thread = the.thread();
+  std::vector<Report> reports;
+  {
+    Lock guard(the.core.mutex);
+    Timeline& line = the.line(now.device, handle);
+    const bool shown = line.shown;
+    line.shown = false;
+    if (!the.core.access(line, touched.uses.data(), touched.uses.size(), operation, site, thread)) {
+      reports = take_reports(the.core);
+      the.core.access(line, touched.uses.data(), touched.uses.size(), operation, site, thread, true);
+    }
+    line.shown = shown;
+    // a trace has the record before this access, which comes before it: it gets the record again
+    if (elsewhere && here.recorded == here.waited && !here.coalescing) the.core.say(Verb::record, here.event, line.id, thread, site, 0);
+  }
+  if (!reports.empty()) judge(reports, operation, &touched, true);
+}
+
+struct Inside {
+  Here before = here;
+  Inside(const Operator& op, uint32_t operation, uint32_t site, int device) {
+    here.inside = &op;
+    here.operation = operation;
+    here.site = site;
+    here.device = device;
+    if (op.collective) here.waited = here.recorded = here.event = 0;
+  }
+  ~Inside() { here = before; }
+};
+
+// Vectors that are used again and again; an operator may run inside another.
+struct Scratch {
+  static constexpr size_t DEEP = 8;
+  Seen seen[DEEP];
+  size_t depth = 0;
+};
+inline thread_local Scratch scratch;
+
+struct Borrowed {
+  Seen own, *seen;
+  Borrowed() : seen(scratch.depth < Scratch::DEEP ? &scratch.seen[scratch.depth] : &own) {
+    ++scratch.depth;
+    seen->clear();
+  }
+  ~Borrowed() { --scratch.depth; }
+};
+
+// What an operator touches of the host's memory, the host touches.
+inline void do_by_host(Seen& seen, uint32_t operation, uint32_t site) {
+  if (seen.cpu.uses.empty()) return;
+  keep_known(seen.cpu);
+  if (!seen.cpu.uses.empty() && state().host) enqueue(nullptr, seen.cpu, operation, site);
+}
+
+inline void raise_pending() {
+  State& the = state();
+  if (!the.pending.exchange(false)) return;
+  std::vector<Report> reports;
+  {
+    Lock guard(the.core.mutex);
+    reports.swap(the.stashed);
+  }
+  judge(reports, 0, nullptr, true);
+}
+
+// A result in an argument's memory is that argument, whatever the schema says.
+inline void drop_given(Touched& results, const Touched& arguments) {
+  if (results.uses.size() > 8 || arguments.uses.size() > 64) return;
+  size_t kept = 0;
+  for (size_t i = 0; i < results.uses.size(); ++i) {
+    bool given = false;
+    for (const Use& use : arguments.uses) given = given || (use.start == results.uses[i].start && use.stop == results.uses[i].stop);
+    if (given) continue;
+    results.uses[kept] = results.uses[i];
+    results.tensors[kept++] = results.tensors[i];
+  }
+  results.uses.resize(kept);
+  results.tensors.resize(kept);
+}
+
+// An operator on wrapper subclasses is one on what they hold. It counts once it is done: in it there may be waits, and
+// what the host has waited for in it is over.
+inline void operate_on_subclasses(const Operator& op, const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack, Seen& seen) {
+  State& the = state();
+  const std::vector<std::pair<at::Tensor, Role>> wrappers = std::move(seen.subclasses);
+  see_held(seen, wrappers);
+  uint32_t operation = op.id, site = 0;
+  const uint64_t waits = the.counters.synchronizations;
+  name_operation(op, operation, site);
+  {
+    Inside inside(op, operation, site, seen.index);
+    handle.redispatchBoxed(below(keys), stack);
+  }
+  Borrowed made;
+  const size_t first = stack->size() - op.result_count;
+  for (const auto& result : op.results) see(*made.seen, (*stack)[first + result.index], result.role);
+  const std::vector<std::pair<at::Tensor, Role>> results = std::move(made.seen->subclasses);
+  see_held(*made.seen, results);
+  drop_given(made.seen->device, seen.device);
+  the.counters.operators.fetch_add(1, std::memory_order_relaxed);
+  for (Seen* each : {&seen, made.seen}) {
+    if (each->device.uses.empty() || (each == &seen && the.counters.synchronizations != waits)) continue;
+    the.counters.uses.fetch_add(each->device.uses.size(), std::memory_order_relaxed);
+    enqueue_all(*each, operation, site, true);
+  }
+}
+
+inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  State& the = state();
+  if (!the.on.load(std::memory_order_relaxed)) {
+    c10::impl::ExcludeDispatchKeyGuard exclude(KEY);  // what it calls need not come here
+    handle.redispatchBoxed(below(keys), stack);
+    return;
+  }
+  const Operator& op = the.table.of(handle, [&](const std::string& name) { return the.intern(name); });
+  if (op.skip || op.pass) {
+    handle.redispatchBoxed(below(keys), stack);
+    return;
+  }
+  Borrowed borrowed;
+  Seen& seen = *borrowed.seen;
+  const size_t base = stack->size() - op.argument_count;
+  for (const auto& argument : op.arguments) see(seen, (*stack)[base + argument.index], argument.role);
+  if (seen.wrapped) {  // functorch's call comes back with what its wrappers hold
+    if (seen.subclasses.empty()) handle.redispatchBoxed(below(keys), stack);
+    else operate_on_subclasses(op, handle, keys, stack, seen);
+    return;
+  }
+  if (the.pending.load(std::memory_order_relaxed)) raise_pending();
+  the.counters.operators.fetch_add(1, std::memory_order_relaxed);
+  uint32_t operation = op.id, site = 0;
+  Touched by_stream;
+  if (!seen.device.uses.empty() || !seen.cpu.uses.empty() || op.copy || !op.results.empty()) name_operation(op, operation, site);
+  if (op.copy && the.host) see_copy(op, *stack, base, seen, by_stream);
+  if (the.capturing.load(std::memory_order_relaxed)) {
+    if (!site) name_operation(op, operation, site);
+    if (!seen.device.uses.empty()) refuse_wait(op, *stack, base, seen, operation, site);
+    if (op.generator >= 0) refuse_generator(op, *stack, base, operation, site);
+    if (!by_stream.uses.empty()) refuse_host_work(by_stream, seen.index);
+    else if (seen.device.uses.empty()) note_host_write(op, *stack, base, operation, site);
+  }
+  do_by_host(seen, operation, site);
+  for (size_t i = 0; i < by_stream.uses.size(); ++i) seen.device.add(by_stream.uses[i], by_stream.tensors[i]);
+  const bool device = !seen.device.uses.empty();
+  if (device) {
+    the.counters.uses.fetch_add(seen.device.uses.size(), std::memory_order_relaxed);
+    if (op.collective) {
+      // before it is enqueued: what the current stream does not come after, the collective's does not either
+      const Queue queue = queue_now(seen.index);
+      const Key thread = the.thread();
+      std::vector<Report> reports;
+      {
+        Lock guard(the.core.mutex);
+        if (!the.core.check(the.line(queue.device, queue.handle), seen.device.uses.data(), seen.device.uses.size(), operation, site, thread))
+          reports = take_reports(the.core);
+      }
+      if (!reports.empty()) judge(reports, operation, &seen.device, true);
+    } else {
+      enqueue_all(seen, operation, site, true);
+    }
+  }
+  if (at::GradMode::is_enabled()) remember_forward(site);
+  const bool from_host = op.copy && op.makes_copy && (*stack)[base].isTensor() && (*stack)[base].toTensor().is_cpu();
+  const bool non_blocking = op.copy && op.non_blocking >= 0 && (*stack)[base + size_t(op.non_blocking)].isBool() &&
+                            (*stack)[base + size_t(op.non_blocking)].toBool();
+  if (op.collective && device) {
+    Inside inside(op, operation, site, seen.index);
+    {
+      c10::impl::ExcludeDispatchKeyGuard exclude(KEY);
+      handle.redispatchBoxed(below(keys), stack);
+    }
+    collective_done(seen.device, operation, site, seen.index);
+    return;
+  }
+  {
+    Inside inside(op, operation, site, seen.index);
+    c10::impl::ExcludeDispatchKeyGuard exclude(KEY);
+    handle.redispatchBoxed(below(keys), stack);
+  }
+  if (op.results.empty()) return;
+  const size_t first = stack->size() - op.result_count;
+  Borrowed made;
+  for (const auto& result : op.results) see(*made.seen, (*stack)[first + result.index], result.role);
+  if (made.seen->wrapped) return;
+  drop_given(made.seen->device, seen.device);
+  if (!made.seen->device.uses.empty()) {
+    if (!site) name_operation(op, operation, site);
+    the.counters.uses.fetch_add(made.seen->device.uses.size(), std::memory_order_relaxed);
+    enqueue_all(*made.seen, operation, site, true);
+  }
+  if (!the.host) return;
+  if (op.makes_copy && !from_host && (*stack)[first].isTensor()) {
+    const at::Tensor& copy = (*stack)[first].toTensor();
+    if (non_blocking && copy.is_cpu() && copy.numel() && copy.is_pinned()) {  // the copy of a device tensor (TM-05)
+      know(copy, true, site);
+      Seen its;
+      see(its, copy, Role::write);
+      const Queue queue = queue_now(seen.index);
+      if (!its.cpu.uses.empty()) enqueue(&queue, its.cpu, operation, site);
+    }
+    return;
+  }
+  if (the.host_blocks.load(std::memory_order_relaxed))
+    for (const auto& result : op.results) forget_host(seen, (*stack)[first + result.index]);
+}
+
+}  // namespace streamsafe
