@@ -339,6 +339,11 @@ def test_what_is_asked_about_memory(torch: Any) -> None:
     assert torch.cuda.mem_get_info()[1] == torch.cuda.get_device_properties(0).total_memory
     torch.cuda.memory_summary()
     torch.cuda.empty_cache()
+
+
+def test_a_pool_of_the_programs_own(torch: Any, request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--gpu"):
+        pytest.skip("PyTorch cannot end a pool in a process that has lost a capture")
     with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
         torch.ones(4, device=D)
 

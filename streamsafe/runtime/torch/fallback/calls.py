@@ -150,8 +150,11 @@ class Calls:
             return
         if tensor.device.type not in ("cuda", "cpu") or not tensor.numel():
             return
-        storage = tensor.untyped_storage()
-        base = storage.data_ptr()
+        try:
+            storage = tensor.untyped_storage()
+            base = storage.data_ptr()
+        except (RuntimeError, NotImplementedError):
+            return  # it has no memory: zeros of forward-mode differentiation, tensors of a tracer
         if not base:
             return
         if tensor.device.type == "cpu":
