@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import PARTS
 from tests.static.evalfiles import EvalFile, check_tree, write_tree
 
 HEAD = """\
@@ -307,6 +308,8 @@ def captures() -> Iterator[Case]:
             yield Case((start, captured(capture, statement)))
 
 
+MANY = 400
+"""A family with more cases is run in parts."""
 FAMILIES = {
     "gradients": list(gradients()),
     "returned_gradients": list(returned_gradients()),
@@ -317,11 +320,15 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_family(family: str, tmp_path: Path) -> None:
-    file = EvalFile(tmp_path / f"{family}.py", module(FAMILIES[family]))
+def test_family(family: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """All cases of the family, or of a large one those of one part (``--part``)."""
+    cases = FAMILIES[family]
+    if len(cases) > MANY and not pytestconfig.getoption("--exhaustive"):
+        cases = cases[pytestconfig.getoption("--part") :: PARTS]
+    file = EvalFile(tmp_path / f"{family}.py", module(cases))
     found = check_tree(write_tree(tmp_path, {file.path.name: file.text}))
     wrong = file.disagreements(found.get(file.path.name, []))
-    assert not wrong, f"\n{len(wrong)} of {len(FAMILIES[family])} cases\n" + "\n".join(wrong[:40])
+    assert not wrong, f"\n{len(wrong)} of {len(cases)} cases\n" + "\n".join(wrong[:40])
 
 
 FLAG = """\

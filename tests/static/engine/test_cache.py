@@ -54,28 +54,30 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def check(tree: Path, *arguments: str, code: int = 1, seed: str = "0") -> tuple[list[dict[str, Any]], str]:
-    command = [
-        sys.executable,
-        "-m",
-        "streamsafe",
-        "check",
-        "--isolated",
-        "--engine=next",
-        "--output-format=json",
-    ]
-    environment = {**os.environ, "PYTHONHASHSEED": seed}
-    result = subprocess.run(
-        [*command, *(arguments or (".",))],
+OPTIONS = ("--isolated", "--engine=next", "--output-format=json")
+
+
+def check(
+    tree: Path, *arguments: str, code: int = 1, seed: str | None = None
+) -> tuple[list[dict[str, Any]], str]:
+    """What is found, and what is said on standard error; in a process of its own where strings have a hash seed."""
+    command = ["check", *OPTIONS, *(arguments or (".",))]
+    if seed is None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(tree)
+            result = CliRunner().invoke(main, command, catch_exceptions=False)
+        assert result.exit_code == code, result.stderr
+        return json.loads(result.stdout), result.stderr
+    ended = subprocess.run(
+        [sys.executable, "-m", "streamsafe", *command],
         cwd=tree,
         capture_output=True,
         text=True,
         check=False,
-        env=environment,
+        env={**os.environ, "PYTHONHASHSEED": seed},
     )
-    assert result.returncode == code, result.stderr
-    found: list[dict[str, Any]] = json.loads(result.stdout)
-    return found, result.stderr
+    assert ended.returncode == code, ended.stderr
+    return json.loads(ended.stdout), ended.stderr
 
 
 def entries(tree: Path) -> list[Path]:
