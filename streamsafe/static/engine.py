@@ -12,7 +12,7 @@ from streamsafe.config import Models
 from streamsafe.order.hazard import Conflict
 from streamsafe.static import prefilter, project, transfer
 from streamsafe.static.cache import Cache
-from streamsafe.static.domain.access import ON_SOME_PATH
+from streamsafe.static.domain.access import LEAVES, ON_SOME_PATH
 from streamsafe.static.domain.places import MEMBERS, PARAMETER_NAMES
 from streamsafe.static.explanation import Explanation
 from streamsafe.static.findings import Findings
@@ -242,6 +242,11 @@ def _cut_short(engine: Engine) -> list[tuple[str, str]]:
     return sorted(notes)
 
 
+def _leaves(pair: Pair) -> bool:
+    """Whether a pair is that memory leaves its function while a copy is pending: callers in sight show who reads it."""
+    return pair.kind == "pair" and pair.second is not None and bool(pair.second.tags & LEAVES)
+
+
 def _relevance(engine: Engine, modules: Sequence[str]) -> Relevance:
     models = engine.models
     return Relevance(
@@ -291,7 +296,8 @@ def analyse(engine: Engine, modules: Sequence[str], relevance: Relevance | None 
     findings = Findings(engine)
     for fid, summary in engine.all_pairs():
         for pair in summary.pairs:
-            findings.add(pair)
+            if not _leaves(pair) or not engine.callers.get(fid):
+                findings.add(pair)
         if not engine.callers.get(fid):
             for span in sorted({span for exit in summary.exits for span in exit.begins}):
                 what = "capture-on-default-stream"

@@ -22,6 +22,7 @@ from streamsafe.static.domain.counts import counts
 from streamsafe.static.domain.guards import ALWAYS, Guard, contradicts, decided
 from streamsafe.static.domain.order import Ways
 from streamsafe.static.domain.places import EACH, can_meet, overlap, same_queue
+from streamsafe.static.domain.values import reachable
 from streamsafe.static.summary.facts import MODULE, SELF
 from streamsafe.static.summary.model import Exit, Pair
 from streamsafe.static.summary.solve import Engine
@@ -293,11 +294,19 @@ def _of_field(
             key = (a.span, b.span, a.writes, b.writes)
             if key in seen or not _meet(first, second):
                 continue
-            before = b.before | {HOST}
+            before = b.before | {HOST} | _handed_out(engine, first.exit)
             if ALL in before or not any(way.isdisjoint(before) for way in first.ways):
                 continue
             seen.add(key)
             yield _pair(first, second, waiters)
+
+
+def _handed_out(engine: Engine, exit: Exit) -> set[Atom]:
+    """The works and events that an entry returns: its caller waits for them where that matters."""
+    if not exit.result:
+        return set()
+    found = (atom for atom in reachable((exit.result,)) if isinstance(atom, New))
+    return {atom for atom in found if engine.role(atom.kind) in ("work", "event")}
 
 
 def _meet(first: Entry, second: Entry) -> bool:

@@ -169,10 +169,13 @@ def _leaves(a: Analysis, s: State, result: Value) -> None:
                 if copy.buffer is not buffer or not copy.tags & tag.D2H or copy.tags & tag.PLACE_UNKNOWN:
                     continue
                 for way in s.order.ways_of(copy):
-                    with_it = any(c in found or (isinstance(c, Path) and a.role(c) == "event") for c in way)
+                    with_it = HOST in way or any(
+                        c in found or (isinstance(c, Path) and a.role(c) == "event") for c in way
+                    )
                     if not with_it:
-                        span = a.return_span
-                        mem.touch(a, s, span, buffer, False, HOST, "numpy", tag.LEAVES)
+                        before = s.order.before(HOST)
+                        read = touch(buffer, False, HOST, a.return_span, before, tag.LEAVES, s.guard, "numpy")
+                        a.pair(copy, read, s.waits)
                         break
 
 

@@ -422,9 +422,13 @@ def from_host(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
         if row.copy is not None
         else place_of(a, s, c, row.result.place or _NAMED, row)
     )
-    if where == DEVICE:
-        a.host_work(s, a.span(c.at), "a copy from the host's memory that waits")
-    return None
+    if where != DEVICE:
+        return None
+    span = a.span(c.at)
+    a.host_work(s, span, "a copy from the host's memory that waits")
+    result = library.effects(a, s, c, row) if row.copy is None else _copy(a, s, c, row)
+    mem.host_waits(a, s, span, s.current)
+    return result
 
 
 _NAMED: Final = Place("named")

@@ -15,8 +15,11 @@ from streamsafe.static.domain.atoms import (
     Array,
     Atom,
     Bound,
+    Class,
     Const,
+    Function,
     New,
+    Partial,
     Path,
     Symbol,
     Tuple,
@@ -369,7 +372,7 @@ def store_item(a: Analysis, s: State, i: ir.SetItem) -> list[State] | None:
         if place in HOST_PLACES:
             mem.host_touch(a, s, span, held, "[]=")
             mem.touch(a, s, span, atom, True, HOST, "[]=")
-        elif role == "tensor" or place or _writes_memory(key):
+        elif role == "tensor" or place or (_writes_memory(key) and not _is_no_number(held)):
             mem.read(a, s, span, key, "[]=")
             mem.read(a, s, span, held, "[]=")
             mem.write_one(a, s, span, atom, s.current, "[]=", 0 if role == "tensor" else tag.WEAK)
@@ -379,6 +382,11 @@ def store_item(a: Analysis, s: State, i: ir.SetItem) -> list[State] | None:
             replays.note_store(s, atom, step or EACH, span)
             objects.store(a, s, atom, step or ANY, held, strong=step is not None)
     return None
+
+
+def _is_no_number(held: Value) -> bool:
+    """Whether a value is a tuple or a function: only a container takes it as an element."""
+    return any(isinstance(atom, Tuple | Function | Partial | Class) for atom in held)
 
 
 def _writes_memory(key: Value) -> bool:
@@ -480,6 +488,8 @@ def compare(a: Analysis, s: State, i: ir.Compare) -> list[State] | None:
         return None
     left, right = s.get(i.left), s.get(i.right)
     known = counts(i.op, left, right)
+    if known is None and i.op in ("==", "!=") and _are_streams(a, left, right):
+        known = (left == right) is (i.op == "==")
     if known is not None:
         s.env[i.dst] = value(TRUE if known else FALSE)
         return None
@@ -507,6 +517,13 @@ def _counts_up(a: Analysis, s: State, dst: ir.Reg, left: Value, right: Value) ->
     if dst in a.tested:
         s.choices[dst] = value(after)
     return True
+
+
+def _are_streams(a: Analysis, left: Value, right: Value) -> bool:
+    """Whether two streams are compared, one of them with a name of its own: two names stand for two streams."""
+    both = left | right
+    alone = len(left) == len(right) == 1 and not all(isinstance(atom, Symbol) for atom in both)
+    return alone and all(a.role(atom) == "stream" for atom in both)
 
 
 @transfer(ir.InPlace)

@@ -246,6 +246,102 @@ class GoodMadeOnce:
         self.graphs[key].replay()
         return self.outputs[key].clone()
 """,
+    "a stream is compared with the current one": """
+def good_waits_where_they_differ(x, side: torch.cuda.Stream):
+    y = x.cuda() * 2
+    apart = torch.cuda.current_stream() != side
+    if apart:
+        side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        z = y + 1
+    torch.cuda.current_stream().wait_stream(side)
+    return z
+
+def bad_waits_where_they_are_one(x, side: torch.cuda.Stream):
+    y = x.cuda() * 2
+    if torch.cuda.current_stream() == side:
+        side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        z = y + 1  # expect: SS101
+    torch.cuda.current_stream().wait_stream(side)
+    return z
+""",
+    "an entry hands its work out": """
+class GoodHandsOut:
+    def __init__(self, mask: torch.Tensor):
+        self.mask = mask
+
+    def send(self, source, group):
+        return dist.broadcast(self.mask, src=source, group=group, async_op=True)
+
+    def merged(self, other):
+        return torch.cat([self.mask, other])
+
+class BadDropsIt:
+    def __init__(self, mask: torch.Tensor):
+        self.mask = mask
+
+    def send(self, source, group):
+        dist.broadcast(self.mask, src=source, group=group, async_op=True)
+
+    def merged(self, other):
+        return torch.cat([self.mask, other])  # expect: SS101
+""",
+    "a view of memory to which a copy is pending leaves a function": """
+def moved(x):
+    return x.cuda().to("cpu", non_blocking=True).numpy()
+
+def good_caller(x):
+    found = moved(x)
+    torch.cuda.synchronize()
+    return found.tolist()
+
+def bad_caller(x):
+    found = moved(x)
+    return found.tolist()  # expect: SS301
+
+def bad_that_nobody_calls(x):
+    return x.cuda().to("cpu", non_blocking=True).numpy()  # expect: SS301
+""",
+    "data of the host is on the device when the call returns": """
+def good_indices(x, numbers, side: torch.cuda.Stream):
+    index = torch.tensor([n + 1 for n in numbers], device="cuda")
+    with torch.cuda.stream(side):
+        y = x.index_select(0, index)
+    torch.cuda.current_stream().wait_stream(side)
+    return y
+
+def bad_indices(x, numbers, side: torch.cuda.Stream):
+    index = torch.tensor([n + 1 for n in numbers], device="cuda") + 1
+    with torch.cuda.stream(side):
+        y = x.index_select(0, index)  # expect: SS101
+    torch.cuda.current_stream().wait_stream(side)
+    return y
+""",
+    "a table under keys of several parts is no memory": """
+class GoodTable:
+    def __init__(self):
+        self.side = torch.cuda.Stream()
+
+    def start(self, x, key):
+        with torch.cuda.stream(self.side):
+            self.table[key, 0] = (x, self.start)
+
+    def finish(self, x, key):
+        self.table[key, 0] = (None, self.finish)
+
+class BadMemory:
+    def __init__(self):
+        self.side = torch.cuda.Stream()
+        self.table = torch.zeros(8, 8, device="cuda")
+
+    def start(self, x, key):
+        with torch.cuda.stream(self.side):
+            self.table[key, 0] = x  # expect: SS102
+
+    def finish(self, x, key):
+        self.table[key, 0] = x  # expect: SS102
+""",
 }
 
 
