@@ -99,8 +99,21 @@ def _written_on_the_current_stream(place: Place, call: cst.Call) -> bool:
     if place.other is None:
         return False
     first = place.tree.at(place.other)
-    blocks = [list(place.tree.around_node(node, cst.With)) for node in (first, call)]
-    return blocks[0] == blocks[1] and place.tree.scope(first) is place.tree.scope(call)
+    before, here = (list(place.tree.around_node(node, cst.With)) for node in (first, call))
+    outer = here[len(here) - len(before) :] if len(before) <= len(here) else None
+    entered = here[: len(here) - len(before)]
+    if outer != before or place.tree.scope(first) is not place.tree.scope(call):
+        return False
+    return all(_of_consumer(place, block, call) for block in entered if isinstance(block, cst.With))
+
+
+def _of_consumer(place: Place, block: cst.With, call: cst.Call) -> bool:
+    """Whether a block makes a stream of the consumer's library current, which the producer's does not notice."""
+    module = receiver(call)
+    consumer = place.code(module) if module is not None else ""
+    contexts = [each.item for each in block.items]
+    of_torch = [isinstance(each, cst.Call) and name_of(each) == "stream" for each in contexts]
+    return all(of_torch) if name_of(call) == "as_tensor" or consumer == "torch" else not any(of_torch)
 
 
 def for_torch(source: str, line: str) -> str:
