@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 import libcst as cst
 
@@ -119,20 +120,26 @@ def _of_consumer(place: Place, block: cst.With, call: cst.Call) -> bool:
 def for_torch(source: str, line: str) -> str:
     """A line of PyTorch in which CuPy's streams stand as external ones; other lines as they are."""
     call = re.fullmatch(r"(.+)\.(wait_stream|record_stream)\((.+)\)", line.partition("  #")[0])
-    file = File.of(source) if call is not None else None
-    if call is None or file is None:
+    torch, streams = _libraries(source) if call is not None else ("", frozenset[str]())
+    if call is None or not torch or not streams:
         return line
-    names = imported(file.tree)
-    torch = next((name for name, module in names.items() if module == "torch"), "")
-    if not torch or not any(module.partition(".")[0] == "cupy" for module in names.values()):
-        return line
-    streams = set(_of_cupy(file.tree, names))
     waiter, verb, other = call.groups()
     if verb == "wait_stream" and waiter in streams:
         waiter = f"{torch}.cuda.ExternalStream({waiter}.ptr)"
     if other in streams:
         other = f"{torch}.cuda.ExternalStream({other}.ptr)"
     return f"{waiter}.{verb}({other}){line[call.end(3) + 1 :]}"
+
+
+@lru_cache(maxsize=4)
+def _libraries(source: str) -> tuple[str, frozenset[str]]:
+    """What a file calls PyTorch, and the variables that it assigns CuPy's streams to; asked for each finding."""
+    file = File.of(source)
+    names = imported(file.tree) if file is not None else {}
+    torch = next((name for name, module in names.items() if module == "torch"), "")
+    if file is None or not any(module.partition(".")[0] == "cupy" for module in names.values()):
+        return torch, frozenset()
+    return torch, frozenset(_of_cupy(file.tree, names))
 
 
 def _of_cupy(tree: ast.Module, names: dict[str, str]) -> Iterator[str]:
