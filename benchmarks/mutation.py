@@ -185,12 +185,9 @@ def main() -> int:
         for number in range(options.workers):
             copy(Path(name) / str(number))
             trees.put(Path(name) / str(number))
-        tree = trees.get()
-        unchanged = run(tree, tests, options.seconds)
-        if unchanged.kind != "survived":
-            print(f"the tests fail without a change: {unchanged.test}")
-            return 1
-        trees.put(tree)
+        module = chosen[0].module
+        unchanged = Mutant(module, "no change", (ROOT / module).read_text(encoding="utf-8"))
+        without = pool.submit(attempt, trees, unchanged, tests, options.seconds)
         running = {pool.submit(attempt, trees, each, tests, options.seconds): each for each in chosen}
         for done in as_completed(running):
             outcome, mutant = done.result(), running[done]
@@ -202,6 +199,9 @@ def main() -> int:
             )
             if outcome.kind == "survived":
                 print(mutant.diff(), end="\n\n", flush=True)
+        if without.result().kind != "survived":
+            print(f"the tests fail without a change: {without.result().test}")
+            return 1
     killed = len(chosen) - outcomes["survived"]
     print(f"{killed} of {len(chosen)} mutants killed ({killed / max(len(chosen), 1):.1%}); {dict(outcomes)}")
     return 0
