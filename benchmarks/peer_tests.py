@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,6 +111,9 @@ def run(
         out = Path(folder) / "out.json"
         path = os.pathsep.join([str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH", "")])
         variables = {**os.environ, "PYTHONPATH": path, "PEER_OUT": str(out), "PEER_STOP": str(stop)}
+        variables.setdefault(
+            "CUPY_TEST_GPU_LIMIT", devices()
+        )  # else `test_thread_safe` waits for a 2nd for ever
         variables.update(environment or {})
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "peer_plugin"]
         command += settings or ("-c", str(root / "pyproject.toml"), "-m", "not slow")
@@ -132,6 +136,13 @@ def run(
             return {"outcomes": {}, "hazards": {}, "counts": {}, "error": tail}
         found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
         return found
+
+
+@cache
+def devices() -> str:
+    """How many devices there are, asked in a process of its own."""
+    command = "import cupy; print(cupy.cuda.runtime.getDeviceCount())"
+    return subprocess.run([sys.executable, "-c", command], capture_output=True, text=True).stdout.strip()
 
 
 def compare(root: Path, name: str, seconds: int, stop: int, workers: int) -> dict[str, Any]:
