@@ -472,7 +472,9 @@ def test_names_of_what_a_line_makes() -> None:
     (h, i) = [Maker(), Maker()]
     j, k = 3, Maker()
     z = y = Maker()
-    assert Maker.names == ("x up down a b c d e f g holder.up holder.down holder.one h i k z".split())
+    m, n = Maker(), (a, b)
+    o, p, q = Maker(), [a, b, c], Maker()
+    assert Maker.names == ("x up down a b c d e f g holder.up holder.down holder.one h i k z m o q".split())
     Maker.names.clear()
     inside = id(Maker())
     both, other = id(Maker()), Maker()
@@ -480,4 +482,4 @@ def test_names_of_what_a_line_makes() -> None:
     part = Maker().names
     outer = holder.make(a, Maker())
     assert Maker.names == ["", "", "other", "", "", "", "", "outer"]
-    del up, down, b, c, d, e, f, g, h, i, j, k, z, y, inside, both, other, several, part, outer
+    del up, down, b, c, d, e, f, g, h, i, j, k, z, y, m, n, o, p, q, inside, both, other, several, part, outer
