@@ -37,10 +37,11 @@ GROUPS = {
     "monitor": (
         "streamsafe/runtime",
         "monitor blocks fingerprints host lifetime policy replay session sites threads".split(),
-        "tests/runtime/test_session.py tests/runtime/test_host.py tests/runtime/test_fingerprints.py "
-        "tests/runtime/test_traces.py tests/runtime/test_interception.py tests/runtime/test_details.py "
-        "tests/runtime/test_frontend.py tests/runtime/test_lifetime.py tests/runtime/test_fixtures.py "
-        "tests/runtime/test_plugin.py tests/runtime/test_commands.py tests/runtime/test_bad_input.py",
+        "tests/runtime/test_monitor.py tests/runtime/test_session.py tests/runtime/test_host.py "
+        "tests/runtime/test_fingerprints.py tests/runtime/test_traces.py tests/runtime/test_interception.py "
+        "tests/runtime/test_details.py tests/runtime/test_frontend.py tests/runtime/test_lifetime.py "
+        "tests/runtime/test_fixtures.py tests/runtime/test_plugin.py tests/runtime/test_commands.py "
+        "tests/runtime/test_bad_input.py",
     ),
 }
 """What is changed (folder, modules) and the tests that should notice, quick ones first."""
