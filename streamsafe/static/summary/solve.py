@@ -437,9 +437,8 @@ class Engine:
                 return None
             (owner,) = atom.owner
             type = a.type_of(owner)
-            if ":" not in type:
-                return None
-            types[root] = type
+            if type:
+                types[root] = type
             roots[root] = atom.owner
             return bound(frozenset((path(root),)), atom.name)
         if isinstance(atom, Partial) and len(atom.function) == 1:

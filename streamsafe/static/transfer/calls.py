@@ -10,6 +10,7 @@ from streamsafe.static.domain.atoms import (
     ANYTHING,
     CURRENT,
     HOST,
+    NULL_CONTEXT,
     TRUE,
     UNKNOWN,
     Atom,
@@ -161,6 +162,9 @@ def call_atom(a: Analysis, s: State, c: CallSite, atom: Atom) -> list[State]:
         return _call_object(a, s, c, atom)
     if isinstance(atom, Path):
         return _call_path(a, s, c, atom)
+    if atom is NULL_CONTEXT and c.args and any(isinstance(held, Function | Bound) for held in c.args[0]):
+        s.env[c.dst] = c.args[0]  # a context manager as a decorator
+        return [s]
     return _unseen(a, s, c, tag.UNSEEN_CALL)
 
 

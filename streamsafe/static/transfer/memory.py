@@ -428,11 +428,14 @@ def release(a: Analysis, s: State, atom: Atom) -> None:
     if home is None or s.places.get(atom) != DEVICE:
         return
     cupy = tag.CUPY if a.type_of(atom).startswith("cupy") else 0
+    recorded = frozenset(stream for buffer, stream in s.recorded if buffer is atom)
     for use, token in list(s.order.made.get(atom, NO_ACCESSES).items()):
         if not token or use.stream is home or use.stream is HOST or same_queue(home, use.stream):
             continue
         if use.tags & (UNSURE | tag.RECORDED) or contradicts(use.guard, s.guard):
             continue
+        if recorded and not any(way.isdisjoint(recorded) for way in s.order.ways[token]):
+            continue  # the allocator waits for a stream that has waited for it (TL-03)
         if use.tags & tag.INITIAL:
             after = access(
                 pool(home), True, home, use.span, s.order.before(home), 0, s.guard, "the next allocation"
