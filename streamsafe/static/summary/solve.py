@@ -397,6 +397,7 @@ class Engine:
             value = bind.get(parameter.name)
             if not value or len(value) > 2:
                 continue
+            value = frozenset(self._as_method(a, atom) for atom in value)
             if all(isinstance(atom, Function | Partial | Class | Bound) for atom in value):
                 images = [
                     self._abstract(a, atom, f"{GIVEN}{parameter.name} {number}", types, roots)
@@ -423,6 +424,15 @@ class Engine:
                 if s.places.get(atom):
                     places[root] = s.places[atom]
         return (Given(held, types, places=places) if held or types else ANYTHING), roots
+
+    def _as_method(self, a: Analysis, atom: Atom) -> Atom:
+        """What lies at a path, as a method where that is what the name says: ``loss.backward``."""
+        if not isinstance(atom, Path) or not atom.fields or a.fact(atom).type:
+            return atom
+        row = self.models.by_method(atom.fields[-1])
+        if row is None or row.property:
+            return atom
+        return bound(frozenset((path(atom.root, *atom.fields[:-1]),)), atom.fields[-1])
 
     def _abstract(
         self, a: Analysis, atom: Atom, root: str, types: dict[str, str], roots: dict[str, Value]

@@ -162,7 +162,7 @@ def call_atom(a: Analysis, s: State, c: CallSite, atom: Atom) -> list[State]:
         return _call_object(a, s, c, atom)
     if isinstance(atom, Path):
         return _call_path(a, s, c, atom)
-    if atom is NULL_CONTEXT and c.args and any(isinstance(held, Function | Bound) for held in c.args[0]):
+    if atom is NULL_CONTEXT and len(c.args) == 1:
         s.env[c.dst] = c.args[0]  # a context manager as a decorator
         return [s]
     return _unseen(a, s, c, tag.UNSEEN_CALL)

@@ -99,7 +99,8 @@ def _default(a: Analysis, s: State, c: CallSite, name: str) -> Value:
     if works == "work":
         if last[:1].isupper() or last.startswith("_"):
             return UNKNOWN
-        touched = [buffer for held in c.values() for buffer in mem.buffers(a, s, held)]
+        given = [*c.args, *(held for keyword, held in c.keywords.items() if keyword != "out")]
+        touched = [buffer for held in given for buffer in mem.buffers(a, s, held)]
         device = False
         for buffer in touched:
             place = mem.place_of(a, s, buffer)
