@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 SELF: Final = "self"
 MODULE: Final = "module "
 OUTER: Final = "outer "
+UNDECORATED: Final = "undecorated"
+"""In the closure of a function: it is called as it is written, without its decorators."""
 
 
 SCALARS: Final = frozenset(f"builtins.{name}" for name in ("bool", "bytes", "complex", "float", "int", "str"))

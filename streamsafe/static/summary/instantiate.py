@@ -51,7 +51,7 @@ from streamsafe.static.domain.places import (
 from streamsafe.static.domain.state import Cell, HostWork, State, Wait, names_streams
 from streamsafe.static.domain.timing import LAUNCHES
 from streamsafe.static.summary.exits import MARKERS
-from streamsafe.static.summary.facts import MODULE, OUTER
+from streamsafe.static.summary.facts import MODULE, OUTER, UNDECORATED
 from streamsafe.static.summary.model import Exit, Pair, Summary
 from streamsafe.static.transfer import captures, objects, outputs, replays, timing
 from streamsafe.static.transfer import memory as mem
@@ -89,6 +89,10 @@ def instantiate(
     fn = engine.function(fid)
     if fn is None:
         return None
+    if fn.decorators and (closure is None or UNDECORATED not in closure):
+        outer = engine.wrapper(fn)
+        if outer is not None:
+            return instantiate(a, s, at, dst, outer.fid, args, keywords, dict(outer.closure))
     engine.callers.setdefault(fid, set()).add(a.fn.fid)
     bind, defaults = _bind(fn, args, keywords)
     given, extra = engine.specialise(a, s, fn, bind, closure or {})

@@ -5,6 +5,7 @@ A function that is asked for while its own summary is being computed (recursion)
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -34,7 +35,7 @@ from streamsafe.static.domain.atoms import (
 )
 from streamsafe.static.domain.timing import CLOCK
 from streamsafe.static.summary import analyse
-from streamsafe.static.summary.facts import Facts
+from streamsafe.static.summary.facts import UNDECORATED, Facts
 from streamsafe.static.summary.model import NOTHING, Exit, Summary
 from streamsafe.static.syntax import ir
 from streamsafe.static.syntax.index import Index
@@ -87,6 +88,11 @@ NON_BLOCKING: Final = "/non-blocking"
 ANYTHING: Final = Given()
 
 
+def _bare(atom: Function) -> Function:
+    """A function without what it takes from the scopes around it."""
+    return function(atom.fid, (each for each in atom.closure if each[0] == UNDECORATED))
+
+
 class Engine:
     """All summaries.
 
@@ -128,6 +134,7 @@ class Engine:
         self._special: dict[str, int] = {}
         self._roles: dict[str, str] = {"": "", MAYBE: ""}
         self._functions: dict[str, ir.Function | None] = {}
+        self._wrappers: dict[str, Function | None] = {}
         self.relevance: Relevance | None = None
         self.mattering: set[str] = set()
         self.types = dict(models.types)
@@ -376,6 +383,32 @@ class Engine:
             return tuple(found)
         return ()
 
+    def wrapper(self, fn: ir.Function) -> Function | None:
+        """The function that a decorator of the tree puts in the place of another one; None where there is none."""
+        if fn.fid not in self._wrappers:
+            self._wrappers[fn.fid] = None  # as long as it is looked for
+            self._wrappers[fn.fid] = self._wrapper(fn)
+        return self._wrappers[fn.fid]
+
+    def _wrapper(self, fn: ir.Function) -> Function | None:
+        node = self.index.definitions[fn.fid].node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return None
+        for written, name in zip(node.decorator_list, fn.decorators, strict=False):
+            symbol = self.index.resolve(fn.module, name)
+            decorator = self.function(symbol.name) if symbol.kind == "function" else None
+            if decorator is None or isinstance(written, ast.Call) or not decorator.params:
+                continue
+            plain = function(fn.fid, ((UNDECORATED, UNKNOWN),))
+            given = Given({decorator.params[0].name: frozenset((plain,))})
+            found = {atom for exit in self.summary(decorator.fid, given).exits for atom in exit.result}
+            if len(found) == 1:
+                (atom,) = found
+                inner = self.function(atom.fid) if isinstance(atom, Function) else None
+                if inner is not None and inner.outer == decorator.fid:
+                    return atom  # type: ignore[return-value]
+        return None
+
     def specialise(
         self,
         a: Analysis,
@@ -418,7 +451,7 @@ class Engine:
                 continue
             (atom,) = value
             if isinstance(atom, Function):
-                held[root] = frozenset((function(atom.fid),))
+                held[root] = frozenset((_bare(atom),))
             elif isinstance(atom, New) and self.role(atom.kind) not in ("other", "container", ""):
                 types[root] = atom.kind
                 if s.places.get(atom):
@@ -441,7 +474,7 @@ class Engine:
         if isinstance(atom, Class):
             return atom
         if isinstance(atom, Function):
-            return function(atom.fid)
+            return _bare(atom)
         if isinstance(atom, Bound):
             if len(atom.owner) != 1:
                 return None

@@ -406,6 +406,87 @@ def good_step(model, optimizer):
 
     return step
 """,
+    "a decorator of the tree puts its wrapper in the place of a function": """
+def shown(function):
+    @functools.wraps(function)
+    def wrapper(x):
+        y = function(x)
+        print(y.mean().item())  # expect: SS401
+        return y
+
+    return wrapper
+
+def named(function):
+    def wrapper(x):
+        print(function.__name__)
+        return function(x)
+
+    return wrapper
+
+@named
+def halved(x):
+    return x / 2
+
+def captured(x):
+    x = x.cuda()
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        y = halved(x)
+    return g, y
+
+@shown
+def shown_half(x):
+    return x / 2
+
+def captured_and_shown(x):
+    x = x.cuda()
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        y = shown_half(x)
+    return g, y
+""",
+    "a method of an untyped value is given to a helper": """
+def run_on(stream, function):
+    with torch.cuda.stream(stream):
+        function()
+
+def bad_backward(loss, optimizer):
+    side = torch.cuda.Stream()
+    run_on(side, loss.backward)
+    optimizer.step()  # expect: SS111
+
+def good_backward(loss, optimizer):
+    side = torch.cuda.Stream()
+    run_on(side, loss.backward)
+    torch.cuda.current_stream().wait_stream(side)
+    optimizer.step()
+""",
+    "a block is recorded on a stream that has waited for its use": """
+def bad_recorded_before_the_wait(out, sizes):
+    load, side = torch.cuda.Stream(), torch.cuda.Stream()
+    for size in sizes:
+        with torch.cuda.stream(load):
+            x = torch.ones(size, device="cuda")
+        side.wait_stream(load)
+        with torch.cuda.stream(side):
+            torch.mul(x, 2, out=out)  # expect: SS201
+        x.record_stream(torch.cuda.current_stream())
+        del x
+    torch.cuda.current_stream().wait_stream(side)
+
+def good_recorded_on_who_waited(out, sizes):
+    load, side = torch.cuda.Stream(), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    for size in sizes:
+        with torch.cuda.stream(load):
+            x = torch.ones(size, device="cuda")
+        side.wait_stream(load)
+        with torch.cuda.stream(side):
+            torch.mul(x, 2, out=out)
+        torch.cuda.current_stream().wait_stream(side)
+        x.record_stream(torch.cuda.current_stream())
+        del x
+""",
     "a view of a NumPy view": """
 def bad_view(x, path):
     h = x.to("cpu", non_blocking=True)
