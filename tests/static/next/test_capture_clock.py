@@ -43,9 +43,6 @@ GAPS: dict[str, set[str]] = {
     "ss401_given_objects": {
         "Shifted",
     },
-    "ss401_sync_in_capture": {
-        "shown",
-    },
     "ss401_values_on_the_host": {
         "good_barrier_of_hosts",
     },
@@ -68,7 +65,9 @@ GAPS: dict[str, set[str]] = {
         "bad_grown_after_the_capture",
         "good_step_of_another_pass",
     },
-    "ss403_lifetimes": {"BadWeak"},
+    "ss403_lifetimes": {
+        "BadWeak",
+    },
     "ss403_made_on_first_use": {
         "BadMadeForEachSize",
     },

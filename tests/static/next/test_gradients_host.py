@@ -25,7 +25,6 @@ GAPS: dict[str, set[str]] = {
         "PassBesideStep",
     },
     "ss111_structures": {
-        "bad_bound_method_to_a_helper",
         "bad_optimizer_of_each_model",
         "bad_stack_entered_before",
     },
