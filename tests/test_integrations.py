@@ -17,6 +17,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from streamsafe import __version__
 from streamsafe.cli import main
 from tests.cli.helpers import BUG, BUG_ROW
 
@@ -26,6 +27,23 @@ SCHEMAS = files("check_jsonschema") / "builtin_schemas" / "vendor"
 
 def schema(name: str) -> Any:
     return json.loads((SCHEMAS / name).read_text(encoding="utf-8"))
+
+
+def test_the_extension_for_vs_code() -> None:
+    """What it declares is what its code uses, and what the server takes."""
+    folder = ROOT / "examples" / "vscode"
+    package = json.loads((folder / "package.json").read_text(encoding="utf-8"))
+    code = (folder / package["main"]).read_text(encoding="utf-8")
+    assert package["version"] == __version__
+    settings = {
+        name.removeprefix("streamsafe.") for name in package["contributes"]["configuration"]["properties"]
+    }
+    assert settings == set(re.findall(r'settings\.get\("(\w+)"\)', code))
+    modules = set(re.findall(r'require\("([\w-]+)', code)) - {"vscode"}
+    assert modules == set(package["dependencies"])
+    (arguments,) = re.findall(r"args: (\[.*?\])", code)
+    assert CliRunner().invoke(main, [*json.loads(arguments), "--help"]).exit_code == 0
+    assert f"streamsafe-{__version__}.vsix" in (folder / "README.md").read_text(encoding="utf-8")
 
 
 def test_action() -> None:
