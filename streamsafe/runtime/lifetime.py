@@ -14,6 +14,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from streamsafe.order.checker import Checker
 from streamsafe.order.trace import Recorder, Trace
 from streamsafe.runtime.frontend import FrontEnd, UnsupportedError, known
 from streamsafe.runtime.imports import after_import, imported
@@ -124,8 +125,7 @@ def enter(session: Session, *, threads: bool = False, host: Host = True, trace: 
         for library in _hooked:
             library.refuse()
         if trace is None:
-            engines = () if threads else (library.engine() for library in _hooked)
-            engine = next((each for each in engines if each is not None), None)
+            engine = None if threads else _engine()
             monitor = Monitor(threads=threads, host=host, checker=engine)
         else:
             recording = Trace(trace, threads=threads, directory=os.getcwd())
@@ -140,6 +140,15 @@ def enter(session: Session, *, threads: bool = False, host: Host = True, trace: 
             session._patches.restore()
             raise
         current.monitor = monitor
+
+
+def _engine() -> Checker | None:
+    """The engine of the first library that has one of its own."""
+    for library in _hooked:
+        engine = library.engine()
+        if engine is not None:
+            return engine
+    return None
 
 
 def _thread_edges(monitor: Monitor, patches: Patches) -> None:

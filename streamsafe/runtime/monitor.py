@@ -615,7 +615,8 @@ class Monitor:
         with self.lock:
             self.drain()
             conflicts = self.checker.finish()
-        self.judge(conflicts, False)
+        if conflicts:
+            self.judge(conflicts, False)
 
 
 def _name(monitor: Monitor | None, line: Timeline) -> None:

@@ -102,8 +102,7 @@ _CONVERSIONS = {
 
 def begin(patches: Patches) -> None:
     """A session begins: NumPy's conversion functions, which a subclass does not hear of, are watched while it lasts."""
-    for name, conversion in _CONVERSIONS.items():
-        patches.variable(numpy, name, conversion)
+    patches.variables(numpy, _CONVERSIONS)
 
 
 _DRAWN = {"random": 2, "standard_normal": 2, "standard_exponential": 3, "standard_gamma": 3, "permuted": 3}

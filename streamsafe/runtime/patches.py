@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -20,9 +20,10 @@ def _type_dict(cls: type) -> dict[str, Any]:
     return found[0]
 
 
-def _set_if(variables: dict[str, Any], name: str, ours: Any, before: Any) -> None:
-    if variables.get(name) is ours:
-        variables[name] = before
+def _put_back(variables: dict[str, Any], ours: Mapping[str, Any], before: dict[str, Any]) -> None:
+    for name, value in ours.items():
+        if variables.get(name) is value:
+            variables[name] = before[name]
 
 
 class StandIn(type):
@@ -87,14 +88,12 @@ class Patches:
             self._undo.append(lambda: self._reset(owner, name, value, before))
         return None if before is _ABSENT else before
 
-    def variable(self, module: ModuleType, name: str, value: Any) -> None:
-        """Replaces a module's variable for a short time: the quick way of :meth:`attribute`."""
+    def variables(self, module: ModuleType, values: Mapping[str, Any]) -> None:
+        """Replaces variables of a module for a short time: the quick way of :meth:`attribute`."""
         variables = module.__dict__
-        before = variables[name]
-        if before is value:
-            return
-        variables[name] = value
-        self._undo.append(partial(_set_if, variables, name, value, before))
+        before = {name: variables[name] for name in values}
+        variables.update(values)
+        self._undo.append(partial(_put_back, variables, values, before))
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
         """Replaces ``owner.name``, or what it inherits, by ``make(original)``; False when there is none."""

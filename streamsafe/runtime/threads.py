@@ -140,6 +140,7 @@ class HeardQueue(queue.SimpleQueue, metaclass=StandIn):  # type: ignore[type-arg
         return self.get(False)
 
 
+_QUEUE = {"SimpleQueue": HeardQueue}
 _answering = False
 
 
@@ -156,7 +157,7 @@ def begin(monitor: Monitor, patches: Patches) -> None:
     if not _answering:
         _answering = True
         install_answers(Patches())
-    patches.variable(queue, "SimpleQueue", HeardQueue)
+    patches.variables(queue, _QUEUE)
 
 
 def install_answers(patches: Patches) -> None:
