@@ -22,6 +22,9 @@ WAYS: Final = 4
 ACCESSES: Final = 96
 """Accesses of an exit."""
 
+STORED: Final = 300
+"""Fields of objects that an exit keeps, those nearest to what the caller knows first."""
+
 EXITS: Final = 6
 """Exits of a summary."""
 
@@ -50,6 +53,7 @@ NOTES: Final = (
     "accesses dropped",
     "call too deep",
     "exits dropped",
+    "fields dropped",
     "loop not finished",
     "partitions joined",
 )

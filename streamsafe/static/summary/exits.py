@@ -131,7 +131,7 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
             carrier: known for carrier, known in s.order.knows.items() if _visible(carrier, live, accesses)
         },
         accesses=accesses,
-        heap={key: held for key, held in s.heap.items() if isinstance(key[0], Path) or key[0] in live},
+        heap=_stored(a, s, live, result),
         places={atom: place for atom, place in s.places.items() if atom in live},
         homes={atom: home for atom, home in s.homes.items() if atom in live},
         result=result,
@@ -200,6 +200,31 @@ def _visible(carrier: Atom, live: set[Atom], accesses: Iterable[Access]) -> bool
 def _live(s: State, result: Value) -> set[Atom]:
     """The objects that a caller can reach: the result, and what is stored at its own objects."""
     return mem.held_by(s, [result, *mem.held_at_paths(s)])
+
+
+def _stored(a: Analysis, s: State, live: set[Atom], result: Value) -> dict[tuple[Atom, str], Value]:
+    """What callers can see of the heap: first the fields of what they know or get, then what these hold, and so on."""
+    seen = {key: held for key, held in s.heap.items() if isinstance(key[0], Path) or key[0] in live}
+    if len(seen) <= limits.STORED:
+        return seen
+    a.notes.add("fields dropped")
+    fields: Fields = {}
+    for (owner, field), held in seen.items():
+        fields.setdefault(owner, []).append((field, held))
+    kept: dict[tuple[Atom, str], Value] = {}
+    level = [owner for owner in fields if isinstance(owner, Path) or owner in result]
+    reached = set(level)
+    while level:
+        held_there: list[Atom] = []
+        for owner in level:
+            if len(kept) + len(fields[owner]) > limits.STORED:
+                continue
+            for field, held in fields[owner]:
+                kept[owner, field] = held
+                held_there += [atom for atom in ordered(held) if atom in fields and atom not in reached]
+            reached.update(held_there)
+        level = list(dict.fromkeys(held_there))
+    return kept
 
 
 def _importance(item: tuple[Access, Ways]) -> tuple[object, ...]:
