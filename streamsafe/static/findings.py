@@ -48,9 +48,11 @@ class Findings:
         self._found[key] = (rank, sure, self._conflict(pair, sure))
 
     def conflicts(self) -> list[Conflict]:
-        """All of them, by place."""
-        found = [conflict for _, _, conflict in self._found.values()]
-        return sorted(found, key=_place)
+        """All of them, by place: of the same two places under several names of their streams, the surest."""
+        found: dict[object, Conflict] = {}
+        for _, _, conflict in sorted(self._found.values(), key=_rank):
+            found.setdefault((_place(conflict), conflict.facts.host is None), conflict)
+        return sorted(found.values(), key=_place)
 
     # -- one conflict ------------------------------------------------------------------------------------------------
 
@@ -211,6 +213,10 @@ def _key(pair: Pair) -> tuple[object, ...]:
         return ("reuse", pair.first.span)
     host = pair.second.stream is HOST
     return ("pair", pair.second.span, host, pair.first.stream, pair.second.stream)
+
+
+def _rank(found: tuple[int, Confidence, Conflict]) -> int:
+    return found[0]
 
 
 def _place(conflict: Conflict) -> tuple[object, ...]:

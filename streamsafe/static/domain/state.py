@@ -19,9 +19,11 @@ from streamsafe.static.domain.atoms import (
     Context,
     Generator,
     New,
+    Path,
     Symbol,
     Tuple,
     Value,
+    path,
     rank,
 )
 from streamsafe.static.domain.capturing import Capturing
@@ -32,6 +34,7 @@ from streamsafe.static.domain.places import joined_place
 from streamsafe.static.domain.timing import CLOCK, Timing
 
 Reg = str | int
+Choice = Reg | Path
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -118,6 +121,7 @@ class State:
         entered: context register -> what was current before it was entered.
         timing: the readings of clocks.
         choices: the locals that hold streams, events or contexts: they keep partitions apart.
+        tested: local -> what a test of it has given, where its value does not say: it gives that again.
     """
 
     __slots__ = (
@@ -136,6 +140,7 @@ class State:
         "order",
         "places",
         "recorded",
+        "tested",
         "timing",
         "waits",
         "work",
@@ -157,7 +162,8 @@ class State:
         self.timing = Timing()
         self.capturing = Capturing()
         self.entered: dict[Reg, tuple[Atom, Region | None]] = {}
-        self.choices: dict[Reg, Value] = {}
+        self.choices: dict[Choice, Value] = {}
+        self.tested: dict[Reg, bool] = {}
         self.dead = False
         self._sig: tuple[object, ...] | None = None
 
@@ -171,6 +177,7 @@ class State:
         twin.waits, twin.recorded, twin.work = self.waits, self.recorded, self.work
         twin.timing, twin.capturing = self.timing.fork(), self.capturing.fork()
         twin.entered, twin.choices = dict(self.entered), dict(self.choices)
+        twin.tested = dict(self.tested) if self.tested else {}
         twin.dead, twin._sig = self.dead, None
         return twin
 
@@ -183,12 +190,29 @@ class State:
     def set_local(self, name: Reg, value: Value) -> None:
         """A store to a local variable."""
         self.env[name] = value
+        if name in self.tested:
+            del self.tested[name]
         if name in self.choices:
             del self.choices[name]
         for atom in value:
             if splits(atom):
                 self.choices[name] = value
                 break
+
+    def set_field(self, owner: Atom, field: str, value: Value) -> None:
+        """A store to a field, or to a variable of a module: what was there is gone."""
+        self.heap[owner, field] = value
+        if isinstance(owner, Path):
+            at = path(owner.root, *owner.fields, field)
+            self.choices.pop(at, None)
+            if any(splits(atom) or self._has_streams(atom) for atom in value):
+                self.choices[at] = value
+
+    def _has_streams(self, atom: Atom) -> bool:
+        """Whether an object that was made here has a field for a stream or an event."""
+        return isinstance(atom, New) and any(
+            splits(each) for held in self.heap.fields(atom).values() for each in held
+        )
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
@@ -261,13 +285,16 @@ class State:
         if not self.guard <= other.guard:
             self.guard = self.guard & other.guard
             changed = True
+        for local in [each for each, truth in self.tested.items() if other.tested.get(each) is not truth]:
+            del self.tested[local]
+            changed = True
         if self.choices != other.choices:
             for name in [each for each in self.choices if _of_a_loop(each)]:
                 if other.choices.get(name) != self.choices[name]:
                     del self.choices[name]
                     changed = True
             for name in self.choices:
-                held = self.env.get(name)
+                held = None if isinstance(name, Path) else self.env.get(name)
                 if held is not None:
                     self.choices[name] = held
         return changed
@@ -339,14 +366,14 @@ class State:
                 )
                 for wait in self.waits
             )
-        for reg, value in self.choices.items():
-            self.choices[reg] = many(value)
+        for choice, value in self.choices.items():
+            self.choices[choice] = many(value)
         self.current = names.get(self.current, self.current)
 
 
 def _of_a_loop(choice: object) -> bool:
-    """Whether a choice is of the first round of a loop, which a path that has had it no longer has."""
-    return isinstance(choice, tuple)
+    """Whether a choice is of the first round of a loop, which a path that has had it no longer has, or of a field."""
+    return isinstance(choice, tuple | Path)
 
 
 def splits(atom: Atom) -> bool:

@@ -275,7 +275,7 @@ class Analysis:
 
     def assume(self, s: State, assume: ir.Assume) -> bool:
         """Refine a partition by the condition of an edge; False when it cannot hold."""
-        kind, reg, other, truth = assume
+        kind, reg, _, truth = assume
         if kind == "more":
             first = s.choices.pop(("more", reg), None)  # type: ignore[call-overload]
             if not truth:
@@ -286,6 +286,19 @@ class Analysis:
         held = s.get(reg)
         if kind == "swallow":
             return truth is (TRUE in held)
+        if kind == "true" and isinstance(reg, str) and not any(isinstance(atom, Path | New) for atom in held):
+            known = s.tested.get(reg)
+            if known is not None:
+                return known is truth
+            if not self._assume(s, assume, held):
+                return False
+            s.tested[reg] = truth
+            return True
+        return self._assume(s, assume, held)
+
+    def _assume(self, s: State, assume: ir.Assume, held: Value) -> bool:
+        """Refine a partition by a condition on a value; False when it cannot hold."""
+        kind, reg, other, truth = assume
         if not held:
             return True
         if kind == "same":

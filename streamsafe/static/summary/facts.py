@@ -277,6 +277,25 @@ class Facts:
         found: dict[str, Fact] = {}
         for exit in self._engine.summary(fid).exits:
             self._left(found, exit, path(MODULE + module), set())
+        for name, fact in self._stored_by_functions(module).items():
+            known = found.get(name)
+            found[name] = fact if known is None else _also_stored(known, fact)
+        return found
+
+    def _stored_by_functions(self, module: str) -> dict[str, Fact]:
+        """What functions store in variables that they declare ``global``, by a look at their instructions."""
+        found: dict[str, Fact] = {}
+        info = self._index.modules[module]
+        if b"global" not in info.source:
+            return found
+        for fid, definition in sorted(self._index.definitions.items()):
+            node = definition.node
+            if definition.module == module and b"global" in info.lines(
+                node.lineno, node.end_lineno or node.lineno
+            ):
+                fn = self._engine.function(fid)
+                for name, fact in self._stores(fn, None) if fn is not None else ():
+                    found[name] = _either(found.get(name, NOTHING), fact)
         return found
 
     def _of_class(self, cid: str) -> dict[str, Fact]:
@@ -297,15 +316,7 @@ class Facts:
             if known is None:
                 found[name] = fact
             else:
-                moves = known.place == "pageable" and not fact.place and not fact.optional
-                found[name] = known._replace(
-                    type=known.type or fact.type,
-                    place="" if moves else known.place or (fact.place if not known.type else ""),
-                    element=known.element or fact.element,
-                    counts=known.counts and fact.counts,
-                    shared={},
-                    aliases=frozenset(atom for atom in known.aliases if not isinstance(atom, Const)),
-                )
+                found[name] = _also_stored(known, fact)
         return found
 
     def _left(self, found: dict[str, Fact], exit: Exit, me: Path, elsewhere: set[str], fid: str = "") -> None:
@@ -419,19 +430,14 @@ class Facts:
                     continue
                 fn = self._engine.function(fid)
                 if fn is not None and fn.is_method:
-                    for field, fact in self._stores(fn):
+                    for field, fact in self._stores(fn, fn.params[0].name):
                         known = found.get(field, NOTHING)
-                        found[field] = Fact(
-                            counts=fact.counts and (known.counts or field not in found),
-                            place=known.place or fact.place,
-                            type=known.type or fact.type,
-                            optional=known.optional or fact.optional,
-                            element=known.element or fact.element,
-                        )
+                        counts = fact.counts and (known.counts or field not in found)
+                        found[field] = _either(known, fact)._replace(counts=counts)
         return found
 
-    def _stores(self, fn: ir.Function) -> Iterable[tuple[str, Fact]]:
-        me = fn.params[0].name
+    def _stores(self, fn: ir.Function, me: str | None) -> Iterable[tuple[str, Fact]]:
+        """What a function stores in the fields of ``me``, or in variables of its module."""
         names: dict[ir.Reg, str] = {}
         made: dict[ir.Reg, Fact] = {}
         fields: dict[ir.Reg, str] = {}
@@ -460,6 +466,8 @@ class Facts:
                 elif isinstance(i, ir.SetAttr) and i.obj == me:
                     fact = made.get(i.src, NOTHING)
                     yield i.name, Fact(counts=True) if counted.get(i.src) == i.name else fact
+                elif isinstance(i, ir.SetGlobal) and me is None:
+                    yield i.name, made.get(i.src, NOTHING)
 
     def _made(self, name: str) -> Fact:
         if not name:
@@ -467,6 +475,29 @@ class Facts:
         if ":" in name:
             return Fact(type=name) if name in self._index.classes else NOTHING
         return Fact(type=self._engine.constructed(name))
+
+
+def _either(one: Fact, other: Fact) -> Fact:
+    """What is known of a field in which two places store."""
+    return Fact(
+        place=one.place or other.place,
+        type=one.type or other.type,
+        optional=one.optional or other.optional,
+        element=one.element or other.element,
+    )
+
+
+def _also_stored(known: Fact, fact: Fact) -> Fact:
+    """What is known of a field that was first one thing and in which others store, too."""
+    moves = known.place == "pageable" and not fact.place and not fact.optional
+    return known._replace(
+        type=known.type or fact.type,
+        place="" if moves else known.place or (fact.place if not known.type else ""),
+        element=known.element or fact.element,
+        counts=known.counts and fact.counts,
+        shared={},
+        aliases=frozenset(atom for atom in known.aliases if not isinstance(atom, Const)),
+    )
 
 
 HINTED: Final = {

@@ -242,7 +242,9 @@ class Rename:
         root = atom.root
         if root in self._roots:
             found = self._roots[root]
-        elif root.startswith((MODULE, OUTER)):
+        elif root.startswith(MODULE):
+            found = value(path(root))
+        elif root.startswith(OUTER):
             return value(atom)
         elif root in self._defaults:
             found = self._defaults[root]

@@ -280,7 +280,7 @@ def store(a: Analysis, s: State, owner: Atom, field: str, held: Value, *, strong
     """A store to a field of an object."""
     known = s.heap.get((owner, field))
     if strong and not (isinstance(owner, New) and owner.age):
-        s.heap[owner, field] = held
+        s.set_field(owner, field, held)
     else:
         s.heap[owner, field] = values.joined(known, held) if known is not None else held
     if isinstance(owner, Path) and not any(is_above(atom) for atom in held):
@@ -404,7 +404,7 @@ def load_global(a: Analysis, s: State, i: ir.Global) -> list[State] | None:
 def store_global(a: Analysis, s: State, i: ir.SetGlobal) -> list[State] | None:
     """A name of the module = src."""
     held = s.get(i.src)
-    s.heap[path(MODULE + a.fn.module), i.name] = held
+    s.set_field(path(MODULE + a.fn.module), i.name, held)
     a.engine_names(held, i.name, UNKNOWN)
     return None
 
