@@ -215,7 +215,7 @@ def _key(pair: Pair) -> tuple[object, ...]:
     return ("pair", pair.second.span, host, pair.first.stream, pair.second.stream)
 
 
-def _rank(found: tuple[int, Confidence, Conflict]) -> int:
+def _rank(found: tuple[int, str, Conflict]) -> int:
     return found[0]
 
 

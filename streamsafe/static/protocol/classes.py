@@ -33,7 +33,6 @@ MOST_PAIRS = 4000
 """Pairs of accesses to one field that are tried."""
 
 
-_NOBODY: set[str] = set()
 _NOTHING: Value = frozenset()
 
 _EVENTS = tag.RECORD | tag.ELAPSED
@@ -275,7 +274,15 @@ def _of_field(
     seen: set[object] = set()
     waiters = {fid: some for fid, some in exits.items() if all(_only_orders(engine, exit) for exit in some)}
     firsts = [entry for entry in accesses if entry.ways and entry.access.stream is not HOST]
+    callers: dict[str, set[str]] = {}
     tried = 0
+
+    def above(fid: str) -> set[str]:
+        """The functions that call it, and those that call these: one that is above both shows their order."""
+        if fid not in callers:
+            callers[fid] = engine.callers_of(fid)
+        return callers[fid]
+
     for first in firsts:
         a = first.access
         for second in accesses:
@@ -289,7 +296,7 @@ def _of_field(
                 return
             if own is not None and first.fid not in own and second.fid not in own:
                 continue
-            if engine.callers.get(first.fid, _NOBODY) & engine.callers.get(second.fid, _NOBODY):
+            if not above(first.fid).isdisjoint(above(second.fid)):
                 continue
             key = (a.span, b.span, a.writes, b.writes)
             if key in seen or not _meet(first, second):

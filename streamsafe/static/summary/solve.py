@@ -102,6 +102,8 @@ class Engine:
         callers: function -> who calls it in what was analysed: what callers do beats any guess.
         names: what the program calls what is made at a place.
         blocks: (use of a pool, its stream) -> the block that was used.
+        waiting_words: names of calls that wait for what they are given, or for what they are methods of.
+        waiting_loops: function -> the iterators of which each element is waited for.
         mattering: the functions of which callers need more than a footprint.
         hints: what names alone decided, and for how many paths.
         unseen: what a call that is not seen does with memory: a ``possible`` read, ``nothing``, or ``reads``.
@@ -137,6 +139,8 @@ class Engine:
         self._wrappers: dict[str, Function | None] = {}
         self.relevance: Relevance | None = None
         self.mattering: set[str] = set()
+        self.waiting_words = models.waiting_words()
+        self.waiting_loops: dict[str, frozenset[ir.Reg]] = {}
         self.types = dict(models.types)
         for row in models.types.values():
             if row.blocking:
@@ -240,6 +244,11 @@ class Engine:
                 return file.read()
         except OSError:
             return ""
+
+    def callers_of(self, fid: str) -> set[str]:
+        """The functions that call one, and those that call these."""
+        near = self.callers.get(fid, set())
+        return near.union(*(self.callers.get(each, set()) for each in near))
 
     def called_inside(self, fid: str, cid: str) -> bool:
         """Whether methods of a class call one of its methods, and nobody else does: it is part of what they do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from streamsafe.static.domain import access as tag
@@ -198,7 +199,7 @@ def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
             s.choices["more", i.dst] = value(TRUE)  # type: ignore[index]
         elif (atom, objects.COUNT) in s.heap:
             s.choices["more", i.dst] = s.heap[atom, objects.COUNT]  # type: ignore[index]
-        elif _has_members(atom) or _holds_carriers(a, s, held):
+        elif _has_members(atom) or _holds_carriers(a, s, held) or i.dst in _waiting_loops(a):
             s.choices["more", i.dst] = value(TRUE)  # type: ignore[index]
     return None
 
@@ -219,6 +220,34 @@ def _holds_carriers(a: Analysis, s: State, container: Value) -> bool:
     )
 
 
+def _waiting_loops(a: Analysis) -> frozenset[ir.Reg]:
+    """The iterators of which each element is waited for: where there is none, nothing was to be waited for."""
+    known = a.engine.waiting_loops.get(a.fn.fid)
+    if known is None:
+        known = a.engine.waiting_loops[a.fn.fid] = frozenset(_waited_for(a.fn, a.engine.waiting_words))
+    return known
+
+
+def _waited_for(fn: ir.Function, words: frozenset[str]) -> Iterator[ir.Reg]:
+    """The iterators whose elements a method of some names is given."""
+    element: dict[ir.Reg, ir.Reg] = {}
+    waits: dict[ir.Reg, ir.Reg] = {}
+    instructions = [instruction for block in fn.blocks for instruction in block.instrs]
+    for i in instructions:
+        if isinstance(i, ir.Next):
+            element[i.dst] = i.iterator
+    for i in instructions:
+        if isinstance(i, ir.Move) and i.src in element:
+            element[i.dst] = element[i.src]
+        elif isinstance(i, ir.Attr) and i.name in words:
+            waits[i.dst] = i.obj
+    for i in instructions:
+        if isinstance(i, ir.Call) and i.func in waits:
+            for reg in i.args:
+                if reg in element:
+                    yield element[reg]
+
+
 @transfer(ir.Next)
 def next_element(a: Analysis, s: State, i: ir.Next) -> list[State] | None:
     """dst = the element of this round."""
@@ -231,7 +260,8 @@ def next_element(a: Analysis, s: State, i: ir.Next) -> list[State] | None:
     held = _counted(s, i.iterator, held)
     rounds.begins(a, s, held)
     choices = ordered(held)
-    if 1 < len(choices) <= limits.STREAMS and all(splits(atom) for atom in choices):
+    apart = all(splits(atom) for atom in choices) and i.iterator not in _waiting_loops(a)
+    if 1 < len(choices) <= limits.STREAMS and apart:
         out = []
         for atom in choices:  # what is kept together stays together: a state for each
             t = s.fork()
