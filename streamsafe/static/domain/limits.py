@@ -57,3 +57,6 @@ NOTES: Final = (
     "loop not finished",
     "partitions joined",
 )
+
+PATHS: Final = frozenset(("exits dropped", "loop not finished", "partitions joined"))
+"""The budgets that keep paths apart: where one is hit, an order that holds on each path may be lost."""

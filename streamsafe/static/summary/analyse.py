@@ -550,8 +550,8 @@ class Analysis:
                 self.engine.names.setdefault(atom.place, whole)
 
     def budget(self) -> int:
-        """The tag of what rests on a budget that was hit."""
-        return tag.BUDGET if self.notes else 0
+        """The tag of what rests on a budget that was hit and that keeps paths apart: the order on a path is lost."""
+        return 0 if self.notes.isdisjoint(limits.PATHS) else tag.BUDGET
 
 
 STREAMS: Final = frozenset(("current", "default", "lost", "communication"))

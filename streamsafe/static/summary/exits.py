@@ -65,7 +65,8 @@ def summarise(a: Analysis) -> Summary:
         a.notes.add("exits dropped")
         kept = kept[: limits.EXITS]
     notes = tuple(sorted(a.notes))
-    return Summary(a.fn.fid, tuple(kept), tuple(a.pairs.values()), a.yielded, notes, _made(kept))
+    pairs = tuple(pair._replace(tags=pair.tags | a.budget()) for pair in a.pairs.values())
+    return Summary(a.fn.fid, tuple(kept), pairs, a.yielded, notes, _made(kept))
 
 
 def _made(exits: list[Exit]) -> tuple[New, ...]:
@@ -125,6 +126,8 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
     if len(accesses) > limits.ACCESSES:
         a.notes.add("accesses dropped")
         accesses = dict(sorted(accesses.items(), key=_importance)[: limits.ACCESSES])
+    if a.budget():
+        accesses = {one.replace(tags=one.tags | a.budget()): ways for one, ways in accesses.items()}
     return Exit(
         guard=s.guard,
         knows={
