@@ -13,8 +13,11 @@ FIELDS: Final = 4
 ATOMS: Final = 6
 """Atoms of a value; a larger value is unknown."""
 
-PARTITIONS: Final = 6
+PARTITIONS: Final = 12
 """Trace partitions of a block; the next one is joined into one with the same current stream."""
+
+LARGE: Final = 200
+"""Fields of objects from which a state is large: of such states a block has half as many."""
 
 WAYS: Final = 4
 """Carrier sets of an access; of more, the smallest are kept (sound for alarms on some path)."""
@@ -25,7 +28,7 @@ ACCESSES: Final = 96
 STORED: Final = 300
 """Fields of objects that an exit keeps, those nearest to what the caller knows first."""
 
-EXITS: Final = 6
+EXITS: Final = 12
 """Exits of a summary."""
 
 SPECIALISATIONS: Final = 8
