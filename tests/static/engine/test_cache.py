@@ -157,9 +157,9 @@ def test_runs_at_the_same_time_agree(tree: Path) -> None:
 
 def test_a_budget_that_is_hit_is_told_cold_and_warm(tree: Path) -> None:
     chain = "".join(
-        f"    if c{i}:\n        s = torch.cuda.Stream()\n        torch.cuda.set_stream(s)\n" for i in range(9)
+        f"    if c{i}:\n        s = torch.cuda.Stream()\n        torch.cuda.set_stream(s)\n" for i in range(15)
     )
-    names = ", ".join(f"c{i}" for i in range(9))
+    names = ", ".join(f"c{i}" for i in range(15))
     (tree / "main.py").write_text(
         f"import torch\n\ndef many({names}):\n{chain}    return torch.ones(3, device='cuda')\n"
     )
@@ -170,9 +170,9 @@ def test_a_budget_that_is_hit_is_told_cold_and_warm(tree: Path) -> None:
 
 def test_a_budget_that_is_hit_is_told_with_findings(tree: Path) -> None:
     chain = "".join(
-        f"    if c{i}:\n        s = torch.cuda.Stream()\n        torch.cuda.set_stream(s)\n" for i in range(9)
+        f"    if c{i}:\n        s = torch.cuda.Stream()\n        torch.cuda.set_stream(s)\n" for i in range(15)
     )
-    names = ", ".join(f"c{i}" for i in range(9))
+    names = ", ".join(f"c{i}" for i in range(15))
     (tree / "main.py").write_text(
         f"import torch\n\ndef many({names}):\n{chain}    return torch.ones(3, device='cuda')\n\n"
         "def bad(x):\n    side = torch.cuda.Stream()\n    y = x.cuda() + 1\n"
