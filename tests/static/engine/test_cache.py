@@ -157,7 +157,8 @@ def test_runs_at_the_same_time_agree(tree: Path) -> None:
 
 def test_a_budget_that_is_hit_is_told_cold_and_warm(tree: Path) -> None:
     chain = "".join(
-        f"    if c{i}:\n        s = torch.cuda.Stream()\n        torch.cuda.set_stream(s)\n" for i in range(15)
+        f"    if c{i}:\n        s = torch.cuda.Stream()\n        torch.cuda.set_stream(s)\n"
+        for i in range(15)
     )
     names = ", ".join(f"c{i}" for i in range(15))
     (tree / "main.py").write_text(
@@ -170,7 +171,8 @@ def test_a_budget_that_is_hit_is_told_cold_and_warm(tree: Path) -> None:
 
 def test_a_budget_that_is_hit_is_told_with_findings(tree: Path) -> None:
     chain = "".join(
-        f"    if c{i}:\n        s = torch.cuda.Stream()\n        torch.cuda.set_stream(s)\n" for i in range(15)
+        f"    if c{i}:\n        s = torch.cuda.Stream()\n        torch.cuda.set_stream(s)\n"
+        for i in range(15)
     )
     names = ", ".join(f"c{i}" for i in range(15))
     (tree / "main.py").write_text(
