@@ -242,6 +242,7 @@ Special: TypeAlias = Literal[
     "iter",
     "itemgetter",
     "len",
+    "load_file",
     "load_state",
     "loader",
     "make_optimizer",

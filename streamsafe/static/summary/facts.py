@@ -106,6 +106,7 @@ class Facts:
         self._paths: dict[tuple[str, Atom], Fact] = {}
         self._rebound: dict[str, set[str]] = {}
         self._scalar: dict[str, bool] = {}
+        self._computed: dict[str, set[str]] = {}
         self._open: set[str] = set()
         self.incomplete = 0
 
@@ -197,6 +198,18 @@ class Facts:
             return False
         bases = map(self._engine.canonical, self._index.library_bases(fn.cls))
         return "torch.autograd.Function" in bases
+
+    def computed_with(self, cid: str, field: str) -> bool:
+        """Whether a method of a class computes with a field, beside counting it up."""
+        known = self._computed.get(cid)
+        if known is None:
+            known = self._computed[cid] = set()
+            for each in self._index.mro(cid):
+                for fid in self._index.classes[each].methods.values():
+                    fn = self._engine.function(fid)
+                    if fn is not None and fn.is_method:
+                        known.update(_computed_with(fn))
+        return field in known
 
     def returns_scalar(self, fn: ir.Function) -> bool:
         """Whether a function says that it returns a number or a text of the host: ``-> int``."""
@@ -568,6 +581,23 @@ def _shared_by_all(each: list[dict[str, Value]]) -> dict[str, Value]:
     """What several objects have in common with the object that holds them."""
     first, *others = each
     return {field: held for field, held in first.items() if all(one.get(field) == held for one in others)}
+
+
+def _computed_with(fn: ir.Function) -> Iterable[str]:
+    """The fields of its object that a method computes with, and does not assign."""
+    me = fn.params[0].name
+    read: dict[ir.Reg, str] = {}
+    used: set[str] = set()
+    assigned: set[str] = set()
+    for block in fn.blocks:
+        for i in block.instrs:
+            if isinstance(i, ir.Attr) and i.obj == me:
+                read[i.dst] = i.name
+            elif isinstance(i, ir.Binary):
+                used.update(read[side] for side in (i.left, i.right) if side in read)
+            elif isinstance(i, ir.SetAttr) and i.obj == me:
+                assigned.add(i.name)
+    return used - assigned
 
 
 def _is_number(atom: Atom) -> bool:

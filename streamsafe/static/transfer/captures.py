@@ -31,6 +31,7 @@ from streamsafe.static.domain.order import Carriers, Ways
 from streamsafe.static.domain.places import is_element
 from streamsafe.static.domain.state import HostWork, Region, State
 from streamsafe.static.domain.values import reachable
+from streamsafe.static.syntax import ir
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer import pools, replays, threads
 from streamsafe.static.transfer.registry import CallSite, special
@@ -52,6 +53,15 @@ _NO_USE: Final = tag.UNSEEN_CALL | tag.METHOD_CALL | tag.HANDED_OUT
 def capturing(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
     """``is_current_stream_capturing()``: known inside a capture, else the caller's to decide."""
     return value(TRUE) if s.capture is not None else value(CAPTURING)
+
+
+def asks(a: Analysis) -> bool:
+    """Whether a function asks if a capture is under way: what it does meanwhile, it does knowingly."""
+    return any(
+        isinstance(i, ir.Attr) and i.name == "is_current_stream_capturing"
+        for block in a.fn.blocks
+        for i in block.instrs
+    )
 
 
 # -- begin and end ----------------------------------------------------------------------------------------------------

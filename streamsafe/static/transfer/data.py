@@ -28,6 +28,7 @@ from streamsafe.static.domain.atoms import (
     compared,
     const,
     ordered,
+    path,
     tuple_of,
     value,
 )
@@ -478,7 +479,7 @@ def binary(a: Analysis, s: State, i: ir.Binary) -> list[State] | None:
     """dst = left op right"""
     left, right = s.get(i.left), s.get(i.right)
     outputs.combined(a, s, a.span(i.at), (i.left, i.right))
-    if i.op == "+" and _counts_up(a, s, i.dst, left, right):
+    if i.op == "+" and _counts_up(a, s, i.at, i.dst, left, right):
         return None
     if i.op == "-":
         timing.subtract(a, s, left, right)
@@ -532,7 +533,7 @@ def compare(a: Analysis, s: State, i: ir.Compare) -> list[State] | None:
     return None
 
 
-def _counts_up(a: Analysis, s: State, dst: ir.Reg, left: Value, right: Value) -> bool:
+def _counts_up(a: Analysis, s: State, at: int, dst: ir.Reg, left: Value, right: Value) -> bool:
     """``count + 1``: some number above that of the round, or the call, before."""
     if len(left) != 1:
         return False
@@ -543,6 +544,10 @@ def _counts_up(a: Analysis, s: State, dst: ir.Reg, left: Value, right: Value) ->
     after = plus(atom, right, counted)
     if after is None:
         return False
+    if counted and isinstance(atom, Path) and atom.fields:
+        owner = a.fact(path(atom.root, *atom.fields[:-1])).type
+        if a.engine.facts.computed_with(owner, atom.fields[-1]) and not captures.asks(a):
+            a.host_work(s, a.span(at), "the count", threads.ONCE)
     s.set_local(dst, value(after))
     if dst in a.tested:
         s.choices[dst] = value(after)
@@ -560,7 +565,7 @@ def _are_streams(a: Analysis, left: Value, right: Value) -> bool:
 def in_place(a: Analysis, s: State, i: ir.InPlace) -> list[State] | None:
     """dst = left op= right"""
     left, right = s.get(i.left), s.get(i.right)
-    if i.op == "+" and _counts_up(a, s, i.dst, left, right):
+    if i.op == "+" and _counts_up(a, s, i.at, i.dst, left, right):
         return None
     span, operation = a.span(i.at), f"{i.op}="
     touched = mem.buffers(a, s, left, 1)

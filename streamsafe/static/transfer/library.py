@@ -35,7 +35,7 @@ from streamsafe.static.domain.atoms import (
     tuple_of,
     value,
 )
-from streamsafe.static.domain.guards import IS_CPU
+from streamsafe.static.domain.guards import IS_CPU, decided
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State
 from streamsafe.static.models.rows import Arg, Result, Row
@@ -615,6 +615,17 @@ def numpy_view(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None
             if not copy.tags & tag.SHOWN:
                 mem.retag(a, s, copy, tag.SHOWN)
     return value(array(c.receiver, "numpy.ndarray"))
+
+
+@special("load_file")
+def load_file(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``torch.load(path, map_location="cpu")``: memory of the host, alone or in containers."""
+    where = c.given.get("map_location", UNKNOWN)
+    if not where or not all(decided(IS_CPU, None, atom) for atom in where):
+        return None
+    made = mem.allocate(a, s, a.span(c.at), a.engine.tensor_type, PAGEABLE)
+    s.heap[made, mem.STRUCTURE] = value(TRUE)
+    return value(made)
 
 
 @special("record_event")

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 BEGINS_GLOBAL: Final = "begins a capture in the global mode"
 
+ONCE: Final = "host-work-in-capture"
+"""The code of work that waits for nothing, and that replays do not repeat."""
+
 RESULT: Final = "its result"
 """The field of a future that holds what its function returns."""
 
@@ -61,7 +64,8 @@ def targets(a: Analysis, s: State, thread: New) -> list[str]:
 def synchronizes(a: Analysis, fid: str) -> bool:
     """Whether a function does what a capture of another thread does not survive."""
     exits = a.engine.summary(fid).exits
-    return any(exit.work for exit in exits) or not exits  # it works on and on
+    works = any(work.code != ONCE for exit in exits for work in exit.work)
+    return works or not exits  # it works on and on
 
 
 @special("thread_join", "future_result", "futures_wait")

@@ -24,7 +24,6 @@ GAPS: dict[str, set[str]] = {
     "ss311_unsynchronized_timing": {
         "good_reference_on_the_host",
         "good_waits_where_there_is_a_device",
-        "good_weights_from_the_host",
     },
     "ss312_event_timing_misuse": {
         "BadStages",
@@ -84,10 +83,6 @@ GAPS: dict[str, set[str]] = {
     },
     "ss409_shared_pool_replay_order": {
         "CapturedByName",
-    },
-    "ss410_host_work_in_capture": {
-        "BadCount",
-        "BadCountsUnknowingly",
     },
     "ss412_stale_replay_output": {
         "Decoder",

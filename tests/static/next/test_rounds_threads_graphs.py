@@ -487,6 +487,66 @@ def good_recorded_on_who_waited(out, sizes):
         x.record_stream(torch.cuda.current_stream())
         del x
 """,
+    "replays count nothing": """
+class BadCounts:
+    def __init__(self, f):
+        self.f = f
+        self.passes = 0
+
+    def body(self, x):
+        self.passes += 1  # expect: SS410
+        return self.f(x)
+
+    def rate(self, seconds):
+        return self.passes / seconds
+
+    def capture(self, x):
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.y = self.body(x)
+
+class GoodCountsForNobody:
+    def __init__(self, f):
+        self.f = f
+        self.passes = 0
+
+    def body(self, x):
+        self.passes += 1
+        return self.f(x)
+
+    def capture(self, x):
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.y = self.body(x)
+
+class GoodCountsBeside(BadCounts):
+    def __init__(self, f):
+        super().__init__(f)
+        self.launches = 0
+
+    def step(self):
+        self.launches += 1
+        self.graph.replay()
+        return self.y.clone()
+
+    def mean(self, total):
+        return total / self.launches
+""",
+    "memory that is loaded to the host": """
+import time
+
+def bad_from_anywhere(path):
+    w = torch.empty(4, device="cuda")
+    start = time.perf_counter()
+    w.copy_(torch.load(path))
+    return time.perf_counter() - start  # expect: SS311
+
+def good_from_the_host(path):
+    w = torch.empty(4, device="cuda")
+    start = time.perf_counter()
+    w.copy_(torch.load(path, map_location=torch.device("cpu"))["bias"])
+    return time.perf_counter() - start
+""",
     "a view of a NumPy view": """
 def bad_view(x, path):
     h = x.to("cpu", non_blocking=True)
