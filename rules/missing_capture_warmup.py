@@ -5,6 +5,9 @@ Reports the capture of a backward pass if the module had no warm-up on a side st
 function and never ran, ran only on the default stream, or is a DistributedDataParallel that ran fewer than 11 times.
 A module that is created elsewhere may have run there. It is reported only if its warm-up comes after the capture.
 
+At run time, a capture that CUDA gave up is reported if nothing illegal was called in it, and it failed in an operator
+that had not run before, or in a backward pass. The error of CUDA goes on as it is.
+
 ## Why is this bad?
 Some libraries initialize when they first run: cuBLAS and cuDNN create handles and workspaces and choose algorithms, and
 DistributedDataParallel builds its buckets. This must not happen inside a capture. If the autograd graph was created
@@ -32,7 +35,7 @@ with torch.cuda.graph(g):
 ```
 
 ## Known problems
-The check does not see a warm-up in another file. It does not report a capture whose work is defined elsewhere.
+`check` does not see a warm-up in another file. It does not report a capture whose work is defined elsewhere.
 
 ## Fix safety
 Unsafe: `--fix --unsafe-fixes` adds three (for DistributedDataParallel, eleven) iterations on a side stream, and clears
@@ -55,7 +58,6 @@ class MissingCaptureWarmup(Rule):
     name = "missing-capture-warmup"
     fix = "unsafe"
     rank = 0
-    sides = ("check",)
     bad = """\
 import torch
 

@@ -98,6 +98,17 @@ def capture(skip: int = 1) -> Site:
     )
 
 
+def raised(error: BaseException) -> Site:
+    """Where an error was raised: the innermost frame outside the libraries, and three callers."""
+    found: list[tuple[CodeType, int]] = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        found.insert(0, (traceback.tb_frame.f_code, traceback.tb_lasti))
+        traceback = traceback.tb_next
+    program = itertools.dropwhile(lambda pair: internal(pair[0]), found)
+    return tuple(itertools.chain.from_iterable(itertools.islice(program, 4)))
+
+
 def line(skip: int = 1) -> Site:
     """The line above the caller, without its callers: for what is done often and seldom shown (records and waits)."""
     frame: FrameType | None

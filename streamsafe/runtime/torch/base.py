@@ -54,6 +54,7 @@ class Base:
         self._generators: WeakKeyDictionary[Hashable, list[int]] = WeakKeyDictionary()
         self._noted: set[str] = set()
         self._waiting = _Waiting()
+        self._explained = False  # something was reported that makes the capture in progress fail
 
     # -- for the class that sees operators ---------------------------------------------------------------------------
 
@@ -62,6 +63,10 @@ class Base:
 
     def set_capturing(self, capturing: bool, generators: list[int]) -> None:
         """Whether a capture is in progress, and the addresses of the generators that its graph keeps."""
+
+    def failed(self) -> tuple[str, bool] | None:
+        """The first operator that raised an error since a capture began, and whether it ran before outside one."""
+        return None
 
     def include(self, on: bool) -> None:
         """Whether the calling thread's operators are seen."""
@@ -221,6 +226,7 @@ class Base:
             return
         if site is None:
             site = sites.capture()
+        self._explained = True
         with monitor.lock:
             conflict = monitor.checker.capture_violation(
                 rule, key, operation=operation, message=message, site=site
@@ -350,6 +356,7 @@ class Base:
                 site=sites.capture(2),
             )
         self._capturing[graph] = Capture(key, capture_mode, threading.get_ident())
+        self._explained = bool(conflicts)
         self._captures_change()
         if conflicts:
             monitor.report(conflicts)
@@ -359,9 +366,17 @@ class Base:
             with self._monitor.lock:
                 self._monitor.checker.manage_graph()
 
-    def capture_ends(self, graph: Hashable, pool: tuple[int, int] | None, failed: bool) -> None:
+    def capture_ends(
+        self,
+        graph: Hashable,
+        pool: tuple[int, int] | None,
+        failed: bool,
+        error: BaseException | None = None,
+    ) -> None:
         monitor = self._monitor
         capture = self._capturing.pop(graph, None)
+        if failed and capture is not None:
+            self._explain(capture, error)
         self._captures_change()
         if monitor is None or capture is None:
             return
@@ -371,6 +386,32 @@ class Base:
             self._graphs[graph] = ended
         if ended.conflicts:
             monitor.report(ended.conflicts, may_raise=not failed)
+
+    def _explain(self, capture: Capture, error: BaseException | None) -> None:
+        """CUDA has given up a capture in which nothing illegal was called: work in it was not warmed up (GC-17).
+
+        Libraries create handles when they are first used, and a backward pass waits for the stream on which the
+        gradients' nodes were made.
+        """
+        monitor = self._monitor
+        if monitor is None or self._explained or not isinstance(error, RuntimeError):
+            return
+        found = self.failed()
+        if found is None and not _in_backward(error):
+            return
+        name, ran = found or ("backward()", False)
+        if ran:
+            return
+        site = sites.raised(error)
+        with monitor.lock:
+            conflict = monitor.checker.capture_violation(
+                "missing-capture-warmup",
+                capture.stream,
+                operation=name,
+                message="its capture failed",
+                site=site,
+            )
+        monitor.report([conflict], may_raise=False)
 
     def replay(self, graph: Hashable, device: int, stream: int) -> None:
         monitor = self._monitor
@@ -401,6 +442,16 @@ class Base:
         if stream in (0, 1):
             return self._monitor.null_stream(device)
         return self._monitor.stream(device, stream, "non-blocking", self.name_of(device, stream))
+
+
+def _in_backward(error: BaseException) -> bool:
+    """Whether an error comes out of a backward pass."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_name == "_engine_run_backward":
+            return True
+        traceback = traceback.tb_next
+    return False
 
 
 def _is_plain(torch: Any, tensor: Any) -> bool:

@@ -164,6 +164,7 @@ class Watch(Base):
                 return StreamHazardError(due) if due is not None else None
             known = [_use(*each) for each in uses]
             conflicts = [self._refined(checker.reader.read(report, known)) for report in reports]
+            self._explained |= any(conflict.facts.violation is not None for conflict in conflicts)
             hazard = monitor.judge(conflicts, may_raise)
             if monitor.deferred:
                 self._extension.set_pending(True)
@@ -205,6 +206,10 @@ class Watch(Base):
 
     def set_capturing(self, capturing: bool, generators: list[int]) -> None:
         self._extension.set_capturing(capturing, generators)
+
+    def failed(self) -> tuple[str, bool] | None:
+        found: tuple[str, bool] | None = self._extension.failed()
+        return found
 
     def include(self, on: bool) -> None:
         self._extension.include_thread(on)

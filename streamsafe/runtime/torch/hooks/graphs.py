@@ -76,10 +76,11 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
     def end(original: Callable[..., None]) -> Callable[..., None]:
         @wraps(original)
         def capture_end(self: Any) -> None:
+            error = sys.exc_info()[1]  # the one with which a `with torch.cuda.graph(...)` is left
             try:
                 original(self)
             except BaseException:
-                collector.capture_ends(identity(self), None, True)
+                collector.capture_ends(identity(self), None, True, error)
                 raise
             collector.capture_ends(identity(self), pool_of(self), False)
 

@@ -109,8 +109,20 @@ class Collector(Protocol):
     def capture_managed(self) -> None:
         """The capture that has just begun is of somebody who sees to the order of the launches (row GC-07) himself."""
 
-    def capture_ends(self, graph: Hashable, pool: tuple[int, int] | None, failed: bool) -> None:
-        """The capture is over; ``failed``: CUDA gave it up, the graph is empty. ``pool``: the one it used."""
+    def capture_ends(
+        self,
+        graph: Hashable,
+        pool: tuple[int, int] | None,
+        failed: bool,
+        error: BaseException | None = None,
+    ) -> None:
+        """The capture is over.
+
+        Args:
+            pool: the one it used.
+            failed: CUDA gave it up, the graph is empty.
+            error: what was raised in it before.
+        """
 
     def replay(self, graph: Hashable, device: int, stream: int) -> None:
         """The graph is about to be launched on ``stream`` (rows GC-08, GC-13). May raise."""
