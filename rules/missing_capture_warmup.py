@@ -5,8 +5,8 @@ Reports the capture of a backward pass if the module had no warm-up on a side st
 function and never ran, ran only on the default stream, or is a DistributedDataParallel that ran fewer than 11 times.
 A module that is created elsewhere may have run there. It is reported only if its warm-up comes after the capture.
 
-At run time, a capture that CUDA gave up is reported if nothing illegal was called in it, and it failed in an operator
-that had not run before, or in a backward pass. The error of CUDA goes on as it is.
+At run time, a capture that CUDA gave up is reported if it failed in a backward pass and nothing illegal was called in
+it. The error of CUDA goes on as it is.
 
 ## Why is this bad?
 Some libraries initialize when they first run: cuBLAS and cuDNN create handles and workspaces and choose algorithms, and

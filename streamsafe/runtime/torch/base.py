@@ -64,10 +64,6 @@ class Base:
     def set_capturing(self, capturing: bool, generators: list[int]) -> None:
         """Whether a capture is in progress, and the addresses of the generators that its graph keeps."""
 
-    def failed(self) -> tuple[str, bool] | None:
-        """The first operator that raised an error since a capture began, and whether it ran before outside one."""
-        return None
-
     def include(self, on: bool) -> None:
         """Whether the calling thread's operators are seen."""
 
@@ -388,26 +384,25 @@ class Base:
             monitor.report(ended.conflicts, may_raise=not failed)
 
     def _explain(self, capture: Capture, error: BaseException | None) -> None:
-        """CUDA has given up a capture in which nothing illegal was called: work in it was not warmed up (GC-17).
+        """CUDA has given up a capture in a backward pass, and nothing illegal was called: it was not warmed up (GC-17).
 
-        Libraries create handles when they are first used, and a backward pass waits for the stream on which the
-        gradients' nodes were made.
+        The pass waits for the stream on which the nodes of its gradients were made, and libraries create handles when
+        they are first used.
         """
         monitor = self._monitor
-        if monitor is None or self._explained or not isinstance(error, RuntimeError):
-            return
-        found = self.failed()
-        if found is None and not _in_backward(error):
-            return
-        name, ran = found or ("backward()", False)
-        if ran:
+        if (
+            monitor is None
+            or self._explained
+            or not isinstance(error, RuntimeError)
+            or not _in_backward(error)
+        ):
             return
         site = sites.raised(error)
         with monitor.lock:
             conflict = monitor.checker.capture_violation(
                 "missing-capture-warmup",
                 capture.stream,
-                operation=name,
+                operation="backward()",
                 message="its capture failed",
                 site=site,
             )

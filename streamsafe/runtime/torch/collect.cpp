@@ -172,15 +172,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     State& the = state();
     Lock guard(the.core.mutex);
     the.capturing = capturing;
-    if (capturing) the.failed = nullptr;
     the.generators.clear();
     for (uintptr_t each : generators) the.generators.insert(reinterpret_cast<const void*>(each));
     if (!capturing) the.written.clear();
-  });
-  module.def("failed", []() -> py::object {
-    const Operator* op = state().failed;
-    if (!op) return py::none();
-    return py::make_tuple(op->name, op->ran.load());
   });
   module.def("set_refused", [](bool refused) { here.refused = refused; });
   module.def("set_coalescing", [](bool coalescing) { here.coalescing = coalescing; });

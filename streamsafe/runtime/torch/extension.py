@@ -66,8 +66,5 @@ class Extension(Protocol):
     def self_test(self) -> str:
         """Empty when an access, a wait and a conflict of a little program were seen; else what was not."""
 
-    def failed(self) -> tuple[str, bool] | None:
-        """The first operator that raised an error since a capture began, and whether it ran before outside one."""
-
     def counters(self) -> dict[str, int]:
         """How much was seen, by kind, since the process began."""

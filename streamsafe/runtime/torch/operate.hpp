@@ -4,7 +4,6 @@
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <exception>
 #include <map>
 #include "backward.hpp"
 #include "captured.hpp"
@@ -58,7 +57,6 @@ inline void collective_done(const Touched& touched, uint32_t operation, uint32_t
 
 struct Inside {
   Here before = here;
-  const int errors = std::uncaught_exceptions();
   Inside(const Operator& op, uint32_t operation, uint32_t site, int device) {
     here.inside = &op;
     here.operation = operation;
@@ -66,14 +64,7 @@ struct Inside {
     here.device = device;
     if (op.collective) here.waited = here.recorded = here.event = 0;
   }
-  ~Inside() {
-    const Operator& op = *here.inside;
-    here = before;
-    State& the = state();
-    const Operator* none = nullptr;
-    if (std::uncaught_exceptions() > errors) the.failed.compare_exchange_strong(none, &op);
-    else if (!the.capturing.load(std::memory_order_relaxed) && !op.ran.load(std::memory_order_relaxed)) op.ran = true;
-  }
+  ~Inside() { here = before; }
 };
 
 // Vectors that are used again and again; an operator may run inside another.

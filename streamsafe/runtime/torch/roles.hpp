@@ -31,7 +31,6 @@ struct Operator {
   bool fresh = false;      // gives memory that it does not write
   bool collective = false;
   bool synchronizes = false;  // the host waits for the device inside
-  mutable std::atomic<bool> ran{false};  // outside a capture, without an error
 };
 
 namespace roles {

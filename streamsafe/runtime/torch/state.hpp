@@ -60,7 +60,6 @@ struct State {
   std::atomic<bool> on{false}, host{true}, threads{false}, pending{false}, capturing{false};
   std::atomic<size_t> host_blocks{0};
   std::atomic<Key> main_thread{0};
-  std::atomic<const Operator*> failed{nullptr};  // the first operator that raised an error since the last capture began
   Counters counters;
   PyObject* judge = nullptr;
 

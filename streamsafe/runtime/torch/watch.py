@@ -207,10 +207,6 @@ class Watch(Base):
     def set_capturing(self, capturing: bool, generators: list[int]) -> None:
         self._extension.set_capturing(capturing, generators)
 
-    def failed(self) -> tuple[str, bool] | None:
-        found: tuple[str, bool] | None = self._extension.failed()
-        return found
-
     def include(self, on: bool) -> None:
         self._extension.include_thread(on)
 
