@@ -149,9 +149,19 @@ def can_meet(first: int, second: int, second_is_host: bool) -> bool:
     return not second_is_host or bool(first & (D2H | H2D | RECORD))
 
 
+def _made_by_one_call(first: Atom, second: Atom) -> bool:
+    """Whether one call of a helper gives both, in two rounds: it may well make the stream on first use only."""
+    return (
+        isinstance(first, New)
+        and isinstance(second, New)
+        and bool(first.calls)
+        and first.key[1:-1] == second.key[1:-1]
+    )
+
+
 def same_queue(first: Atom, second: Atom) -> bool:
     """One FIFO, or ordered by the legacy default stream's barrier. A stream that is lost conflicts with nothing."""
-    if first is second or first is LOST or second is LOST:
+    if first is second or first is LOST or second is LOST or _made_by_one_call(first, second):
         return True
     if first is CURRENT or first is DEFAULT:
         return is_blocking(second)

@@ -342,6 +342,29 @@ class BadMemory:
     def finish(self, x, key):
         self.table[key, 0] = x  # expect: SS102
 """,
+    "a helper that makes a stream on first use gives the same one in each round": """
+class GoodLazy:
+    def __init__(self):
+        self._side = None
+
+    def side(self):
+        if self._side is None:
+            self._side = torch.cuda.Stream()
+        return self._side
+
+    def run(self, hosts):
+        for host in hosts:
+            with torch.cuda.stream(self.side()):
+                x = torch.zeros(8, device="cuda")
+                x.copy_(host.pin_memory(), non_blocking=True)
+
+def bad_streams_of_a_list(x):
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    with torch.cuda.stream(streams[0]):
+        y = x.cuda() * 2
+    with torch.cuda.stream(streams[1]):
+        return y + 1  # expect: SS101
+""",
 }
 
 
