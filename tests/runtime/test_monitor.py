@@ -40,18 +40,20 @@ def test_where_a_change_of_a_plain_source_is_seen(
 
 
 @pytest.mark.parametrize(
-    ("part", "found"),
+    ("start", "part", "found"),
     [
-        (np.s_[::8], ["SS301"]),
-        (np.s_[::-8], ["SS301"]),
-        (np.s_[:32:8], []),
-        (np.s_[31::-8], []),
+        (32, np.s_[::8], ["SS301"]),
+        (32, np.s_[::-8], ["SS301"]),
+        (32, np.s_[:32:8], []),
+        (32, np.s_[31::-8], []),
+        (56, np.s_[::8], ["SS301"]),
+        (57, np.s_[::8], []),
     ],
 )
-def test_how_far_a_strided_part_reaches(program: Program, part: Any, found: list[str]) -> None:
+def test_how_far_a_strided_part_reaches(program: Program, start: int, part: slice, found: list[str]) -> None:
     with streamsafe.sanitize("collect") as session:
         host = pinned(64)
-        program.x.view(np.uint8)[:32].get(out=host[32:], stream=program.writer, blocking=False)
+        program.x.view(np.uint8)[start:64].get(out=host[start:], stream=program.writer, blocking=False)
         host[part].sum()
         program.settle()
     assert codes(session) == found
