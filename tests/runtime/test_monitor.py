@@ -172,3 +172,40 @@ def test_memory_of_the_runtime_is_named_by_its_line(program: Program) -> None:
         runtime.free(mine)
     (hazard,) = session.hazards
     assert (hazard.code, hazard.memory.name) == ("SS102", "mine")
+
+
+@pytest.mark.parametrize(("freed", "code"), [(False, "SS501"), (True, "SS101")])
+def test_memory_is_another_librarys_until_it_is_handed_out_again(
+    program: Program, freed: bool, code: str
+) -> None:
+    cp = program.cp
+
+    class Exported:
+        def __init__(self, array: Any) -> None:
+            self.__cuda_array_interface__ = {
+                **array.__cuda_array_interface__,
+                "version": 3,
+                "stream": None,
+            }
+
+    with streamsafe.sanitize("collect") as session:
+        x = cp.zeros(4096, cp.float32)
+        place = x.data.ptr
+        program.settle()
+        with program.writer:
+            x.fill(1)
+        taken = cp.asarray(Exported(x))
+        others = [cp.zeros(size, cp.float32) for size in (4096, 8192, 64)]  # above it, and below
+        if freed:
+            program.settle()
+            del x, taken
+            taken = cp.zeros(4096, cp.float32)
+            assert taken.data.ptr == place
+            program.settle()
+            with program.writer:
+                taken.fill(1)
+        with program.reader:
+            taken.sum()
+        program.settle()
+        del others
+    assert codes(session) == [code]
