@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch_programs
+from public import PROGRAMS
 
 DRIVER = 1  # CUPTI_CB_DOMAIN_DRIVER_API
 ENTER = 0
@@ -131,7 +132,7 @@ def one(name: str) -> dict[str, Any]:
 
     import streamsafe
 
-    function, needs = torch_programs.PROGRAMS[name]
+    function, needs = PROGRAMS[name]
     missing = [need for need in needs if importlib.util.find_spec(need) is None]
     if missing:
         return {"program": name, "skipped": f"needs {missing[0]}"}
@@ -187,11 +188,7 @@ def main() -> int:
         row: dict[str, Any] = json.loads(lines[-1][4:])
         return row
 
-    names = [
-        name
-        for name in torch_programs.PROGRAMS
-        if options.only is None or any(part in name for part in options.only)
-    ]
+    names = [name for name in PROGRAMS if options.only is None or any(part in name for part in options.only)]
     rows = []
     print("| program | launches in operators | announced by hooks | claimed by nobody |\n|---|---|---|---|")
     with ThreadPoolExecutor(options.jobs) as pool:
