@@ -54,11 +54,15 @@ def insertion(source: str, line: str, place: Span, other: Span | None) -> Insert
     scope = file.scope(place)
     if other is None:
         other = Span(place.filename, 0, 0, 0, 0)  # a place that no node holds
-    elif place.filename != other.filename or (
-        file.scope(other) is not scope and not _shared(file, names, place, other)
+    around = list(path(scope, place))
+    tensor = code.partition(".record_stream(")[0]
+    if tensor != code and around and tensor in _loaded(around[-1]):
+        names = names - {tensor}  # the one that the statement uses
+    if other.row and (
+        place.filename != other.filename
+        or (file.scope(other) is not scope and not _shared(file, names, place, other))
     ):
         return None
-    around = list(path(scope, place))
     if not around or (holds(around[-1], other) and not hasattr(around[-1], "body")):
         return None
     statement = around[-1]
@@ -83,9 +87,6 @@ def insertion(source: str, line: str, place: Span, other: Span | None) -> Insert
     inner = [node for node in _later(statement) if holds(node, place)]
     if any(not holds(node, other) for node in inner):
         return None
-    tensor = code.partition(".record_stream(")[0]
-    if tensor != code and tensor in _loaded(statement):
-        names = names - {tensor}  # the one that the statement uses
     if not file.knows(names, scope, statement) or not attributes_of(code) <= file.assigned(place):
         return None
     return Insertion(statement.lineno, code)

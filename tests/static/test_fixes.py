@@ -280,6 +280,17 @@ def test_the_wait_of_a_generator_goes_behind_the_question_whether_there_is_a_bat
     assert path.read_text(encoding="utf-8") == GENERATOR.format(f"{LINE}\n            ")
 
 
+def test_memory_that_another_method_allocates_is_recorded_where_it_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "m.py"
+    waits = GENERATOR.format(f"{LINE}\n            ")
+    path.write_text(waits, encoding="utf-8")
+    arguments = ["check", "--isolated", "--fix", "--unsafe-fixes", str(path)]
+    assert CliRunner().invoke(main, arguments, catch_exceptions=False).exit_code == 0
+    use = "        print(model(batch))\n"
+    record = "        batch.record_stream(torch.cuda.current_stream())\n"
+    assert path.read_text(encoding="utf-8") == waits.replace(use, record + use)
+
+
 def test_check_says_where_the_wait_of_a_prefetcher_goes(tmp_path: Path) -> None:
     path = tmp_path / "m.py"
     path.write_text(PREFETCHER.format(name="take", taken="prefetcher.take()"), encoding="utf-8")
