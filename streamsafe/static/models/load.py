@@ -206,11 +206,14 @@ class Models:
         return frozenset(word for word in words if f"builtins.{word}" not in self._rows)
 
     def waiting_words(self) -> frozenset[str]:
-        """Names of the calls that wait for what they are given, or for what they are methods of."""
+        """Names of the calls that wait for, or record, what they are given or what they are methods of."""
         return frozenset(
             row.name.rpartition(".")[2]
             for row in self._rows.values()
-            if any(o.kind in ("wait", "sync") and o.whom not in ("current", "device") for o in row.order)
+            if any(
+                o.kind == "record" or (o.kind in ("wait", "sync") and o.whom not in ("current", "device"))
+                for o in row.order
+            )
         )
 
     def context_words(self) -> frozenset[str]:

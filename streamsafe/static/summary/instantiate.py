@@ -299,6 +299,14 @@ class Rename:
                 return image
         return LOST
 
+    def each(self, atom: Atom) -> tuple[Atom, ...]:
+        """The images of a carrier: all of them where it stands for each element of a container."""
+        if isinstance(atom, Path) and atom.fields and is_element(atom.fields[-1]):
+            images = tuple(image for image in ordered(self.atom(atom)) if _carries(self._a, image))
+            if len(images) > 1:
+                return images
+        return (self.carrier(atom),)
+
     def carriers(self, atoms: Carriers) -> Carriers:
         """The images of carriers."""
         found = self._carriers.get(atoms)
@@ -421,9 +429,10 @@ def _apply(a: Analysis, s: State, t: State, span: Span, exit: Exit, rename: Rena
     read = timing.before_call(a, t, exit, rename) if exit.clocks else {}
     relation: dict[Atom, Carriers] = {}
     for learner, known in exit.knows.items():
-        image = rename.carrier(learner)
-        if image is not LOST:
-            relation[image] = relation.get(image, frozenset()) | rename.carriers(known)
+        knows = frozenset(image for one in ordered(known) for image in rename.each(one))
+        for image in rename.each(learner):
+            if image is not LOST:
+                relation[image] = relation.get(image, frozenset()) | knows
     t.order.compose(relation)
     captures.across_call(a, t, exit, rename)
     for one, ways in arrived:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from streamsafe.static.models.load import Models
     from streamsafe.static.models.rows import Row
     from streamsafe.static.summary.analyse import Analysis
+    from streamsafe.static.transfer.data import WaitingLoops
 
 
 class Given(NamedTuple):
@@ -103,7 +104,7 @@ class Engine:
         names: what the program calls what is made at a place.
         blocks: (use of a pool, its stream) -> the block that was used.
         waiting_words: names of calls that wait for what they are given, or for what they are methods of.
-        waiting_loops: function -> the iterators of which each element is waited for.
+        waiting_loops: function -> the loops in which each element is waited for.
         mattering: the functions of which callers need more than a footprint.
         hints: what names alone decided, and for how many paths.
         unseen: what a call that is not seen does with memory: a ``possible`` read, ``nothing``, or ``reads``.
@@ -140,7 +141,7 @@ class Engine:
         self.relevance: Relevance | None = None
         self.mattering: set[str] = set()
         self.waiting_words = models.waiting_words()
-        self.waiting_loops: dict[str, frozenset[ir.Reg]] = {}
+        self.waiting_loops: dict[str, WaitingLoops] = {}
         self.types = dict(models.types)
         for row in models.types.values():
             if row.blocking:

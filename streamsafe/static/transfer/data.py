@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain import limits, values
@@ -200,7 +199,7 @@ def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
             s.choices["more", i.dst] = value(TRUE)  # type: ignore[index]
         elif (atom, objects.COUNT) in s.heap:
             s.choices["more", i.dst] = s.heap[atom, objects.COUNT]  # type: ignore[index]
-        elif _has_members(atom) or _holds_carriers(a, s, held) or i.dst in _waiting_loops(a):
+        elif _has_members(atom) or _holds_carriers(a, s, held) or i.dst in _waiting_loops(a).all:
             s.choices["more", i.dst] = value(TRUE)  # type: ignore[index]
     return None
 
@@ -221,18 +220,26 @@ def _holds_carriers(a: Analysis, s: State, container: Value) -> bool:
     )
 
 
-def _waiting_loops(a: Analysis) -> frozenset[ir.Reg]:
-    """The iterators of which each element is waited for: where there is none, nothing was to be waited for."""
+class WaitingLoops(NamedTuple):
+    """The iterators each of whose elements is waited for: ``given`` to the call that waits, or that waits itself."""
+
+    given: frozenset[ir.Reg]
+    all: frozenset[ir.Reg]
+
+
+def _waiting_loops(a: Analysis) -> WaitingLoops:
     known = a.engine.waiting_loops.get(a.fn.fid)
     if known is None:
-        known = a.engine.waiting_loops[a.fn.fid] = frozenset(_waited_for(a.fn, a.engine.waiting_words))
+        known = a.engine.waiting_loops[a.fn.fid] = _waited_for(a.fn, a.engine.waiting_words)
     return known
 
 
-def _waited_for(fn: ir.Function, words: frozenset[str]) -> Iterator[ir.Reg]:
-    """The iterators whose elements a method of some names is given."""
+def _waited_for(fn: ir.Function, words: frozenset[str]) -> WaitingLoops:
+    """The loops whose rounds call a method of some names: of an element, or with it."""
     element: dict[ir.Reg, ir.Reg] = {}
     waits: dict[ir.Reg, ir.Reg] = {}
+    given: set[ir.Reg] = set()
+    waiting: set[ir.Reg] = set()
     instructions = [instruction for block in fn.blocks for instruction in block.instrs]
     for i in instructions:
         if isinstance(i, ir.Next):
@@ -244,9 +251,10 @@ def _waited_for(fn: ir.Function, words: frozenset[str]) -> Iterator[ir.Reg]:
             waits[i.dst] = i.obj
     for i in instructions:
         if isinstance(i, ir.Call) and i.func in waits:
-            for reg in i.args:
-                if reg in element:
-                    yield element[reg]
+            given.update(element[reg] for reg in i.args if reg in element)
+            if waits[i.func] in element:
+                waiting.add(element[waits[i.func]])
+    return WaitingLoops(frozenset(given), frozenset(given | waiting))
 
 
 @transfer(ir.Next)
@@ -261,7 +269,7 @@ def next_element(a: Analysis, s: State, i: ir.Next) -> list[State] | None:
     held = _counted(s, i.iterator, held)
     rounds.begins(a, s, held)
     choices = ordered(held)
-    apart = all(splits(atom) for atom in choices) and i.iterator not in _waiting_loops(a)
+    apart = all(splits(atom) for atom in choices) and i.iterator not in _waiting_loops(a).given
     if 1 < len(choices) <= limits.STREAMS and apart:
         out = []
         for atom in choices:  # what is kept together stays together: a state for each
