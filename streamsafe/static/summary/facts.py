@@ -204,7 +204,7 @@ class Facts:
         known = self._computed.get(cid)
         if known is None:
             known = self._computed[cid] = set()
-            for each in self._index.mro(cid):
+            for each in self._index.mro(cid) if cid in self._index.classes else ():
                 for fid in self._index.classes[each].methods.values():
                     fn = self._engine.function(fid)
                     if fn is not None and fn.is_method:

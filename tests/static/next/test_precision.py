@@ -365,6 +365,16 @@ def bad_streams_of_a_list(x):
     with torch.cuda.stream(streams[1]):
         return y + 1  # expect: SS101
 """,
+    "a count in a dictionary is no field of a class of the tree": """
+class Sent:
+    def __init__(self):
+        self.chunks = {}
+
+    def run(self, x):
+        self.chunks["count"] += 1
+        self.chunks["all"] = self.chunks["count"] * 2
+        return x.cuda().to("cpu", non_blocking=True).tolist()  # expect: SS301
+""",
 }
 
 
