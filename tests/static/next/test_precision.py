@@ -368,11 +368,10 @@ def bad_streams_of_a_list(x):
     "a count in a dictionary is no field of a class of the tree": """
 class Sent:
     def __init__(self):
-        self.chunks = {}
+        self.chunks: dict[str, int] = {"count": 0}
 
     def run(self, x):
         self.chunks["count"] += 1
-        self.chunks["all"] = self.chunks["count"] * 2
         return x.cuda().to("cpu", non_blocking=True).tolist()  # expect: SS301
 """,
 }
