@@ -46,7 +46,8 @@ def test_no_driver() -> None:
     )
     if "No module named" in result.stderr:
         pytest.skip("no CuPy")
-    assert (result.returncode, result.stderr) == (0, "")
+    said = [line for line in result.stderr.splitlines() if "building CuPy's hooks" not in line]  # the first use
+    assert (result.returncode, said) == (0, [])
     assert result.stdout.splitlines()[-1].startswith("streamsafe: nothing was watched")
     assert "Error" in result.stdout.splitlines()[0]
 
