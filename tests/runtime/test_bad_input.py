@@ -46,7 +46,9 @@ def test_no_driver() -> None:
     )
     if "No module named" in result.stderr:
         pytest.skip("no CuPy")
-    said = [line for line in result.stderr.splitlines() if "building CuPy's hooks" not in line]  # the first use
+    said = [
+        line for line in result.stderr.splitlines() if "building CuPy's hooks" not in line
+    ]  # the first use
     assert (result.returncode, said) == (0, [])
     assert result.stdout.splitlines()[-1].startswith("streamsafe: nothing was watched")
     assert "Error" in result.stdout.splitlines()[0]
