@@ -17,7 +17,7 @@ PARTITIONS: Final = 12
 """Trace partitions of a block; the next one is joined into one with the same current stream."""
 
 LARGE: Final = 200
-"""Fields of objects from which a state is large: of such states a block has half as many."""
+"""Fields of objects from which a state is large: of such states a block has a quarter as many."""
 
 WAYS: Final = 4
 """Carrier sets of an access; of more, the smallest are kept (sound for alarms on some path)."""

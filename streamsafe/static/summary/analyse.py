@@ -254,8 +254,8 @@ class Analysis:
         """
         changed: list[State] = []
         most = 1 if self.light else limits.PARTITIONS
-        if len(kept) * 2 >= most > 1 and len(kept[0].heap) > limits.LARGE:
-            most //= 2
+        if len(kept) * 4 >= most > 1 and len(kept[0].heap) > limits.LARGE:
+            most //= 4
         for state in more:
             signature = state.signature()
             home = next((known for known in kept if known.settled_signature() == signature), None)
