@@ -161,7 +161,12 @@ ENDS = {
     "exception": ("raise KeyError('mine')", 1, True),
     "os._exit": ("import os; os._exit(0)", 1, True),
     "os._exit of its own": ("import os; os._exit(5)", 5, True),
-    "SIGINT": ("import os, signal; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", 130, True),
+    "SIGINT": (  # a job in the background of a shell starts with this signal ignored
+        "import os, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "os.kill(os.getpid(), signal.SIGINT); time.sleep(9)",
+        130,
+        True,
+    ),
     "SIGTERM": ("import os, signal; os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)", -15, False),
     "SIGKILL": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -9, False),
     "a forked child": ("import os; pid = os.fork(); os.waitpid(pid, 0) if pid else sys.exit(7)", 1, True),
