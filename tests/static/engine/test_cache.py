@@ -155,7 +155,7 @@ def test_runs_at_the_same_time_agree(tree: Path) -> None:
     assert all(not err for _, err in results)
 
 
-def test_a_budget_that_is_hit_is_told_cold_and_warm(tree: Path) -> None:
+def test_a_limit_that_is_reached_is_stated_cold_and_warm(tree: Path) -> None:
     chain = "".join(
         f"    if c{i}:\n        s = torch.cuda.Stream()\n        torch.cuda.set_stream(s)\n"
         for i in range(15)
@@ -169,7 +169,7 @@ def test_a_budget_that_is_hit_is_told_cold_and_warm(tree: Path) -> None:
         assert "main.py: analysis cut short in many: partitions joined" in said
 
 
-def test_a_budget_that_is_hit_is_told_with_findings(tree: Path) -> None:
+def test_a_limit_that_is_reached_is_stated_with_findings(tree: Path) -> None:
     chain = "".join(
         f"    if c{i}:\n        s = torch.cuda.Stream()\n        torch.cuda.set_stream(s)\n"
         for i in range(15)
