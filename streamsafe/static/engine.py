@@ -263,16 +263,16 @@ def _entries(engine: Engine, relevance: Relevance) -> set[str]:
     """Analyse the functions that are worth it, and say which of them concern others, or are beside such."""
     analysed: set[str] = set()
     found: set[str] = set()
-    asked: set[str] = set()
+    asked: dict[str, set[str]] = {}
     new = {*relevance.seeds, *relevance.bodies}
     while new:
         analysed |= new
         for fid in sorted(new):
             engine.guarded(fid)
-        more = engine.mattering - asked
-        asked |= more
-        beside = relevance.beside(sorted(more))
-        found |= more | beside
+        more = {fid: fields for fid, fields in engine.open.items() if asked.get(fid) != fields}
+        asked.update((fid, set(fields)) for fid, fields in more.items())
+        beside = relevance.beside(more)
+        found.update(more, beside)
         new = beside - analysed
     for fid in sorted(analysed):  # again: what rested on facts that were not complete was forgotten
         engine.guarded(fid)

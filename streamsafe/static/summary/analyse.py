@@ -61,6 +61,7 @@ class Analysis:
             has to do with one stream only.
         block: the block that is interpreted.
         matters: a footprint is not enough: something orders, captures, copies asynchronously or names a stream.
+        switches: whether some code runs while another stream is current, or in a capture.
     """
 
     __slots__ = (
@@ -84,6 +85,7 @@ class Analysis:
         "passes",
         "return_span",
         "returned",
+        "switches",
         "tested",
         "yielded",
     )
@@ -94,6 +96,7 @@ class Analysis:
         self.given = given
         self.light = light
         self.matters = False
+        self.switches = False
         self.pairs: dict[tuple[object, ...], Pair] = {}
         self.notes: set[str] = set()
         self.passes = False
@@ -212,6 +215,7 @@ class Analysis:
         states = [s for s in states if not s.dead]
         for s in states:
             self.matters = self.matters or not s.is_plain()
+            self.switches = self.switches or s.current is not CURRENT or s.capture is not None
             _drop_temporaries(s, live)
         taken = self._taken.setdefault(number, set())
         for position, edge in enumerate(block.edges, 1):

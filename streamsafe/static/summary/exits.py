@@ -17,6 +17,9 @@ from streamsafe.static.domain.atoms import (
     MAYBE,
     Array,
     Atom,
+    Capture,
+    Context,
+    Function,
     New,
     Path,
     Pool,
@@ -30,7 +33,7 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.capturing import BRANCH, FORK
 from streamsafe.static.domain.guards import IS_CPU, Guard
 from streamsafe.static.domain.order import Ways, antichain, memory
-from streamsafe.static.domain.places import EACH, is_element, joined_place
+from streamsafe.static.domain.places import EACH, PINNED, is_element, joined_place
 from streamsafe.static.domain.state import State, joined
 from streamsafe.static.domain.timing import LAUNCHES
 from streamsafe.static.domain.values import reachable
@@ -67,6 +70,34 @@ def summarise(a: Analysis) -> Summary:
     notes = tuple(sorted(a.notes))
     pairs = tuple(pair._replace(tags=pair.tags | a.budget()) for pair in a.pairs.values())
     return Summary(a.fn.fid, tuple(kept), pairs, a.yielded, notes, _made(kept))
+
+
+def is_open(exit: Exit) -> bool:
+    """Whether what comes after a function may race with what it did: it leaves more than order and work in order."""
+    if exit.current is not CURRENT or exit.capture is not None or exit.ended is not None or exit.begins:
+        return True
+    if exit.graphs or exit.replays or exit.threads or exit.needed or exit.rebound:
+        return True
+    if any(map(tag.concerns, exit.accesses)) or PINNED in exit.places.values():
+        return True
+    kept = (exit.result, *exit.heap.values())
+    return any(isinstance(atom, Capture | Context) for atom in reachable(kept))
+
+
+def open_fields(exit: Exit) -> set[str]:
+    """The names of the attributes through which other methods of a class get at what may race with it."""
+    racing: set[Atom] = {access.buffer for access in exit.accesses if tag.concerns(access)}
+    racing.update(atom for atom, place in exit.places.items() if place == PINNED)
+    racing.update(exit.graphs, exit.threads)
+    racing.update(atom for atom, _ in exit.rebound | exit.replays)
+    names = {field for atom in racing if isinstance(atom, Path) for field in atom.fields}
+    for (owner, field), held in exit.heap.items():
+        atoms = reachable((held,))
+        if not racing.isdisjoint(atoms) or any(isinstance(a, Capture | Context | Function) for a in atoms):
+            names.add(field)
+            if isinstance(owner, Path):
+                names.update(owner.fields)
+    return names
 
 
 def _made(exits: list[Exit]) -> tuple[New, ...]:

@@ -34,7 +34,7 @@ from streamsafe.static.domain.atoms import (
     rank,
 )
 from streamsafe.static.domain.timing import CLOCK
-from streamsafe.static.summary import analyse
+from streamsafe.static.summary import analyse, exits
 from streamsafe.static.summary.facts import UNDECORATED, Facts
 from streamsafe.static.summary.model import NOTHING, Exit, Summary
 from streamsafe.static.syntax import ir
@@ -106,6 +106,9 @@ class Engine:
         waiting_words: names of calls that wait for what they are given, or for what they are methods of.
         waiting_loops: function -> the loops in which each element is waited for.
         mattering: the functions of which callers need more than a footprint.
+        open: those after which code that is not theirs may race, or whose own hazards an order outside may cover:
+            their callers are worth analysing; and the attributes through which methods of their class get at what may
+            race. What only orders, or waits, races with nothing.
         hints: what names alone decided, and for how many paths.
         unseen: what a call that is not seen does with memory: a ``possible`` read, ``nothing``, or ``reads``.
         timed: whether a function that is analysed reads a clock of the host.
@@ -140,6 +143,7 @@ class Engine:
         self._wrappers: dict[str, Function | None] = {}
         self.relevance: Relevance | None = None
         self.mattering: set[str] = set()
+        self.open: dict[str, set[str]] = {}
         self.waiting_words = models.waiting_words()
         self.waiting_loops: dict[str, WaitingLoops] = {}
         self.types = dict(models.types)
@@ -187,10 +191,17 @@ class Engine:
                 assert found is not None
                 if analysis.matters or found.pairs:
                     self.mattering.add(fid)
+                if analysis.switches:
+                    self._open(fid, ())
         finally:
             self._active.discard(key)
         if any(map(self._concerns_callers, found.exits)):
             self.mattering.add(fid)
+        if found.pairs:
+            self._open(fid, ())
+        for exit in found.exits:
+            if exits.is_open(exit) or exit.clocks or exit.late or self._hands_on(exit):
+                self._open(fid, exits.open_fields(exit))
         self.summaries[key] = found
         if self.facts.incomplete != before:
             self._provisional.add(key)
@@ -200,8 +211,15 @@ class Engine:
         """Whether a function without an effect on order leaves what later code must order: times, pinned memory."""
         if exit.clocks or exit.late or exit.elapsed or places.PINNED in exit.places.values():
             return True
+        return self._hands_on(exit)
+
+    def _hands_on(self, exit: Exit) -> bool:
+        """Whether a function returns one that matters."""
         handed_on = values.reachable((exit.result,))
         return any(isinstance(atom, Function) and atom.fid in self.mattering for atom in handed_on)
+
+    def _open(self, fid: str, fields: Iterable[str]) -> None:
+        self.open.setdefault(fid, set()).update(fields)
 
     def entry(self, fid: str, part: Literal["", "hook"]) -> None:
         """A function that is called by somebody, at some time: a hook has its own current stream."""

@@ -148,24 +148,32 @@ class Relevance:
                     found.update(t.attr.encode() for t in node.targets if isinstance(t, ast.Attribute))
         return found
 
-    def beside(self, fids: Iterable[str]) -> set[str]:
-        """What may see what some functions leave: methods of their classes, functions and modules that name them."""
+    def beside(self, left: Mapping[str, Iterable[str]]) -> set[str]:
+        """What may see what some functions leave: methods of their classes, functions and modules that name them.
+
+        Args:
+            left: each function -> the attributes through which methods of its class see that.
+        """
         functions = []
-        for fid in fids:
+        classes: dict[str, set[bytes]] = {}
+        for fid in sorted(left):
             definition = self._index.definitions.get(fid)
             while definition is not None:  # who calls the function around gets what is defined inside
                 functions.append(definition)
+                if definition.cls is not None:
+                    fields = {name.encode() for name in (*left[fid], definition.name)}
+                    for cid in (definition.cls, *self._index.mro(definition.cls)):
+                        classes.setdefault(cid, set()).update(fields)
                 around = definition.around
                 definition = self._index.definitions.get(around.owner) if around is not None else None
-        classes = {d.cls for d in functions if d.cls is not None}
-        for cid in sorted(classes):
-            classes.update(self._index.mro(cid))
         names, methods = self._called(functions)
         names |= self._kept_contexts(functions)
         found = {
             d.fid
             for d in self._definitions
-            if d.cls in classes or self._names(d, names) or self._names_method(d, methods)
+            if (d.cls is not None and self._names(d, classes.get(d.cls, set())))
+            or self._names(d, names)
+            or self._names_method(d, methods)
         }
         found.update(
             f"{name}:<module>" for name, words in self._bodies.items() if not words.isdisjoint(names)
