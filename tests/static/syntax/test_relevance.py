@@ -58,19 +58,16 @@ def test_seeds_name_what_orders() -> None:
     assert relevance().seeds == {"m:Feed.__init__", "m:Feed.wait_for_it", "m:unnamed_flag"}
 
 
-def test_what_a_function_leaves_concerns_the_methods_beside_it_and_those_that_name_it() -> None:
-    assert relevance().beside(["m:Feed.wait_for_it"]) == {
-        "m:Feed.__init__",
-        "m:Feed.fill",
-        "m:Feed.to",
-        "m:Feed.wait_for_it",
-        "m:caller",
-    }
-    assert relevance().beside(["m:caller"]) == {"m:callers_caller"}
-    assert relevance().beside(["m:Feed.to"]) >= {"m:moves"}
-    assert not relevance().beside(["m:arithmetic"]) & {"m:caller", "m:moves"}
+def test_what_a_function_leaves_concerns_the_methods_that_name_its_fields_and_those_that_name_it() -> None:
+    by_name = {"m:caller"}
+    assert relevance().beside({"m:Feed.wait_for_it": ()}) == by_name
+    by_field = {"m:Feed.fill", "m:Feed.to"}
+    assert relevance().beside({"m:Feed.wait_for_it": ("buffer",)}) == by_name | by_field
+    assert relevance().beside({"m:caller": ()}) == {"m:callers_caller"}
+    assert relevance().beside({"m:Feed.to": ()}) >= {"m:moves"}
+    assert not relevance().beside({"m:arithmetic": ()}) & {"m:caller", "m:moves"}
 
 
 def test_a_module_body_is_a_seed_when_its_statements_order() -> None:
     assert relevance().bodies == set()
-    assert relevance().beside(["m:arithmetic"]) >= {"m:<module>"}
+    assert relevance().beside({"m:arithmetic": ()}) >= {"m:<module>"}
