@@ -623,14 +623,6 @@ FACTORIES = frozenset(
 )
 """Make a fresh tensor; the ``_like`` ones read only the shape of their argument."""
 
-TRACED = re.compile(r"_*is_(?:torch)?_?(?:dynamo_?)?(?:compiling|scripting)")
-"""A function that is not seen and by its name asks whether the code is being traced: what runs is not."""
-
-HANDS_OUT = re.compile(
-    r"_*get_(?:\w+_)?(?:buffer|workspace|handle|manager|pool|group|mesh|module|layer|optimizer|chunk|region)s?"
-)
-"""A function that is not seen and by its name hands out what there is: it fills no memory and reads none."""
-
 LIKE_FACTORIES = frozenset(name for name in FACTORIES if name.endswith("_like"))
 """Whoever has a function of that name means it as torch does."""
 
@@ -674,12 +666,6 @@ LOSS_NAME = re.compile(r"(?:\w+_)?(?:loss(?:es)?|criteri(?:on|a)|crit|objective)
 
 PARAMETER_NAME = re.compile(r"(?:\w+_)?(?:weights?|bias(?:es)?|kernel|embedding|gamma|beta)|w\d")
 """An attribute of a module that is not seen made, which by its name is one of its parameters."""
-
-HOST_HELPER = re.compile(r"(?:\w+_)?to_(?:cpu|host)")
-"""A function that is not seen and by its name brings what it is given to the host: the result is not device memory."""
-
-VALUE_HELPER = re.compile(r"_*(?:\w+_)?to_(?:python(?:_\w+)?|scalar|numpy|list)")
-"""A function that is not seen and by its name gives values of the host: they have been waited for."""
 
 SIZED_FACTORIES = frozenset("empty zeros ones full rand randn arange eye linspace".split())
 """Take sizes or bounds as numbers: a device tensor among them is read by the host."""
@@ -818,12 +804,6 @@ NUMPY_VIEW = re.compile(r"_*(?:as_|to_)?numpy(?:_(?:view|non_?blocking|no_?wait|
 
 CURRENT_STREAM = re.compile(r"_*(?:main|current|cur|default)_(?:cuda_)?stream")
 """What an attribute is called under which the stream is kept that is current where an object is used."""
-
-METADATA_NAME = re.compile(
-    r"_*(?:get|is|has|check|infer|compute)_(?:\w+_)?(?:dtypes?|shapes?|sizes?|numel|counts?|cnts?|nums?|types?|modes?|status|devices?|ranks?|strides?|names?|keys?|world_size)"
-    r"|(?:\w+_)?(?:numel|nbytes|batch_size|dtype|checker|predicate)|_*(?:make_|create_)?fake_(?:\w+_)?(?:tensor|array|like)(?:_like)?"
-)
-"""A function that is not seen and by its name asks for metadata only."""
 
 DESCRIPTION = re.compile(
     r"_*(?:\w+_)?(?:shape|strides?|size|dtype|device|layout|ndim|numel|nbytes|itemsize|requires_grad|length|len|count|total"

@@ -349,10 +349,7 @@ class Opaques(Threads):
                 self.tensor_rows.add(receiver.name.base())
                 self.mark_tensor(st, receiver)
         foreign = self.is_function(name, call, st) or not (
-            name in apis.TENSOR_METHODS
-            or name.endswith("_")
-            or spelled(apis.METADATA_NAME, name)
-            or self.default_library == "cupy"
+            name in apis.TENSOR_METHODS or name.endswith("_") or self.default_library == "cupy"
         )
         if not foreign and call.args and name in apis.VIEW_METHODS:
             base = receiver.name.base()

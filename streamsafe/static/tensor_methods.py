@@ -78,8 +78,6 @@ class TensorMethods(Arrays):
         library = self.library_of(st, [receiver])
         if name in ("get", "set") and library == "torch":
             return UNKNOWN  # no tensor of torch has these: it is a mapping, or a client of a store
-        if spelled(apis.HANDS_OUT, name):  # no tensor has these either: it is a handle for memory of several
-            return Opaque(self.fresh(call.node, st, "result"))
         special = getattr(self, f"tensor_{name.strip('_')}", None) if name in _TENSOR_METHODS else None
         if special is not None:
             return special(receiver, call, st)  # type: ignore[no-any-return]
@@ -110,9 +108,7 @@ class TensorMethods(Arrays):
                 return found
         if name in apis.SIZE_METHODS:
             return self.size_of(receiver, call, st) if name == "size" else self.measure(receiver, name, st)
-        if name in apis.METADATA_METHODS or (
-            name not in apis.TENSOR_METHODS and spelled(apis.METADATA_NAME, name)
-        ):
+        if name in apis.METADATA_METHODS:
             return PLAIN
         if name in apis.CONTAINER_METHODS:
             return UNKNOWN

@@ -42,9 +42,6 @@ from streamsafe.static.values import (
     walked_parameter,
 )
 
-_NAMES_DEVICE = re.compile(r"cuda|device|gpu|\.to\(", re.IGNORECASE)
-"""What a function mentions that may take a tensor from the host to a device."""
-
 
 class Unseen(Generics):
     """What a call does whose code is not seen."""
@@ -113,8 +110,7 @@ class Unseen(Generics):
         if isinstance(receiver, (Opaque, Instance)):
             self._read_held(receiver, called, call, st, name, library, tags)
         self._order_after(touched, streams, call, st, library)
-        valued = spelled(apis.VALUE_HELPER, called) or self._gives_text(call)
-        if valued and any(tensors for _, tensors in reached):
+        if self._gives_text(call) and any(tensors for _, tensors in reached):
             self.synchronize_stream(st, None, library, call.site)
             return self.unknown_flag(call.node, st)
         if called in apis.GENERATING_METHODS and any(tensors for _, tensors in reached):
@@ -256,22 +252,12 @@ class Unseen(Generics):
                 if isinstance(function, Api):
                     st.store[(made_object.name, "@class")] = Const(function.name)
             return made_object
-        if _describes(called):
-            return self.answer(function, called, PLAIN, call, st)
         if spelled(apis.WRITES_DOWN, called):
             for value in values:
                 self.read_on_host(st, value, call.site, f"{called}()")
             return NONE
-        if len(values) == 1 and call.node is self.alone and spelled(_SETS, called):
-            return NONE
-        if spelled(apis.TRACED, called):
-            return Const(False)
-        asks = name == "empty" and not values  # as a queue is asked; a tensor has no such method
-        asks = asks or (spelled(_NEXT, name) and not self.on_side_stream(st, "torch"))
-        if asks or spelled(apis.HANDS_OUT, called) or spelled(_FLAG, called):
+        if name == "empty" and not values:  # as a queue is asked; a tensor has no such method
             return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
-        if spelled(_VIEWS, called) and call.args:
-            return call.args[0]
         return None
 
     def _read_given(
@@ -402,14 +388,6 @@ class Unseen(Generics):
                 st, out, call.site, text, writes=True, library=library, assumed=Assumed.UNMODELLED, tags=tags
             )
             return out
-        if spelled(apis.HOST_HELPER, called):
-            brought = Tensor(self.fresh(call.node, st, "host copy"))
-            st.store[(brought.name, "@place")] = Const("host")
-            return brought
-        if isinstance(function, Function) and self._stays_on_host(function, call, st):
-            computed = Opaque(self.fresh(call.node, st, "result"))
-            self.set_place(st, computed, "host")
-            return computed
         place = "device" if self.on_side_stream(st, library) and sure else ""
         made = self.new_tensor(
             st,
@@ -432,20 +410,6 @@ class Unseen(Generics):
         if st.capture is not None and isinstance(function, Opaque) and not tags:
             st.store[(made.name, "@computed")] = PLAIN  # what is called inside a capture computes there
         return self.answer(function, called, made, call, st)
-
-    def _stays_on_host(self, function: Function, call: Call, st: State) -> bool:
-        """Whether a function of the file is given tensors of the host and, with what it calls, names no device."""
-        given = [t for value in call.everything() for t, _ in self.tensors(st, value)]
-        if not given or not all(self.is_host(st, t) for t in given):
-            return False
-        left, seen = {function.unit.qualname}, set[str]()
-        while left:
-            seen |= left
-            definitions = [d for name in left for d in self.file.definitions.get(name, ())]
-            if not definitions or any(_NAMES_DEVICE.search(self.file.segment(d.node)) for d in definitions):
-                return False
-            left = {n for d in definitions for n in d.calls if n in self.file.functions} - seen
-        return True
 
     def told_stream(self, value: Value, st: State) -> Value:
         """Something of unknown kind that has been used as a stream is one."""
@@ -620,12 +584,6 @@ _GROUP = re.compile(r"_*(?!new|make|create|build|init|next|split)(?:\w+_)?(?:pro
 """A call that gives a group of processes, by its name: there is one as long as the program runs."""
 _CONFIGURATION = re.compile(r"_*get_(?:\w+_)?(?:args|config|cfg|options|settings|flags|hparams)")
 """A call that gives the settings of the program, by its name."""
-_FLAG = re.compile(
-    r"(?:is|has|can|should|supports|needs)_\w+|_*\w+_(?:enabled|disabled|available|supported|required)"
-)
-"""A call that answers yes or no, by its name: no memory is allocated, and none is read."""
-_NEXT = re.compile(r"_*(?:get_next|schedule_next)(?:_\w+)?")
-"""Methods that decide on the host what comes next, by their names, or take it from where it lies."""
 _DOES = re.compile(
     r"_*(?:add|apply|build|check|convert|find|get|has|init|is|load|make|map|parse|prepare|register|set|to|update)_\w+"
 )
@@ -635,19 +593,8 @@ _NUMBER = re.compile(
     r"_*(?:\w+_)?(?:rank|size|numel|count|len|length|nbytes|epoch|step|names?|paths?|dtype|config|cfg)|(?:num|n)_\w+"
 )
 """What an argument is called that is a number, or words."""
-_VIEWS = re.compile(
-    r"_*(?:\w+_)?(?:view_(?:of|from|as)_\w+|as_view|carve_\w+|(?:make|get|create|build|slice)_views?)"
-)
-"""A helper that gives a view of its argument, by its name: it touches no memory."""
 _STORES = re.compile(r"append|appendleft|extend|insert|add|setdefault|register(?:_\w+)?|__init__")
 """Methods that keep what they are given, whatever they belong to."""
-_SETS = re.compile(r"_*set_(?!(?:inputs?|data)$)\w+")
-"""What keeps the one thing that it is given and answers nothing, by its name."""
-
-
-def _describes(name: str) -> bool:
-    """Whether a function asks for metadata only, by its name."""
-    return spelled(apis.METADATA_NAME, name)
 
 
 def _is_row(rows: Value, name: Name) -> bool:
