@@ -122,8 +122,6 @@ KEEPING_METHODS = frozenset(
     model_construct model_copy""".split()
 )
 """Methods that keep what they are given and read nothing of it."""
-GRADIENT_NAME = re.compile(r"_*(?:\w+_)?grads?")
-"""An attribute under which a parameter keeps gradients, its own or others: who computes with it asks for them."""
 MAIN_GRADIENT = "main_grad"
 """The attribute under which a parameter keeps a gradient that functions add to beside autograd, by custom."""
 PACKS = "saved_tensors_hooks"
@@ -138,8 +136,6 @@ GRADIENT_METHODS = frozenset(
     configure_gradient_clipping""".split()
 )
 """Of an optimizer, or what trains: they read and change the gradients."""
-TRAINER_NAME = re.compile(r"_*(?:\w+_)?(?:accelerator|engine|fabric|strategy|trainer|booster|runner|plugin)")
-"""What is called so trains: asked for a backward pass it is given the loss."""
 
 DISMANTLING_METHODS = frozenset({"prepare_for_saving"})
 """Methods that give the tensors that a tensor is made of."""

@@ -241,7 +241,7 @@ class Memory:
             ]
         for table in tables:
             for key, held in list(table.items()):
-                if isinstance(key, str) and (key.startswith("@") or spelled(apis.GRADIENT_NAME, key)):
+                if isinstance(key, str) and key.startswith("@"):
                     continue
                 for inner in iterate(held):
                     if isinstance(inner, (Tensor, Opaque)) and inner.name not in seen:
@@ -255,8 +255,7 @@ class Memory:
                 and buffer is not name
                 and buffer not in seen
             ):
-                gradient = isinstance(buffer.site, str) and spelled(apis.GRADIENT_NAME, buffer.site)
-                if not gradient and name in buffer.chain() and self.belongs(st, buffer):
+                if name in buffer.chain() and self.belongs(st, buffer):
                     yield Opaque(buffer)
 
     def holds(self, name: Name) -> None:

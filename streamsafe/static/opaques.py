@@ -167,12 +167,7 @@ class Opaques(Threads):
         if self.is_tensor(st, receiver):
             return False
         base = receiver.name.base()
-        return (
-            optimizes(receiver, st)
-            or base in self.modules
-            or base in self.asked_otherwise
-            or spelled(apis.TRAINER_NAME, _last_word(receiver.name))
-        )
+        return optimizes(receiver, st) or base in self.modules or base in self.asked_otherwise
 
     def _of_optimizer(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
         """Of an optimizer or a scaler of gradients."""
@@ -299,9 +294,6 @@ class Opaques(Threads):
         if polled or (name in ("wait", "synchronize", "query") and _event_like(receiver.name)):
             call.args.insert(0, Event(receiver.name))
             return self.verb(apis.EVENT_METHODS[name], call, st)
-        if name in ("synchronize", "query") and _stream_like(receiver.name):
-            call.args.insert(0, Stream(receiver.name, self.default_library))
-            return self.verb(apis.STREAM_METHODS[name], call, st)
         unit = self.class_of_method(name, call)
         if unit is not None:
             instance = self.materialized(receiver, unit, st)
@@ -356,8 +348,6 @@ class Opaques(Threads):
             foreign = base in self.asked_otherwise and base not in self.tensorish
         if foreign:
             self.asked_otherwise.add(receiver.name.base())
-        if name in ("wait", "wait_for"):
-            self.host_waits = True
         if name == "barrier" and self.is_tensor(st, receiver):
             return UNKNOWN  # of a handle of memory that several devices share: among these
         if name in apis.ORDERING_METHODS and not _text_method(receiver.name, name):
