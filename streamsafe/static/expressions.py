@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Hashable, Iterator, Set
 from contextlib import contextmanager
 from functools import lru_cache
@@ -14,7 +13,6 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, concrete, remainders, sequences, walks
 from streamsafe.static.computed import Computed
-from streamsafe.static.concrete import spelled
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.facts import HOOK, Site
 from streamsafe.static.helps import COMMUNICATION
@@ -495,7 +493,6 @@ class Expressions(Computed):
         if unknown and (
             isinstance(getattr(node, "operator", None), _COUNTING)
             or any(map(self.counts, operands))
-            or _names_count(node)
             or self.bounds(node)
         ):
             return self.counted(left, right, node, st)
@@ -538,13 +535,9 @@ class Expressions(Computed):
         return made
 
     def counts(self, value: Value) -> bool:
-        """Whether a value is a number or a set rather than a tensor: an index, or by its name a count."""
-        if not isinstance(value, Opaque):
-            return False
-        site = value.name.site
+        """Whether a value is a number or a set rather than a tensor: an index, a shape."""
         # what is scaled by a setting may well be a tensor
-        number = self.is_plain(value.name) and not self.is_setting(value.name)
-        return number or (isinstance(site, str) and spelled(_COUNT, site))
+        return isinstance(value, Opaque) and self.is_plain(value.name) and not self.is_setting(value.name)
 
     def bounds(self, node: cst.CSTNode) -> bool:
         """Whether it is arithmetic by which a number is computed that bounds a slice."""
@@ -848,12 +841,6 @@ def _constant(node: cst.BaseExpression) -> Value:
         return PLAIN
 
 
-_COUNT = re.compile(
-    r"_*(?:\w+_)?(?:idx|index|rank|world_size|numel|count|counter|size|len|length|num|steps?|epoch|iter|iteration|ct|ids"
-    r"|keys|names?|nbytes|offset|stride|dim|ndim|seqlen|capacity|step_id|depth|ptr|addr|address)|num_\w+|n_\w+|n"
-)
-"""Names of numbers."""
-
 _INTEGER_OPERATORS: dict[type[cst.CSTNode], Callable[[int, int], int]] = {
     cst.Add: lambda a, b: a + b,
     cst.Subtract: lambda a, b: a - b,
@@ -891,12 +878,6 @@ def _compare(operator: cst.BaseCompOp, left: Any, right: Any) -> bool | None:
     except TypeError:
         return None
     return None
-
-
-def _names_count(node: cst.CSTNode) -> bool:
-    """Whether an operand is a number by its name, whatever it is found to be: a part of what is not there yet."""
-    sides = (node.left, node.right) if isinstance(node, cst.BinaryOperation) else ()
-    return any(isinstance(side, cst.Attribute) and spelled(_COUNT, side.attr.value) for side in sides)
 
 
 def _grown(left: Value, right: Value) -> bool:
