@@ -458,7 +458,7 @@ class Unseen(Generics):
         if isinstance(function, Api):
             words = list(function.name.split(".")[-2:-1])
         constant = any(isinstance(word, str) and word.isupper() for word in words)
-        if not setting and not (isinstance(result, Object) and (constant or spelled(_QUESTION, called))):
+        if not setting and not (isinstance(result, Object) and constant):
             return result
         key = (
             called,
@@ -572,10 +572,6 @@ _MOVES = re.compile(r"_*(?:\w+_)?(?:transfer|swap|memcpy|pread|pwrite)(?:_\w+)?"
 """A library function that carries blocks between memories, by its name: whether it waits for them is its own affair."""
 _STREAM_WAITS = re.compile(r"_*(?:\w+_)?wait_(?:for_|on_)?(?:cuda_)?(?:event|stream)s?")
 """A function that makes a stream wait, by its name."""
-_QUESTION = re.compile(
-    r"_*(?:get_)?(?:is|are|has|have|uses?|should|can|needs?|enabled?|enables|supports?|resolve|in)(?:_\w+)?"
-)
-"""A call that asks for something that is decided elsewhere, by its name."""
 _SETTING = re.compile(
     r"_*(?:get_)?(?:\w+_)?(?:world_size|rank|degree|parallel_size|num_(?:gpus|nodes|devices|ranks|stages)|backend|device_count)"
 )
