@@ -208,19 +208,11 @@ def _confidence(finding: Finding, interpreter: Interpreter) -> Confidence:
         return "possible"  # nothing shows that it is a tensor at all
     if untyped:
         strong += not finding.assumed & Assumed.PLACE
-    if strong and _paid_for(finding, interpreter):
-        strong -= 1
     if strong > 1:
         return "possible"
     if strong or finding.assumed & (Assumed.UNMODELLED | Assumed.METHODS):
         return "likely"
     return "certain"
-
-
-def _paid_for(finding: Finding, interpreter: Interpreter) -> bool:
-    """Evidence in the same class or function: a sibling is recorded on the stream that the finding is about."""
-    scope = finding.entry.partition(".")[0]
-    return any(("recorded", scope, stream) in interpreter.evidence for stream in finding.streams)
 
 
 def _span(site: Site):  # type: ignore[no-untyped-def]

@@ -89,7 +89,6 @@ class Effects(Memory):
         self.unsaid: set[Hashable] = set()  # the memory that findings are about which are not to be said
         self.ending = False
         self.alone: cst.CSTNode | None = None  # the expression that is a whole statement
-        self.evidence: set[tuple[Hashable, ...]] = set()
         self.met: set[tuple[str, Hashable]] = set()  # accesses that an entry found unordered
         # what a caller who is not seen gives the function that is looked at
         self.from_caller: dict[Name, Site] = {}
@@ -127,7 +126,6 @@ class Effects(Memory):
         self.inherited: set[Made] = set()  # what calls of methods before this one have left
         self.beside = False  # the entry is a thread's that waits for what others hand over
         self.handed_on: set[Hashable] = set()  # where accesses are that come before somebody is told to go on
-        self.awaited: set[Name] = set()  # events that something waits for, or asks whether they are over
         self.one_stream = False  # the file mentions no other stream than the current one
 
     # -- what the interpreter supplies ---------------------------------------------------------------------------
@@ -251,7 +249,6 @@ class Effects(Memory):
 
     def wait_event(self, st: State, event: Event, stream: Value | None, library: str, site: Site) -> None:
         """A stream waits for an event."""
-        self.is_awaited(event)
         recorded_on, recorded_at = self.recorders(st, event)
         for s, guard in self.streams(st, library, stream):
             before = self.lacking(st, s.name, guard)
@@ -269,10 +266,6 @@ class Effects(Memory):
             )
             self.capture_wait(st, event.name, s.name, site, is_stream=False)
         self.explain(st, site, f"{self._streams_text(st, library, stream)} waits for {self.describe(event)}")
-
-    def is_awaited(self, event: Event) -> None:
-        """Somebody waits for an event, or one that may be this one."""
-        self.awaited |= {name.base() for name in self.spread(event.name)}
 
     def wait_stream(self, st: State, waiter: Value, other: Value, library: str, site: Site) -> None:
         """One stream waits for another: a record and a wait (TS-06)."""
@@ -308,7 +301,6 @@ class Effects(Memory):
 
     def synchronize_event(self, st: State, event: Event, site: Site) -> None:
         """The host waits for an event."""
-        self.is_awaited(event)
         sources, at = self.recorders(st, event)
         before = self.lacking(st, HOST, ALWAYS)
         for source in self.spread(event.name):
@@ -365,13 +357,7 @@ class Effects(Memory):
         )
         if uncovered:
             st.waits = {w: None for w in st.waits if (w.timeline, w.site) != (learner, site)}
-            perhaps = {
-                made.site
-                for made in after
-                if made.site in uncovered and any(_is_shared(made.timeline, source) for source in sources)
-            }
-            waited = Waited(learner, site, recorded, frozenset(uncovered), useless, frozenset(perhaps))
-            st.waits[waited] = None
+            st.waits[Waited(learner, site, recorded, frozenset(uncovered), useless)] = None
         if turned and learner != HOST:
             for source in sources:  # in any order: of one timeline there is one
                 st.waits = st.waits | {Waited(source, site, recorded, frozenset(turned)): None}
@@ -401,8 +387,7 @@ class Effects(Memory):
                 for _, second in streams[:n]
             )
         ):  # which of them it is hangs on something that is not followed: what else hangs on it is not known either
-            optional = any(self.table.is_legacy(s.name) for s, _ in streams)
-            assumed |= Assumed.POSSIBLE if optional else Assumed.FORGOTTEN
+            assumed |= Assumed.FORGOTTEN
         for target, guard in self.tensors(st, value):
             for s, stream_guard in streams:
                 both = guard & stream_guard
@@ -575,8 +560,6 @@ class Effects(Memory):
                 if self.beside and timeline != HOST and made.site not in self.handed_on:
                     extra |= Assumed.POSSIBLE  # it may come only when the thread is done
             if self.may_be_one(made.timeline, timeline):
-                extra |= Assumed.POSSIBLE
-            if any(w.timeline in (timeline, HOST) and made.site in w.perhaps for w in st.waits):
                 extra |= Assumed.POSSIBLE
             if UNNUMBERED in tags | detail.tags and self.are_defaults(made.timeline, timeline):
                 extra |= Assumed.POSSIBLE  # of two devices that may be one
@@ -806,23 +789,6 @@ class Effects(Memory):
 @cache
 def _ambient(library: str) -> Stream:
     return Stream(AMBIENT, library)
-
-
-def _is_shared(first: Hashable, second: Name) -> bool:
-    """Whether two streams may be one, of an object that two others share: ``group.context.stream``."""
-    if not isinstance(first, Name) or first.site != second.site or first is second:
-        return False
-    holder = _holder(first)
-    return holder is not None and holder == _holder(second)
-
-
-def _holder(stream: Name) -> str | None:
-    """What an attribute is called that holds the object of which a stream is, where nobody has seen it made."""
-    if stream.parent is not None:
-        held = stream.parent.site
-    else:
-        held = next((link.site for link in reversed(stream.path) if isinstance(link, Name)), None)
-    return held if isinstance(held, str) else None
 
 
 def _is_picked(site: Hashable) -> bool:

@@ -80,7 +80,6 @@ class Memory:
 
     # declared here, implemented further down the chain
     threads: int
-    awaited: set[Name]
     beside: bool
     carriers: Carriers
     loaded: set[Name]
@@ -95,7 +94,6 @@ class Memory:
     ended: set[Name]
     table: Any
     entry: str
-    evidence: set[tuple[Hashable, ...]]
     recorded_siblings: set[tuple[Name, Name]]
     made_here: set[Name]
     closed: set[Name]
@@ -380,7 +378,6 @@ class Memory:
         self.recorded_on(st, value, names)
         for target, _ in self.tensors(st, value):
             for s in names:
-                self.evidence.add(("recorded", self.entry.partition(".")[0], s.name))
                 if target.name.parent is not None:
                     self.recorded_siblings.add((target.name.parent.base(), s.name))
         self.explain(st, site, f"record_stream({self._streams_text(st, library, stream)})")
@@ -450,26 +447,9 @@ class Memory:
             if gone or (following != NONE and self._holders(st, name, container, keep) == 1):
                 st.store[(name, TAKEN)] = NONE if gone else following
                 st.store[(name, NEXT)] = NONE
-                self.release(
-                    st, name, site, only=(guard, self._known_over(st, name, container, before.value))
-                )
-
-    def _known_over(
-        self, st: State, name: Name, container: Container, before: frozenset[Hashable]
-    ) -> frozenset[Hashable]:
-        """Where one of the objects of a name was used before it was taken out, and somebody may know that this is over.
-
-        Of a queue that is he who waits for an event that has heard of it; what a key picks may have been waited for
-        where it was picked before.
-        """
-        if container.kind == "dict":
-            return before
-        bits = 0
-        for carrier in self.carriers.known():
-            if isinstance(carrier, Name) and carrier.base() in self.awaited:
-                bits |= self.carriers.bit(carrier)
-        uses = st.order.accesses(name).items()
-        return before & {made.site for made, ways in uses if any(way.carriers & bits for way in ways)}
+                # what a key picks may have been waited for where it was picked before
+                over = before.value if container.kind == "dict" else frozenset()
+                self.release(st, name, site, only=(guard, over))
 
     def _holders(self, st: State, name: Name, container: Container, keep: Iterable[Value]) -> int:
         """How many names there are for the objects of a name, beside the container that holds the others."""

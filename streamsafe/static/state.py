@@ -329,7 +329,6 @@ class Waited(NamedTuple):
         recorded: where the event it waited for was recorded, if that is not the wait itself.
         uncovered: the sites of the accesses it might have been meant to cover.
         useless: it ordered nothing that was not ordered already.
-        perhaps: the sites of those that ran on what may be the stream that was waited for.
     """
 
     timeline: Hashable
@@ -337,7 +336,6 @@ class Waited(NamedTuple):
     recorded: Hashable | None
     uncovered: frozenset[Hashable]
     useless: bool = False
-    perhaps: frozenset[Hashable] = frozenset()
 
 
 @dataclass(slots=True, eq=False)

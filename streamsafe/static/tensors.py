@@ -666,8 +666,6 @@ class Tensors(Expressions):
         """A query that is true is an edge to the host (TS-16), from that of several events which is asked."""
         self.wait_in_capture(st, site, "query()", [event.name for event, _ in choices])
         outcomes = self.asked(st, site)
-        for event, _ in choices:
-            self.is_awaited(event)
         recorded_on, at = self.recorders(st, choices[0][0])
         for outcome, guard in outcomes:
             if outcome:
