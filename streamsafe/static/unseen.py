@@ -285,8 +285,6 @@ class Unseen(Generics):
                     assumed = Assumed.UNMODELLED | enqueues
                     self.host_access(st, one, call.site, text, writes=False, assumed=assumed)
             elif isinstance(target, Tensor) or target.name in st.order.made or self.is_tensor(st, target):
-                if self.within_standing(value, target, st) and (tags or not _is_row(value, target.name)):
-                    continue
                 self.access(
                     st,
                     one,
@@ -310,7 +308,7 @@ class Unseen(Generics):
     ) -> None:
         """A module that is called needs its parameters, a method little of what its object holds."""
         text, assumed = f"{called}()", Assumed.UNMODELLED
-        if not name or not self.within_standing(receiver, None, st):
+        if not name or not self.within_standing(receiver, st):
             for target, guard in self.tensors(st, receiver):
                 if target is receiver or self.is_host(st, target) or self.pending_copy(st, target):
                     continue
@@ -417,16 +415,14 @@ class Unseen(Generics):
             return self.as_stream(value, self.default_library)
         return value
 
-    def within_standing(self, value: Value, target: Object | None, st: State) -> bool:
-        """Whether a tensor is reached through an object that lives on beside the call: ``self``, or a part of one.
+    def within_standing(self, value: Value, st: State) -> bool:
+        """Whether an object lives on beside a call of its method: ``self``, or a part of one.
 
-        Of all that such an object holds, a call that is not seen needs little; a batch that is handed over is needed.
+        Of all that such an object holds, a method that is not seen needs little.
         """
-        holders = [v for v in iterate(value) if isinstance(v, (Opaque, Instance)) and v != target]
-        if not holders or (target is not None and any(target.name in v.name.chain() for v in holders)):
-            return False  # it is a part of what was made in one piece
+        holders = [v for v in iterate(value) if isinstance(v, (Opaque, Instance))]
         if any(
-            (isinstance(v, Instance) and (target is None or self.is_receiver(v)))
+            isinstance(v, Instance)
             or (isinstance(v, Opaque) and v.name.parent is not None and str(v.name.site).isidentifier())
             for v in holders
         ):
@@ -591,13 +587,3 @@ _NUMBER = re.compile(
 """What an argument is called that is a number, or words."""
 _STORES = re.compile(r"append|appendleft|extend|insert|add|setdefault|register(?:_\w+)?|__init__")
 """Methods that keep what they are given, whatever they belong to."""
-
-
-def _is_row(rows: Value, name: Name) -> bool:
-    """Whether an object is an element of one that is no more than a row or a table of them: a model needs all of it."""
-    holders = {v.name.base() for v in iterate(rows) if isinstance(v, Opaque)}
-    while name.parent is not None and not str(name.site).removesuffix("()").isidentifier():
-        name = name.parent
-        if name.base() in holders:
-            return True
-    return False
