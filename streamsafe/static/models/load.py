@@ -2,7 +2,8 @@
 
 ``names`` of a ``[[row]]`` are whitespace-separated, and ``of`` is what stands before each of them. Lists of arguments
 are whitespace-separated, too. ``copy`` is written ``src -> dst if flag``, ``src -> dst unless flag``, ``src -> dst
-asynchronous`` or ``src -> dst`` (blocking); ``result`` a kind and its argument: ``fresh like input``.
+asynchronous`` or ``src -> dst`` (blocking); ``asynchronous`` after a flag says what holds where the flag is not given;
+``result`` a kind and its argument: ``fresh like input``.
 """
 
 from __future__ import annotations
@@ -490,7 +491,7 @@ def _order(text: str, where: str) -> Order:
     return Order(_one_of(parts[0], _ORDERS, where), parts[1], parts[2])
 
 
-_COPY = re.compile(r"(\w+) -> (\w+)(?: (if|unless) (\w+)| (asynchronous))?")
+_COPY = re.compile(r"(\w+) -> (\w+)(?: (if|unless) (\w+))?( asynchronous)?")
 
 
 def _copy(text: str, where: str) -> Copy:

@@ -225,6 +225,9 @@ def construct(a: Analysis, s: State, c: CallSite, cid: str) -> list[State]:
     fid = index.method(cid, "__init__")
     if fid is not None:
         out = instantiate(a, s, c.at, -1, fid, [value(atom), *c.args], c.keywords) or [s]
+    elif objects.is_container(a, atom):
+        _fill(s, atom, c)
+        out = [s]
     else:
         fields = list(index.fields(cid))
         for name, held in [*zip(fields, c.args, strict=False), *c.keywords.items()]:
@@ -234,6 +237,16 @@ def construct(a: Analysis, s: State, c: CallSite, cid: str) -> list[State]:
     for t in out:
         t.env[c.dst] = value(atom)
     return out
+
+
+def _fill(s: State, container: New, c: CallSite) -> None:
+    """``Batch(other, key=value)`` of a class that is a container: it holds the elements of the other one."""
+    for other in ordered(values.union(c.args)):
+        for step, held in s.heap.fields(other).items():
+            if step.startswith("["):
+                objects.put_element(s, container, held, None if step == objects.ANY else step)
+    for name, held in c.keywords.items():
+        objects.put_element(s, container, held, f"[{name}]")
 
 
 def _defaults(a: Analysis, s: State, c: CallSite, cid: str, atom: New) -> None:

@@ -185,6 +185,14 @@ def _inherits(a: Analysis, cid: str, name: str) -> bool:
     return any(a.engine.method(base, name) is not None for base in bases)
 
 
+def is_container(a: Analysis, atom: New) -> bool:
+    """Whether an object of a class of the tree is a container too: ``class Batch(dict)``."""
+    if atom.kind not in a.engine.index.classes:
+        return False
+    bases = map(a.engine.canonical, a.engine.index.library_bases(atom.kind))
+    return any(a.engine.role(base) == "container" for base in bases)
+
+
 def _of_class(a: Analysis, atom: Class, name: str) -> Value:
     index = a.engine.index
     fid = index.method(atom.cid, name)
@@ -333,7 +341,7 @@ def _element(a: Analysis, s: State, atom: Atom, step: str) -> Value:
         return value(atom) if atom.name.endswith(MADE) or atom.name in a.engine.types else UNKNOWN
     if isinstance(atom, New):
         role = a.role(atom)
-        if role == "container":
+        if role == "container" or is_container(a, atom):
             return elements(s, atom, step)
         return value(atom) if role == "tensor" else UNKNOWN
     if isinstance(atom, Path):

@@ -24,6 +24,101 @@ from torch import nn
 """
 
 CASES = {
+    "an upload of CuPy's from pinned memory reads it later, unless it is asked to block": """
+def bad_asarray(shape, batch):
+    staging = cupyx.empty_pinned(shape)
+    stream = cp.cuda.Stream(non_blocking=True)
+    with stream:
+        x = cp.asarray(staging)
+    staging[...] = batch  # expect: SS302
+    stream.synchronize()
+    return x
+
+def bad_loop(shape, batches):
+    staging = cupyx.zeros_pinned(shape)
+    out = []
+    for batch in batches:
+        staging[...] = batch  # expect: SS302
+        out.append(cp.array(staging))
+    return out
+
+class BadUploader:
+    def __init__(self, shape):
+        self.staging = cupyx.zeros_pinned(shape)
+        self.stream = cp.cuda.Stream(non_blocking=True)
+
+    def upload(self, batch):
+        self.staging[:] = batch  # expect: SS302
+        with self.stream:
+            return cp.asarray(self.staging)
+
+class GoodUploader:
+    def __init__(self, shape):
+        self.staging = cupyx.zeros_pinned(shape)
+        self.stream = cp.cuda.Stream(non_blocking=True)
+
+    def upload(self, batch):
+        self.stream.synchronize()
+        self.staging[:] = batch
+        with self.stream:
+            return cp.asarray(self.staging)
+
+def good_pageable(shape, batch):
+    staging = np.empty(shape)
+    x = cp.asarray(staging)
+    staging[...] = batch
+    return x
+
+def good_unknown(staging, batch):
+    x = cp.asarray(staging)
+    staging[...] = batch
+    return x
+
+def good_blocking(shape, batch):
+    staging = cupyx.empty_pinned(shape)
+    x = cp.asarray(staging, blocking=True)
+    staging[...] = batch
+    return x
+""",
+    "an object of a class that is a container holds what it is made of": """
+class Batch(dict):
+    def host(self):
+        return Batch({k: v.to("cpu", non_blocking=True) for k, v in self.items()})
+
+class Rows(list):
+    pass
+
+def bad_method(x):
+    h = Batch(x=x.cuda()).host()
+    print(h["x"].sum().item())  # expect: SS301
+
+def bad_key(x):
+    h = Batch({"x": x.cuda().to("cpu", non_blocking=True)})
+    print(h["x"].numpy())  # expect: SS301
+
+def bad_keyword(x):
+    h = Batch(x=x.cuda().to("cpu", non_blocking=True))
+    print(h["x"].numpy())  # expect: SS301
+
+def bad_list(x):
+    h = Rows([x.cuda().to("cpu", non_blocking=True)])
+    print(h[0].numpy())  # expect: SS301
+
+def good_method(x):
+    h = Batch(x=x.cuda()).host()
+    torch.cuda.synchronize()
+    print(h["x"].sum().item())
+
+def good_other_key(x):
+    x = x.cuda()
+    h = Batch({"x": x.to("cpu", non_blocking=True), "n": x.cpu()})
+    print(h["n"].numpy())
+
+def good_list(x):
+    h = Rows([x.cuda().to("cpu", non_blocking=True)])
+    torch.cuda.current_stream().synchronize()
+    print(h[0].numpy())
+""",
     "the host asks for a bound, a size or a number in a capture": """
 def bad_bound(x):
     x = x.cuda()
