@@ -37,8 +37,8 @@ def _parse(text: str) -> _Parsed | None:
     try:
         wrapper = MetadataWrapper(cst.parse_module(text), unsafe_skip_copy=True)
         positions, parents = wrapper.resolve(PositionProvider), wrapper.resolve(ParentNodeProvider)
-    except (cst.ParserSyntaxError, cst.CSTValidationError, RecursionError):
-        return None
+    except (cst.ParserSyntaxError, cst.CSTValidationError, RecursionError, KeyError):
+        return None  # LibCST's positions turn a RecursionError into a KeyError
     return _Parsed(wrapper.module, dict(positions), dict(parents))
 
 

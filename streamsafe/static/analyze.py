@@ -31,7 +31,7 @@ from streamsafe.static.values import Name
 if TYPE_CHECKING:
     from streamsafe.config import Models
 
-_RECURSION = 6000
+_RECURSION = 20_000
 
 
 @dataclass(slots=True)
@@ -41,10 +41,12 @@ class Analysis:
     Attributes:
         conflicts: in the order of their places.
         explanation: for the line that was asked about, what is known there.
+        notes: the functions of which a limit cut the analysis short, and which limit.
     """
 
     conflicts: list[Conflict] = field(default_factory=list)
     explanation: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def analyze(
@@ -81,6 +83,7 @@ def analyze(
                     analysis = Analysis(_conflicts(interpreter))
             if explain is not None:
                 analysis.explanation = _explanation(interpreter, explain)
+            analysis.notes = [f"{entry}: {limit}" for entry, limit in sorted(interpreter.cut_short.items())]
             _take_apart(interpreter)
             return analysis
     finally:

@@ -11,6 +11,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import apis, concrete, numbers, parts, sequences, walks
 from streamsafe.static.devices import Devices
+from streamsafe.static.facts import CROWDED_PATHS
 from streamsafe.static.questions import ASKS, TURNED, Question, as_form, count_test, decided, told_anew
 from streamsafe.static.state import Key, Ordered, State
 from streamsafe.static.values import (
@@ -111,6 +112,7 @@ class Conditions(Devices):
     def new_condition(self, key: Hashable, names: tuple[Name, ...]) -> int | None:
         """The bit of a condition that was not met before; None where there are too many."""
         if len(self.conditions) >= MAX_CONDITIONS:
+            self.cut_short.setdefault(self.entry, CROWDED_PATHS)
             return None
         taken = 0
         for bit in self.conditions.values():

@@ -14,6 +14,7 @@ from streamsafe.order.edges import Carrier, Edge
 from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Carriers, Guard, Made, Order
 from streamsafe.static import walks
 from streamsafe.static.facts import (
+    ACCESSES_AN_ACCESS,
     AGAIN,
     AMBIENT,
     ASIDE,
@@ -21,10 +22,12 @@ from streamsafe.static.facts import (
     COPIES,
     EFFORT,
     ENTERED,
+    EXHAUSTED,
     FILE_EFFORT,
     GRADIENTS,
     HANDED_OUT,
     HOOK,
+    SPENT,
     UNNUMBERED,
     WAYS_AN_ACCESS,
     Assumed,
@@ -81,6 +84,7 @@ class Effects(Memory):
         self.table = StreamTable()
         self.effort = 0  # accesses of this entry so far
         self.total_effort = 0  # and of all entries of the file
+        self.cut_short: dict[str, str] = {}  # entry -> the limit that its analysis has reached
         self.findings: dict[tuple[Hashable, ...], Finding] = {}
         self.candidates: list[Name] = []  # what may have lost its last name
         self.ended: set[Name] = set()  # of these, what a call that ended had among its own names
@@ -407,7 +411,7 @@ class Effects(Memory):
         assumed: Assumed,
         tags: frozenset[str],
     ) -> None:
-        if self.effort > EFFORT or self.total_effort > FILE_EFFORT:
+        if self.is_spent():
             return  # one statement may touch thousands: the share counts here too
         buffer, part = target.name, touched(target.part) if isinstance(target, Span) else None
         if isinstance(target, Tensor):
@@ -418,8 +422,9 @@ class Effects(Memory):
         if self.one_stream and stream.name is AMBIENT and not tags & COPIES and self.explained is None:
             return  # what one stream does to memory of the device is ordered
         spent, self.carriers.work = divmod(self.carriers.work, WAYS_AN_ACCESS)
-        self.effort += 1 + spent
-        self.total_effort += 1 + spent
+        spent += 1 + len(st.order.made.get(buffer, ())) // ACCESSES_AN_ACCESS
+        self.effort += spent
+        self.total_effort += spent
         if self.pooled and not writes:
             self.wants_overlaid(st, buffer, site, guard)
         if st.capture is not None and tags & {"h2d", "h2d?"}:
@@ -685,6 +690,13 @@ class Effects(Memory):
         found = [w for w in reversed(st.waits) if w.timeline in (timeline, HOST) and made.site in w.uncovered]
         return max(found, key=lambda w: (w.timeline == timeline, w.recorded is not None)) if found else None
 
+    def is_spent(self) -> bool:
+        """Whether an entry, or the file, has made as many accesses as it may: the rest of the entry is left out."""
+        if self.effort <= EFFORT and self.total_effort <= FILE_EFFORT:
+            return False
+        self.cut_short[self.entry] = SPENT
+        return True
+
     def is_exhausted(self) -> bool:
         """Whether calls are no longer followed, because an entry or the file has had its share."""
         return False
@@ -695,6 +707,7 @@ class Effects(Memory):
             self.unsaid.add(finding.buffer)
             return
         if self.is_exhausted() and finding.kind in ("pair", "reuse"):
+            self.cut_short.setdefault(self.entry, EXHAUSTED)
             finding.assumed |= Assumed.POSSIBLE  # what was not followed any more may well order it
         if finding.first is not None:
             self.met.add((finding.entry, finding.first.site))

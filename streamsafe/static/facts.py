@@ -70,6 +70,14 @@ EFFORT = 8_000
 """After how many accesses an entry is left as it stands."""
 FILE_EFFORT = 60_000
 """After how many accesses of a file no further entry is looked at."""
+ACCESSES_AN_ACCESS = 16
+"""Earlier accesses to the same memory that count as one more: each is gone through."""
+SPENT = "too many accesses"
+"""The note on an entry of which the rest is left out."""
+EXHAUSTED = "too many statements"
+"""The note on an entry whose later calls are not followed, and whose later hazards are only possible."""
+CROWDED_PATHS = "too many conditions"
+"""The note on an entry with more conditions than are kept apart: paths are joined."""
 WAYS_AN_ACCESS = 100
 """Edges that are tried on so many ways count as much as an access: few accesses may stand in very many."""
 PASS = frozenset({"backward"})

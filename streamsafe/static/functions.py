@@ -15,7 +15,7 @@ from streamsafe.static.ages import newest_alike
 from streamsafe.static.contexts import DEPTH
 from streamsafe.static.elsewhere import Doing, Question, is_left_open
 from streamsafe.static.expressions import MODULE
-from streamsafe.static.facts import AMBIENT, COPIES
+from streamsafe.static.facts import AMBIENT, COPIES, EXHAUSTED
 from streamsafe.static.given import Given
 from streamsafe.static.methods import Methods
 from streamsafe.static.needles import last_name
@@ -362,6 +362,7 @@ class Functions(Methods):
         """Follow a call, or take it for a careful one where it does not matter, or leads too deep."""
         unit = function.unit
         if self.is_exhausted():  # what is not followed any more may well order everything there is
+            self.cut_short.setdefault(self.entry, EXHAUSTED)
             st.order.learn_everything(HOST)
             for value in (*args, *kwargs.values(), function.receiver or UNKNOWN):
                 self.given_away(value, st)

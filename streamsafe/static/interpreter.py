@@ -15,7 +15,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, concrete, remainders
 from streamsafe.static.ages import newest_alike
-from streamsafe.static.facts import EFFORT, FILE_EFFORT, Site
+from streamsafe.static.facts import Site
 from streamsafe.static.iteration import Iteration
 from streamsafe.static.loops import Loop
 from streamsafe.static.source import FunctionUnit, Slice, SourceFile
@@ -187,7 +187,7 @@ class Interpreter(Iteration):
         """One statement; whatever it leaves without a name is released."""
         self.steps += 1
         self.total_steps += 1
-        if self.effort > EFFORT or self.total_effort > FILE_EFFORT:
+        if self.is_spent():
             return  # one entry may not take the time of all the others
         handler = _STATEMENTS.get(type(node))
         if handler is None:

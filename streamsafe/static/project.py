@@ -217,6 +217,7 @@ def _check_into(checked: Checked, task: Task, explain: int | None) -> None:
             analysis = analyze(text.text, task.path, models=task.models or None, explain=explain)
             checked.conflicts = list(analysis.conflicts)
             checked.explanation = list(analysis.explanation)
+            checked.notes = list(analysis.notes)
         else:
             parse(text.text)
     except SourceError as error:
