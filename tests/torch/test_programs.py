@@ -17,6 +17,7 @@ import pytest
 
 import streamsafe
 from streamsafe.order.hazard import Access, Hazard
+from tests.torch.conftest import restore_generators
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "torch"
 MARK = re.compile(r"# (FIRST|HAZARD)(?: (\d))?$")
@@ -135,6 +136,7 @@ def leave_group(torch: Any, program: Program) -> None:
 def run(torch: Any, modules: Any, program: Program) -> Any:
     """The program's function and what it returns, with nothing left over from another."""
     torch.cuda.synchronize()
+    restore_generators(torch)
     begin_anew(torch)
     function = getattr(modules(program.path.stem), program.name)
     arguments = [function.cases[program.case]] if program.case else []
