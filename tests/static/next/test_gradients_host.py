@@ -70,9 +70,6 @@ GAPS: dict[str, set[str]] = {
         "BadRingOnlyAsks",
         "BadRingWaitsOneRoundLate",
     },
-    "ss302_cupy": {
-        "bad_asarray_of_pinned",
-    },
     "ss302_unordered_host_write": {
         "good_non_contiguous_pinned_source",
         "good_slice_disjoint",
