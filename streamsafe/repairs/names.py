@@ -46,7 +46,8 @@ class File:
 
     def around(self, span: Span) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
         """The functions and classes that hold a span, the innermost first."""
-        for node in reversed(self._definitions[: bisect_right(self._rows, span.row)]):
+        for number in reversed(range(bisect_right(self._rows, span.row))):
+            node = self._definitions[number]
             if holds(node, span):
                 yield node
             if node.col_offset == 0:  # what stands before it is beside it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -126,10 +127,7 @@ class Functions(Methods):
         self.units[name] = None
         statement = self.file.functions.get(name) or self.file.classes.get(name)
         if statement is not None:
-            top = next((s for s in self.file.statements if s is statement), None)
-            holder = top or next(
-                s for s in self.file.statements if s.lineno <= statement.lineno <= (s.end_lineno or 0)
-            )
+            holder = self.file.statements[bisect_right(self.file.first_rows, statement.lineno) - 1]
             slice_ = self.file.slice(holder)
             node = self.find(slice_.module, name)
             if isinstance(node, cst.FunctionDef):

@@ -361,6 +361,11 @@ class SourceFile:
         return found
 
     @cached_property
+    def first_rows(self) -> list[int]:
+        """The line of each top-level statement, in order; of a function or class, that of its name."""
+        return [statement.lineno for statement in self.statements]
+
+    @cached_property
     def library(self) -> str:
         """The one library that it uses: ``cupy``, or ``torch`` where that is not all there is."""
         tops = {name.partition(".")[0] for name in self.imports.values()}
