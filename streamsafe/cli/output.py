@@ -14,6 +14,7 @@ import click
 from streamsafe.cli import Failure
 from streamsafe.report.colour import linked, links_wanted, wanted
 from streamsafe.report.formats import FORMATS, MACHINE, render
+from streamsafe.report.paths import shown
 from streamsafe.verdict import MARKS
 
 if TYPE_CHECKING:
@@ -94,23 +95,27 @@ class Output:
         """
         with self.opened() as file:
             if self.format in MACHINE:
-                self._machine(report.findings, report.texts, file)
+                self._machine(report, file)
             else:
                 self._blocks(report.findings, report.texts, file)
-        if self.quiet or (self.format in MACHINE and self.format != "grouped" and self.file is None):
+        if self.quiet:
+            return
+        if self.format in MACHINE and self.format != "grouped" and self.file is None:
+            if report.notes:
+                click.echo(f"streamsafe: warning: {_limits(report)}", err=True)
             return
         colour = wanted(sys.stdout)
         if note:
             click.echo(note, color=colour)
-        click.echo(_summary(report.findings, report.outcome, files, _cut_short(report)), color=colour)
+        click.echo(_summary(report.findings, report.outcome, files, _limits(report)), color=colour)
 
-    def _machine(self, findings: list[Finding], texts: Texts | None, file: TextIO | None) -> None:
+    def _machine(self, report: Report, file: TextIO | None) -> None:
         objects: list[dict[str, Any]] = []
-        if texts is not None and findings:
+        if report.texts is not None and report.findings:
             from streamsafe.report.json import as_dict
 
-            objects = [as_dict(finding, texts) for finding in findings]
-        text = render(self.format, objects)
+            objects = [as_dict(finding, report.texts) for finding in report.findings]
+        text = render(self.format, objects, report.notes)
         if text:
             click.echo(text, file=file)
         if text and self.format == "grouped" and self.file is None:
@@ -150,13 +155,21 @@ class Output:
                 click.echo(f"{n:>{width}}  {code}  {name}", file=file)
 
 
-def _cut_short(report: Report) -> int:
-    """How many functions a limit cut short."""
-    return len({(path, note.rpartition(": ")[0]) for path, note in report.notes})
+_MOST_NAMED = 3
 
 
-def _summary(findings: list[Finding], outcome: Outcome | None, files: int, cut_short: int = 0) -> str:
-    """The last line: what was found, what is not shown, and how many functions a limit cut short."""
+def _limits(report: Report) -> str:
+    """Which functions a limit cut short: the first ones by name, the others by their number; "" where none did."""
+    cut = list(dict.fromkeys((path, note.rpartition(": ")[0]) for path, note in report.notes))
+    if not cut:
+        return ""
+    named = [f"{function} ({shown(path)})" for path, function in cut[:_MOST_NAMED]]
+    more = f" and {count(len(cut) - len(named), 'more function')}" if len(cut) > len(named) else ""
+    return f"a limit cut the analysis of {', '.join(named)}{more} short, see --verbose"
+
+
+def _summary(findings: list[Finding], outcome: Outcome | None, files: int, limits: str = "") -> str:
+    """The last line: what was found, what is not shown, and which functions a limit cut short."""
     if files == 0:
         return click.style("No Python files found.", fg="yellow", bold=True)
     if findings:
@@ -182,8 +195,8 @@ def _summary(findings: list[Finding], outcome: Outcome | None, files: int, cut_s
             rest.append(f"{outcome.unchanged} on unchanged lines")
         if outcome.ordered:
             rest.append(f"{outcome.ordered} ordered in this run hidden")
-    if cut_short:
-        rest.append(f"a limit cut {count(cut_short, 'function')} short, see --verbose")
+    if limits:
+        rest.append(limits)
     return f"{line} ({'; '.join(rest)})." if rest else f"{line}."
 
 

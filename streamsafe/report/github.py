@@ -5,16 +5,27 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from streamsafe.report.paths import shown
 from streamsafe.report.record import Record
 
 LEVELS = {"error": "error", "warning": "warning", "advice": "notice"}
 
 
-def render(records: Iterable[Record]) -> str:
-    """All findings, one command a line."""
-    return "\n".join(map(_command, records))
+def render(records: Iterable[Record], notes: Sequence[tuple[str, str]] = ()) -> str:
+    """All findings, one command a line; then a notice for each function that was analysed in part only.
+
+    Args:
+        records: the findings.
+        notes: (file, function and limit).
+    """
+    return "\n".join([*map(_command, records), *(_notice(*note) for note in notes)])
+
+
+def _notice(path: str, note: str) -> str:
+    file = _escaped(shown(path), ",:")
+    return f"::notice title=streamsafe,file={file}::{_escaped(f'analysis cut short in {note}')}"
 
 
 def _command(record: Record) -> str:

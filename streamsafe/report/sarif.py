@@ -23,8 +23,13 @@ LEVELS = {"error": "error", "warning": "warning", "advice": "note"}
 PRECISION = {"certain": "very-high", "likely": "high", "possible": "medium"}
 
 
-def render(records: Iterable[Record]) -> str:
-    """All findings, as one run."""
+def render(records: Iterable[Record], notes: Sequence[tuple[str, str]] = ()) -> str:
+    """All findings, as one run.
+
+    Args:
+        records: the findings.
+        notes: (file, function and limit) of what was analysed in part only: notifications of the run's invocation.
+    """
     found = list(records)
     codes = sorted({record.code for record in found})
     run: dict[str, Any] = {
@@ -41,7 +46,19 @@ def render(records: Iterable[Record]) -> str:
         "originalUriBaseIds": {ROOT: {"uri": Path.cwd().as_uri() + "/"}},
         "results": [_result(record, codes) for record in found],
     }
+    if notes:
+        run["invocations"] = [
+            {"executionSuccessful": True, "toolExecutionNotifications": [_notification(*n) for n in notes]}
+        ]
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+
+
+def _notification(path: str, note: str) -> dict[str, Any]:
+    return {
+        "level": "warning",
+        "message": {"text": f"analysis cut short in {note}"},
+        "locations": [{"physicalLocation": {"artifactLocation": _artifact(path)}}],
+    }
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

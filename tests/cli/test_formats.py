@@ -75,6 +75,43 @@ def test_sarif_of_nothing_and_of_a_notebook(cli: Cli, project: Path) -> None:
     assert location["logicalLocations"][0]["name"] == f"cell 1, row {BUG_ROW}"
 
 
+MANY_CONDITIONS = f"""{CLEAN}
+
+def chosen(x, c):
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        x.fill_(2)
+    torch.cuda.current_stream().wait_stream(side)
+{"".join(f"    if c.flag{n}:{chr(10)}        x.add_({n}){chr(10)}" for n in range(200))}    return x.sum()
+"""
+"""A file without a hazard, of which a limit cuts a function short."""
+
+
+@pytest.mark.parametrize("name", sorted(MACHINE))
+@pytest.mark.parametrize("text", [MANY_CONDITIONS, CLEAN], ids=["cut", "whole"])
+def test_no_format_is_silent_where_a_limit_cuts_a_function_short(
+    cli: Cli, project: Path, name: str, text: str
+) -> None:
+    """Where nothing is found, either: "nothing" of a part is not "nothing" of the whole."""
+    (project / "many.py").write_text(text)
+    done = cli("check", "--no-cache", "--output-format", name)
+    assert done.exit_code == 0
+    named = "a limit cut the analysis of chosen (many.py) short" in done.stderr + done.stdout
+    assert named == (text is MANY_CONDITIONS)
+    if name == "sarif":
+        said = "analysis cut short in chosen: too many conditions"
+        (run,) = sarif(done.stdout)["runs"]
+        texts = [
+            (each["message"]["text"], each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"])
+            for invocation in run.get("invocations", ())
+            for each in invocation["toolExecutionNotifications"]
+        ]
+        assert texts == ([(said, "many.py")] if named else [])
+    if name == "github":
+        said = "::notice title=streamsafe,file=many.py::analysis cut short in chosen: too many conditions"
+        assert done.stdout.splitlines() == ([said] if named else [])
+
+
 def test_the_flow_of_a_reuse_begins_with_the_use(cli: Cli, project: Path) -> None:
     reuse = rule("SS201")
     assert reuse is not None
