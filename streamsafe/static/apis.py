@@ -672,8 +672,6 @@ SHAPED_FACTORIES = frozenset("empty zeros ones full rand randn".split())
 MEASURED_FUNCTIONS = frozenset("pad interpolate upsample roll flip tile rot90 narrow".split())
 """Of torch: what they take beside the first argument are sizes, never tensors."""
 
-RANDOM = frozenset("rand randn randint randperm normal bernoulli multinomial rand_like randn_like".split())
-
 ARRAY_TYPES = frozenset(
     """dtype bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 intp
     result_type can_cast promote_types finfo iinfo shape ndim size get_array_module issubdtype isscalar index_exp s_
@@ -718,8 +716,6 @@ DEVICE_LANGUAGES = frozenset(
     cute.jit warp.kernel warp.func taichi.kernel taichi.func""".split()
 )
 """Decorators of functions that are Python by their syntax only: what is traced, or translated, runs on the device."""
-
-ZEROING = frozenset("zeros ones full full_like zeros_like ones_like".split())
 
 VIEW_ATTRIBUTES = frozenset("data T mT H mH real imag base flat".split())
 

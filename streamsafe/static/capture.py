@@ -679,10 +679,6 @@ class Captures(Replays):
             return value.value
         return "global" if value is None else "unknown"
 
-    def is_side_stream(self, stream: Stream) -> bool:
-        """Whether it is known not to be the stream the caller is on."""
-        return stream.name != AMBIENT
-
 
 def _word(key: Hashable) -> str:
     """What an attribute, a name or an element of a container is called."""

@@ -751,12 +751,6 @@ def reguarded(value: Value, change: Callable[[Guard], Iterable[Guard]], path: Gu
     return union((reguarded(v, change, path), new) for v, g in choices for new in change(g))
 
 
-def same_kind(values: Iterable[Value]) -> type[Value] | None:
-    """The class that all of them share, None where they differ."""
-    kinds = {type(v) for v in values}
-    return kinds.pop() if len(kinds) == 1 else None
-
-
 def rows(value: Value) -> Value:
     """A row whose parts hang on the same conditions is one of several rows: ``(buffer, stream)`` of the row taken."""
     if type(value) is not Tuple:

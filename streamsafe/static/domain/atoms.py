@@ -342,9 +342,6 @@ NONE: Final = const(None)
 TRUE: Final = const(True)
 FALSE: Final = const(False)
 
-STREAM_KINDS: Final = frozenset(("stream", "blocking"))
-CARRIER_KINDS: Final = frozenset(("stream", "blocking", "event", "work"))
-
 
 def value(*atoms: Atom) -> Value:
     """The value that is one of these atoms."""

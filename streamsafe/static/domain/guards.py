@@ -16,7 +16,6 @@ from streamsafe.static.domain.atoms import (
     DEFAULT,
     LOST,
     MADE,
-    NONE,
     Atom,
     Bound,
     Capture,
@@ -330,8 +329,3 @@ def describe(guard: Guard) -> str:
 def sort_key(guard: Guard) -> list[tuple[str, str, str, bool]]:
     """The same order of guards in every run."""
     return sorted((each.kind, rank(each.atom), str(each.other), each.truth) for each in guard)
-
-
-def holds_none(values: Value) -> bool:
-    """Whether a value may be None."""
-    return NONE in values

@@ -32,7 +32,6 @@ from streamsafe.static.syntax.scopes import Definition as DefinitionNode
 LONGEST_CHAIN = 12
 """Steps that a name is followed through imports and aliases."""
 
-OPTIONAL = frozenset({"Optional", "typing.Optional"})
 _DATACLASSES = frozenset("dataclass define frozen attrs".split())
 _TRANSPARENT = frozenset("Annotated Final ClassVar Required NotRequired ReadOnly InitVar".split())
 
