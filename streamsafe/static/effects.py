@@ -422,9 +422,8 @@ class Effects(Memory):
         if self.one_stream and stream.name is AMBIENT and not tags & COPIES and self.explained is None:
             return  # what one stream does to memory of the device is ordered
         spent, self.carriers.work = divmod(self.carriers.work, WAYS_AN_ACCESS)
-        spent += 1 + len(st.order.made.get(buffer, ())) // ACCESSES_AN_ACCESS
-        self.effort += spent
-        self.total_effort += spent
+        self.effort += 1 + spent
+        self.total_effort += 1 + spent + len(st.order.made.get(buffer, ())) // ACCESSES_AN_ACCESS
         if self.pooled and not writes:
             self.wants_overlaid(st, buffer, site, guard)
         if st.capture is not None and tags & {"h2d", "h2d?"}:

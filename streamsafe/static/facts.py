@@ -71,7 +71,7 @@ EFFORT = 8_000
 FILE_EFFORT = 60_000
 """After how many accesses of a file no further entry is looked at."""
 ACCESSES_AN_ACCESS = 16
-"""Earlier accesses to the same memory that count as one more: each is gone through."""
+"""Earlier accesses to the same memory that count as one more of the file: each is gone through."""
 SPENT = "too many accesses"
 """The note on an entry of which the rest is left out."""
 EXHAUSTED = "too many statements"
