@@ -203,7 +203,9 @@ class Tensors(Expressions):
                     if isinstance(inner, Opaque):
                         self.mark_tensor(st, inner)
         self.read_operands(st, operands, site, text, library=library)
-        made = self.new_tensor(st, site, text, library=library, opaque=True)
+        # where nothing shows that it is a tensor, it is as little seen as the result of a call that is not seen
+        assumed = Assumed.NOTHING if side else Assumed.UNMODELLED
+        made = self.new_tensor(st, site, text, library=library, opaque=True, assumed=assumed)
         if side:
             self.mark_tensor(st, made)
         else:
