@@ -236,6 +236,7 @@ Special: TypeAlias = Literal[
     "graph_pool",
     "graphed_callables",
     "hand_over",
+    "handle",
     "hasattr",
     "interop",
     "isinstance",

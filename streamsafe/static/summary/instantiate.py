@@ -95,6 +95,7 @@ def instantiate(
             return instantiate(a, s, at, dst, outer.fid, args, keywords, dict(outer.closure))
     engine.callers.setdefault(fid, set()).add(a.fn.fid)
     bind, defaults = _bind(fn, args, keywords)
+    _bind_others(a, s, at, fn, keywords, bind)
     given, extra = engine.specialise(a, s, fn, bind, closure or {})
     summary = engine.summary(fid, given)
     if engine.explanation is not None:
@@ -146,6 +147,19 @@ def _bind(
         if name in names and name not in bind:
             bind[name] = given
     return bind, defaults
+
+
+def _bind_others(
+    a: Analysis, s: State, at: int, fn: ir.Function, keywords: Mapping[str, Value], bind: dict[str, Value]
+) -> None:
+    """``**others``: a dict of the keywords that are no parameters."""
+    for parameter in fn.params:
+        others = [name for name in keywords if name not in bind]
+        if parameter.kind == "kwarg" and others:
+            held = mem.allocate(a, s, a.span(at), "builtins.dict", discriminator=6)
+            for name in others:
+                s.heap[held, f"[{name}]"] = keywords[name]
+            bind[parameter.name] = value(held)
 
 
 def _spread(args: list[Value], required: int) -> list[Value]:
@@ -311,7 +325,8 @@ class Rename:
         """The images of carriers."""
         found = self._carriers.get(atoms)
         if found is None:
-            found = self._carriers[atoms] = frozenset(map(self.carrier, ordered(atoms)))
+            found = frozenset(image for atom in ordered(atoms) for image in self.each(atom))
+            self._carriers[atoms] = found
         return found
 
     def ways(self, ways: Ways) -> Ways:

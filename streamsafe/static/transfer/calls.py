@@ -143,7 +143,8 @@ def call_atom(a: Analysis, s: State, c: CallSite, atom: Atom) -> list[State]:
         if found is not None:
             return found
     if isinstance(atom, Function):
-        out = instantiate(a, s, c.at, c.dst, atom.fid, c.args, c.keywords, closure_of(a, s, atom))
+        keywords = _from_mappings(a, s, c, atom) if c.mappings else c.keywords
+        out = instantiate(a, s, c.at, c.dst, atom.fid, c.args, keywords, closure_of(a, s, atom))
         return out if out is not None else _unseen(a, s, c, tag.UNSEEN_CALL)
     if isinstance(atom, Partial):
         c.args = [*atom.arguments, *c.args]
@@ -166,6 +167,22 @@ def call_atom(a: Analysis, s: State, c: CallSite, atom: Atom) -> list[State]:
         s.env[c.dst] = c.args[0]  # a context manager as a decorator
         return [s]
     return _unseen(a, s, c, tag.UNSEEN_CALL)
+
+
+def _from_mappings(a: Analysis, s: State, c: CallSite, called: Function) -> dict[str, Value]:
+    """The keywords of ``f(**mapping)``: what ``f`` must be given and is given in no other way is in the mapping."""
+    fn = a.engine.function(called.fid)
+    found = dict(c.keywords)
+    for parameter in fn.params[len(c.args) :] if fn is not None else ():
+        if (
+            parameter.kind in ("normal", "keyword")
+            and not parameter.has_default
+            and parameter.name not in found
+        ):
+            held = values.union(objects.step_into(a, s, each, f"[{parameter.name}]") for each in c.mappings)
+            if held:
+                found[parameter.name] = held
+    return found
 
 
 def _unseen(a: Analysis, s: State, c: CallSite, tags: int) -> list[State]:

@@ -199,7 +199,7 @@ def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
             s.choices["more", i.dst] = value(TRUE)  # type: ignore[index]
         elif (atom, objects.COUNT) in s.heap:
             s.choices["more", i.dst] = s.heap[atom, objects.COUNT]  # type: ignore[index]
-        elif _has_members(atom) or _holds_carriers(a, s, held) or i.dst in _waiting_loops(a).all:
+        elif _has_members(atom) or _holds_what_counts(a, s, held) or i.dst in _waiting_loops(a).all:
             s.choices["more", i.dst] = value(TRUE)  # type: ignore[index]
     return None
 
@@ -211,11 +211,17 @@ def _has_members(atom: Atom) -> bool:
     return isinstance(atom, Bound) and atom.name == "param_groups"
 
 
-def _holds_carriers(a: Analysis, s: State, container: Value) -> bool:
-    """Whether the elements are streams, events or works: where there are none, nothing was given to them."""
+def _holds_what_counts(a: Analysis, s: State, container: Value) -> bool:
+    """Whether the elements are streams, events or works, or memory made here.
+
+    Where there are no streams, nothing was given to them; where there is no memory, it was not made.
+    """
+    elements = _next(a, s, container)
     return any(
+        isinstance(atom, New) and a.role(atom) == "tensor" for held in elements for atom in held
+    ) or any(
         a.role(atom) in ("stream", "event", "work")
-        for atom in values.reachable(_next(a, s, container))
+        for atom in values.reachable(elements)
         if isinstance(atom, New | Path)
     )
 

@@ -8,14 +8,17 @@ from streamsafe.static.domain.atoms import (
     CURRENT,
     DEFAULT,
     HOST,
+    LOST,
     UNKNOWN,
     Atom,
+    Const,
     New,
     Path,
     Symbol,
     Value,
     new,
     ordered,
+    path,
     value,
 )
 from streamsafe.static.domain.guards import IS_NONE, Literal
@@ -24,7 +27,7 @@ from streamsafe.static.domain.state import Cell, State, Wait
 from streamsafe.static.domain.values import reachable
 from streamsafe.static.transfer import asks, captures, timing
 from streamsafe.static.transfer import memory as mem
-from streamsafe.static.transfer.registry import CallSite
+from streamsafe.static.transfer.registry import CallSite, special
 
 if TYPE_CHECKING:
     from streamsafe.order.hazard import Span
@@ -157,6 +160,36 @@ def of_unknown(a: Analysis, s: State, c: CallSite, owner: Value, name: str) -> b
             wait_for_all(a, s, HOST)
         return True
     return False
+
+
+@special("external_stream")
+def external_stream(a: Analysis, s: State, c: CallSite) -> Value:
+    """``ExternalStream(handle)``: the queue with that handle (TS-27); a handle that nothing shows may be of any."""
+    held = c.args[0] if c.args else c.given.get(c.row.params[0], UNKNOWN) if c.row is not None else UNKNOWN
+    found: set[Atom] = set()
+    for atom in held:
+        if isinstance(atom, Const):
+            found.add(DEFAULT if atom.value in (0, 1) else LOST)
+        elif isinstance(atom, Path):
+            found.add(_of_handle(a, atom))
+        else:
+            found.add(atom if a.role(atom) == "stream" else LOST)
+    return frozenset(found) or value(LOST)
+
+
+def _of_handle(a: Analysis, atom: Path) -> Path:
+    """The stream whose handle lies at a path; a path of its own where nothing shows which."""
+    row = a.engine.models.by_method(atom.fields[-1]) if atom.fields else None
+    if row is not None and row.property and row.result.kind == "same":
+        return path(atom.root, *atom.fields[:-1])
+    return atom
+
+
+@special("handle")
+def handle(a: Analysis, s: State, c: CallSite) -> Value | None:
+    """``int(stream)``, ``ctypes.c_void_p(stream.ptr)``: its handle."""
+    held = c.args[0] if c.args else UNKNOWN
+    return held if held and all(a.role(atom) == "stream" for atom in held) else None
 
 
 __all__ = ["CURRENT", "DEFAULT"]

@@ -68,9 +68,6 @@ GAPS: dict[str, set[str]] = {
     "ss403_lifetimes": {
         "BadWeak",
     },
-    "ss403_made_on_first_use": {
-        "BadMadeForEachSize",
-    },
     "ss405_capture_on_default_stream": {
         "RecordingOfCallers",
     },

@@ -845,6 +845,161 @@ def good_given_back(net, opt, batches):
         opt.step()
         opt.zero_grad()
 """,
+    "a stream of another library that is made from a handle is the stream with that handle": """
+K = cp.RawKernel("", "scale")
+
+def good_of_the_current_stream(x: torch.Tensor):
+    out = x.clone()
+    with cp.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+        K((1,), (256,), (cp.from_dlpack(out), cp.float32(1.0)))
+    return out
+
+def good_of_another_library_and_back(n):
+    side = cp.cuda.Stream(non_blocking=True)
+    with side:
+        y = cp.ones(n)
+    with torch.cuda.stream(torch.cuda.ExternalStream(int(side.ptr))):
+        t = torch.utils.dlpack.from_dlpack(y.toDlpack())
+        t.add_(1)
+    side.synchronize()
+    return t
+
+def good_handle_of_a_caller(x: torch.Tensor, handle):
+    with torch.cuda.stream(torch.cuda.ExternalStream(handle)):
+        y = x + 1
+    with torch.cuda.stream(torch.cuda.ExternalStream(handle)):
+        return y + 1
+
+def bad_of_a_side_stream(x: torch.Tensor):
+    side = torch.cuda.Stream()
+    out = x.clone()
+    with cp.cuda.ExternalStream(side.cuda_stream):
+        K((1,), (256,), (cp.from_dlpack(out), cp.float32(1.0)))  # expect: SS101
+    side.synchronize()
+    return out
+
+class Scaler:
+    def __call__(self, x):
+        handle = torch.cuda.current_stream().cuda_stream
+        y = x.clone()
+        with cp.cuda.ExternalStream(handle):
+            K((1,), (256,), (cp.from_dlpack(y), cp.float32(1.0)))
+        return y
+
+def good_below_a_side_stream(x: torch.Tensor):
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        x.record_stream(side)
+        y = Scaler()(x)
+    torch.cuda.current_stream().wait_stream(side)
+    y.record_stream(torch.cuda.current_stream())
+    return y + 1
+""",
+    "a helper that waits for each of several events comes after each of them": """
+class Mover:
+    def __init__(self, n):
+        self.here = torch.zeros(n, device="cuda")
+        self.there = torch.zeros(n, pin_memory=True)
+        self.up, self.down = torch.cuda.Stream(), torch.cuda.Stream()
+
+    def load(self, waits=()):
+        for event in waits:
+            self.up.wait_event(event)
+        with torch.cuda.stream(self.up):
+            self.here.copy_(self.there, non_blocking=True)
+        return self.up.record_event()
+
+    def store(self, waits=()):
+        for event in waits:
+            self.down.wait_event(event)
+        with torch.cuda.stream(self.down):
+            self.there.copy_(self.here, non_blocking=True)
+        return self.down.record_event()
+
+def good_list(mover: Mover):
+    ready = torch.cuda.current_stream().record_event()
+    stored = mover.store([ready])
+    waits = []
+    waits.append(stored)
+    waits.append(torch.cuda.current_stream().record_event())
+    torch.cuda.current_stream().wait_event(mover.load(waits))
+
+def good_tuple(mover: Mover):
+    ready = torch.cuda.current_stream().record_event()
+    stored = mover.store((ready,))
+    torch.cuda.current_stream().wait_event(mover.load((ready, stored)))
+
+class Other(Mover):
+    def load(self, waits=()):
+        for event in waits:
+            self.up.wait_event(event)
+        with torch.cuda.stream(self.up):
+            self.here.copy_(self.there, non_blocking=True)  # expect-any: SS101
+
+def bad_list_without_it(n):
+    mover = Other(n)
+    ready = torch.cuda.current_stream().record_event()
+    mover.store([ready])
+    waits = [ready, torch.cuda.current_stream().record_event()]
+    mover.load(waits)
+    torch.cuda.synchronize()
+""",
+    "keywords that a function hands on are its callee's": """
+def shifted(x, by):
+    return x + by
+
+def handed_on(**tensors):
+    return shifted(**tensors)
+
+def moved(x, by):
+    return x + by  # expect: SS101
+
+def handed_on_too(**tensors):
+    return moved(**tensors)
+
+def bad(n):
+    side = torch.cuda.Stream()
+    x = torch.ones(n, device="cuda")
+    with torch.cuda.stream(side):
+        y = handed_on_too(x=x, by=x)
+    side.synchronize()
+    return y
+
+def good(n):
+    side = torch.cuda.Stream()
+    x = torch.ones(n, device="cuda")
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = handed_on(x=x, by=x)
+    side.synchronize()
+    return y
+""",
+    "a loop over what was put into a container here has a round": """
+def capture(model, inputs):
+    static = {name: value.clone() for name, value in inputs.items()}
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = model(**static)
+    return graph, [static[name] for name in sorted(static)], out
+
+def forgetful(model, inputs):
+    static = {name: value.clone() for name, value in inputs.items()}  # expect: SS403
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = model(**static)
+    return graph, out
+
+def good_keeps_the_inputs(model, x: torch.Tensor, y: torch.Tensor):
+    graph, inputs, out = capture(model, {"x": x, "y": y})
+    graph.replay()
+    return out.clone()
+
+def bad_lets_them_go(model, x: torch.Tensor, y: torch.Tensor):
+    graph, out = forgetful(model, {"x": x, "y": y})
+    graph.replay()
+    return out.clone()
+""",
 }
 
 
