@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, TypeGuard
 
 from streamsafe.native.checker import NativeChecker
 from streamsafe.native.library import Library
@@ -45,14 +45,14 @@ class TorchChecker(NativeChecker):
         return super().line_key(label) if found is None else found
 
     def name_stream(self, key: Hashable, name: str) -> None:
-        if isinstance(key, tuple) and len(key) == 2:
+        if _is_queue(key):
             self.name_line(self._extension.line(key[0], key[1], -1), name)
         super().name_stream(key, name)
 
     def stream(
         self, key: Hashable, *, device: Space = 0, kind: Kind = "non-blocking", name: str = ""
     ) -> None:
-        if isinstance(key, tuple) and len(key) == 2:
+        if _is_queue(key):
             line = self._extension.line(key[0], key[1], KINDS.index(kind))
             self._line_ids[key] = line
             self._spaces[key] = device
@@ -63,7 +63,7 @@ class TorchChecker(NativeChecker):
             super().stream(key, device=device, kind=kind, name=name)
 
     def destroy_stream(self, key: Hashable) -> None:
-        if isinstance(key, tuple) and len(key) == 2:
+        if _is_queue(key):
             if self._line_ids.pop(key, None) is not None:
                 self._extension.forget_line(*key)
         else:
@@ -87,3 +87,8 @@ class TorchChecker(NativeChecker):
         if handle == 0:
             return "the default stream"
         return self._name_of(device, handle) or names.of_stream(handle)
+
+
+def _is_queue(key: Hashable) -> TypeGuard[tuple[int, int]]:
+    """Whether it is a device and a raw handle: the timeline of a host function has a key of another kind."""
+    return isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], int)
