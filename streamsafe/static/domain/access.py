@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from streamsafe.order.hazard import Span
 from streamsafe.static.domain.atoms import CURRENT, HOST, Atom, Pool, rank
+from streamsafe.static.domain.extents import WHOLE, Extent
+from streamsafe.static.domain.extents import sort_key as by_extent
 from streamsafe.static.domain.guards import Guard, sort_key
 
 # Tags: named facts and assumptions, one bit each; `confidence.py` weighs them.
@@ -83,9 +85,21 @@ class Access:
         tags: facts and assumptions, as bits.
         guard: the literals under which it happens.
         operation: what the program called.
+        extent: which part of the memory it touches.
     """
 
-    __slots__ = ("_key", "before", "buffer", "guard", "operation", "span", "stream", "tags", "writes")
+    __slots__ = (
+        "_key",
+        "before",
+        "buffer",
+        "extent",
+        "guard",
+        "operation",
+        "span",
+        "stream",
+        "tags",
+        "writes",
+    )
 
     buffer: Atom
     writes: bool
@@ -95,6 +109,7 @@ class Access:
     tags: int
     guard: Guard
     operation: str
+    extent: Extent
     _key: tuple[Any, ...] | None
 
     def replace(self, **changes: Any) -> Access:
@@ -125,6 +140,7 @@ class Access:
             self.tags,
             sorted(map(rank, self.before)),
             sort_key(self.guard),
+            by_extent(self.extent),
         )
 
 
@@ -141,7 +157,7 @@ def concerns(access: Access) -> bool:
     return not (access.writes and isinstance(access.buffer, Pool))
 
 
-_PARTS: Final = ("buffer", "writes", "stream", "span", "before", "tags", "guard", "operation")
+_PARTS: Final = ("buffer", "writes", "stream", "span", "before", "tags", "guard", "operation", "extent")
 _TABLE: dict[tuple[Any, ...], Access] = {}
 
 
@@ -154,14 +170,16 @@ def access(
     tags: int,
     guard: Guard,
     operation: str,
+    extent: Extent = WHOLE,
 ) -> Access:
     """The access with these parts; there is one."""
-    key = (buffer, writes, stream, span, before, tags, guard, operation)
+    key = (buffer, writes, stream, span, before, tags, guard, operation, extent)
     found = _TABLE.get(key)
     if found is None:
         found = Access.__new__(Access)
         found.buffer, found.writes, found.stream, found.span = buffer, writes, stream, span
         found._key = None
         found.before, found.tags, found.guard, found.operation = before, tags, guard, operation
+        found.extent = extent
         _TABLE[key] = found
     return found

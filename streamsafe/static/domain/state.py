@@ -27,6 +27,7 @@ from streamsafe.static.domain.atoms import (
     rank,
 )
 from streamsafe.static.domain.capturing import Capturing
+from streamsafe.static.domain.extents import WHOLE, Extent
 from streamsafe.static.domain.guards import ALWAYS, IS_CPU, Guard
 from streamsafe.static.domain.heap import Heap, join_values
 from streamsafe.static.domain.order import Carriers, Order, antichain
@@ -122,10 +123,14 @@ class State:
         timing: the readings of clocks.
         choices: the locals that hold streams, events or contexts: they keep partitions apart.
         tested: local -> what a test of it has given, where its value does not say: it gives that again.
+        views: register -> of which part of its memory it is a view; of a slice, which part it makes.
+        parts: buffer -> the part that the instruction under way can touch.
+        blurred: buffers of which views are kept somewhere.
     """
 
     __slots__ = (
         "_sig",
+        "blurred",
         "capture",
         "capturing",
         "cells",
@@ -138,10 +143,12 @@ class State:
         "heap",
         "homes",
         "order",
+        "parts",
         "places",
         "recorded",
         "tested",
         "timing",
+        "views",
         "waits",
         "work",
     )
@@ -164,6 +171,9 @@ class State:
         self.entered: dict[Reg, tuple[Atom, Region | None]] = {}
         self.choices: dict[Choice, Value] = {}
         self.tested: dict[Reg, bool] = {}
+        self.views: Mapping[Reg, Extent] = _NO_VIEWS
+        self.parts: Mapping[Atom, Extent] = {}
+        self.blurred: frozenset[Atom] = frozenset()
         self.dead = False
         self._sig: tuple[object, ...] | None = None
 
@@ -178,6 +188,7 @@ class State:
         twin.timing, twin.capturing = self.timing.fork(), self.capturing.fork()
         twin.entered, twin.choices = dict(self.entered), dict(self.choices)
         twin.tested = dict(self.tested) if self.tested else {}
+        twin.views, twin.parts, twin.blurred = self.views, self.parts, self.blurred
         twin.dead, twin._sig = self.dead, None
         return twin
 
@@ -288,6 +299,14 @@ class State:
         for local in [each for each, truth in self.tested.items() if other.tested.get(each) is not truth]:
             del self.tested[local]
             changed = True
+        if self.views != other.views:
+            both = dict.fromkeys((*self.views, *other.views), WHOLE)
+            both.update((reg, view) for reg, view in self.views.items() if other.views.get(reg) == view)
+            changed |= both != self.views
+            self.views = both
+        if not other.blurred <= self.blurred:
+            self.blurred = self.blurred | other.blurred
+            changed = True
         if self.choices != other.choices:
             for name in [each for each in self.choices if _of_a_loop(each)]:
                 if other.choices.get(name) != self.choices[name]:
@@ -354,6 +373,8 @@ class State:
         self.order = renamed_order(self.order, names)
         self.timing.rename(names)
         self.capturing.rename(names)
+        if self.blurred:
+            self.blurred = frozenset(names.get(buffer, buffer) for buffer in self.blurred)
         if self.recorded:
             self.recorded = frozenset((names.get(b, b), names.get(s, s)) for b, s in self.recorded)
         if self.waits:
@@ -395,6 +416,8 @@ def names_streams(atom: Atom) -> bool:
         return any(names_streams(each) for item in atom.items for each in item)
     return isinstance(atom, Context | Capture)
 
+
+_NO_VIEWS: Mapping[Reg, Extent] = {}
 
 SPLITTING: set[str] = set()
 """Types of streams and events; the models fill it."""

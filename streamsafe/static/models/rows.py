@@ -258,6 +258,7 @@ Special: TypeAlias = Literal[
     "parameter",
     "p2p",
     "parameter",
+    "part",
     "pin_memory",
     "pointed_array",
     "range",

@@ -19,6 +19,7 @@ from streamsafe.static.domain.access import Access
 from streamsafe.static.domain.atoms import ALL, CURRENT, HOST, Atom, New, Path, Pool, Test, Value, path, rank
 from streamsafe.static.domain.capturing import Graph
 from streamsafe.static.domain.counts import counts
+from streamsafe.static.domain.extents import apart
 from streamsafe.static.domain.guards import ALWAYS, Guard, contradicts, decided
 from streamsafe.static.domain.order import Ways
 from streamsafe.static.domain.places import EACH, can_meet, overlap, same_queue
@@ -319,6 +320,8 @@ def _handed_out(engine: Engine, exit: Exit) -> set[Atom]:
 def _meet(first: Entry, second: Entry) -> bool:
     a, b = first.access, second.access
     if same_queue(a.stream, b.stream) or not overlap(a.buffer, b.buffer):
+        return False
+    if a.extent and b.extent and apart(a.extent, b.extent):
         return False
     if not can_meet(a.tags, b.tags, b.stream is HOST):
         return False

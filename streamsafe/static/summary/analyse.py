@@ -35,7 +35,7 @@ from streamsafe.static.domain.state import HostWork, Reg, State, Wait
 from streamsafe.static.summary import exits
 from streamsafe.static.summary.model import Pair, Reason, Summary
 from streamsafe.static.syntax import cfg, ir
-from streamsafe.static.transfer import asks, gradients, memory, objects, rounds
+from streamsafe.static.transfer import asks, extents, gradients, memory, objects, rounds
 from streamsafe.static.transfer.registry import TRANSFERS
 
 if TYPE_CHECKING:
@@ -238,12 +238,16 @@ class Analysis:
         if function is None:
             return states
         out: list[State] = []
+        starts = instruction.__class__ in extents.STARTS
         for s in states:
+            if s.views or starts:
+                s.parts = extents.touched(self, s, instruction)
             after = function(self, s, instruction)
-            if after is None:
-                out.append(s)
-            else:
-                out.extend(after)
+            left = (s,) if after is None else after
+            for t in left:
+                if t.views or starts:
+                    extents.settle(self, t, instruction)
+            out.extend(left)
         if len(out) > limits.PARTITIONS:
             few: list[State] = []
             self.merge(few, out, owned=True)
@@ -594,6 +598,8 @@ def _drop_temporaries(s: State, live: frozenset[int]) -> None:
     s.env = {r: v for r, v in s.env.items() if r.__class__ is not int or r in live}
     for reg in [r for r in s.choices if r.__class__ is int and r not in live]:
         del s.choices[reg]
+    if s.views:
+        s.views = {r: view for r, view in s.views.items() if r in s.env}
     if s.capturing.taken:
         s.capturing.taken = frozenset(each for each in s.capturing.taken if each.reg in s.env)
 

@@ -31,6 +31,7 @@ from streamsafe.static.domain.atoms import (
     ranks,
 )
 from streamsafe.static.domain.capturing import BRANCH, FORK
+from streamsafe.static.domain.extents import WHOLE, lasting
 from streamsafe.static.domain.guards import IS_CPU, Guard
 from streamsafe.static.domain.order import Ways, antichain, memory
 from streamsafe.static.domain.places import EACH, PINNED, is_element, joined_place
@@ -153,7 +154,7 @@ def _exit(a: Analysis, s: State, result: Value) -> Exit:
         for access, token in table.items()
         if isinstance(access.buffer, Path | Pool) or access.buffer in MARKERS or access.buffer in live
     }
-    accesses = _one_of_each(accesses)
+    accesses = _one_of_each(_in_all_calls(s, accesses))
     if len(accesses) > limits.ACCESSES:
         a.notes.add("accesses dropped")
         accesses = dict(sorted(accesses.items(), key=_importance)[: limits.ACCESSES])
@@ -213,11 +214,25 @@ def _leaves(a: Analysis, s: State, result: Value) -> None:
                         break
 
 
+def _in_all_calls(s: State, accesses: dict[Access, Ways]) -> dict[Access, Ways]:
+    """Accesses with what of their extents means the same to every caller."""
+    if not any(access.extent for access in accesses):
+        return accesses
+    found: dict[Access, Ways] = {}
+    for access, ways in accesses.items():
+        extent = WHOLE if access.buffer in s.blurred else lasting(access.extent)
+        one = access if extent == access.extent else access.replace(extent=extent)
+        known = found.get(one)
+        found[one] = ways if known is None else antichain(known | ways) if known and ways else known or ways
+    return found
+
+
 def _one_of_each(accesses: dict[Access, Ways]) -> dict[Access, Ways]:
     """Of accesses that are equal but for their site, the first read and the last write."""
     found: dict[tuple[object, ...], Access] = {}
     for access, ways in accesses.items():
-        key = (access.buffer, access.writes, access.stream, access.before, access.tags, access.guard, ways)
+        kind = (access.buffer, access.extent, access.writes, access.stream, access.tags)
+        key = (*kind, access.before, access.guard, ways)
         known = found.get(key)
         if known is None or (access.span < known.span) is not access.writes:
             found[key] = access

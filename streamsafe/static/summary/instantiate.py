@@ -34,6 +34,7 @@ from streamsafe.static.domain.atoms import (
     value,
 )
 from streamsafe.static.domain.capturing import BRANCH, FORK
+from streamsafe.static.domain.extents import WHOLE, Extent, apart
 from streamsafe.static.domain.guards import ALWAYS, Guard, contradicts
 from streamsafe.static.domain.order import Carriers, Ways, antichain, memory
 from streamsafe.static.domain.places import (
@@ -53,7 +54,7 @@ from streamsafe.static.domain.timing import LAUNCHES
 from streamsafe.static.summary.exits import MARKERS
 from streamsafe.static.summary.facts import MODULE, OUTER, UNDECORATED
 from streamsafe.static.summary.model import Exit, Pair, Summary
-from streamsafe.static.transfer import captures, objects, outputs, replays, timing
+from streamsafe.static.transfer import captures, extents, objects, outputs, replays, timing
 from streamsafe.static.transfer import memory as mem
 
 if TYPE_CHECKING:
@@ -407,6 +408,8 @@ def play(
             result = frozenset(atom for atom in result if not mem.buffers(a, s, value(atom)))
         _apply(a, s, t, span, exit, rename, extra)
         t.env[dst] = result
+        if result and mem.buffers(a, t, result) and any(not result.isdisjoint(x) for x in roots.values()):
+            extents.is_view(t, dst)
         outputs.returned(a, t, dst, exit, result)
         out.append(t)
     if alone:
@@ -552,7 +555,21 @@ def _in_place(
         if place == DEVICE:
             return None
         tags &= ~tag.PLACE_UNKNOWN
-    return access(buffer, one.writes, stream, one.span, entry, tags, guard, one.operation)
+    extent = _extent(t, one, buffer) if one.extent or t.parts else WHOLE
+    return access(buffer, one.writes, stream, one.span, entry, tags, guard, one.operation, extent)
+
+
+def _extent(t: State, one: Access, buffer: Atom) -> Extent:
+    """Which part of the caller's buffer a callee's access touches: of an argument that is a view, what that is of."""
+    at = one.buffer
+    if buffer in t.blurred:
+        return WHOLE
+    if isinstance(at, Path):
+        if not at.fields:
+            return t.parts.get(buffer, one.extent)
+        if isinstance(buffer, Path) and buffer.fields[-len(at.fields) :] != at.fields:
+            return WHOLE  # another name of it
+    return one.extent
 
 
 def _check(a: Analysis, s: State, second: Access, before: Carriers, waits: frozenset[Wait]) -> None:
@@ -566,6 +583,8 @@ def _check(a: Analysis, s: State, second: Access, before: Carriers, waits: froze
         if not overlap(first.buffer, second.buffer) or same_queue(first.stream, second.stream):
             continue
         if not can_meet(first.tags, second.tags, second.stream is HOST):
+            continue
+        if first.extent and second.extent and apart(first.extent, second.extent):
             continue
         if not contradicts(first.guard, second.guard):
             if isinstance(second.buffer, Pool):

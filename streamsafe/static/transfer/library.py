@@ -38,11 +38,13 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.guards import IS_CPU, decided
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State
+from streamsafe.static.domain.values import reachable
 from streamsafe.static.models.rows import Arg, Result, Row
 from streamsafe.static.transfer import (
     asks,
     captures,
     copies,
+    extents,
     gradients,
     objects,
     pools,
@@ -511,7 +513,10 @@ def _result(a: Analysis, s: State, c: CallSite, row: Row, stream: Atom) -> Value
             for atom in held
             if isinstance(atom, Const) or (isinstance(atom, Path) and a.role(atom) != "tensor")
         )
-    if kind in ("view", "same"):
+    if kind == "view":
+        extents.is_view(s, c.dst)
+        return held
+    if kind == "same":
         return held
     if kind == "true":
         return value(TRUE)
@@ -570,6 +575,8 @@ def _container(a: Analysis, s: State, c: CallSite, result: Result, held: Value) 
         else:
             content = held
         s.heap[container, objects.ANY] = content
+        if kind != "list":
+            extents.blur(a, s, values.union([c.receiver, *c.values()]) & reachable((content,)))  # views of it
         return value(container)
     return UNKNOWN
 
@@ -615,6 +622,16 @@ def numpy_view(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None
             if not copy.tags & tag.SHOWN:
                 mem.retag(a, s, copy, tag.SHOWN)
     return value(array(c.receiver, "numpy.ndarray"))
+
+
+@special("part")
+def part_of(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``x.narrow(dim, start, length)``, ``x.select(dim, index)``: a part of one dimension."""
+    begin = c.given.get("start", UNKNOWN) or c.given.get("index", UNKNOWN)
+    assert c.row is not None
+    result = effects(a, s, c, c.row)
+    extents.is_view(s, c.dst, extents.of_dimension(c.given.get("dim", UNKNOWN), begin, c.given.get("length")))
+    return result
 
 
 @special("load_file")

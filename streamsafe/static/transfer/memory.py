@@ -30,6 +30,7 @@ from streamsafe.static.domain.atoms import (
     rank,
     value,
 )
+from streamsafe.static.domain.extents import WHOLE, apart
 from streamsafe.static.domain.guards import ALWAYS, IS_NONE, Guard, Literal, contradicts
 from streamsafe.static.domain.order import ORDERED, memory
 from streamsafe.static.domain.places import (
@@ -162,7 +163,8 @@ def touch(
 
         pools.uses(a, s, replays.graphs(a, s), value(buffer))
     before = s.order.before(stream)
-    one = access(buffer, writes, stream, span, before, tags, s.guard | guard, operation)
+    extent = s.parts.get(buffer, WHOLE) if s.parts else WHOLE
+    one = access(buffer, writes, stream, span, before, tags, s.guard | guard, operation, extent)
     check(a, s, one)
     s.order.add(one)
     a.remember_waits(one, s.waits)
@@ -208,6 +210,8 @@ def check(a: Analysis, s: State, second: Access) -> None:
         if not overlap(first.buffer, second.buffer) or same_queue(first.stream, second.stream):
             continue
         if not can_meet(first.tags, second.tags, second.stream is HOST):
+            continue
+        if first.extent and second.extent and apart(first.extent, second.extent):
             continue
         if not contradicts(first.guard, second.guard):
             found.append(first)

@@ -36,8 +36,8 @@ from streamsafe.static.domain.places import EACH, is_element
 from streamsafe.static.domain.state import State
 from streamsafe.static.summary.facts import MODULE, OUTER, rebased
 from streamsafe.static.syntax import ir
+from streamsafe.static.transfer import extents, outputs, replays
 from streamsafe.static.transfer import memory as mem
-from streamsafe.static.transfer import outputs, replays
 from streamsafe.static.transfer.registry import CallSite, transfer
 
 if TYPE_CHECKING:
@@ -246,6 +246,7 @@ def load_attribute(a: Analysis, s: State, i: ir.Attr) -> list[State] | None:
     if len(found) > 1 and all(isinstance(atom, Bound) and atom.name == i.name for atom in found):
         found = value(bound(held, i.name))  # one method, of any of them
     s.env[i.dst] = found
+    extents.attribute(s, i, held, found)
     if s.capturing.taken:
         outputs.moved(a, s, i.dst, i.obj, found)
     return None

@@ -72,7 +72,6 @@ GAPS: dict[str, set[str]] = {
     },
     "ss302_unordered_host_write": {
         "good_non_contiguous_pinned_source",
-        "good_slice_disjoint",
     },
 }
 
