@@ -173,6 +173,8 @@ def _from_mappings(a: Analysis, s: State, c: CallSite, called: Function) -> dict
     """The keywords of ``f(**mapping)``: what ``f`` must be given and is given in no other way is in the mapping."""
     fn = a.engine.function(called.fid)
     found = dict(c.keywords)
+    if any(isinstance(atom, Path) and atom.fields[-1:] == (EACH,) for held in c.args[-1:] for atom in held):
+        return found  # `f(*elements, **mapping)`: the elements are all that f must be given
     for parameter in fn.params[len(c.args) :] if fn is not None else ():
         if (
             parameter.kind in ("normal", "keyword")
