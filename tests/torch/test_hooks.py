@@ -35,6 +35,10 @@ class Recorder:
         self.calls.append(("synchronizing", (what,)))
         yield
 
+    def pack_begins(self, tensor: Any) -> bool:
+        self.calls.append(("pack_begins", (tensor,)))
+        return True
+
     @contextmanager
     def own_work(self) -> Iterator[None]:
         yield
@@ -66,6 +70,7 @@ def test_everything_is_put_back(torch: Any) -> None:
         torch.Tensor,
         torch.UntypedStorage,
         torch._C.PyTorchFileWriter,
+        torch._C._autograd,
         threading.Thread,
         _thread,
     ]
@@ -387,3 +392,29 @@ def test_a_compiled_kernel(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ((_, (name, uses, device, stream)),) = recorder.calls
     assert (name, device, stream) == ("triton_poi_fused_add_0", 0, 7)
     assert [use.write for use in uses] == [False, True, True, True]
+
+
+def test_hooks_of_saved_tensors(torch: Any, seen: Recorder) -> None:
+    x = torch.full((4,), 4.0, device="cuda", requires_grad=True)
+
+    def pack(tensor: Any) -> Any:
+        seen.calls.append(("packs", (tensor,)))
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed):
+        y = x.sqrt()
+    assert [name for name, _ in seen.calls] == ["pack_begins", "packs", "pack_ends"]
+    seen.calls.clear()
+    y.sum().backward()
+    assert not seen.named("pack_begins")
+    assert x.grad.tolist() == [0.25] * 4
+
+
+def test_a_hook_of_saved_tensors_that_raises(torch: Any, seen: Recorder) -> None:
+    def pack(tensor: Any) -> Any:
+        raise ValueError("full")
+
+    x = torch.ones(4, device="cuda", requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, pack), pytest.raises(ValueError, match="full"):
+        x.sqrt()
+    assert [name for name, _ in seen.calls] == ["pack_begins", "pack_ends"]

@@ -70,6 +70,13 @@ class Base:
     def set_refused(self, refused: bool) -> None:
         """Whether the calling thread waits for what a capture forbids, which is reported already."""
 
+    def pack_begins(self, tensor: Any) -> bool:
+        """See :class:`streamsafe.runtime.torch.hooks.interface.Collector`."""
+        return False
+
+    def pack_ends(self) -> None:
+        """See :class:`streamsafe.runtime.torch.hooks.interface.Collector`."""
+
     def backward_begins(self, gradients: list[Any]) -> None:
         """The calling thread begins a backward pass, which is given these device tensors as gradients."""
 

@@ -184,6 +184,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   });
   module.def("launch", &launch);
   module.def("host_access", &host_access);
+  module.def("pack_begins", [](const at::Tensor& saved) {
+    py::gil_scoped_release release;
+    return pack_begins(saved);
+  });
+  module.def("pack_ends", &pack_ends);
   module.def("backward_begins", &backward_begins);
   module.def("backward_ends", &backward_ends);
   module.def("line", [](int device, Addr handle, int kind) {

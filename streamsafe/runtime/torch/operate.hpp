@@ -57,11 +57,12 @@ inline void collective_done(const Touched& touched, uint32_t operation, uint32_t
 
 struct Inside {
   Here before = here;
-  Inside(const Operator& op, uint32_t operation, uint32_t site, int device) {
+  Inside(const Operator& op, uint32_t operation, uint32_t site, int device, Within* within = nullptr) {
     here.inside = &op;
     here.operation = operation;
     here.site = site;
     here.device = device;
+    here.within = within;
     if (op.collective) here.waited = here.recorded = here.event = 0;
   }
   ~Inside() { here = before; }
@@ -211,17 +212,24 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     collective_done(seen.device, operation, site, seen.index);
     return;
   }
+  Within within{&seen.device, {}};
   {
-    Inside inside(op, operation, site, seen.index);
-    c10::impl::ExcludeDispatchKeyGuard exclude(KEY);
-    handle.redispatchBoxed(below(keys), stack);
+    Inside inside(op, operation, site, seen.index, &within);
+    if (op.own) {
+      c10::impl::ExcludeDispatchKeyGuard exclude(KEY);
+      handle.redispatchBoxed(below(keys), stack);
+    } else {
+      handle.redispatchBoxed(below(keys), stack);
+    }
   }
+  if (here.within) here.within->written.insert(here.within->written.end(), within.written.begin(), within.written.end());
   if (op.results.empty()) return;
   const size_t first = stack->size() - op.result_count;
   Borrowed made;
   for (const auto& result : op.results) see(*made.seen, (*stack)[first + result.index], result.role);
   if (made.seen->wrapped) return;
   drop_given(made.seen->device, seen.device);
+  within.drop_from(made.seen->device);
   if (!made.seen->device.uses.empty()) {
     if (!site) name_operation(op, operation, site);
     the.counters.uses.fetch_add(made.seen->device.uses.size(), std::memory_order_relaxed);
@@ -242,5 +250,25 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   if (the.host_blocks.load(std::memory_order_relaxed))
     for (const auto& result : op.results) forget_host(seen, (*stack)[first + result.index]);
 }
+
+// A hook packs a tensor that an operator saves for the backward pass, inside the operator's kernel. What the hook calls is
+// seen; the operator's result that it gets was written before it. Returns whether `pack_ends` is due.
+inline bool pack_begins(const at::Tensor& saved) {
+  State& the = state();
+  if (!the.on || !c10::impl::tls_is_dispatch_key_excluded(KEY)) return false;
+  if (here.within) {
+    Seen its;
+    see(its, saved, Role::write);
+    bool given = its.wrapped;
+    for (const Use& use : its.device.uses)
+      for (const Use& argument : here.within->arguments->uses) given = given || (use.start < argument.stop && argument.start < use.stop);
+    here.within->drop_from(its.device);
+    if (!given && !its.device.uses.empty()) enqueue_all(its, here.operation, here.site, true);
+  }
+  c10::impl::tls_set_dispatch_key_excluded(KEY, false);
+  return true;
+}
+
+inline void pack_ends() { c10::impl::tls_set_dispatch_key_excluded(KEY, true); }
 
 }  // namespace streamsafe

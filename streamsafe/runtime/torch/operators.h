@@ -124,6 +124,35 @@ CALLED("aten::_log_softmax", "log_softmax")
 #undef CALLED
 #endif
 
+// Libraries of PyTorch's own kernels. An operator of another one may be written in Python, and what it calls is seen.
+#ifdef OWN
+OWN("aten")
+OWN("c10d")
+OWN("_c10d_functional")
+OWN("_c10d_functional_autograd")
+OWN("c10d_functional")
+OWN("symm_mem")
+OWN("_dtensor")
+OWN("_native")
+OWN("mkl")
+OWN("onednn")
+OWN("quantization")
+OWN("static_runtime")
+OWN("inductor")
+OWN("quantized")
+OWN("_quantized")
+OWN("sparse")
+OWN("mkldnn")
+OWN("mkldnn_prepacked")
+OWN("prepacked")
+OWN("xnnpack")
+OWN("metal_prepack")
+OWN("cuda")
+OWN("prim")
+OWN("profiler")
+#undef OWN
+#endif
+
 // May copy between host and device.
 #ifdef COPIES
 COPIES("aten::copy_")

@@ -31,6 +31,7 @@ struct Operator {
   bool fresh = false;      // gives memory that it does not write
   bool collective = false;
   bool synchronizes = false;  // the host waits for the device inside
+  bool own = false;           // PyTorch's own: its kernel is no Python that calls operators
 };
 
 namespace roles {
@@ -67,6 +68,11 @@ struct Called {
 };
 inline const Called CALLED_[] = {
 #define CALLED(operator_, more) {operator_, more},
+#include "operators.h"
+};
+
+inline const char* const OWN_[] = {
+#define OWN(library) library,
 #include "operators.h"
 };
 
@@ -107,6 +113,7 @@ inline Operator* describe(const c10::OperatorHandle& handle) {
   const size_t colons = name.find("::");
   made->name = colons == std::string::npos ? name : starts(name, "aten::") ? name.substr(colons + 2) : name.substr(0, colons) + "." + name.substr(colons + 2);
   const bool metadata = among(METADATA_, name);
+  made->own = among(OWN_, name.substr(0, colons));
   made->fresh = among(FRESH_, name);
   made->collective = starts(name, "c10d::");
   made->copy = among(COPIES_, name);

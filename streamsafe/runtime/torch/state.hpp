@@ -158,6 +158,8 @@ inline State& state() {
   return *the;
 }
 
+struct Within;
+
 // What the calling thread is doing.
 struct Here {
   const Operator* inside = nullptr;  // the operator whose kernel runs
@@ -168,6 +170,7 @@ struct Here {
   bool coalescing = false;  // a process group coalesces collectives: one event follows them all
   Addr waited = 0, recorded = 0;  // the streams of the last event wait and record in it
   Addr event = 0;                 // the event that was recorded last in it
+  Within* within = nullptr;
 };
 inline thread_local Here here;
 
@@ -207,6 +210,33 @@ struct Touched {
   void add(const Use& use, const c10::TensorImpl* tensor) {
     uses.push_back(use);
     tensors.push_back(tensor);
+  }
+};
+
+// An operator whose kernel runs, and what is written inside it by work that is seen by itself: a kernel may be written in
+// Python and call operators, and a kernel of autograd calls the hooks of saved tensors.
+struct Within {
+  const Touched* arguments;
+  std::vector<Use> written;
+
+  void add(const Touched& touched) {
+    for (const Use& use : touched.uses)
+      if (use.mode == Mode::writes) written.push_back(use);
+  }
+  // Leaves out what was written inside: it is on the stream that wrote it.
+  void drop_from(Touched& results) const {
+    if (written.empty()) return;
+    size_t kept = 0;
+    for (size_t i = 0; i < results.uses.size(); ++i) {
+      const Use& result = results.uses[i];
+      bool known = false;
+      for (const Use& use : written) known = known || (use.space == result.space && use.start < result.stop && result.start < use.stop);
+      if (known) continue;
+      results.uses[kept] = result;
+      results.tensors[kept++] = results.tensors[i];
+    }
+    results.uses.resize(kept);
+    results.tensors.resize(kept);
   }
 };
 
@@ -253,6 +283,7 @@ inline void enqueue(const Queue* queue, const Touched& touched, uint32_t operati
   State& the = state();
   Core& core = the.core;
   const Key thread = the.thread();
+  if (queue && here.within) here.within->add(touched);
   std::vector<Report> reports;
   {
     Lock guard(core.mutex);

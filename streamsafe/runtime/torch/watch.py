@@ -213,6 +213,12 @@ class Watch(Base):
     def set_refused(self, refused: bool) -> None:
         self._extension.set_refused(refused)
 
+    def pack_begins(self, tensor: Any) -> bool:
+        return self._monitor is not None and bool(self._extension.pack_begins(tensor))
+
+    def pack_ends(self) -> None:
+        self._extension.pack_ends()
+
     def backward_begins(self, gradients: list[Any]) -> None:
         self._extension.backward_begins([(each.device.index, _base(each)) for each in gradients])
 

@@ -60,6 +60,16 @@ class Collector(Protocol):
     def coalescing(self, begins: bool) -> None:
         """A process group begins to coalesce the calling thread's collectives, or is about to end it (row TD-01)."""
 
+    def pack_begins(self, tensor: Any) -> bool:
+        """A hook is about to pack ``tensor``, which an operator of the calling thread saves. May raise.
+
+        Returns:
+            whether :meth:`pack_ends` is to be called.
+        """
+
+    def pack_ends(self) -> None:
+        """The hook has packed the tensor."""
+
     def learn(self) -> None:
         """A record or a wait is about to be called: the trace will ask for its line where no Python may run."""
 
