@@ -404,7 +404,7 @@ def splits(atom: Atom) -> bool:
     if isinstance(atom, Tuple):
         return any(splits(each) for item in atom.items for each in item)
     return isinstance(atom, Context | Capture | Generator) or (
-        isinstance(atom, Symbol) and atom.name == "null context"
+        isinstance(atom, Symbol) and atom.name in ("null context", "current", "default")
     )
 
 
