@@ -190,7 +190,7 @@ def keeps_time(s: State, c: CallSite, type: str, event: Atom) -> None:
 
 def record_event(s: State, span: Span, event: Atom, stream: Atom) -> None:
     """A record is an access of the stream to its event: whoever asks for the time comes after it."""
-    made = access(event, True, stream, span, frozenset(), tag.RECORD, s.guard, "record")
+    made = access(event, True, stream, span, s.order.before(stream), tag.RECORD, s.guard, "record")
     forget_records(s, event)
     s.order.put(made, frozenset((frozenset((stream, event)),)))
 
