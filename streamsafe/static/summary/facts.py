@@ -34,6 +34,7 @@ from streamsafe.static.domain.atoms import (
     value,
 )
 from streamsafe.static.domain.places import is_element
+from streamsafe.static.summary.constructed import Constructed
 from streamsafe.static.syntax import cfg, ir
 from streamsafe.static.syntax.index import Index
 
@@ -108,6 +109,7 @@ class Facts:
         self._scalar: dict[str, bool] = {}
         self._computed: dict[str, set[str]] = {}
         self._open: set[str] = set()
+        self._constructed = Constructed(engine, self)
         self.incomplete = 0
 
     # -- paths -------------------------------------------------------------------------------------------------------
@@ -187,6 +189,8 @@ class Facts:
                 if parameter.annotation is None and self._is_backward(fn):
                     return _BACKWARD if position == 0 else Fact(type=self._engine.tensor_type, optional=True)
                 fact = self.of_annotation(fn.module, parameter.annotation)
+                if not fact.type:
+                    fact = fact._replace(type=self._constructed.parameter(fn, name))
                 if (parameter.has_default and parameter.default is None) or parameter.annotation is None:
                     fact = fact._replace(optional=True)
                 return fact
@@ -454,6 +458,7 @@ class Facts:
         names: dict[ir.Reg, str] = {}
         made: dict[ir.Reg, Fact] = {}
         fields: dict[ir.Reg, str] = {}
+        adders: dict[ir.Reg, str] = {}
         counted: dict[ir.Reg, str] = {}
         steps: set[ir.Reg] = set()
         for number in cfg.graph(fn).order:
@@ -464,6 +469,7 @@ class Facts:
                 elif isinstance(i, ir.Attr):
                     names[i.dst] = f"{names[i.obj]}.{i.name}" if names.get(i.obj) else ""
                     fields[i.dst] = i.name if i.obj == me else ""
+                    adders[i.dst] = fields.get(i.obj, "") if i.name in _ADDS else ""
                 elif isinstance(i, ir.Binary | ir.InPlace):
                     if i.op == "+" and i.right in steps and fields.get(i.left):
                         counted[i.dst] = fields[i.left]
@@ -471,6 +477,12 @@ class Facts:
                     steps.add(i.dst)
                 elif isinstance(i, ir.Call):
                     made[i.dst] = self._made(names.get(i.func, ""))
+                    added = i.args[-1] if adders.get(i.func) and i.args else None
+                    if added is not None and not isinstance(added, ir.Star) and made.get(added, NOTHING).type:
+                        yield adders[i.func], Fact(element=made[added])
+                elif isinstance(i, ir.SetItem):
+                    if fields.get(i.obj) and made.get(i.src, NOTHING).type:
+                        yield fields[i.obj], Fact(element=made[i.src])
                 elif isinstance(i, ir.Const) and i.value is None:
                     made[i.dst] = Fact(optional=True)
                 elif isinstance(i, ir.Move):
@@ -521,6 +533,9 @@ HINTED: Final = {
     "optimizer": "torch.optim.Optimizer",
 }
 """The type that a hint's role stands for."""
+
+_ADDS: Final = frozenset("add append appendleft insert put put_nowait setdefault".split())
+"""Methods of containers that keep their last argument."""
 
 _ANY: Final = frozenset(("typing.Any", "builtins.object", "typing.TypeVar", "typing.Union"))
 _MAPPINGS: Final = frozenset("dict mapping mutablemapping defaultdict ordereddict".split())

@@ -401,7 +401,7 @@ def _move(
             )
             mem.touch(a, s, span, destination, True, stream, c.operation, allocation)
     if places & {PINNED, PAGEABLE} and (not nonblocking or PAGEABLE in places):
-        a.host_work(s, span, "a copy from the host's memory that waits")
+        a.host_work(s, span, "a copy from the host's memory")
         if not nonblocking:
             mem.host_waits(a, s, span, stream)
 
@@ -411,11 +411,7 @@ def from_host(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     """``torch.tensor([1, 2], device="cuda")``: pageable memory of the host is copied, and the host waits."""
     row = c.row
     data = c.given.get(row.params[0], UNKNOWN) if row is not None and row.params else UNKNOWN
-    plain = bool(data) and all(
-        isinstance(atom, Const | Tuple) or (isinstance(atom, New) and a.role(atom) == "container")
-        for atom in data
-    )
-    if row is None or not plain or mem.buffers(a, s, data):
+    if row is None or not (_is_plain(a, s, data) or (row.copy is None and _may_be_plain(a, s, data))):
         return None
     where = (
         _destination(a, s, c, row)
@@ -425,10 +421,24 @@ def from_host(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     if where != DEVICE:
         return None
     span = a.span(c.at)
-    a.host_work(s, span, "a copy from the host's memory that waits")
+    a.host_work(s, span, "a copy from the host's memory")
     result = library.effects(a, s, c, row) if row.copy is None else _copy(a, s, c, row)
     mem.host_waits(a, s, span, s.current)
     return result
+
+
+def _is_plain(a: Analysis, s: State, data: Value) -> bool:
+    """Whether data is numbers of the host, or a container of them."""
+    plain = bool(data) and all(
+        isinstance(atom, Const | Tuple) or (isinstance(atom, New) and a.role(atom) == "container")
+        for atom in data
+    )
+    return plain and not mem.buffers(a, s, data)
+
+
+def _may_be_plain(a: Analysis, s: State, data: Value) -> bool:
+    """Whether nothing shows data to be a tensor: ``torch.tensor`` is made for what is none, and warns of others."""
+    return not any(a.role(atom) == "tensor" for atom in (*data, *mem.buffers(a, s, data)))
 
 
 _NAMED: Final = Place("named")
