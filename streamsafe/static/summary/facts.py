@@ -7,6 +7,7 @@ is to its variables what ``__init__`` is to fields.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -28,6 +29,7 @@ from streamsafe.static.domain.atoms import (
     Path,
     Value,
     array,
+    const,
     context,
     ordered,
     path,
@@ -37,6 +39,7 @@ from streamsafe.static.domain.places import is_element
 from streamsafe.static.summary.constructed import Constructed
 from streamsafe.static.syntax import cfg, ir
 from streamsafe.static.syntax.index import Index
+from streamsafe.static.syntax.scopes import dotted
 
 if TYPE_CHECKING:
     from streamsafe.static.summary.model import Exit
@@ -64,9 +67,10 @@ class Fact(NamedTuple):
         element: of a container, what its elements are.
         hinted: whether only a name says the type.
         untimed: of an event, whether it was made without timing.
-        shared: of an object, what its fields have in common with the fields of the object that holds it: field -> the
-            latter's paths, as seen from that object.
-        outside: the same of one such field: what it is, as seen from the object around its owner.
+        shared: of an object, what its fields, and those of objects in it, have in common with the fields of the object
+            that holds it: field, or ``field.field`` -> the latter's paths, as seen from that object.
+        outside: the same of one such field: what it is, as seen from an object around its owner.
+        up: how many objects further out that one is.
         parameters: of an optimizer, what its parameters are, as seen from the object that holds it.
         uncapturable: of an optimizer, whether it was made without being capturable.
         keys: of a dict, the constants that it has under constant keys.
@@ -83,6 +87,7 @@ class Fact(NamedTuple):
     parameters: Value = UNKNOWN
     shared: Mapping[str, Value] = {}
     outside: Value = UNKNOWN
+    up: int = 1
     uncapturable: bool = False
     keys: tuple[tuple[str, Value], ...] = ()
     counts: bool = False
@@ -134,16 +139,20 @@ class Facts:
 
     def _walk(self, fn: ir.Function, given: Given, atom: Path) -> Fact:
         fact = self._root(fn, given, atom.root)
+        above: list[Mapping[str, Value]] = []
         for step in atom.fields:
             if is_element(step):
                 fact = fact.element or NOTHING
             elif fact is _BACKWARD and step == "saved_tensors":
                 fact = Fact(type="builtins.tuple", element=Fact(type=self._engine.tensor_type))
             elif ":" in fact.type or fact.type.startswith(MODULE):
-                outside = fact.shared.get(step, UNKNOWN)
-                if outside and step in self.rebound(fact.type):
-                    outside = UNKNOWN
-                fact = self.fields(fact.type).get(step, NOTHING)._replace(outside=outside)
+                bound = step in self.rebound(fact.type)
+                above = [] if bound else [fact.shared, *above]
+                outside, up = next(
+                    ((known[step], up) for up, known in enumerate(above, 1) if step in known), (UNKNOWN, 1)
+                )
+                fact = self.fields(fact.type).get(step, NOTHING)._replace(outside=outside, up=up)
+                above = [_below(known, step) for known in above]
             else:
                 fact = NOTHING
         if fact.type or fact.aliases or fact.place or fact.outside:
@@ -334,6 +343,24 @@ class Facts:
                 found[name] = fact
             else:
                 found[name] = _also_stored(known, fact)
+        for name, fact in self._in_body(cid).items():
+            if found.get(name, NOTHING) == NOTHING:
+                found[name] = fact
+        return found
+
+    def _in_body(self, cid: str) -> dict[str, Fact]:
+        """What a class's body, or that of a base, assigns once and for all: constants, and ``torch.device("cpu")``."""
+        found: dict[str, Fact] = {}
+        for each in reversed(self._index.mro(cid)):
+            cls = self._index.classes[each]
+            for name, given in cls.assigned.items():
+                found.pop(name, None)
+                if isinstance(given, ast.Call) and len(given.args) == 1 and not given.keywords:
+                    symbol = self._index.resolve(cls.module, dotted(given.func))
+                    if symbol.kind == "library" and self._engine.canonical(symbol.name) == "torch.device":
+                        given = given.args[0]
+                if isinstance(given, ast.Constant) and isinstance(given.value, bool | str):
+                    found[name] = Fact(aliases=value(const(given.value)))
         return found
 
     def _left(self, found: dict[str, Fact], exit: Exit, me: Path, elsewhere: set[str], fid: str = "") -> None:
@@ -569,7 +596,7 @@ def _seen_from(exit: Exit, held: Value, me: Path) -> Value:
     return frozenset(found)
 
 
-def _shared(exit: Exit, inner: Atom, me: Path, owner: Mapping[Atom, str]) -> dict[str, Value]:
+def _shared(exit: Exit, inner: Atom, me: Path, owner: Mapping[Atom, str], depth: int = 2) -> dict[str, Value]:
     """What the fields of an object that a field holds have in common with the fields of the object that holds it."""
     found: dict[str, Value] = {}
     for (at, field), held in exit.heap.items():
@@ -578,9 +605,17 @@ def _shared(exit: Exit, inner: Atom, me: Path, owner: Mapping[Atom, str]) -> dic
         (atom,) = held
         if isinstance(atom, New) and atom in owner:
             found[field] = value(path(me.root, owner[atom]))
+        elif isinstance(atom, New) and ":" in atom.kind and depth:
+            below = _shared(exit, atom, me, owner, depth - 1)
+            found.update((f"{field}.{name}", same) for name, same in below.items())
         elif isinstance(atom, Path) and atom.root == me.root:
             found[field] = held
     return found
+
+
+def _below(shared: Mapping[str, Value], step: str) -> Mapping[str, Value]:
+    """What is shared by the fields of what lies one step further in."""
+    return {name[len(step) + 1 :]: held for name, held in shared.items() if name.startswith(f"{step}.")}
 
 
 def _constants(exit: Exit, container: Atom) -> Iterable[tuple[str, Value]]:

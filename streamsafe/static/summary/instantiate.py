@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 _MOST_WORK: Final = 40
 MOST_UNSURE: Final = 2
 """Calls on the way to an operation that may come to it, or not: so many, and that it is reached is not shown."""
+_BY_HOST: Final = frozenset((HOST,))
 _UNCHECKED: Final = frozenset((LAUNCHES, FORK, BRANCH))
 
 
@@ -514,7 +515,7 @@ def _accesses(
                 continue
             earlier = s.waits.union(waits[wait] for wait in exit.waited.get(one, ()) if wait in waits)
             if buffer not in _UNCHECKED:
-                _check(a, s, mine, before, earlier)
+                _check(a, s, mine, before if mine.stream is stream else _BY_HOST, earlier)
                 if (
                     t.capture is not None
                     and mine.stream is stream
@@ -545,9 +546,13 @@ def _in_place(
     tags = one.tags | (tag.CAPTURED if t.capture is not None else 0)
     place = mem.place_of(a, t, buffer)
     if stream is not HOST:
-        if place == PAGEABLE or (place == PINNED and tags & tag.IF_DEVICE):
+        if tags & tag.WHERE_IT_LIES and place in (PINNED, PAGEABLE):
+            if HOST in one.before:
+                return None  # the callee has waited for something
+            stream, entry, tags = HOST, t.order.before(HOST), tags & ~tag.WEAK
+        elif place == PAGEABLE or (place == PINNED and tags & tag.IF_DEVICE):
             return None
-        if place == DEVICE:
+        elif place == DEVICE:
             tags &= ~(tag.WEAK | tag.IF_DEVICE)
         elif tags & tag.WEAK and one.stream is CURRENT and mem.may_be_tensor(buffer):
             tags |= mem.put_there(stream)
@@ -555,6 +560,8 @@ def _in_place(
         if place == DEVICE:
             return None
         tags &= ~tag.PLACE_UNKNOWN
+    if place or HOST in t.order.knows:
+        tags &= ~tag.WHERE_IT_LIES
     extent = _extent(t, one, buffer) if one.extent or t.parts else WHOLE
     return access(buffer, one.writes, stream, one.span, entry, tags, guard, one.operation, extent)
 

@@ -29,7 +29,7 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.guards import ALWAYS, IS_CPU, IS_NONE, IS_TRUE, Literal, asks_for_host, decided
 from streamsafe.static.domain.places import DEVICE, PAGEABLE, PINNED
 from streamsafe.static.domain.state import HostWork, State
-from streamsafe.static.models.rows import Place, Row
+from streamsafe.static.models.rows import Copy, Place, Row
 from streamsafe.static.transfer import asks, library, streams
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.registry import CallSite, special
@@ -244,7 +244,7 @@ def _copy(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
             return _converted(a, s, c, sources, span, stream, kind)
         if where in HOST_PLACES and _stays(a, s, c, sources):
             return c.receiver
-        if where == PAGEABLE and nonblocking and _from_device(a, s, sources):
+        if where == PAGEABLE and nonblocking and (_from_device(a, s, sources) or _of_unseen(c, copy, sources)):
             where = PINNED  # TM-05
         made = mem.allocate(a, s, span, kind or a.engine.tensor_type, where)
         destinations: list[Atom | None] = [made]
@@ -323,6 +323,11 @@ def from_numpy(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None
 
 def _from_device(a: Analysis, s: State, sources: list[Atom]) -> bool:
     return any(mem.place_of(a, s, b) not in HOST_PLACES for b in sources)
+
+
+def _of_unseen(c: CallSite, copy: Copy, sources: list[Atom]) -> bool:
+    """Whether what is copied was made where it is not seen, and the program asks not to wait: it lies on the device."""
+    return not sources and not c.receiver and bool(copy.flag) and c.given.get(copy.flag) == value(TRUE)
 
 
 def _destination(a: Analysis, s: State, c: CallSite, row: Row) -> str:
@@ -473,7 +478,8 @@ def _to_host(
         guard = ALWAYS
         if len(sources) == 1 and isinstance(sources[0], Path) and not mem.place_of(a, s, sources[0]):
             guard = asks.on_device(sources[0])  # what lies on the host is not copied from the device
-        mem.touch(a, s, span, destination, True, stream, c.operation, tag.D2H, guard)
+        tags = tag.D2H if sources else tag.D2H | tag.ON_SOME_PATH
+        mem.touch(a, s, span, destination, True, stream, c.operation, tags, guard)
         return
     if not nonblocking or to == PAGEABLE:
         if any(mem.place_of(a, s, b) == DEVICE for b in sources):

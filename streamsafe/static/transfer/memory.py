@@ -237,9 +237,14 @@ def read_one(
     if place in (PINNED, PAGEABLE):
         touch(a, s, span, buffer, False, HOST, operation, tags & ~tag.WEAK)
     else:
-        touch(
-            a, s, span, buffer, False, stream, operation, 0 if place == DEVICE and tags == tag.WEAK else tags
-        )
+        touch(a, s, span, buffer, False, stream, operation, _by_its_processor(place, tags))
+
+
+def _by_its_processor(place: str, tags: int) -> int:
+    """The tags of what is done where the memory lies, which may not be known."""
+    if place == DEVICE:
+        return 0 if tags == tag.WEAK else tags
+    return tags | tag.WHERE_IT_LIES
 
 
 def write_one(
@@ -250,9 +255,7 @@ def write_one(
     if place in (PINNED, PAGEABLE):
         touch(a, s, span, buffer, True, HOST, operation, tags & ~tag.WEAK)
     else:
-        touch(
-            a, s, span, buffer, True, stream, operation, 0 if place == DEVICE and tags == tag.WEAK else tags
-        )
+        touch(a, s, span, buffer, True, stream, operation, _by_its_processor(place, tags))
 
 
 def host_touch(

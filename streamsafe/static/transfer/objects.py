@@ -117,7 +117,9 @@ def _of_path(a: Analysis, s: State, atom: Path, name: str) -> Value:
 def aliased(a: Analysis, at: Path, owner: Path) -> Value:
     """What lies at a path: itself, or what it is another name for."""
     fact = a.fact(at)
-    around = _holder(owner)
+    around: Path | None = owner
+    for _ in range(fact.up):
+        around = _holder(around) if around is not None else None
     if fact.outside and around is not None:
         seen: set[Atom] = set()
         for each in fact.outside:
@@ -202,6 +204,9 @@ def _of_class(a: Analysis, atom: Class, name: str) -> Value:
         inner = index.classes[cid].inner.get(name)
         if inner is not None:
             return value(class_of(inner))
+    constants = a.engine.facts.fields(atom.cid).get(name)
+    if constants is not None and constants.aliases and all(isinstance(each, Const) for each in constants.aliases):
+        return constants.aliases
     return value(bound(value(atom), name)) if name == "apply" else UNKNOWN
 
 
