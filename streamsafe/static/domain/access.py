@@ -69,8 +69,8 @@ FAR: Final = 1 << 29
 """Several calls below, each of which may come to it, or not, as nobody in sight decides."""
 CUPY: Final = 1 << 19
 """Of a pool: the block is CuPy's."""
-WHERE_IT_LIES: Final = 1 << 30
-"""By the processor whose memory it is: a callee does not know which, its caller may."""
+WHERE_IT_LIES: Final = 1 << 33
+"""By the processor whose memory it is, which a caller may know; the host has waited for nothing before."""
 UNKNOWN_SOURCE: Final = 1 << 18
 """Nothing shows whether the copy's other side is where this needs it to be."""
 

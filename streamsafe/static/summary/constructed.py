@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from streamsafe.static.syntax import ir
-from streamsafe.static.syntax.scopes import dotted
 from streamsafe.static.syntax.modules import Definition
+from streamsafe.static.syntax.scopes import dotted
 
 if TYPE_CHECKING:
     from streamsafe.static.summary.facts import Facts
@@ -95,7 +95,11 @@ class Constructed:
         if isinstance(given, ast.Name):
             return self._variable(definition, module, given.id, steps)
         if isinstance(given, ast.Attribute) and isinstance(given.value, ast.Name):
-            if definition is not None and definition.cls is not None and self._is_self(definition, given.value.id):
+            if (
+                definition is not None
+                and definition.cls is not None
+                and self._is_self(definition, given.value.id)
+            ):
                 type = self._facts.fields(definition.cls).get(given.attr)
                 return self._counts(type.type) if type is not None else ""
         return ""

@@ -547,8 +547,6 @@ def _in_place(
     place = mem.place_of(a, t, buffer)
     if stream is not HOST:
         if tags & tag.WHERE_IT_LIES and place in (PINNED, PAGEABLE):
-            if HOST in one.before:
-                return None  # the callee has waited for something
             stream, entry, tags = HOST, t.order.before(HOST), tags & ~tag.WEAK
         elif place == PAGEABLE or (place == PINNED and tags & tag.IF_DEVICE):
             return None

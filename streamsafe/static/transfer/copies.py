@@ -244,7 +244,11 @@ def _copy(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
             return _converted(a, s, c, sources, span, stream, kind)
         if where in HOST_PLACES and _stays(a, s, c, sources):
             return c.receiver
-        if where == PAGEABLE and nonblocking and (_from_device(a, s, sources) or _of_unseen(c, copy, sources)):
+        if (
+            where == PAGEABLE
+            and nonblocking
+            and (_from_device(a, s, sources) or _of_unseen(c, copy, sources))
+        ):
             where = PINNED  # TM-05
         made = mem.allocate(a, s, span, kind or a.engine.tensor_type, where)
         destinations: list[Atom | None] = [made]

@@ -205,7 +205,11 @@ def _of_class(a: Analysis, atom: Class, name: str) -> Value:
         if inner is not None:
             return value(class_of(inner))
     constants = a.engine.facts.fields(atom.cid).get(name)
-    if constants is not None and constants.aliases and all(isinstance(each, Const) for each in constants.aliases):
+    if (
+        constants is not None
+        and constants.aliases
+        and all(isinstance(each, Const) for each in constants.aliases)
+    ):
         return constants.aliases
     return value(bound(value(atom), name)) if name == "apply" else UNKNOWN
 
