@@ -361,7 +361,7 @@ def _siblings(a: Analysis, s: State) -> None:
                 or at.fields[:-1] != owner
             ):
                 continue
-            if at is recorded or use.stream is not stream or use.tags & (mem.UNSURE | tag.RECORDED):
+            if at is recorded or use.stream is not stream or use.tags & (mem.UNSURE | tag.RECORDED | tag.H2D):
                 continue
             if a.role(at) == "tensor" and any(CURRENT not in way for way in s.order.ways_of(use)):
                 before = s.order.before(CURRENT)

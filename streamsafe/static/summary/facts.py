@@ -37,6 +37,7 @@ from streamsafe.static.domain.atoms import (
 )
 from streamsafe.static.domain.places import is_element
 from streamsafe.static.summary.constructed import Constructed
+from streamsafe.static.summary.shapes import ELEMENT, Shapes, uses
 from streamsafe.static.syntax import cfg, ir
 from streamsafe.static.syntax.index import Index
 from streamsafe.static.syntax.scopes import dotted
@@ -115,6 +116,8 @@ class Facts:
         self._computed: dict[str, set[str]] = {}
         self._open: set[str] = set()
         self._constructed = Constructed(engine, self)
+        self._shapes = Shapes(engine)
+        self._used: dict[str, dict[str, set[str]]] = {}
         self.incomplete = 0
 
     # -- paths -------------------------------------------------------------------------------------------------------
@@ -199,11 +202,26 @@ class Facts:
                     return _BACKWARD if position == 0 else Fact(type=self._engine.tensor_type, optional=True)
                 fact = self.of_annotation(fn.module, parameter.annotation)
                 if not fact.type:
-                    fact = fact._replace(type=self._constructed.parameter(fn, name))
+                    fact = self._inferred(fn, name, fact)
                 if (parameter.has_default and parameter.default is None) or parameter.annotation is None:
                     fact = fact._replace(optional=True)
                 return fact
         return NOTHING
+
+    def _inferred(self, fn: ir.Function, name: str, fact: Fact) -> Fact:
+        """What the calls of a class show of a parameter, or what is used of it."""
+        type = self._constructed.parameter(fn, name)
+        if type or fact.element:
+            return fact._replace(type=type)
+        shape = self._used.get(fn.fid)
+        if shape is None:
+            shape = self._used[fn.fid] = uses(fn, {each.name: each.name for each in fn.params})
+        return self._of_shape(shape, name, fact)
+
+    def _of_shape(self, shape: Mapping[str, set[str]], name: str, fact: Fact) -> Fact:
+        type = self._shapes.matching(shape.get(name, ()))
+        element = "" if type else self._shapes.matching(shape.get(name + ELEMENT, ()))
+        return fact._replace(type=type, element=Fact(type=element) if element else None)
 
     def _is_backward(self, fn: ir.Function) -> bool:
         """Whether autograd calls a function: the ``backward`` of a ``torch.autograd.Function``."""
@@ -346,6 +364,23 @@ class Facts:
         for name, fact in self._in_body(cid).items():
             if found.get(name, NOTHING) == NOTHING:
                 found[name] = fact
+        for name, attributes in self._used_of_fields(cid).items():
+            field = name.removesuffix(ELEMENT)
+            known = found.get(field, NOTHING)
+            if known.element is None and not known.aliases and (name != field or not known.type):
+                shown = self._of_shape({name: attributes}, field, known)
+                found[field] = shown if name == field else shown._replace(type=known.type)
+        return found
+
+    def _used_of_fields(self, cid: str) -> dict[str, set[str]]:
+        """The attributes that the methods of a class, and of its bases, use of its fields, and of their elements."""
+        found: dict[str, set[str]] = {}
+        for each in self._index.mro(cid):
+            for fid in self._index.classes[each].methods.values():
+                fn = self._engine.function(fid)
+                if fn is not None and fn.is_method:
+                    for name, attributes in uses(fn, {}, fn.params[0].name).items():
+                        found.setdefault(name, set()).update(attributes)
         return found
 
     def _in_body(self, cid: str) -> dict[str, Fact]:
