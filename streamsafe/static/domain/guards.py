@@ -46,6 +46,10 @@ QUERY: Final = "query"
 """The operation of a test whose outcome the device gives, each time anew: whether a stream or an event is done."""
 
 
+NAMES: Final = "names"
+"""The operation of a test whether the text of a device names a kind of devices: ``"cuda" in device``."""
+
+
 class Literal(NamedTuple):
     """``kind`` holds of ``atom`` (compared with ``other``) or not, as ``truth`` says."""
 
@@ -209,11 +213,14 @@ def asks_for_host(kind: str, atom: Atom, other: Hashable) -> tuple[Atom, bool] |
         The memory or the device, and whether it is the host where the test holds; None where that is not asked.
     """
     if isinstance(atom, Test):
-        if kind != IS_TRUE or atom.op not in ("==", "!=") or len(atom.left) != 1 or len(atom.right) != 1:
+        if kind != IS_TRUE or atom.op not in ("==", "!=", NAMES) or len(atom.left) != 1 or len(atom.right) != 1:
             return None
         (left,), (right,) = atom.left, atom.right
         if not isinstance(right, Const):
             return None
+        if atom.op == NAMES and isinstance(left, Path) and isinstance(right.value, str):
+            found = asks_for_host(EQUALS, left, right.value)
+            return found or (left, right.value == "cpu")
         found = asks_for_host(EQUALS, left, right.value)
         return found if found is None or atom.op == "==" else (found[0], not found[1])
     owner, last = _attribute(atom)

@@ -250,6 +250,7 @@ Special: TypeAlias = Literal[
     "members",
     "methodcaller",
     "namedtuple",
+    "names_device",
     "namespace",
     "next",
     "nullcontext",

@@ -14,6 +14,7 @@ from streamsafe.static.domain.access import Access
 from streamsafe.static.domain.atoms import (
     CURRENT,
     DEFAULT,
+    HOST,
     MAYBE,
     TRUE,
     UNKNOWN,
@@ -271,6 +272,8 @@ class Analysis:
                 if not self.light:
                     self.notes.add("partitions joined")
                 home = min(kept, key=state.distance)
+                if self.light and (HOST in home.order.knows) is not (HOST in state.order.knows):
+                    self.matters = True  # the host has waited on some paths only: callers may decide on which
             if home is None:
                 home = state if owned else state.fork()
                 home.unsettle()

@@ -24,7 +24,7 @@ from streamsafe.static.domain.atoms import (
     ordered,
     value,
 )
-from streamsafe.static.domain.guards import IS_CPU, QUERY, Literal
+from streamsafe.static.domain.guards import IS_CPU, NAMES, QUERY, Literal
 from streamsafe.static.domain.places import DEVICE, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State
 from streamsafe.static.transfer import memory as mem
@@ -101,6 +101,15 @@ def is_bool(held: Value) -> bool:
         or (isinstance(atom, Const) and atom.value in ("bool", "?"))
         for atom in held
     )
+
+
+def names_device(name: Value, text: Value) -> Value:
+    """``"cuda" in device``: whether a device, by its text, is one of the host."""
+    if len(name) == 1 and len(text) == 1:
+        (what,), (of,) = name, text
+        if isinstance(what, Const) and what.value in ("cuda", "cpu") and isinstance(of, Path | Const):
+            return value(compared(NAMES, text, name))
+    return UNKNOWN
 
 
 # -- questions ---------------------------------------------------------------------------------------------------------

@@ -529,7 +529,7 @@ def compare(a: Analysis, s: State, i: ir.Compare) -> list[State] | None:
     if i.op in ("is", "is not", "in", "not in"):
         if i.op.endswith("in"):
             asks.look(a, s, a.span(i.at), s.get(i.right))
-        s.env[i.dst] = UNKNOWN
+        s.env[i.dst] = asks.names_device(s.get(i.left), s.get(i.right)) if i.op == "in" else UNKNOWN
         return None
     left, right = s.get(i.left), s.get(i.right)
     known = counts(i.op, left, right)

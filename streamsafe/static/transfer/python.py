@@ -127,6 +127,12 @@ def closing(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
     return c.args[0] if c.args else UNKNOWN
 
 
+@special("names_device")
+def starts_with(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
+    """``device.startswith("cuda")``"""
+    return asks.names_device(c.given.get("prefix", UNKNOWN), c.receiver)
+
+
 @special("namespace")
 def namespace(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
     """``SimpleNamespace(name=value)``: an object with these fields."""
