@@ -100,8 +100,8 @@ class Constructed:
                 and definition.cls is not None
                 and self._is_self(definition, given.value.id)
             ):
-                type = self._facts.fields(definition.cls).get(given.attr)
-                return self._counts(type.type) if type is not None else ""
+                field = self._facts.fields(definition.cls).get(given.attr)
+                return self._counts(field.type) if field is not None else ""
         return ""
 
     def _variable(self, definition: Definition | None, module: str, name: str, steps: int) -> str:

@@ -12,6 +12,7 @@ from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.atoms import (
     HOST,
     TRUE,
+    UNKNOWN,
     Atom,
     Const,
     Library,
