@@ -213,7 +213,12 @@ def asks_for_host(kind: str, atom: Atom, other: Hashable) -> tuple[Atom, bool] |
         The memory or the device, and whether it is the host where the test holds; None where that is not asked.
     """
     if isinstance(atom, Test):
-        if kind != IS_TRUE or atom.op not in ("==", "!=", NAMES) or len(atom.left) != 1 or len(atom.right) != 1:
+        if (
+            kind != IS_TRUE
+            or atom.op not in ("==", "!=", NAMES)
+            or len(atom.left) != 1
+            or len(atom.right) != 1
+        ):
             return None
         (left,), (right,) = atom.left, atom.right
         if not isinstance(right, Const):

@@ -59,9 +59,7 @@ def uses(a: Analysis, s: State, one: Access, made: bool = False) -> None:
         if buffer not in graph.outputs:
             s.capturing.under_way = graph._replace(outputs=graph.outputs | {buffer})
     elif buffer not in graph.inputs and (
-        not isinstance(buffer, Path)
-        or buffer.fields
-        or not one.tags & ~_SURE_USE
+        not isinstance(buffer, Path) or buffer.fields or not one.tags & ~_SURE_USE
     ):
         s.capturing.under_way = graph._replace(inputs=graph.inputs | {buffer})
 
