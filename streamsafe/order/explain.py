@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from streamsafe.order.capture import Graph
 from streamsafe.order.clocks import Recorded, Timeline, Wait
-from streamsafe.order.fixes import Fix, other_name
+from streamsafe.order.fixes import Fix, communicates, other_name
 from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Mode, Note, Role, quoted
 from streamsafe.order.memory import HOST, Found, Partial, Record, Region, Use
 from streamsafe.order.pools import Block
@@ -226,7 +226,7 @@ class Explainer:
             return Missing(other_name(source, target), target.name, line)
         waiting = reused.timeline
         before = f"after this use, before {self._name(reused) or 'the array'} is released"
-        if reused.owner == "torch":
+        if reused.owner == "torch" and not communicates(source):
             line = fix.record_stream(self._name(reused), source)
         elif waiting.kind == "host":
             line = fix.synchronize(source, before)

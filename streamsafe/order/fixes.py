@@ -23,6 +23,9 @@ class Library:
     thread: str = ""
 
 
+COMMUNICATION = "the communication stream"
+"""The name of a stream on which collectives do their work: the program has no object for it, only their works."""
+
 CUPY = Library("cupy.cuda.Stream.null", "{target}.wait_event({source}.record())", "cupy.cuda.Stream.ptds")
 TORCH = Library("torch.cuda.default_stream()", "{target}.wait_stream({source})")
 LIBRARIES = {"torch": TORCH}
@@ -31,6 +34,11 @@ LIBRARIES = {"torch": TORCH}
 def other_name(source: Timeline, target: Timeline) -> str:
     """The name of ``source``, told from that of ``target``: one variable may have named both, one after the other."""
     return f"another {quoted(source.name)}" if _alike(source, target) else source.name
+
+
+def communicates(source: Timeline) -> bool:
+    """Whether a stream is one of a process group."""
+    return source.name.startswith(COMMUNICATION)
 
 
 def _alike(source: Timeline, target: Timeline) -> bool:
@@ -54,11 +62,17 @@ class Fix:
 
     def wait(self, target: Timeline, source: Timeline, where: str = "") -> str:
         """``target`` waits for what ``source`` was given."""
+        if communicates(source):
+            return self._line(
+                "work.wait()", where or f"the collective's, where {self._stream(target)} is current"
+            )
         first = self._stream(source, target)
         return self._line(self._library.wait.format(source=first, target=self._stream(target)), where)
 
     def synchronize(self, source: Timeline, where: str = "") -> str:
         """The host waits for ``source``."""
+        if communicates(source):  # the wait of a work does not block the host
+            return self._line("torch.cuda.synchronize()", where)
         return self._line(f"{self._stream(source)}.synchronize()", where)
 
     def record_stream(self, name: str, source: Timeline) -> str:

@@ -23,11 +23,19 @@ class Ring:
         for name in ("send_coalesced_test", "recv_coalesced_test_"):
             self.library.define(f"{name}(Tensor[] tensors) -> ()")
             self.library.impl(name, self.enqueue, "CUDA")
+        self.library.define("allgather_test_(Tensor[] outputs, Tensor[] inputs) -> ()")
+        self.library.impl("allgather_test_", self.gather, "CUDA")
         self.library.define("allreduce_test_(Tensor[] tensors) -> ()")
         self.library.impl("allreduce_test_", self.reduce, "CUDA")
 
     def enqueue(self, tensors: list[Any]) -> None:
         self.start.record()
+        self.stream.wait_event(self.start)
+
+    def gather(self, outputs: list[Any], inputs: list[Any]) -> None:
+        """As gloo: a stream for what is read, one for what is written, and then a thread."""
+        self.start.record()
+        self.torch.cuda.Stream().wait_event(self.start)
         self.stream.wait_event(self.start)
 
     def reduce(self, tensors: list[Any]) -> None:
@@ -111,15 +119,16 @@ def test_what_was_written_before_is_ordered(torch: Any, ring: Ring) -> None:
     torch.cuda.synchronize()
 
 
-def test_the_flag_ends_with_the_block(torch: Any, ring: Ring) -> None:
-    """Outside a coalescing block, an operator that only waits is on the current stream."""
+@pytest.mark.parametrize(("waited", "codes"), [(True, []), (False, ["SS101"])], ids=["waited", "at once"])
+def test_an_operator_that_only_waits(torch: Any, ring: Ring, waited: bool, codes: list[str]) -> None:
+    """Gloo's collectives: a thread goes on with the work after the operator, and records the event."""
     with streamsafe.sanitize(mode="collect") as session:
         out, into = (torch.ones(8, device="cuda") for _ in range(2))
-        ring.exchange(out, into)
-        ring.wait()
         ring.exchange(out, into, coalesced=False)
+        if waited:
+            ring.wait()
         into.sum()
-    assert not session.hazards
+    assert [each.code for each in session.hazards] == codes
     torch.cuda.synchronize()
 
 
@@ -138,3 +147,17 @@ def test_a_trace_has_a_collective_before_its_end(
     torch.cuda.synchronize()
     assert [each.code for each in session.hazards] == codes
     assert [each.code for each in replay(str(path)).hazards] == codes
+
+
+@pytest.mark.parametrize("used", ["output", "input"])
+@pytest.mark.parametrize("waited", [False, True])
+def test_an_operator_with_two_streams(torch: Any, ring: Ring, used: str, waited: bool) -> None:
+    with streamsafe.sanitize(mode="collect") as session:
+        out, into = (torch.ones(8, device="cuda") for _ in range(2))
+        torch.ops.c10d.allgather_test_([into], [out])
+        ring.end.record(ring.stream)
+        if waited:
+            ring.wait()
+        (into if used == "output" else out).add_(1)
+    assert [each.code for each in session.hazards] == ([] if waited else ["SS102"])
+    torch.cuda.synchronize()

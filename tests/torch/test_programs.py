@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import re
 import sys
 import warnings
@@ -103,8 +104,8 @@ def missing(torch: Any, program: Program, gpu: bool) -> str:
             return "needs a GPU: run with --gpu"
         if need == "devices" and torch.cuda.device_count() < 2:
             return "needs two devices"
-        if need == "nccl" and not torch.distributed.is_nccl_available():
-            return "needs NCCL"
+        if need == "nccl" and not has_collectives(torch):
+            return "needs NCCL, or on the simulated device torch's process group for tests"
         if need == "recorded" and not importlib.import_module("kit").recorded_blocks_come_back():
             return "a capture was lost in this process"
         if need == "2.8" and release(torch) < (2, 8):
@@ -112,6 +113,14 @@ def missing(torch: Any, program: Program, gpu: bool) -> str:
         if need in ("numpy", "cupy", "triton"):
             pytest.importorskip(need)
     return ""
+
+
+def has_collectives(torch: Any) -> bool:
+    if not torch.distributed.is_available():
+        return False
+    if torch.version.cuda is not None:
+        return bool(torch.distributed.is_nccl_available())
+    return importlib.util.find_spec("torch.testing._internal.distributed.fake_pg") is not None
 
 
 def begin_anew(torch: Any) -> None:

@@ -166,6 +166,23 @@ def trace(torch: Any, gpu: bool) -> dict[str, Any]:
     return {"run": [each.code for each in session.hazards], "trace": [each.code for each in again.hazards]}
 
 
+def dtensors(torch: Any, gpu: bool) -> dict[str, Any]:
+    """The codes of the hazards of DTensor's programs."""
+    import streamsafe
+    from tests.torch import test_programs as programs
+    from tests.torch.dtensors import PROGRAMS, Ranks
+
+    sys.path.insert(0, str(programs.FOLDER))
+    importlib.import_module("stand_in").begin(ranks=2)
+    ranks, found = Ranks(torch), {}
+    for program, _ in PROGRAMS:
+        with streamsafe.sanitize(mode="collect") as session:
+            program(ranks)
+        found[program.__name__] = [hazard.code for hazard in session.hazards]
+        ranks.join()
+    return found
+
+
 def main() -> None:
     gpu = "--gpu" in sys.argv
     torch = without_compiler(gpu)

@@ -75,6 +75,7 @@ void start(py::object judge, bool fresh, bool threads, bool host) {
       the.core.reset(threads);
       the.lines = Flat<Timeline*>(256);
       the.handles.clear();
+      the.communicating.clear();
       the.recorded_before.clear();
       the.stashed.clear();
       the.host_blocks = 0;
@@ -177,7 +178,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     if (!capturing) the.written.clear();
   });
   module.def("set_refused", [](bool refused) { here.refused = refused; });
-  module.def("set_coalescing", [](bool coalescing) { here.coalescing = coalescing; });
   module.def("take_stashed", []() {
     Lock guard(state().core.mutex);
     return std::exchange(state().stashed, {});
@@ -200,6 +200,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     state().forget_line(device, handle);
   });
   module.def("line_of", &line_of);
+  module.def("communicates", [](int device, Addr handle) {
+    Lock guard(state().core.mutex);
+    return state().communicating.count({device, handle}) > 0;
+  });
   module.def("operation_of", &operation_of);
   module.def("site", [](uint32_t id) { return py::reinterpret_steal<py::object>(state().sites.pairs(id)); });
   module.def("site_now", []() { return state().sites.capture(); });

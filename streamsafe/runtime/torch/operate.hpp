@@ -30,31 +30,6 @@ inline void enqueue_all(Seen& seen, uint32_t operation, uint32_t site, bool may_
   }
 }
 
-// A collective's work is on the stream that waited and recorded inside it; it comes before the event that was recorded.
-// Of coalesced ones each only waits, and the event is recorded when they end.
-inline void collective_done(const Touched& touched, uint32_t operation, uint32_t site, int device) {
-  State& the = state();
-  const Queue now = queue_now(device);
-  const bool elsewhere = here.waited && (here.recorded == here.waited || here.coalescing);
-  const Addr handle = elsewhere ? here.waited : now.handle;
-  const Key thread = the.thread();
-  std::vector<Report> reports;
-  {
-    Lock guard(the.core.mutex);
-    Timeline& line = the.line(now.device, handle);
-    const bool shown = line.shown;
-    line.shown = false;
-    if (!the.core.access(line, touched.uses.data(), touched.uses.size(), operation, site, thread)) {
-      reports = take_reports(the.core);
-      the.core.access(line, touched.uses.data(), touched.uses.size(), operation, site, thread, true);
-    }
-    line.shown = shown;
-    // a trace has the record before this access, which comes before it: it gets the record again
-    if (elsewhere && here.recorded == here.waited && !here.coalescing) the.core.say(Verb::record, here.event, line.id, thread, site, 0);
-  }
-  if (!reports.empty()) judge(reports, operation, &touched, true);
-}
-
 struct Inside {
   Here before = here;
   Inside(const Operator& op, uint32_t operation, uint32_t site, int device, Within* within = nullptr) {
@@ -63,7 +38,7 @@ struct Inside {
     here.site = site;
     here.device = device;
     here.within = within;
-    if (op.collective) here.waited = here.recorded = here.event = 0;
+    here.collective = nullptr;
   }
   ~Inside() { here = before; }
 };
@@ -204,12 +179,18 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   const bool non_blocking = op.copy && op.non_blocking >= 0 && (*stack)[base + size_t(op.non_blocking)].isBool() &&
                             (*stack)[base + size_t(op.non_blocking)].toBool();
   if (op.collective && device) {
-    Inside inside(op, operation, site, seen.index);
+    Collective collective{&seen.device, operation, site, queue_now(seen.index)};
     {
+      Inside inside(op, operation, site, seen.index);
+      here.collective = &collective;
       c10::impl::ExcludeDispatchKeyGuard exclude(KEY);
       handle.redispatchBoxed(below(keys), stack);
     }
-    collective_done(seen.device, operation, site, seen.index);
+    if (!collective.on) {
+      Lock guard(the.core.mutex);
+      collective.begin(the.line(collective.queue.device, collective.queue.handle), the.thread());
+    }
+    if (!collective.reports.empty()) judge(collective.reports, operation, &seen.device, true);
     return;
   }
   Within within{&seen.device, {}};

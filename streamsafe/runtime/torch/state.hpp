@@ -68,6 +68,7 @@ struct State {
   std::unordered_map<std::string, uint32_t> operation_ids;
   Flat<Timeline*> lines{256};
   std::map<Id, std::pair<int, Addr>> handles;
+  std::set<std::pair<int, Addr>> communicating;  // streams of process groups
   std::vector<Report> stashed;  // found where Python cannot be asked
   // of a capture: generators that the graph keeps, and what the host has written of pinned memory
   struct Written {
@@ -159,6 +160,28 @@ inline State& state() {
 }
 
 struct Within;
+struct Touched;
+
+constexpr Addr BETWEEN_STREAMS = 1;  // an event of nobody's, by which one stream of a collective comes after another
+
+struct Queue {
+  int device;
+  Addr handle;
+};
+
+// A collective whose operator runs. Its work is on the stream that first waits in it, other than the current one, and
+// comes right after that wait: NCCL's events are recorded after it, and gloo's work is done by a thread of its own, on
+// one stream for what it reads and then on one for what it writes.
+struct Collective {
+  const Touched* touched;
+  uint32_t operation, site;
+  Queue queue;    // the current stream
+  Addr on = 0;    // the stream of its work
+  std::vector<Report> reports;  // what that found
+
+  void begin(Timeline& line, Key thread);  // under the lock
+  void waited(Timeline& line, Addr handle, Key thread);  // likewise
+};
 
 // What the calling thread is doing.
 struct Here {
@@ -167,10 +190,8 @@ struct Here {
   int device = -1;
   bool leftover = false;  // the block that was handed out last has an unordered use of its former owner
   bool refused = false;     // what the host waits for is forbidden in a capture, and is reported already
-  bool coalescing = false;  // a process group coalesces collectives: one event follows them all
-  Addr waited = 0, recorded = 0;  // the streams of the last event wait and record in it
-  Addr event = 0;                 // the event that was recorded last in it
   Within* within = nullptr;
+  Collective* collective = nullptr;
 };
 inline thread_local Here here;
 
@@ -181,11 +202,6 @@ inline int device_now() {
   return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice().index();
 #endif
 }
-
-struct Queue {
-  int device;
-  Addr handle;
-};
 
 // The calling thread's current stream on a device (negative: the current one).
 inline Queue queue_now(int device) {
@@ -245,6 +261,31 @@ inline std::vector<Report> take_reports(Core& core) {
   std::vector<Report> taken;
   taken.swap(core.reports);
   return taken;
+}
+
+inline void Collective::begin(Timeline& line, Key thread) {
+  Core& core = state().core;
+  const Use* uses = touched->uses.data();
+  const bool shown = line.shown;
+  line.shown = false;  // an event that was recorded in the operator covers the work
+  if (!core.access(line, uses, touched->uses.size(), operation, site, thread)) {
+    reports = take_reports(core);
+    core.access(line, uses, touched->uses.size(), operation, site, thread, true);
+  }
+  line.shown = shown;
+}
+
+inline void Collective::waited(Timeline& line, Addr handle, Key thread) {
+  if (on == handle || handle == queue.handle) return;
+  State& the = state();
+  the.communicating.insert({queue.device, handle});
+  if (on) {
+    the.core.record(BETWEEN_STREAMS, the.line(queue.device, on), thread, site);
+    the.core.wait(line, BETWEEN_STREAMS, thread, site, false, true);
+  } else {
+    begin(line, thread);
+  }
+  on = handle;
 }
 
 // Ask Python what is to be done about conflicts; no lock may be held. Throws what is to be raised now.

@@ -62,8 +62,6 @@ struct Trace final : c10::impl::PyInterpreterVTable {
     if (!ours()) return;
     State& the = state();
     ++the.counters.records;
-    here.recorded = stream;
-    here.event = event;
     const int device = device_now();
     const uint32_t site = place();
     const Key thread = the.thread();
@@ -75,15 +73,16 @@ struct Trace final : c10::impl::PyInterpreterVTable {
     if (!ours()) return;
     State& the = state();
     ++the.counters.waits;
-    here.waited = stream;
     const int device = device_now();
     const uint32_t site = place();
     const Key thread = the.thread();
     Lock guard(the.core.mutex);
     // a wait by an operator or by the autograd engine is not the program's, which can have meant nothing by it
     const bool implicit = here.inside || backward_now() || !state().sites.in_python();
-    the.core.wait(the.line(device, stream), event, thread, site, false, implicit);
+    Timeline& line = the.line(device, stream);
+    the.core.wait(line, event, thread, site, false, implicit);
     the.stash();
+    if (here.collective) here.collective->waited(line, stream, thread);
   }
   void trace_gpu_memory_allocation(c10::DeviceType type, uintptr_t address) const override {
     if (next) (*next)->trace_gpu_memory_allocation(type, address);
@@ -110,8 +109,13 @@ struct Trace final : c10::impl::PyInterpreterVTable {
     if (next) (*next)->trace_gpu_stream_synchronization(type, stream);
     if (!ours() || here.refused) return;
     State& the = state();
-    ++the.counters.synchronizations;
     const int device = device_now();
+    const bool program = !Py_IsInitialized() || PyGILState_GetThisThreadState() || backward_now();
+    if (!program) {  // a thread that does a process group's work: the program hears of it by an event
+      Lock guard(the.core.mutex);
+      if (the.communicating.count({device, stream})) return;
+    }
+    ++the.counters.synchronizations;
     const uint32_t site = place();
     const Key thread = the.thread();
     Lock guard(the.core.mutex);

@@ -12,6 +12,7 @@ from typing import Any
 
 from streamsafe.native.library import Library
 from streamsafe.native.tape import Tape
+from streamsafe.order.fixes import COMMUNICATION
 from streamsafe.order.hazard import Conflict, Frame
 from streamsafe.order.memory import HOST, Region, Use
 from streamsafe.order.trace import Recorder
@@ -21,7 +22,7 @@ from streamsafe.runtime.monitor import Monitor, local, rendered
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.session import StreamHazardError
 from streamsafe.runtime.torch import build, hooks
-from streamsafe.runtime.torch.base import Base
+from streamsafe.runtime.torch.captures import Captures
 from streamsafe.runtime.torch.checker import TorchChecker
 from streamsafe.runtime.torch.hooks.interface import Use as HookUse
 
@@ -58,7 +59,7 @@ def _simulated(module: Any) -> None:
         simulate._active.observe(module.block_callback())
 
 
-class Watch(Base):
+class Watch(Captures):
     """What is in place for torch while the hooks are: an extension in C++ sees operators, streams and memory."""
 
     def __init__(self, patches: Patches) -> None:
@@ -126,6 +127,11 @@ class Watch(Base):
         if self._tape is not None:
             self._tape.start()
 
+    def name_of(self, device: int, handle: int) -> str:
+        return super().name_of(device, handle) or (
+            COMMUNICATION if self._extension.communicates(device, handle) else ""
+        )
+
     def _forget(self) -> None:
         """In a forked child nobody listens."""
         self._monitor = self._checker = None
@@ -138,6 +144,7 @@ class Watch(Base):
             self.note("self test", "PyTorch was not watched: its dispatcher passes no operator on")
 
     def end(self) -> None:
+        self._collection.hold(False)
         if self._tape is not None:
             self._tape.stop()
             self._tape = None
@@ -237,9 +244,6 @@ class Watch(Base):
 
     def host_access(self, operation: str, uses: Sequence[HookUse]) -> None:
         self._extension.host_access(operation, [_raw(use) for use in uses])
-
-    def coalescing(self, begins: bool) -> None:
-        self._extension.set_coalescing(begins)
 
 
 def _base(tensor: Any) -> int:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from streamsafe.order.memory import HOST, Use
-from streamsafe.order.program import Record
-from streamsafe.order.trace import Recorder
-from streamsafe.runtime.monitor import Monitor, rendered
+from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.sites import Site
 from streamsafe.runtime.torch.fallback.here import Pass
 from streamsafe.runtime.torch.fallback.memory import Memory, use_of
@@ -18,6 +16,10 @@ from streamsafe.runtime.torch.fallback.roles import Operator, Role
 
 if TYPE_CHECKING:
     from streamsafe.runtime.torch.fallback.watch import Fallback
+
+
+BETWEEN_STREAMS = ("between streams",)
+"""The key of an event of nobody's, by which one stream of a collective comes after another."""
 
 
 @dataclass(frozen=True)
@@ -106,18 +108,17 @@ class Calls:
             self._check(seen, name, site)
         else:
             self._enqueue(seen.devices, name, site, call)
-        before = here.site, here.waited, here.recorded
+        before = here.site, here.collective
         here.inside += 1
-        here.site = site
-        if operator.collective:
-            here.waited = here.recorded = 0
+        here.site, here.collective = site, None
         try:
-            result = run()
             if operator.collective and seen.devices:
-                self._collective_done(seen, name, site)
+                result = self._collective(seen, name, site, run)
+            else:
+                result = run()
         finally:
             here.inside -= 1
-            here.site, here.waited, here.recorded = before
+            here.site, here.collective = before
         if call.backward is None and self._torch.is_grad_enabled():
             self._watch.passes.remember(site)
         if operator.results:
@@ -275,28 +276,49 @@ class Calls:
             if conflicts:
                 monitor.report(conflicts)
 
-    def _collective_done(self, seen: Seen, name: str, site: Site) -> None:
-        """Its work is on the stream that waited and recorded inside it, before the event that was recorded.
+    def _collective(self, seen: Seen, name: str, site: Site, run: Callable[[], Any]) -> Any:
+        """Its work is on the stream that first waits in it, other than the current one, and comes right after that.
 
-        Of coalesced ones each only waits, and the event is recorded when they end.
+        NCCL's events are recorded after it, and gloo's work is done by a thread of its own, on one stream for what it
+        reads and then on one for what it writes. Where no stream waits, the work is on the current one.
         """
-        here, monitor = self._watch.here, self._monitor
-        for device, uses in seen.devices.items():
-            key, _ = self._watch.queue(device)
-            if here.waited and (here.recorded == here.waited or here.coalescing):
-                key = self._watch.key(device, here.waited)
-            line = monitor.checker.timeline(key)
-            shown, line.shown = line.shown, False
+        watch = self._watch
+        left = dict(seen.devices)
+
+        def begin(device: int, key: Hashable) -> None:
+            uses, line = left.pop(device), self._monitor.checker.timeline(key)
+            shown, line.shown = (
+                line.shown,
+                False,
+            )  # an event that was recorded in the operator covers the work
             try:
-                monitor.access(key, uses.reads, uses.writes, name, may_raise=False, site=site)
+                self._monitor.access(key, uses.reads, uses.writes, name, may_raise=False, site=site)
             finally:
                 line.shown = shown
-            if isinstance(monitor.checker, Recorder) and here.recorded == here.waited and not here.coalescing:
-                # a trace has the record before this access, which comes before it: it gets the record again
-                again = Record(event=here.event, stream=key, host=monitor.thread, site=rendered(site))
-                monitor.checker._write(again)
             for base in uses.bases:
                 self._memory.cover(base, key)
+
+        on: dict[int, Hashable] = {}
+
+        def waited(stream: int) -> None:
+            device = self._torch.cuda.current_device()
+            if device not in seen.devices or stream == watch.queue(device)[1]:
+                return
+            key = watch.communication(device, stream)
+            if device in left:
+                begin(device, key)
+            elif key != on[device]:
+                checker, host = self._monitor.checker, self._monitor.thread
+                with self._monitor.lock:
+                    checker.record(BETWEEN_STREAMS, on[device], host=host, site=site)
+                    checker.wait(key, BETWEEN_STREAMS, host=host, site=site, implicit=True)
+            on[device] = key
+
+        watch.here.collective = waited
+        result = run()
+        for device in list(left):
+            begin(device, watch.queue(device)[0])
+        return result
 
     # -- results -----------------------------------------------------------------------------------------------------
 

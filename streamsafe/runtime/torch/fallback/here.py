@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,19 +21,14 @@ class Here(threading.local):
         pushed: whether the dispatch mode is on its stack.
         inside: how many operators are running.
         site: where the outermost of them was called.
-        waited, recorded: the streams of the last event wait and record in a collective, as raw handles.
-        event: the event that was recorded last in it.
-        coalescing: a process group coalesces collectives: one event follows them all.
+        collective: called when a stream waits in a collective's operator, with its raw handle.
         refused: what the host waits for is forbidden in a capture, and is reported already.
     """
 
     pushed = False
     inside = 0
     site: Site | None = None
-    waited = 0
-    recorded = 0
-    event = 0
-    coalescing = False
+    collective: Callable[[int], None] | None = None
     refused = False
 
 

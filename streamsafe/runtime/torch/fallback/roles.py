@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 TABLE = Path(__file__).resolve().parent.parent / "operators.h"
+IMPLICIT, EXPLICIT = "CompositeImplicitAutograd", "CompositeExplicitAutograd"
 LINE = re.compile(r'^([A-Z]+)\("([^"]+)"(?:, "([^"]+)")?\)$')
 
 
@@ -37,7 +38,7 @@ class Operator(NamedTuple):
         name: as users write it.
         arguments, results: those that can hold tensors, without results that are views of arguments.
         positions: every argument's index, by name.
-        composite: no operation of its own: what it calls is seen.
+        composite: the dispatch key of its body where it is no operation of its own: what it calls is seen; else empty.
         skip: it touches no memory.
         copy: it may copy between host and device.
         makes_copy: its result is the copy.
@@ -51,7 +52,7 @@ class Operator(NamedTuple):
     arguments: tuple[Argument, ...]
     results: tuple[Argument, ...]
     positions: dict[str, int]
-    composite: bool
+    composite: str
     skip: bool
     copy: bool
     makes_copy: bool
@@ -113,7 +114,7 @@ def describe(torch: Any, operator: Any) -> Operator:
         arguments=tuple(arguments),
         results=tuple(results),
         positions={argument.name: index for index, argument in enumerate(schema.arguments)},
-        composite=_is_composite(torch, operator, name),
+        composite=_composite(torch, operator, name),
         skip=name.startswith(("profiler::", "prim::")),
         copy=name in known["COPIES"],
         makes_copy=name == "aten::_to_copy",
@@ -146,14 +147,13 @@ def _of_collective(name: str, argument: str) -> Role:
     return Role.READ if "input" in argument else Role.WRITE
 
 
-def _is_composite(torch: Any, operator: Any, name: str) -> bool:
-    if name.startswith("_c10d_functional"):
-        return True
+def _composite(torch: Any, operator: Any, name: str) -> str:
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     full = operator.name()
-    return bool(has(full, "CompositeImplicitAutograd")) and not (
-        has(full, "CUDA") or has(full, "AutogradCUDA")
-    )
+    if name.startswith("_c10d_functional"):  # a new tensor, and a call of c10d's operator
+        return EXPLICIT if has(full, EXPLICIT) else IMPLICIT
+    own = has(full, "CUDA") or has(full, "AutogradCUDA")
+    return IMPLICIT if has(full, IMPLICIT) and not own else ""
 
 
-__all__ = ["Argument", "Operator", "Role", "describe", "tables"]
+__all__ = ["EXPLICIT", "Argument", "Operator", "Role", "describe", "tables"]

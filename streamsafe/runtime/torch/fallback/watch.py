@@ -6,21 +6,23 @@ import ctypes
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from streamsafe.order.fixes import COMMUNICATION
 from streamsafe.order.memory import HOST, Region, Use
 from streamsafe.runtime import autograd, sites
 from streamsafe.runtime.monitor import PER_THREAD, Monitor
 from streamsafe.runtime.patches import Patches
-from streamsafe.runtime.torch.base import Base
+from streamsafe.runtime.torch.captures import Captures
 from streamsafe.runtime.torch.fallback.calls import Call, Calls
 from streamsafe.runtime.torch.fallback.here import Here, Passes, thread_of
 from streamsafe.runtime.torch.fallback.memory import Memory
 from streamsafe.runtime.torch.fallback.mode import Modes
-from streamsafe.runtime.torch.fallback.roles import Operator, describe
+from streamsafe.runtime.torch.fallback.roles import EXPLICIT, Operator, describe
 from streamsafe.runtime.torch.fallback.trace import listen
 from streamsafe.runtime.torch.hooks.host import span
 from streamsafe.runtime.torch.hooks.interface import Use as HookUse
@@ -34,7 +36,7 @@ UNSEEN = (
 """What the summary says, once."""
 
 
-class Fallback(Base):
+class Fallback(Captures):
     """What is in place for torch while the hooks are, where the native code cannot be had.
 
     Args:
@@ -51,6 +53,7 @@ class Fallback(Base):
         self.modes = Modes(torch, self._operate)
         self._operators: dict[Any, Operator] = {}
         self._external: set[int] = set()
+        self._communicating: set[tuple[int, int]] = set()
         self.memory: Memory | None = None
         self.generators: set[int] = set()
         """Addresses of the generators that the graphs being captured keep."""
@@ -131,10 +134,11 @@ class Fallback(Base):
 
     def begin(self, monitor: Monitor, patches: Patches) -> None:
         self._forget_program()
+        self._communicating.clear()
         self._monitor = monitor
         self.memory = Memory(monitor, lambda: self.here.site or sites.capture(3))
-        monitor.refine = lambda conflict: autograd.recorded(conflict, memory.gradients)
-        memory = self.memory
+        gradients = self.memory.gradients
+        monitor.refine = lambda conflict: autograd.recorded(conflict, gradients)
         patches.call(self.end)
         if monitor.host and "numpy" in sys.modules:
             importlib.import_module("streamsafe.runtime.numpy_functions").begin(patches)
@@ -143,6 +147,7 @@ class Fallback(Base):
         self._trace(True)
 
     def end(self) -> None:
+        self._collection.hold(False)
         self._monitor = self.memory = None
         self._trace(False)
         if self.here.pushed:
@@ -180,6 +185,10 @@ class Fallback(Base):
             return function(*args, **kwargs)
         if operator.composite:
             with self.modes.again():
+                if operator.composite == EXPLICIT:
+                    return function._op_dk(
+                        self._torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs
+                    )
                 result = function.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
@@ -214,6 +223,16 @@ class Fallback(Base):
     def key(self, device: int, handle: int) -> Hashable:
         """The timeline of a raw handle."""
         return self._key(device, handle)
+
+    def communication(self, device: int, handle: int) -> Hashable:
+        """The timeline of a stream on which a collective does its work."""
+        key = self._key(device, handle)
+        if (device, handle) not in self._communicating:
+            self._communicating.add((device, handle))
+            if not self.name_of(device, handle):
+                assert self._monitor is not None
+                self._monitor.checker.name_stream(key, COMMUNICATION)
+        return key
 
     def _key(self, device: int, stream: int) -> Hashable:
         assert self._monitor is not None
@@ -271,21 +290,28 @@ class Fallback(Base):
 
     def _event_recorded(self, event: int, stream: int) -> None:
         if self._monitor is not None:
-            self.here.recorded, self.here.event = stream, event
             self._order("record", event, self._key(self._device(), stream))
 
     def _event_waited(self, event: int, stream: int) -> None:
         if self._monitor is not None:
-            self.here.waited = stream
             self._order("wait", self._key(self._device(), stream), event)
+            if self.here.collective is not None:
+                self.here.collective(stream)
 
     def _event_synchronized(self, event: int) -> None:
         if not self.here.refused:
             self._order("synchronize_event", event)
 
     def _stream_synchronized(self, stream: int) -> None:
+        if (self._device(), stream) in self._communicating and not self._is_program():
+            return  # a thread that does a process group's work: the program hears of it by an event
         if self._monitor is not None and not self.here.refused:
             self._order("synchronize_stream", self._key(self._device(), stream))
+
+    def _is_program(self) -> bool:
+        """Whether the calling thread is one of Python's, or does the work of a backward pass."""
+        own = threading.get_ident()
+        return self.passes.now() is not None or any(each.ident == own for each in threading.enumerate())
 
     def _device_synchronized(self, *device: int) -> None:
         if self._monitor is not None and not self.here.refused:
@@ -314,9 +340,6 @@ class Fallback(Base):
 
     def set_refused(self, refused: bool) -> None:
         self.here.refused = refused
-
-    def coalescing(self, begins: bool) -> None:
-        self.here.coalescing = begins
 
     def backward_begins(self, gradients: list[Any]) -> None:
         self.passes.begin(sites.capture(2))

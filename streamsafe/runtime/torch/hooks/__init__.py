@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamsafe.runtime.patches import Patches
-from streamsafe.runtime.torch.hooks import distributed, graphs, host, kernels, saved, steps, streams, threads
+from streamsafe.runtime.torch.hooks import graphs, host, kernels, saved, steps, streams, threads
 from streamsafe.runtime.torch.hooks.interface import Collector, Use
 
 
@@ -19,7 +19,7 @@ def install(patches: Patches, collector: Collector) -> None:
     import importlib
 
     torch: Any = importlib.import_module("torch")
-    for part in (threads, streams, kernels, graphs, host, distributed, saved, steps):
+    for part in (threads, streams, kernels, graphs, host, saved, steps):
         part.install(torch, patches, collector)
 
 

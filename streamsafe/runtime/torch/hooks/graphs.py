@@ -12,9 +12,16 @@ from streamsafe.runtime.torch.hooks.interface import Collector
 
 
 class Identity:
-    """Stands for one ``CUDAGraph`` and lives as long as it."""
+    """Stands for one ``CUDAGraph`` and lives as long as it.
 
-    __slots__ = ("__weakref__",)
+    Attributes:
+        handled: the exception that was being handled when its capture began.
+    """
+
+    __slots__ = ("__weakref__", "handled")
+
+    def __init__(self) -> None:
+        self.handled: BaseException | None = None
 
 
 def identity(graph: Any) -> Identity:
@@ -60,11 +67,17 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
     def begin(original: Callable[..., None]) -> Callable[..., None]:
         @wraps(original)
         def capture_begin(self: Any, *args: Any, **kwargs: Any) -> None:
+            identity(self).handled = sys.exc_info()[1]
             device, stream = queue()
             if not stream:
                 collector.capture_on_default(device, stream)
-            with collector.own_work():  # it fills the seeds of generators
-                original(self, *args, **kwargs)
+            collector.capture_nears()
+            try:
+                with collector.own_work():  # it fills the seeds of generators
+                    original(self, *args, **kwargs)
+            except BaseException:
+                collector.capture_fails()
+                raise
             pool = kwargs.get("pool", args[0] if args else None)
             mode = kwargs.get("capture_error_mode", args[1] if len(args) > 1 else "global")
             collector.capture_begins(identity(self), None if pool is None else tuple(pool), mode, *queue())
@@ -77,6 +90,9 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
         @wraps(original)
         def capture_end(self: Any) -> None:
             error = sys.exc_info()[1]  # the one with which a `with torch.cuda.graph(...)` is left
+            if error is identity(self).handled:
+                error = None
+            identity(self).handled = None
             try:
                 original(self)
             except BaseException:

@@ -57,9 +57,6 @@ class Collector(Protocol):
     def numpy_made(self, tensor: Any, array: Any) -> Any:
         """The NumPy array of a CPU tensor has been made; returns what the program is given: it or a view of it."""
 
-    def coalescing(self, begins: bool) -> None:
-        """A process group begins to coalesce the calling thread's collectives, or is about to end it (row TD-01)."""
-
     def pack_begins(self, tensor: Any) -> bool:
         """A hook is about to pack ``tensor``, which an operator of the calling thread saves. May raise.
 
@@ -102,6 +99,12 @@ class Collector(Protocol):
 
     def capture_on_default(self, device: int, stream: int) -> None:
         """A capture is about to begin on the default stream, which CUDA refuses (row GC-01). May raise."""
+
+    def capture_nears(self) -> None:
+        """A capture is about to begin: :meth:`capture_begins` follows, or :meth:`capture_fails`."""
+
+    def capture_fails(self) -> None:
+        """A capture that was about to begin does not."""
 
     def capture_begins(
         self, graph: Hashable, pool: tuple[int, int] | None, mode: str, device: int, stream: int

@@ -1,0 +1,307 @@
+"""Captures of CUDA graphs: what they forbid, said before CUDA loses them, and what their graphs launch."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from streamsafe.order.capture import CaptureMode, Graph
+from streamsafe.runtime import sites
+from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.replay import FOUND, written
+from streamsafe.runtime.torch.base import Base
+from streamsafe.runtime.torch.hooks.streams import event_of, handle_of
+
+
+class Capture(NamedTuple):
+    """A capture in progress: the stream that it began on, and the thread that began it."""
+
+    stream: Hashable
+    mode: CaptureMode
+    thread: int
+
+
+class _Waiting(threading.local):
+    """Whether the calling thread waits for the device."""
+
+    inside = False
+
+
+class _Collection:
+    """Python's collection of cycles, which is held off while a capture lasts.
+
+    The sanitizer's own objects make it come earlier and more often. A graph that is destroyed in it, as one of
+    ``make_graphed_callables`` is, makes CUDA lose the capture.
+    """
+
+    def __init__(self) -> None:
+        self._held = False
+
+    def hold(self, on: bool) -> None:
+        """Hold it off, or let it come again if this held it off."""
+        if on and not self._held and gc.isenabled():
+            self._held = True
+            gc.disable()
+        elif not on and self._held:
+            self._held = False
+            gc.enable()
+
+
+class Captures(Base):
+    """The part of :class:`streamsafe.runtime.torch.hooks.interface.Collector` that is about captures."""
+
+    def __init__(self, patches: Patches) -> None:
+        super().__init__(patches)
+        self._graphs: dict[Hashable, Graph] = {}
+        self._capturing: dict[Hashable, Capture] = {}
+        self._generators: WeakKeyDictionary[Hashable, list[int]] = WeakKeyDictionary()
+        self._collection = _Collection()
+        self._waiting = _Waiting()
+        self._explained = False  # something was reported that makes the capture in progress fail
+
+    def _forget_program(self) -> None:
+        super()._forget_program()
+        self._graphs.clear()
+        self._capturing.clear()
+        self._collection.hold(False)
+
+    # -- for the class that sees operators ---------------------------------------------------------------------------
+
+    def set_capturing(self, capturing: bool, generators: list[int]) -> None:
+        """Whether a capture is in progress, and the addresses of the generators that its graph keeps."""
+
+    def set_refused(self, refused: bool) -> None:
+        """Whether the calling thread waits for what a capture forbids, which is reported already."""
+
+    # -- captures ------------------------------------------------------------------------------------------------------
+
+    @property
+    def capturing(self) -> bool:
+        """Whether a capture is in progress."""
+        return bool(self._capturing)
+
+    def waits(self, stream: Any, event: Any) -> None:
+        """In a capture: a captured stream may wait for captured work only, another one for none of it."""
+        monitor = self._monitor
+        if monitor is None:
+            return
+        self.learn()
+        if not self._capturing:
+            return
+        handle = event_of(event)
+        key = self._key(stream.device_index, handle_of(sys.modules["torch"], stream))
+        checker = monitor.checker
+        if checker.capturing(key) and checker.recorded(handle) and not checker.captured(handle):
+            self.violation(
+                key, "unjoined-capture-stream", "wait", "the event was recorded by work that is not captured"
+            )
+
+    @contextmanager
+    def synchronizing(self, what: Any) -> Iterator[None]:
+        """While the host waits for a stream, an event or a device (None). What a capture forbids is reported once.
+
+        Raises:
+            StreamHazardError: before CUDA loses the capture.
+        """
+        if self._monitor is None or self._waiting.inside:
+            yield
+            return
+        self.learn()
+        reported = bool(self._capturing) and self._refuses(what)
+        self._waiting.inside = True  # one call of torch's may make another
+        if reported:
+            self.set_refused(True)
+        try:
+            yield
+        finally:
+            self._waiting.inside = False
+            if reported:
+                self.set_refused(False)
+
+    def _refuses(self, what: Any) -> bool:
+        """In a capture nothing of it may be waited for, and no device; in the global mode nothing by other threads."""
+        monitor = self._monitor
+        if monitor is None:
+            return False
+        checker = monitor.checker
+        capture = next(iter(self._capturing.values()), None)
+        if capture is None:  # another thread has just ended it
+            return False
+        key, message = capture.stream, ""
+        other = capture.thread != threading.get_ident()
+        if what is None:
+            message = "no device can be waited for meanwhile"
+        elif hasattr(what, "cuda_stream") and checker.capturing(
+            stream := self._key(what.device_index, what.cuda_stream)
+        ):
+            key = stream
+        elif not hasattr(what, "cuda_stream") and checker.captured(event_of(what)):
+            message = "the event was recorded in the capture"
+        elif not other or capture.mode != "global":
+            return False
+        if other:
+            message = "another thread captures meanwhile"
+        self.violation(key, "concurrent-capture" if other else "sync-in-capture", "synchronize", message)
+        return True
+
+    def violation(
+        self, key: Hashable, rule: str, operation: str, message: str, site: sites.Site | None = None
+    ) -> None:
+        """An operation that is illegal where it stands: reported under the name of its rule.
+
+        Raises:
+            StreamHazardError: the session raises.
+        """
+        monitor = self._monitor
+        if monitor is None:
+            return
+        if site is None:
+            site = sites.capture()
+        self._explained = True
+        with monitor.lock:
+            conflict = monitor.checker.capture_violation(
+                rule, key, operation=operation, message=message, site=site
+            )
+        if monitor.mark is not None:
+            monitor.mark(FOUND, written(conflict))
+        monitor.report([conflict])
+
+    def capture_on_default(self, device: int, stream: int) -> None:
+        if self._monitor is not None:
+            self.violation(self._key(device, stream), "capture-on-default-stream", "capture_begin", "")
+
+    def generator_registered(self, graph: Hashable, generator: Any) -> None:
+        self._generators.setdefault(graph, []).append(generator._cdata)
+
+    def _captures_change(self) -> None:
+        torch = sys.modules["torch"]
+        kept = [each._cdata for each in torch.cuda.default_generators]
+        for graph in self._capturing:
+            kept += self._generators.get(graph, ())
+        self.set_capturing(bool(self._capturing), kept)
+        self._collection.hold(bool(self._capturing))
+
+    def unrepeatable(self, rule: str, operation: str, message: str) -> None:
+        monitor = self._monitor
+        if monitor is None or not self._capturing:
+            return
+        stream = sys.modules["torch"].cuda.current_stream()
+        key = self._key(stream.device_index, stream.cuda_stream)
+        if monitor.checker.capturing(key):
+            self.violation(key, rule, operation, message)
+
+    def capture_nears(self) -> None:
+        if self._monitor is not None:
+            self._collection.hold(True)
+
+    def capture_fails(self) -> None:
+        self._collection.hold(bool(self._capturing))
+
+    def capture_begins(
+        self, graph: Hashable, pool: tuple[int, int] | None, mode: str, device: int, stream: int
+    ) -> None:
+        monitor = self._monitor
+        if monitor is None:
+            return
+        key = self._key(device, stream)
+        capture_mode: CaptureMode = mode if mode in ("thread_local", "relaxed") else "global"  # type: ignore[assignment]
+        with monitor.lock:
+            conflicts = monitor.checker.capture_begin(
+                key,
+                capture_mode,
+                pool=pool or ("graph", id(graph)),
+                host=monitor.thread,
+                site=sites.capture(2),
+            )
+        self._capturing[graph] = Capture(key, capture_mode, threading.get_ident())
+        self._explained = bool(conflicts)
+        self._captures_change()
+        if conflicts:
+            monitor.report(conflicts)
+
+    def capture_managed(self) -> None:
+        if self._monitor is not None and self._capturing:
+            with self._monitor.lock:
+                self._monitor.checker.manage_graph()
+
+    def capture_ends(
+        self,
+        graph: Hashable,
+        pool: tuple[int, int] | None,
+        failed: bool,
+        error: BaseException | None = None,
+    ) -> None:
+        monitor = self._monitor
+        capture = self._capturing.pop(graph, None)
+        if failed and capture is not None:
+            self._explain(capture, error)
+        self._captures_change()
+        if monitor is None or capture is None:
+            return
+        with monitor.lock:
+            ended = monitor.checker.capture_end(capture.stream, host=monitor.thread, site=sites.capture(2))
+        if not failed:
+            self._graphs[graph] = ended
+        conflicts = ended.conflicts
+        if failed and error is not None:  # what would have joined the streams was not reached
+            conflicts = [each for each in conflicts if each.facts.violation != "unjoined-capture-stream"]
+        if conflicts:
+            monitor.report(conflicts, may_raise=not failed)
+
+    def _explain(self, capture: Capture, error: BaseException | None) -> None:
+        """CUDA has given up a capture in a backward pass, and nothing illegal was called: it was not warmed up (GC-17).
+
+        The pass waits for the stream on which the nodes of its gradients were made, and libraries create handles when
+        they are first used.
+        """
+        monitor = self._monitor
+        if (
+            monitor is None
+            or self._explained
+            or not isinstance(error, RuntimeError)
+            or not _in_backward(error)
+        ):
+            return
+        site = sites.raised(error)
+        with monitor.lock:
+            conflict = monitor.checker.capture_violation(
+                "missing-capture-warmup",
+                capture.stream,
+                operation="backward()",
+                message="its capture failed",
+                site=site,
+            )
+        monitor.report([conflict], may_raise=False)
+
+    def replay(self, graph: Hashable, device: int, stream: int) -> None:
+        monitor = self._monitor
+        if monitor is None:
+            return
+        known = self._graphs.get(graph)
+        if known is None:
+            self.note(
+                "graph", "a graph that was captured before the session was launched: its accesses are unknown"
+            )
+            return
+        monitor.replay(known, self._key(device, stream))
+
+    def graph_reset(self, graph: Hashable) -> None:
+        self._graphs.pop(graph, None)
+
+
+def _in_backward(error: BaseException) -> bool:
+    """Whether an error comes out of a backward pass."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_name == "_engine_run_backward":
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+__all__ = ["Capture", "Captures"]
