@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -116,6 +117,18 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
 
         return __dlpack__
 
+    def from_dlpack(original: Callable[..., Any]) -> Callable[..., Any]:
+        """NumPy's, which makes an array of a CPU tensor as ``Tensor.numpy`` does."""
+
+        @wraps(original)
+        def from_dlpack(x: Any, /, *args: Any, **kwargs: Any) -> Any:
+            array = original(x, *args, **kwargs)
+            if isinstance(x, torch.Tensor) and on_host(torch, x):
+                return collector.numpy_made(x, array)
+            return array
+
+        return from_dlpack
+
     def interface(original: Any) -> Any:
         def __cuda_array_interface__(self: Any) -> Any:
             found = original.__get__(self)
@@ -161,3 +174,6 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
     for share in ("_share_fd_cpu_", "_share_filename_cpu_"):  # what torch.multiprocessing sends
         patches.wrap(torch.UntypedStorage, share, reading_storage("share_memory_"))
     patches.wrap(torch._C.PyTorchFileWriter, "write_record", write_record)
+    numpy_module = sys.modules.get("numpy")  # torch imports it where there is one
+    if numpy_module is not None:
+        patches.wrap(numpy_module, "from_dlpack", from_dlpack)
