@@ -394,6 +394,27 @@ def test_a_compiled_kernel(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [use.write for use in uses] == [False, True, True, True]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_scripted_functions(torch: Any, seen: Recorder) -> None:
+    def scale(x: Any, w: Any) -> Any:
+        return x * w, x
+
+    scripted = torch.jit.trace(scale, (torch.ones(8), torch.ones(1)), check_trace=False)
+    x, w = (torch.ones(8, device="cuda") for _ in range(2))
+    y, same = scripted(x, w[2:3])
+    (read, uses, device, stream), (written, results, *_) = seen.named("launch")
+    assert (read, written, device, stream) == ("scale", "scale", 0, 0)
+    assert [(use.address, use.size, use.write) for use in uses] == [
+        (x.data_ptr(), 32, False),
+        (w.data_ptr() + 8, 4, False),
+    ]
+    assert [(use.address, use.write) for use in results] == [(y.data_ptr(), True)]  # not what it was given
+    assert same.data_ptr() == x.data_ptr()
+    seen.calls.clear()
+    scripted(torch.ones(2), torch.ones(2))
+    assert not seen.calls  # it is about no device
+
+
 def test_hooks_of_saved_tensors(torch: Any, seen: Recorder) -> None:
     x = torch.full((4,), 4.0, device="cuda", requires_grad=True)
 

@@ -11,6 +11,7 @@ from streamsafe.native.reports import KINDS
 from streamsafe.order.checker import Kind
 from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import Space
+from streamsafe.order.pools import Block, Owner
 from streamsafe.runtime import names
 from streamsafe.runtime.monitor import named, rendered
 
@@ -68,6 +69,33 @@ class TorchChecker(NativeChecker):
                 self._extension.forget_line(*key)
         else:
             super().destroy_stream(key)
+
+    def allocate(
+        self,
+        space: Space,
+        start: int,
+        size: int,
+        *,
+        stream: Hashable = None,
+        owner: Owner,
+        host: Hashable = None,
+        site: object = None,
+        name: str = "",
+        fresh: bool = False,
+    ) -> Block:
+        if owner == "cupy" and self._is_torch_block(space, start):  # CuPy's allocator is one that asks torch
+            return Block(space, start, start + size, "torch", self._host, name, site)
+        return super().allocate(
+            space, start, size, stream=stream, owner=owner, host=host, site=site, name=name, fresh=fresh
+        )
+
+    def free(self, space: Space, start: int, *, site: object = None) -> None:
+        if (space, start) in self._handed or not self._is_torch_block(space, start):
+            super().free(space, start, site=site)
+
+    def _is_torch_block(self, space: Space, start: int) -> bool:
+        """Whether torch has handed out the block: torch says when it ends, and by whose rule it is reused."""
+        return isinstance(space, int) and bool(self._extension.owns(space, start))
 
     def finish(self) -> list[Conflict]:
         stashed = [self.reader.read(report) for report in self._extension.take_stashed()]

@@ -199,6 +199,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     Lock guard(state().core.mutex);
     state().forget_line(device, handle);
   });
+  module.def("owns", [](int device, Addr address) {
+    Lock guard(state().core.mutex);
+    const Block* block = state().core.block_at(device, address);
+    return block && block->start == address && !block->ended && block->owner == Owner::torch;
+  });
   module.def("line_of", &line_of);
   module.def("communicates", [](int device, Addr handle) {
     Lock guard(state().core.mutex);

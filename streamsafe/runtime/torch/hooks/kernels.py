@@ -1,10 +1,12 @@
-"""Kernels that no dispatcher operator covers: a program's own Triton kernels, and those that torch.compile makes."""
+"""Kernels that no dispatcher operator covers: a program's own Triton kernels, those that torch.compile makes, and those
+into which TorchScript fuses operators.
+"""
 
 from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import Any
 
@@ -17,7 +19,9 @@ UNKNOWN = "which arguments a Triton kernel writes could not be found out: its ac
 
 
 def install(torch: Any, patches: Patches, collector: Collector) -> None:
-    """Reports launches of ``triton.JITFunction`` and of inductor's ``CachingAutotuner``, when these are imported."""
+    """Reports launches of ``triton.JITFunction`` and of inductor's ``CachingAutotuner``, when these are imported, and
+    calls of scripted functions and modules.
+    """
     written = Written(torch)
 
     def user(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,6 +61,44 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
 
         return run
 
+    def scripted(results: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """The operators that are fused come to no hook: the call reads its arguments and writes its new results.
+
+        A module may return a buffer of its own, which it has not written: its results are left out.
+        """
+
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(original)
+            def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+                given = list(_tensors(torch, (args, kwargs))) if torch._C._jit_texpr_fuser_enabled() else []
+                if not given:
+                    return original(self, *args, **kwargs)
+                launch(self.name, given, write=False)
+                result = original(self, *args, **kwargs)
+                if results:
+                    bases = {base for base, _ in given}
+                    launch(
+                        self.name,
+                        [made for made in _tensors(torch, result) if made[0] not in bases],
+                        write=True,
+                    )
+                return result
+
+            return __call__
+
+        return make
+
+    def launch(name: str, tensors: Iterable[tuple[int, Any]], *, write: bool) -> None:
+        uses: dict[int, list[Use]] = {}
+        for _, tensor in tensors:
+            address, size = span(tensor)
+            if size:
+                uses.setdefault(tensor.device.index, []).append(Use(address, size, write, tensor))
+        for device, its in uses.items():
+            collector.launch(name, its, device, torch.cuda.current_stream(device).cuda_stream)
+
+    patches.wrap(torch._C.ScriptFunction, "__call__", scripted(results=True))
+    patches.wrap(torch._C.ScriptMethod, "__call__", scripted(results=False))
     after_import("triton.runtime.jit", lambda module: _wrap(patches, module, "JITFunction", user))
     after_import(
         "torch._inductor.runtime.triton_heuristics",
@@ -68,6 +110,22 @@ def _wrap(patches: Patches, module: Any, name: str, make: Callable[[Any], Any]) 
     kind = getattr(module, name, None)
     if kind is not None:
         patches.wrap(kind, "run", make)
+
+
+def _tensors(torch: Any, value: Any) -> Iterator[tuple[int, Any]]:
+    """The device tensors in a value, with memory of their own, and the addresses of their storages."""
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _tensors(torch, each)
+    elif isinstance(value, dict):
+        yield from _tensors(torch, tuple(value.values()))
+    elif (
+        type(value) in (torch.Tensor, torch.nn.Parameter) and value.is_cuda and value.layout is torch.strided
+    ):
+        try:
+            yield value.untyped_storage().data_ptr(), value
+        except (RuntimeError, NotImplementedError):
+            return  # it stands for others (vmap, grad)
 
 
 def _on_device(torch: Any, arguments: Iterable[tuple[str, Any]]) -> dict[str, Any]:
