@@ -128,6 +128,8 @@ def comparable(atom: Test) -> bool:
     )
 
 
+SELF_PATH: Final = path("self")
+
 CHANGING: Final[set[str]] = set()
 """Types whose truth is in what they hold: tensors and containers; the models fill it."""
 
@@ -236,10 +238,18 @@ def asks_for_host(kind: str, atom: Atom, other: Hashable) -> tuple[Atom, bool] |
             atom = owner
             owner, last = _attribute(atom)
         if last == "device" and owner is not None:
-            atom = owner
+            atom = device_of(atom)
         if isinstance(atom, New | Path) or (isinstance(atom, Const) and atom.type == "str"):
             return atom, other.partition(":")[0] == "cpu"
     return None
+
+
+def device_of(atom: Atom) -> Atom:
+    """What a literal calls a device: ``x.device`` is where ``x`` lies; what ``self`` keeps as its own is a device."""
+    owner, last = _attribute(atom)
+    if last != "device" or owner is None or (isinstance(owner, Path) and owner == SELF_PATH):
+        return atom
+    return owner
 
 
 def _attribute(atom: Atom) -> tuple[Atom | None, str]:

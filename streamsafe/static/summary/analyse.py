@@ -318,8 +318,11 @@ class Analysis:
             return self._assume_same(s, held, s.get(other), truth)
         if kind == "isinstance":
             return self._assume_instance(s, held, s.get(other), truth)
-        test = _TESTS.get(kind)
-        if test is None:
+        if kind == "in":
+            test, held = guards.IS_TRUE, asks.names_device(held, s.get(other))
+        else:
+            test = _TESTS.get(kind, "")
+        if not test or not held:
             return True
         if test == guards.IS_TRUE and truth:
             asks.answered(self, s, held)

@@ -410,7 +410,7 @@ def _of_unknown(a: Analysis, s: State, c: CallSite, owner: Value, name: str) -> 
     """A method of an object whose type is not seen: what methods of that name do, where there is one such."""
     if streams.of_unknown(a, s, c, owner, name):
         return [s]
-    row = a.engine.models.by_keywords(name, c.keywords)
+    row = a.engine.models.by_keywords(name, c.keywords) or a.engine.method("builtins.str", name)
     if row is not None:
         return library.apply(a, s, c, row)
     row = a.engine.models.by_method(name)

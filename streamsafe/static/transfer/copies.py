@@ -26,7 +26,16 @@ from streamsafe.static.domain.atoms import (
     path,
     value,
 )
-from streamsafe.static.domain.guards import ALWAYS, IS_CPU, IS_NONE, IS_TRUE, Literal, asks_for_host, decided
+from streamsafe.static.domain.guards import (
+    ALWAYS,
+    IS_CPU,
+    IS_NONE,
+    IS_TRUE,
+    Literal,
+    asks_for_host,
+    decided,
+    device_of,
+)
 from streamsafe.static.domain.places import DEVICE, PAGEABLE, PINNED
 from streamsafe.static.domain.state import HostWork, State
 from streamsafe.static.models.rows import Copy, Place, Row
@@ -63,7 +72,7 @@ def _by_device(a: Analysis, s: State, c: CallSite, row: Row) -> list[State]:
     (atom,) = device
     if not isinstance(atom, Path) or a.role(atom) not in ("", "device"):
         return [s]
-    literal = Literal(IS_CPU, atom, None, True)
+    literal = Literal(IS_CPU, device_of(atom), None, True)
     if literal in s.guard or literal.negated() in s.guard:
         return [s]
     other = s.fork()
@@ -187,7 +196,7 @@ def _defaults_to_cpu(a: Analysis, s: State, device: Value) -> bool:
         isinstance(atom, Path)
         and not atom.fields
         and defaults.get(atom.root) == "cpu"
-        and Literal(IS_CPU, atom, None, False) not in s.guard
+        and Literal(IS_CPU, device_of(atom), None, False) not in s.guard
         for atom in device
     )
 
@@ -209,7 +218,15 @@ def _is_host(a: Analysis, s: State, device: Atom) -> bool:
         return True
     if isinstance(device, Const) and isinstance(device.value, str):
         return device.value.partition(":")[0] in ("cpu", "meta")
-    return Literal(IS_CPU, device, None, True) in s.guard
+    return Literal(IS_CPU, device_of(device), None, True) in s.guard
+
+
+def lies_on(a: Analysis, s: State, made: New, device: Value) -> None:
+    """Memory is made on a device that a path names: where it turns out to be the host, the memory lies there."""
+    if len(device) == 1 and s.places.get(made) == DEVICE:
+        (atom,) = device
+        if isinstance(atom, Path) and a.role(atom) in ("", "device"):
+            s.heap[made, mem.ON] = value(device_of(atom))
 
 
 def target_place(a: Analysis, s: State, c: CallSite, place: Place) -> str:
@@ -251,6 +268,8 @@ def _copy(a: Analysis, s: State, c: CallSite, row: Row) -> Value:
         ):
             where = PINNED  # TM-05
         made = mem.allocate(a, s, span, kind or a.engine.tensor_type, where)
+        if row.result.place is not None and row.result.place.kind == "target":
+            lies_on(a, s, made, _target(c, row.result.place))
         destinations: list[Atom | None] = [made]
         result = value(made)
     elif copy.destination != "self" and c.given.get(copy.destination, value(NONE)) == value(NONE):

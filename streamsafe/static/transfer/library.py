@@ -256,7 +256,8 @@ def memory_of(
 def stream_of(a: Analysis, s: State, c: CallSite, name: Arg) -> Atom:
     """The stream that an argument names; the current one where it is None or not given."""
     held = argument(a, s, c, name)
-    found = [atom for atom in streams.carriers(a, s, held) if a.role(atom) in ("stream", "")]
+    roles = ("stream",) if c.weak else ("stream", "")
+    found = [atom for atom in streams.carriers(a, s, held) if a.role(atom) in roles]
     return found[0] if found else s.current
 
 
@@ -267,7 +268,7 @@ def apply(a: Analysis, s: State, c: CallSite, row: Row, weak: bool = False) -> l
     s.env[c.dst] = UNKNOWN
     if weak and row.weak and not _maybe_memory(a, s, c):
         return [s]
-    c.tags = tag.WEAK if weak and not row.copy else 0
+    c.tags, c.weak = tag.WEAK if weak and not row.copy else 0, weak
     if weak and "out" in c.keywords and row.result.kind == "host":
         from streamsafe.static.transfer.calls import unseen
 
@@ -590,6 +591,7 @@ def fresh(a: Analysis, s: State, c: CallSite, row: Row, stream: Atom) -> Value:
         where = copies.place_of(a, s, c, place, row) or ""
     span = a.span(c.at)
     made = mem.allocate(a, s, span, kind or a.engine.tensor_type, where)
+    copies.lies_on(a, s, made, c.given.get("device", UNKNOWN))
     if (where == DEVICE or (not where and not place)) and not c.operation.startswith("empty"):
         mem.touch(a, s, span, made, True, stream, c.operation, tag.ALLOCATION)
     mem.derive(s, value(made), memory_of(a, s, c, row.reads))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from streamsafe.order.hazard import Span
 from streamsafe.static.domain import access as tag
@@ -31,7 +31,7 @@ from streamsafe.static.domain.atoms import (
     value,
 )
 from streamsafe.static.domain.extents import WHOLE, apart
-from streamsafe.static.domain.guards import ALWAYS, IS_NONE, Guard, Literal, contradicts
+from streamsafe.static.domain.guards import ALWAYS, IS_CPU, IS_NONE, Guard, Literal, contradicts, decided
 from streamsafe.static.domain.order import ORDERED, memory
 from streamsafe.static.domain.places import (
     DEVICE,
@@ -122,8 +122,28 @@ def place_of(a: Analysis, s: State, atom: Atom) -> str:
     """Where a buffer lies: device, pinned, pageable, or "" where that is not known."""
     found = s.places.get(atom)
     if found is not None:
+        if found == DEVICE and any(is_host(s, device) for device in s.heap.get((atom, ON), UNKNOWN)):
+            return PAGEABLE
         return found
     return a.fact(atom).place if isinstance(atom, Path) else ""
+
+
+ON: Final = "on"
+"""The field of memory that names the device on which it was made, as a path."""
+
+
+def is_host(s: State, device: Atom) -> bool:
+    """Whether a device has turned out to be the host."""
+    return bool(decided(IS_CPU, None, device)) or Literal(IS_CPU, device, None, True) in s.guard
+
+
+def on_devices(s: State, buffer: Atom) -> Guard:
+    """What must hold for work on some memory to be a device's: that what it was made on is one."""
+    return frozenset(
+        Literal(IS_CPU, device, None, False)
+        for device in s.heap.get((buffer, ON), UNKNOWN)
+        if isinstance(device, Path)
+    )
 
 
 # -- accesses ---------------------------------------------------------------------------------------------------------
@@ -505,6 +525,11 @@ def derive(s: State, made: Value, sources: Iterable[Atom], *modules: Atom) -> No
         for atom in ordered(made):
             if isinstance(atom, New):
                 s.heap[atom, THROUGH] = through
+    devices = {s.heap.get((atom, ON), UNKNOWN) for atom in sources}
+    if len(devices) == 1 and UNKNOWN not in devices:
+        for atom in ordered(made):
+            if isinstance(atom, New):
+                s.heap[atom, ON] = next(iter(devices))
     functions = UNKNOWN.union(*(s.heap.get((atom, GRAD_FN), UNKNOWN) for atom in sources))
     if functions and len(functions) <= limits.ATOMS:
         for atom in ordered(made):

@@ -58,6 +58,8 @@ class CallSite:
         row: the row of the model, once it is found.
         given: the row's parameters -> values, once they are bound.
         operation: what the program calls, for messages.
+        tags: what the accesses of the call rest on.
+        weak: whether the type of the receiver is not seen.
         spread: whether ``**keywords`` gives more that is not seen.
         mappings: what is given as ``**keywords``.
         module: the object that is called.
@@ -72,6 +74,7 @@ class CallSite:
     given: dict[str, Value] = field(default_factory=dict)
     operation: str = ""
     tags: int = 0
+    weak: bool = False
     spread: bool = False
     mappings: list[Value] = field(default_factory=list)
     module: Atom | None = None

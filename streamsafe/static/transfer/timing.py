@@ -64,7 +64,8 @@ def launch(a: Analysis, s: State, one: Access) -> None:
     """An access of a stream is a launch: of those of its stream the last one counts."""
     if not a.engine.timed or not is_launch(a, s, one):
         return
-    made = access(LAUNCHES, True, one.stream, one.span, frozenset(), one.tags & _KEPT, s.guard, one.operation)
+    guard = s.guard | mem.on_devices(s, one.buffer)
+    made = access(LAUNCHES, True, one.stream, one.span, frozenset(), one.tags & _KEPT, guard, one.operation)
     for old in [each for each in s.order.near(LAUNCHES) if each.stream is one.stream and each is not made]:
         s.order.drop(old)
     s.order.drop(made)
@@ -75,8 +76,9 @@ def launch(a: Analysis, s: State, one: Access) -> None:
 def launch_below(a: Analysis, s: State, one: Access, ways: Ways) -> None:
     """An access of a callee is a launch, now that its caller says where the memory lies."""
     if is_launch(a, s, one):
+        guard = s.guard | mem.on_devices(s, one.buffer)
         made = access(
-            LAUNCHES, True, one.stream, one.span, frozenset(), one.tags & _KEPT, s.guard, one.operation
+            LAUNCHES, True, one.stream, one.span, frozenset(), one.tags & _KEPT, guard, one.operation
         )
         s.order.put(made, ways)
         s.timing.launched(one.span)

@@ -11,6 +11,7 @@ from tests.static.evalfiles import EvalFile, check_tree, write_tree
 HEAD = """\
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import cupy as cp
@@ -974,6 +975,101 @@ def good(n):
         y = handed_on(x=x, by=x)
     side.synchronize()
     return y
+""",
+    "memory of a device that a path names lies on the host where that device is the host": """
+def sync_str(device):
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+def good_text(device):
+    x = torch.rand(4, 4, device=device)
+    t = time.perf_counter()
+    y = x @ x
+    sync_str(device)
+    return time.perf_counter() - t
+
+def sync_not_cpu(device):
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+def good_not_cpu(device="cuda"):
+    x = torch.rand(4, 4, device=device)
+    t = time.perf_counter()
+    y = x @ x
+    sync_not_cpu(device)
+    return time.perf_counter() - t
+
+def sync_of(x):
+    if x.is_cuda:
+        torch.cuda.synchronize()
+
+def good_of(device="cuda"):
+    x = torch.rand(4, 4, device=device)
+    t = time.perf_counter()
+    y = x @ x
+    sync_of(y)
+    return time.perf_counter() - t
+
+def good_moved(x, device):
+    x = x.to(device)
+    t = time.perf_counter()
+    y = torch.relu(x @ x)
+    if "cuda" in str(device):
+        torch.cuda.synchronize()
+    return time.perf_counter() - t
+
+def good_moved2(x, device):
+    x = x.to(device)
+    t = time.perf_counter()
+    y = torch.relu(x @ x)
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    return time.perf_counter() - t
+
+def wait_for(device):
+    if device.type == "mps":
+        torch.mps.synchronize()
+    elif device.type == "cuda":
+        torch.cuda.synchronize()
+
+def good_one_of_several(device: torch.device):
+    x = torch.rand(4, 4, device=device)
+    wait_for(device)
+    t = time.perf_counter()
+    y = x @ x
+    wait_for(device)
+    return time.perf_counter() - t
+
+def wait_for_mps(device):
+    if device.type == "mps":
+        torch.mps.synchronize()
+
+def bad_only_mps(device: torch.device):
+    x = torch.rand(4, 4, device=device)
+    t = time.perf_counter()
+    y = x @ x
+    wait_for_mps(device)
+    return time.perf_counter() - t  # expect: SS311
+
+class Timer:
+    def __init__(self, device):
+        self.device = device
+    def sync(self):
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+    def good(self):
+        x = torch.rand(4, 4, device=self.device)
+        self.sync()
+        t = time.perf_counter()
+        y = x @ x
+        self.sync()
+        return time.perf_counter() - t
+    def bad(self):
+        x = torch.rand(4, 4, device=self.device)
+        self.sync()
+        t = time.perf_counter()
+        y = x @ x
+        return time.perf_counter() - t  # expect: SS311
 """,
     "a loop over what was put into a container here has a round": """
 def capture(model, inputs):
