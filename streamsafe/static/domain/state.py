@@ -45,7 +45,8 @@ class Wait(NamedTuple):
 
     ``recorded`` is where; both are None for an event that was not recorded before the wait on this path. ``earlier``
     are the streams on which the event was recorded before that. ``idle``: nothing had been done on the source.
-    ``known``: the carriers at entry whose knowledge ``whom`` had.
+    ``known``: the carriers at entry whose knowledge ``whom`` had. ``stated``: made where a field says that there is
+    something to wait for, which methods of its object set.
     """
 
     who: Atom
@@ -56,6 +57,7 @@ class Wait(NamedTuple):
     earlier: frozenset[Atom] = frozenset()
     idle: bool = False
     known: Carriers = frozenset()
+    stated: bool = False
 
     def sort_key(self) -> tuple[Any, ...]:
         """The same order in every run."""

@@ -16,7 +16,20 @@ from streamsafe.order.hazard import Span
 from streamsafe.static import confidence
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.access import Access
-from streamsafe.static.domain.atoms import ALL, CURRENT, HOST, Atom, New, Path, Pool, Test, Value, path, rank
+from streamsafe.static.domain.atoms import (
+    ALL,
+    CURRENT,
+    DEFAULT,
+    HOST,
+    Atom,
+    New,
+    Path,
+    Pool,
+    Test,
+    Value,
+    path,
+    rank,
+)
 from streamsafe.static.domain.capturing import Graph
 from streamsafe.static.domain.counts import counts
 from streamsafe.static.domain.extents import apart
@@ -303,10 +316,19 @@ def _of_field(
             if key in seen or not _meet(first, second):
                 continue
             before = b.before | {HOST} | _handed_out(engine, first.exit)
-            if ALL in before or not any(way.isdisjoint(before) for way in first.ways):
+            if ALL in before or _is_taken_for_current(first, second, before):
+                continue
+            if not any(way.isdisjoint(before) for way in first.ways):
                 continue
             seen.add(key)
             yield _pair(first, second, waiters)
+
+
+def _is_taken_for_current(first: Entry, second: Entry, before: Set[Atom]) -> bool:
+    """Whether a block goes to the current stream, and the default stream, which an entry makes wait, is that one."""
+    if not isinstance(first.access.buffer, Pool) or second.access.stream is not CURRENT:
+        return False
+    return all(DEFAULT in way for way in first.ways if way.isdisjoint(before))
 
 
 def _handed_out(engine: Engine, exit: Exit) -> set[Atom]:

@@ -398,7 +398,7 @@ def _publish(a: Analysis, s: State, fields: Fields, at: Path, held: Value) -> No
             continue
         role = a.role(atom)
         if role in ("stream", "event", "work"):
-            s.order.learn(at, atom, forget=True)  # from here on the path names this one
+            s.order.learn(at, atom, forget=EACH not in at.fields)  # from here on the path names this one, too
             if atom in s.cells:
                 s.cells[at] = s.cells[atom]
             _copy_accesses(a, s, atom, at)

@@ -631,6 +631,7 @@ def _renamed_wait(s: State, wait: Wait, rename: Rename) -> Wait:
         frozenset(map(rename.carrier, wait.earlier)),
         wait.idle,
         s.order.entry(rename.carriers(wait.known)),
+        wait.stated,
     )
 
 

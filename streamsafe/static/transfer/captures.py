@@ -20,13 +20,15 @@ from streamsafe.static.domain.atoms import (
     Const,
     New,
     Path,
+    Test,
     Value,
     const,
     ordered,
+    path,
     value,
 )
 from streamsafe.static.domain.capturing import BRANCH, FORK, Graph
-from streamsafe.static.domain.guards import contradicts
+from streamsafe.static.domain.guards import IS_NONE, IS_TRUE, Literal, contradicts
 from streamsafe.static.domain.order import Carriers, Ways
 from streamsafe.static.domain.places import is_element
 from streamsafe.static.domain.state import HostWork, Region, State
@@ -238,7 +240,7 @@ def before_wait(a: Analysis, s: State, span: Span, who: Atom, whom: Atom) -> Non
     if all(not way.isdisjoint(known) for way in fork):
         if who is not s.capture.stream and not takes_part(s, who) and not _of_many(a, s, who):
             _branch(s, who, span, "wait", frozenset((frozenset((who,)),)))
-    elif takes_part(s, who):
+    elif takes_part(s, who) and not is_stated(a, s):
         _outside(a, s, span, whom)
 
 
@@ -255,6 +257,22 @@ def _outside(a: Analysis, s: State, span: Span, whom: Atom) -> None:
         return
     notes = (("the capture begins here", s.capture.span),)
     a.violation("unjoined-capture-stream", span, "a wait", s.guard, notes)
+
+
+def is_stated(a: Analysis, s: State) -> bool:
+    """Whether a field is true, here, that methods of its object set: it says that there is something to wait for."""
+    return any(literal.truth is (literal.kind == IS_TRUE) and _is_state(a, literal) for literal in s.guard)
+
+
+def _is_state(a: Analysis, literal: Literal) -> bool:
+    """Whether a literal asks for the truth of a field that methods of its object set, and which is no object itself."""
+    atom = literal.atom
+    if isinstance(atom, Test) and len(atom.left) == 1:
+        (atom,) = atom.left
+    if literal.kind not in (IS_NONE, IS_TRUE) or not isinstance(atom, Path) or not atom.fields:
+        return False
+    owner = a.fact(path(atom.root, *atom.fields[:-1])).type
+    return ":" in owner and not a.fact(atom).type and atom.fields[-1] in a.engine.facts.rebound(owner)
 
 
 def _is_given(stream: Path) -> bool:
@@ -286,7 +304,7 @@ def waits_below(a: Analysis, s: State, t: State, exit: Exit, rename: Rename) -> 
         if made_for_many(exit, wait.whom):
             continue
         who, whom = rename.carrier(wait.who), rename.carrier(wait.whom)
-        if HOST in (who, whom) or LOST in (who, whom) or not wait.known:
+        if HOST in (who, whom) or LOST in (who, whom) or not wait.known or wait.stated:
             continue
         known = rename.carriers(wait.known)
         part = who is t.capture.stream or all(who in way for way in fork)
@@ -386,6 +404,8 @@ def uncapturable(a: Analysis, s: State, optimizer: Atom) -> bool:
 def scaler_step(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
     """``scaler.step(optimizer)``: the host asks what was found, unless the optimizer does on the device."""
     optimizer = c.given.get("optimizer", UNKNOWN)
+    if not optimizer:
+        return None
     for atom in ordered(optimizer):
         type = a.type_of(atom)
         if ":" in type or a.engine.role(type) != "optimizer":

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from streamsafe.static.domain import access as tag
 from streamsafe.static.domain.atoms import (
     COMMUNICATION,
     FALSE,
     HOST,
+    NONE,
+    TRUE,
     UNKNOWN,
     Const,
+    New,
     Path,
     Value,
     value,
@@ -34,6 +37,7 @@ def collective(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None
     """
     row = c.row
     assert row is not None
+    _shows_group(a, s, c)
     flag = c.given.get("async_op", value(FALSE)) if "async_op" in row.params else UNKNOWN
     if flag == value(FALSE):
         return None
@@ -44,6 +48,31 @@ def collective(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None
         if isinstance(atom, Const) and not atom.value:
             return None
     return _asynchronous(a, s, c)
+
+
+OF_DEVICES: Final = "of devices"
+"""The field of a process group that a collective over the memory of devices shows to be one of devices."""
+
+
+def _shows_group(a: Analysis, s: State, c: CallSite) -> None:
+    row = c.row
+    assert row is not None
+    for group in c.given.get("group", UNKNOWN):
+        touched = (
+            library.memory_of(a, s, c, (*row.reads, *row.writes)) if isinstance(group, Path | New) else ()
+        )
+        if any(mem.place_of(a, s, buffer) not in (PINNED, PAGEABLE) for buffer in touched):
+            s.heap[group, OF_DEVICES] = value(TRUE)
+
+
+@special("barrier")
+def barrier(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``dist.barrier(group=g)``: of hosts, and then legal in a capture, unless something shows that g is of devices."""
+    group = c.given.get("group", value(NONE))
+    if group == value(NONE) or any((atom, OF_DEVICES) in s.heap for atom in group):
+        return None
+    assert c.row is not None
+    return library.effects(a, s, c, c.row)
 
 
 def _by_flag(a: Analysis, s: State, c: CallSite, flag: Path) -> Value | list[State] | None:

@@ -22,6 +22,7 @@ from streamsafe.static.domain.atoms import (
     Tuple,
     Value,
     array,
+    const,
     ordered,
     path,
     value,
@@ -134,6 +135,20 @@ def decided_by(s: State, atom: Atom) -> bool | None:
         return known
     literal = Literal(IS_CPU, atom, None, True)
     return True if literal in s.guard else False if literal.negated() in s.guard else None
+
+
+@special("move_module")
+def move_module(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``module.cuda()``, ``module.to(device)``: where its parameters lie from here on, as far as that is known."""
+    device = c.given.get("device", UNKNOWN)
+    place: str = PAGEABLE if c.operation == "cpu" else DEVICE
+    if c.operation in ("to", "to_empty"):
+        known = {decided_by(s, atom) for atom in device if isinstance(atom, Const) and atom.type == "str"}
+        place = PAGEABLE if known == {True} else DEVICE if known == {False} else ""
+    for atom in c.receiver:
+        if isinstance(atom, Path):
+            s.heap[atom, mem.LIES] = value(const(place)) if place else UNKNOWN
+    return None
 
 
 def _target(c: CallSite, place: Place) -> Value:

@@ -53,7 +53,7 @@ def backward(a: Analysis, s: State, c: CallSite) -> Value | list[State]:
         (c.given[n] for n in ("gradient", "grad_tensors", "grad_outputs") if n in c.given), UNKNOWN
     )
     for buffer in mem.buffers(a, s, initial):
-        if buffer is not GRADIENTS and buffer is not NONE:
+        if buffer is not NONE:
             mem.touch(a, s, span, buffer, False, s.current, "backward()", tag.INITIAL | tag.BACKWARD)
     roots = _roots(a, s, c)
     _runs_functions(a, s, roots)

@@ -15,9 +15,11 @@ from streamsafe.static.domain.atoms import (
     GRADIENTS,
     HOST,
     MAYBE,
+    NONE,
     UNKNOWN,
     Array,
     Atom,
+    Const,
     New,
     Path,
     Pool,
@@ -36,6 +38,7 @@ from streamsafe.static.domain.order import ORDERED, memory
 from streamsafe.static.domain.places import (
     DEVICE,
     EACH,
+    MEMBERS,
     PAGEABLE,
     PINNED,
     can_meet,
@@ -125,7 +128,23 @@ def place_of(a: Analysis, s: State, atom: Atom) -> str:
         if found == DEVICE and any(is_host(s, device) for device in s.heap.get((atom, ON), UNKNOWN)):
             return PAGEABLE
         return found
-    return a.fact(atom).place if isinstance(atom, Path) else ""
+    if not isinstance(atom, Path):
+        return ""
+    place = a.fact(atom).place
+    return place if place or not atom.fields else _of_moved_module(s, atom)
+
+
+LIES: Final = "lies"
+"""The field of a module that says where its parameters lie: it was moved there."""
+
+
+def _of_moved_module(s: State, atom: Path) -> str:
+    """Where a parameter of a module lies that was moved."""
+    for number, step in enumerate(atom.fields):
+        if step in MEMBERS:
+            (place,) = s.heap.get((path(atom.root, *atom.fields[:number]), LIES)) or (NONE,)
+            return place.value if isinstance(place, Const) and place is not NONE else ""
+    return ""
 
 
 ON: Final = "on"

@@ -33,7 +33,7 @@ from streamsafe.static.domain.atoms import (
 from streamsafe.static.domain.counts import is_above
 from streamsafe.static.domain.guards import without
 from streamsafe.static.domain.places import EACH, is_element
-from streamsafe.static.domain.state import State
+from streamsafe.static.domain.state import State, splits
 from streamsafe.static.summary.facts import MODULE, OUTER, rebased
 from streamsafe.static.syntax import ir
 from streamsafe.static.transfer import extents, outputs, replays
@@ -359,7 +359,10 @@ def _element(a: Analysis, s: State, atom: Atom, step: str) -> Value:
         if stored is not None:
             return stored
         if step in (EACH, ANY) and (atom, ANY) in s.heap:
-            return s.heap[atom, ANY]
+            added = s.heap[atom, ANY]
+            if added and len(atom.fields) < limits.FIELDS and all(splits(each) for each in added):
+                return added | {path(atom.root, *atom.fields, EACH)}  # beside those that were there before
+            return added
         if a.role(atom) == "tensor":
             return value(atom)
         if len(atom.fields) >= limits.FIELDS:

@@ -85,7 +85,8 @@ def _wait(a: Analysis, s: State, span: Span, who: Atom, whom: Atom) -> None:
     recorded, earlier = (cell.span, cell.earlier) if cell is not None else (None, frozenset())
     idle = source is not None and s.idle(source)
     known = s.order.known_by(whom)
-    s.waits = s.waits | {Wait(who, whom, source, span, recorded, earlier, idle, known)}
+    stated = bool(s.guard) and captures.is_stated(a, s)
+    s.waits = s.waits | {Wait(who, whom, source, span, recorded, earlier, idle, known, stated)}
     captures.before_wait(a, s, span, who, whom)
     if who is HOST:
         mem.host_waits(a, s, span, whom)

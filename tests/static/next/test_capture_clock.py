@@ -43,22 +43,16 @@ GAPS: dict[str, set[str]] = {
     "ss401_given_objects": {
         "Shifted",
     },
-    "ss401_values_on_the_host": {
-        "good_barrier_of_hosts",
-    },
     "ss402_events_of_captures": {
         "bad_not_drained_before_the_capture",
         "bad_some_left_for_the_capture",
     },
     "ss402_replays_and_branches": {
-        "Ahead",
-        "AheadForgetful",
         "Piece",
         "bad_one_of_many_captures",
     },
     "ss402_unjoined_capture_stream": {
         "bad_joins_what_takes_no_part",
-        "good_joins_a_table",
     },
     "ss403_captured_steps": {
         "WithState",
@@ -74,9 +68,6 @@ GAPS: dict[str, set[str]] = {
     "ss406_missing_capture_warmup": {
         "bad_too_few_runs",
         "bad_warmed_up_after",
-    },
-    "ss408_uncapturable_step": {
-        "good_optimizer_that_may_take_the_scale",
     },
     "ss409_shared_pool_replay_order": {
         "CapturedByName",

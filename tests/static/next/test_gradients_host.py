@@ -16,10 +16,6 @@ from tests.static.evalfiles import FIXTURES, EvalFile, Found, check_tree, eval_f
 PREFIXES = ("ss11", "ss301", "ss302")
 
 GAPS: dict[str, set[str]] = {
-    "ss111_autograd_calls": {
-        "bad_gradient_seeds_another_pass",
-        "good_gradient_seeds_another_pass",
-    },
     "ss111_spellings": {
         "BadTwoSteps",
         "PassBesideStep",
@@ -30,9 +26,6 @@ GAPS: dict[str, set[str]] = {
     },
     "ss111_trainers": {
         "hasty_averaging",
-    },
-    "ss111_uses_of_gradients": {
-        "BadListsItsParameters",
     },
     "ss111_whose_gradients": {
         "BadHooksOfTwoModules",
