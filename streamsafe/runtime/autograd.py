@@ -85,8 +85,14 @@ def recorded(conflict: Conflict, gradients: Gradients) -> Conflict:
 
 
 def _passes(conflict: Conflict, first: Backward, second: Backward) -> bool:
-    """Whether two operations of backward passes are of passes that different lines call."""
+    """Whether two operations of backward passes are of different passes.
+
+    The engine orders what it does in one pass. What a hook or a Function's own backward does in it, it need not: there
+    the lines that call the passes decide.
+    """
     assert conflict.first is not None
+    if not first.caller and not second.caller:
+        return True
     return (first.caller or conflict.first.stack) != (second.caller or conflict.second.stack)
 
 
