@@ -5,14 +5,14 @@ Reports the capture of a backward pass if the module had no warm-up on a side st
 function and never ran, ran only on the default stream, or is a DistributedDataParallel that ran fewer than 11 times.
 A module that is created elsewhere may have run there. It is reported only if its warm-up comes after the capture.
 
-At run time, a capture that CUDA gave up is reported if it failed in a backward pass and nothing illegal was called in
-it. The error of CUDA goes on as it is.
+At run time, a capture that CUDA gave up is reported if nothing illegal was called in it, and it failed in a backward
+pass or where cuBLAS, cuSOLVER, cuSPARSE or cuFFT was first used. The error of CUDA goes on as it is.
 
 ## Why is this bad?
-Some libraries initialize when they first run: cuBLAS and cuDNN create handles and workspaces and choose algorithms, and
-DistributedDataParallel builds its buckets. This must not happen inside a capture. If the autograd graph was created
-on the default stream, its nodes run there, outside the capture. A capture of the forward pass alone rarely fails, and
-is not reported.
+Some libraries initialize when they first run: cuBLAS and cuDNN create handles and workspaces and choose algorithms,
+cuFFT makes a plan for each new shape, and DistributedDataParallel builds its buckets. This must not happen inside a
+capture. If the autograd graph was created on the default stream, its nodes run there, outside the capture. A
+capture of the forward pass alone rarely fails, and is not reported.
 
 ## Example
 ```python

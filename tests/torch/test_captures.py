@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import json
+import subprocess
+import sys
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,3 +97,106 @@ def test_a_program_that_collects_no_cycles(torch: Any) -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+ERRORS = {
+    "cuBLAS": "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+    "cuSOLVER": "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`. If you keep",
+    "cuSPARSE": "CUDA error: initialization error when calling `cusparseCreate(handle)`",
+    "cuFFT": "cuFFT error: CUFFT_INTERNAL_ERROR",
+}
+"""What torch 2.11 raises for a first use in a capture."""
+
+OTHERS = {
+    "a program's own": "of the program",
+    "used before": "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(handle, ...)`",
+    "no capture": "CUDA error: an illegal memory access was encountered",
+}
+
+
+def captured(torch: Any, error: Exception, before: Any = None) -> list[str]:
+    """The messages of a capture that ends with an error."""
+    with streamsafe.sanitize(mode="collect") as session:
+        try:
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                x = torch.ones(8, device="cuda")
+                if before is not None:
+                    before(x)
+                raise error
+        except type(error):
+            torch.cuda.set_stream(torch.cuda.default_stream())
+    return [f"{hazard.code} {hazard.message}" for hazard in session.hazards]
+
+
+@pytest.fixture
+def losing(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of each capture fails, as when CUDA has given it up."""
+    base = torch.cuda.CUDAGraph.__mro__[1]
+    end = base.capture_end
+
+    def capture_end(graph: Any) -> None:
+        end(graph)
+        raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+    monkeypatch.setattr(base, "capture_end", capture_end)
+
+
+@pytest.mark.parametrize("library", ERRORS)
+def test_a_library_that_is_first_used_in_a_capture(torch: Any, losing: None, library: str) -> None:
+    found = captured(torch, RuntimeError(ERRORS[library]))
+    assert found == [f"SS406 the first use of {library}: it needs a warm-up on a side stream first"]
+
+
+@pytest.mark.parametrize("error", OTHERS)
+def test_a_capture_that_is_lost_for_another_reason(torch: Any, losing: None, error: str) -> None:
+    assert captured(torch, RuntimeError(OTHERS[error])) == []
+
+
+def test_a_library_that_fails_because_the_capture_is_lost_already(torch: Any, losing: None) -> None:
+    """What lost the capture is reported, and nothing of what followed."""
+
+    def waits(x: Any) -> None:
+        with contextlib.suppress(RuntimeError):
+            x.sum().item()
+
+    (found,) = captured(torch, RuntimeError(ERRORS["cuBLAS"]), waits)
+    assert found.startswith("SS401 `item`")
+
+
+PROGRAM = """
+import torch
+
+x = torch.ones(64, 64, device="cuda")
+torch.cuda.synchronize()
+with torch.cuda.graph(torch.cuda.CUDAGraph()):
+    x @ x
+"""
+
+WARM = PROGRAM.replace("torch.cuda.synchronize()", "x @ x\ntorch.cuda.synchronize()")
+
+
+@pytest.mark.parametrize(("program", "codes"), [(PROGRAM, ["SS406"]), (WARM, [])], ids=["cold", "warm"])
+def test_a_first_product_on_a_gpu(
+    torch: Any, request: pytest.FixtureRequest, tmp_path: Path, program: str, codes: list[str]
+) -> None:
+    """In a process of its own, where nothing has used cuBLAS."""
+    if not request.config.getoption("--gpu"):
+        pytest.skip("needs a GPU: run with --gpu")
+    path, report = tmp_path / "program.py", tmp_path / "report.json"
+    path.write_text(program, encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "streamsafe",
+        "run",
+        "--mode",
+        "collect",
+        "--report",
+        str(report),
+        str(path),
+    ]
+    subprocess.run(command, capture_output=True, text=True, check=False)
+    hazards = json.loads(report.read_text(encoding="utf-8"))["hazards"]
+    assert [(hazard["code"], hazard["second"]["stack"][0]["line"]) for hazard in hazards] == [
+        (code, 7) for code in codes
+    ]

@@ -17,6 +17,14 @@ from streamsafe.runtime.replay import FOUND, written
 from streamsafe.runtime.torch.base import Base
 from streamsafe.runtime.torch.hooks.streams import event_of, handle_of
 
+BEGINNINGS = {
+    "cuBLAS": "`cublasCreate(handle)`",
+    "cuSOLVER": "`cusolverDnCreate(handle)`",
+    "cuSPARSE": "`cusparseCreate(handle)`",
+    "cuFFT": "cuFFT error: CUFFT_INTERNAL_ERROR",
+}
+"""What torch's errors say when a library is first used in a capture (torch 2.11, one H100; cuDNN begins in it)."""
+
 
 class Capture(NamedTuple):
     """A capture in progress: the stream that it began on, and the thread that began it."""
@@ -254,25 +262,23 @@ class Captures(Base):
             monitor.report(conflicts, may_raise=not failed)
 
     def _explain(self, capture: Capture, error: BaseException | None) -> None:
-        """CUDA has given up a capture in a backward pass, and nothing illegal was called: it was not warmed up (GC-17).
+        """CUDA has given up a capture, and nothing illegal was called: what it captures was not warmed up (GC-17).
 
-        The pass waits for the stream on which the nodes of its gradients were made, and libraries create handles when
-        they are first used.
+        A library makes its handle, or cuFFT a plan, when it is first used. A backward pass waits for the stream on
+        which the nodes of its gradients were made.
         """
         monitor = self._monitor
-        if (
-            monitor is None
-            or self._explained
-            or not isinstance(error, RuntimeError)
-            or not _in_backward(error)
-        ):
+        if monitor is None or self._explained or not isinstance(error, RuntimeError):
+            return
+        library = _first_used(error)
+        if not library and not _in_backward(error):
             return
         site = sites.raised(error)
         with monitor.lock:
             conflict = monitor.checker.capture_violation(
                 "missing-capture-warmup",
                 capture.stream,
-                operation="backward()",
+                operation=f"the first use of {library}" if library else "backward()",
                 message="its capture failed",
                 site=site,
             )
@@ -292,6 +298,11 @@ class Captures(Base):
 
     def graph_reset(self, graph: Hashable) -> None:
         self._graphs.pop(graph, None)
+
+
+def _first_used(error: BaseException) -> str:
+    """The library that could not begin in a capture, as torch's error names it; empty for another error."""
+    return next((name for name, words in BEGINNINGS.items() if words in str(error)), "")
 
 
 def _in_backward(error: BaseException) -> bool:

@@ -163,6 +163,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("start", &start);
   module.def("stop", &stop);
   module.def("core", []() { return reinterpret_cast<uintptr_t>(&state().core); });
+  module.def("key", []() { return int(KEY); });
   module.def("include_thread", [](bool on) { c10::impl::tls_set_dispatch_key_included(KEY, on); });
   module.def("set_thread", [](Key key, bool main) {
     State::thread_key = key;

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from functools import wraps
 from typing import Any
 
 from streamsafe.native.library import Library
@@ -48,8 +49,27 @@ def extension() -> tuple[Any, Library]:
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
         _simulated(module)
+        _pass_over(sys.modules["torch"], module.key())
         _loaded = module, Library(str(path))
     return _loaded
+
+
+def _pass_over(torch: Any, number: int) -> None:
+    """Has operators that take functions (``torch.cond``, flex attention) pass over the extension's dispatch key.
+
+    They are written in Python, ask their tensors and the thread for a key, and fail for one that they do not know. The
+    extension's stays in the thread for good. The operators of their functions are seen.
+    """
+    key = torch._C.DispatchKey(number)
+    original = getattr(torch._ops, "_compute_keyset", None)
+    if original is None:
+        return
+
+    @wraps(original)
+    def _compute_keyset(args: Any, kwargs: Any, non_fallthrough_keys: Any) -> Any:
+        return original(args, kwargs, non_fallthrough_keys.remove(key))
+
+    torch._ops._compute_keyset = _compute_keyset
 
 
 def _simulated(module: Any) -> None:
