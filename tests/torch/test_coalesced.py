@@ -121,7 +121,7 @@ def test_what_was_written_before_is_ordered(torch: Any, ring: Ring) -> None:
 
 @pytest.mark.parametrize(("waited", "codes"), [(True, []), (False, ["SS101"])], ids=["waited", "at once"])
 def test_an_operator_that_only_waits(torch: Any, ring: Ring, waited: bool, codes: list[str]) -> None:
-    """Gloo's collectives: a thread goes on with the work after the operator, and records the event."""
+    """Gloo's collectives (TD-14): a thread goes on with the work after the operator, and records the event."""
     with streamsafe.sanitize(mode="collect") as session:
         out, into = (torch.ones(8, device="cuda") for _ in range(2))
         ring.exchange(out, into, coalesced=False)

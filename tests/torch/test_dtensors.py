@@ -1,4 +1,4 @@
-"""Collectives of DTensor and functional ones: with native code and from Python alone, the same is found."""
+"""Collectives of DTensor and functional ones (TD-13): with native code and from Python alone, the same is found."""
 
 from __future__ import annotations
 
