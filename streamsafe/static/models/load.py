@@ -211,7 +211,8 @@ class Models:
         return frozenset(
             row.name.rpartition(".")[2]
             for row in self._rows.values()
-            if any(
+            if row.records
+            or any(
                 o.kind == "record" or (o.kind in ("wait", "sync") and o.whom not in ("current", "device"))
                 for o in row.order
             )

@@ -545,6 +545,8 @@ def _in_place(
     """The callee's access to a buffer of the caller, who may know where it lies; None when it is no such access."""
     tags = one.tags | (tag.CAPTURED if t.capture is not None else 0)
     place = mem.place_of(a, t, buffer)
+    if t.recorded and mem.is_recorded(t, buffer, stream):
+        tags |= tag.RECORDED
     if stream is not HOST:
         if tags & tag.WHERE_IT_LIES and place in (PINNED, PAGEABLE):
             stream, entry, tags = HOST, t.order.before(HOST), tags & ~tag.WEAK

@@ -43,6 +43,7 @@ from streamsafe.static.transfer import (
     callbacks,
     captures,
     contexts,
+    dataclass,
     gradients,
     graphed,
     library,
@@ -248,11 +249,7 @@ def construct(a: Analysis, s: State, c: CallSite, cid: str) -> list[State]:
         _fill(s, atom, c)
         out = [s]
     else:
-        fields = list(index.fields(cid))
-        for name, held in [*zip(fields, c.args, strict=False), *c.keywords.items()]:
-            s.heap[atom, name] = held
-        _defaults(a, s, c, cid, atom)
-        out = [s]
+        out = dataclass.construct(a, s, c, cid, atom)
     for t in out:
         t.env[c.dst] = value(atom)
     return out
@@ -266,19 +263,6 @@ def _fill(s: State, container: New, c: CallSite) -> None:
                 objects.put_element(s, container, held, None if step == objects.ANY else step)
     for name, held in c.keywords.items():
         objects.put_element(s, container, held, f"[{name}]")
-
-
-def _defaults(a: Analysis, s: State, c: CallSite, cid: str, atom: New) -> None:
-    """``field(default_factory=torch.cuda.Stream)``: a fresh object of that type."""
-    for name, (module, annotation) in a.engine.index.fields(cid).items():
-        if (atom, name) in s.heap:
-            continue
-        fact = a.engine.facts.of_annotation(module, annotation)
-        if a.engine.role(fact.type) in ("stream", "event") and not fact.optional:
-            number = list(a.engine.index.fields(cid)).index(name)
-            span = a.span(c.at)
-            held = mem.allocate(a, s, span, fact.type, discriminator=1000 + number)
-            s.heap[atom, name] = value(held)
 
 
 # -- methods ----------------------------------------------------------------------------------------------------------

@@ -193,7 +193,7 @@ def touch(
         launch(s, stream)
         if tags & tag.WEAK and stream is s.current and may_be_tensor(buffer):
             tags |= put_there(stream)
-    if s.recorded and (buffer, stream) in s.recorded:
+    if s.recorded and is_recorded(s, buffer, stream):
         tags |= tag.RECORDED
     if s.capture is not None:
         tags |= tag.CAPTURED
@@ -454,9 +454,16 @@ def unbind(a: Analysis, s: State, old: Value) -> None:
 def record(a: Analysis, s: State, atom: Atom, stream: Atom) -> None:
     """``record_stream``: the block is not handed out before its uses on the stream are done."""
     s.recorded = s.recorded | {(atom, stream)}
-    for use in [one for one in s.order.near(atom) if one.stream is stream and one.buffer is atom]:
-        if not use.tags & tag.RECORDED:
+    for use in [one for one in s.order.near(atom) if one.stream is stream]:
+        if not use.tags & tag.RECORDED and is_recorded(s, use.buffer, stream):
             retag(a, s, use, tag.RECORDED)
+
+
+def is_recorded(s: State, buffer: Atom, stream: Atom) -> bool:
+    """Whether a block, or each element of what is used as a whole, is recorded on a stream."""
+    if (buffer, stream) in s.recorded:
+        return True
+    return isinstance(buffer, Path) and (path(buffer.root, *buffer.fields, EACH), stream) in s.recorded
 
 
 def retag(a: Analysis, s: State, one: Access, tags: int) -> None:

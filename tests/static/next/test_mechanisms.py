@@ -13,6 +13,7 @@ import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 import cupy as cp
 import cupyx
@@ -1070,6 +1071,121 @@ class Timer:
         t = time.perf_counter()
         y = x @ x
         return time.perf_counter() - t  # expect: SS311
+""",
+    "the fields of a dataclass hold what its defaults make": """
+@dataclass
+class Slot:
+    stream: torch.cuda.Stream = field(default_factory=torch.cuda.Stream)
+    done: torch.cuda.Event = field(default_factory=lambda: torch.cuda.Event())
+    waits: list = field(default_factory=list)
+    ready: object = None
+
+def good(x: torch.Tensor):
+    slot = Slot()
+    y = x + 1
+    slot.stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(slot.stream):
+        y.mul_(2)
+        e = torch.cuda.Event()
+        e.record(slot.stream)
+        slot.waits.append(e)
+    for e in slot.waits:
+        torch.cuda.current_stream().wait_event(e)
+    return y + 1
+
+def good2(x: torch.Tensor):
+    slot = Slot()
+    y = x + 1
+    slot.stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(slot.stream):
+        y.mul_(2)
+    slot.done.record(slot.stream)
+    if slot.ready is None:
+        torch.cuda.current_stream().wait_event(slot.done)
+    return y + 1
+
+def bad_other_event(x: torch.Tensor):
+    slot = Slot()
+    y = x + 1
+    slot.done.record(slot.stream)
+    slot.stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(slot.stream):
+        y.mul_(2)
+    if slot.ready is None:
+        torch.cuda.current_stream().wait_event(slot.done)
+    return y + 1  # expect: SS103
+
+@dataclass
+class Buf:
+    n: int
+    def __post_init__(self):
+        self.side = torch.cuda.Stream()
+        self.buf = torch.zeros(self.n, device="cuda")
+
+def bad2(n):
+    b = Buf(n)
+    with torch.cuda.stream(b.side):
+        b.buf.add_(1)  # expect: SS102
+    torch.cuda.synchronize()
+
+def good3(n):
+    b = Buf(n)
+    b.side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(b.side):
+        b.buf.add_(1)
+    torch.cuda.synchronize()
+""",
+    "elements that are recorded one by one are recorded where they are used together": """
+@dataclass
+class Context:
+    index: int
+    features: list = field(default_factory=list)
+    event: object = None
+
+class Stage:
+    def __init__(self, tables):
+        self.tables = tables
+        self.stream = torch.cuda.Stream()
+
+    def start(self, host_ids) -> Context:
+        context = Context(0)
+        with torch.cuda.stream(self.stream):
+            for table, ids in zip(self.tables, host_ids):
+                context.features.append(table.index_select(0, ids.to("cuda", non_blocking=True)))
+            context.event = self.stream.record_event()
+        return context
+
+class Bad:
+    def __init__(self, stage: Stage):
+        self.stage = stage
+        self.pending: Context | None = None
+
+    def take(self):
+        context, self.pending = self.pending, None
+        torch.cuda.current_stream().wait_event(context.event)
+        return context.features
+
+    def progress(self, ids):
+        out = torch.cat(self.take(), dim=1)  # expect: SS201
+        self.pending = self.stage.start(ids)
+        return out
+
+class Good:
+    def __init__(self, stage: Stage):
+        self.stage = stage
+        self.pending: Context | None = None
+
+    def take(self):
+        context, self.pending = self.pending, None
+        torch.cuda.current_stream().wait_event(context.event)
+        for feature in context.features:
+            feature.record_stream(torch.cuda.current_stream())
+        return context.features
+
+    def progress(self, ids):
+        out = torch.cat(self.take(), dim=1)
+        self.pending = self.stage.start(ids)
+        return out
 """,
     "a loop over what was put into a container here has a round": """
 def capture(model, inputs):
