@@ -36,6 +36,7 @@ enum class Violation : int64_t {
   unjoined,
   generator,    // numbers are drawn from one that the graph does not keep
   host_work,    // the host wrote what the graph copies to the device
+  unforked,     // work on a stream that takes no part in the capture
 };
 
 // What an operation touches. `shape` and `strides` (times `unit` bytes) only where the bytes are not contiguous.
@@ -624,6 +625,12 @@ class Core {
   // Something that only the collector recognizes is illegal in the capture that a stream takes part in.
   bool refuses(Violation which, Timeline& line, Id operation, Id site) {
     return line.capture ? violation(which, line, line.capture->origin, operation, site) : true;
+  }
+
+  // The thread that captures enqueues on a stream that takes no part in it.
+  bool enqueues_beside(Timeline& line, Id operation, Id site) {
+    if (line.capture || captures_.empty()) return true;
+    return violation(Violation::unforked, line, captures_.back()->origin, operation, site);
   }
 
   // -- questions -----------------------------------------------------------------------------------------------------

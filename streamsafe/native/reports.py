@@ -20,6 +20,8 @@ MODES: tuple[Mode, Mode] = ("reads", "writes")
 KINDS: tuple[TimelineKind, ...] = ("legacy", "blocking", "non-blocking", "per-thread", "host", "function")
 OWNERS: tuple[str, ...] = ("unknown", "cupy", "torch", "pinned", "driver")
 
+AT_ONCE = "its work runs at once, and the graph does not have it"
+
 VIOLATIONS = (
     (
         "unjoined-capture-stream",
@@ -45,6 +47,7 @@ VIOLATIONS = (
     ),
     ("capture-rng", "", "the generator is not registered with the graph"),
     ("host-work-in-capture", "", "the graph copies this memory to the device at each replay"),
+    ("unjoined-capture-stream", "", "{subject} takes no part in the capture: " + AT_ONCE),
 )
 """Rule, operation and message of each of the core's ``Violation``."""
 

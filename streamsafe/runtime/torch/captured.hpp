@@ -44,6 +44,21 @@ inline void refuse_unrepeated(Violation which, int device, uint32_t operation, u
   judge(reports, operation, nullptr, true);
 }
 
+// Work on a stream that was not forked from the capturing one, once for each stream (GM-side_launch).
+inline void refuse_beside(const Seen& seen, uint32_t operation, uint32_t site) {
+  State& the = state();
+  const Queue queue = queue_now(seen.index);
+  std::vector<Report> reports;
+  {
+    Lock guard(the.core.mutex);
+    Timeline& line = the.line(queue.device, queue.handle);
+    if (the.beside.count(line.id) || the.core.enqueues_beside(line, operation, site)) return;
+    the.beside.insert(line.id);
+    reports = take_reports(the.core);
+  }
+  judge(reports, operation, nullptr, true);
+}
+
 // Numbers are drawn from a generator that the graph does not keep (GM-gen_unreg).
 inline void refuse_generator(const Operator& op, const torch::jit::Stack& stack, size_t base, uint32_t operation, uint32_t site) {
   const auto& value = stack[base + size_t(op.generator)];

@@ -93,6 +93,12 @@ class Captures(Base):
         """Whether a capture is in progress."""
         return bool(self._capturing)
 
+    @property
+    def captures_here(self) -> bool:
+        """Whether the calling thread has begun a capture."""
+        own = threading.get_ident()
+        return any(each.thread == own for each in list(self._capturing.values()))
+
     def waits(self, stream: Any, event: Any) -> None:
         """In a capture: a captured stream may wait for captured work only, another one for none of it."""
         monitor = self._monitor

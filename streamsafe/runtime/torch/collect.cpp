@@ -170,13 +170,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     if (main) state().main_thread = key;
   });
   module.def("set_pending", [](bool pending) { state().pending = pending; });
-  module.def("set_capturing", [](bool capturing, const std::vector<uintptr_t>& generators) {
+  module.def("set_capturing", [](bool capturing, const std::vector<uintptr_t>& generators, bool here) {
     State& the = state();
     Lock guard(the.core.mutex);
     the.capturing = capturing;
+    captures = here;
     the.generators.clear();
     for (uintptr_t each : generators) the.generators.insert(reinterpret_cast<const void*>(each));
     if (!capturing) the.written.clear();
+    the.beside.clear();
   });
   module.def("set_refused", [](bool refused) { here.refused = refused; });
   module.def("take_stashed", []() {

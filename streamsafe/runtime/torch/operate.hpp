@@ -149,6 +149,7 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   if (op.copy && the.host) see_copy(op, *stack, base, seen, by_stream);
   if (the.capturing.load(std::memory_order_relaxed)) {
     if (!site) name_operation(op, operation, site);
+    if (captures && !seen.device.uses.empty()) refuse_beside(seen, operation, site);
     if (!seen.device.uses.empty()) refuse_wait(op, *stack, base, seen, operation, site);
     if (op.generator >= 0) refuse_generator(op, *stack, base, operation, site);
     if (!by_stream.uses.empty()) refuse_host_work(by_stream, seen.index);

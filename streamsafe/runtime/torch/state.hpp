@@ -77,6 +77,7 @@ struct State {
   };
   std::set<const void*> generators;
   std::vector<Written> written;
+  std::set<Id> beside;  // streams that take no part in it, and are reported
   std::map<Addr, std::vector<Timeline*>> recorded_before;  // record_stream on memory from before the program
 
   uint32_t intern(const std::string& name) {
@@ -194,6 +195,7 @@ struct Here {
   Collective* collective = nullptr;
 };
 inline thread_local Here here;
+inline thread_local bool captures = false;  // the calling thread has begun a capture
 
 inline int device_now() {
 #ifdef WITH_CUDA

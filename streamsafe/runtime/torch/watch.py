@@ -232,7 +232,7 @@ class Watch(Captures):
         self._extension.site_now()
 
     def set_capturing(self, capturing: bool, generators: list[int]) -> None:
-        self._extension.set_capturing(capturing, generators)
+        self._extension.set_capturing(capturing, generators, self.captures_here)
 
     def include(self, on: bool) -> None:
         self._extension.include_thread(on)

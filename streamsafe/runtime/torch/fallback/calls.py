@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from streamsafe.native.reports import AT_ONCE
+from streamsafe.order.hazard import quoted
 from streamsafe.order.memory import HOST, Use
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.sites import Site
@@ -97,6 +99,7 @@ class Calls:
         index = next(iter(seen.devices), None)
         if self._watch.capturing:
             if index is not None:
+                self._refuse_beside(call, index, name, site)
                 self._refuse(call, index, name, site)
             self._refuse_unrepeated(call, index, by_stream, name, site)
         if by_host and self._monitor.host:
@@ -213,6 +216,18 @@ class Calls:
         key, _ = self._watch.queue(device)
         if waits and self._monitor.checker.capturing(key):
             self._watch.violation(key, "sync-in-capture", name, "", site)
+
+    def _refuse_beside(self, call: Call, device: int, name: str, site: Site) -> None:
+        """Work on a stream that was not forked from the capturing one, once for each stream (GM-side_launch)."""
+        watch = self._watch
+        key, _ = watch.queue(device)
+        if call.backward is not None or key in watch.beside or not watch.captures_here:
+            return
+        checker = self._monitor.checker
+        if not checker.capturing(key):
+            watch.beside.add(key)
+            message = f"{quoted(checker.timeline(key).name)} takes no part in the capture: {AT_ONCE}"
+            watch.violation(key, "unjoined-capture-stream", name, message, site)
 
     def _refuse_unrepeated(
         self, call: Call, device: int | None, by_stream: Uses, name: str, site: Site

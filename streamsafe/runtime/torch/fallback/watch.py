@@ -59,6 +59,8 @@ class Fallback(Captures):
         """Addresses of the generators that the graphs being captured keep."""
         self.written: list[tuple[int, int, str, sites.Site]] = []
         """What the host has written of pinned memory since the capture began: from, to, by what, where."""
+        self.beside: set[Hashable] = set()
+        """Streams that take no part in the capture, and are reported."""
         self._trace: Callable[[bool], None] = lambda on: None
 
     # -- the hooks ---------------------------------------------------------------------------------------------------
@@ -328,6 +330,7 @@ class Fallback(Captures):
 
     def set_capturing(self, capturing: bool, generators: list[int]) -> None:
         self.generators = set(generators)
+        self.beside.clear()
         if not capturing:
             self.written.clear()
 
