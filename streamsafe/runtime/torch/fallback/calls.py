@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from streamsafe.native.reports import AT_ONCE
-from streamsafe.order.hazard import quoted
-from streamsafe.order.memory import HOST, Use
+from streamsafe.order.memory import HOST
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.sites import Site
-from streamsafe.runtime.torch.fallback.here import Pass
+from streamsafe.runtime.torch.fallback.call import Call, Seen, Uses
+from streamsafe.runtime.torch.fallback.captured import Captured
 from streamsafe.runtime.torch.fallback.memory import Memory, use_of
-from streamsafe.runtime.torch.fallback.roles import Operator, Role
+from streamsafe.runtime.torch.fallback.roles import Role
 
 if TYPE_CHECKING:
     from streamsafe.runtime.torch.fallback.watch import Fallback
@@ -22,55 +19,6 @@ if TYPE_CHECKING:
 
 BETWEEN_STREAMS = ("between streams",)
 """The key of an event of nobody's, by which one stream of a collective comes after another."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of an operator.
-
-    Attributes:
-        operator: what it does.
-        args, kwargs: as it is called.
-        site: the program's line; empty in a thread of the autograd engine.
-        backward: the backward pass that does it.
-    """
-
-    operator: Operator
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    site: Site
-    backward: Pass | None
-
-
-@dataclass
-class Uses:
-    """What one operation reads and writes in one place.
-
-    Attributes:
-        bases: addresses of the storages.
-    """
-
-    reads: list[Use] = field(default_factory=list)
-    writes: list[Use] = field(default_factory=list)
-    bases: list[int] = field(default_factory=list)
-
-    def add(self, use: Use, role: Role, base: int) -> None:
-        if role is not Role.WRITE:
-            self.reads.append(use)
-        if role is not Role.READ:
-            self.writes.append(use)
-        self.bases.append(base)
-
-    def __bool__(self) -> bool:
-        return bool(self.bases)
-
-
-class Seen:
-    """What the tensors of a call are: uses by device, and CPU tensors."""
-
-    def __init__(self) -> None:
-        self.devices: defaultdict[int, Uses] = defaultdict(Uses)
-        self.cpu: list[tuple[Any, Role]] = []
 
 
 class Calls:
@@ -98,10 +46,7 @@ class Calls:
         by_host, by_stream = self._host_sides(call, seen, site)
         index = next(iter(seen.devices), None)
         if self._watch.capturing:
-            if index is not None:
-                self._refuse_beside(call, index, name, site)
-                self._refuse(call, index, name, site)
-            self._refuse_unrepeated(call, index, by_stream, name, site)
+            Captured(self._watch, self._monitor).check(call, index, by_stream, name, site)
         if by_host and self._monitor.host:
             self._monitor.host_access(by_host.reads, by_host.writes, name, site=site)
         if by_stream:
@@ -199,73 +144,6 @@ class Calls:
         """Whether a copy is between host and device."""
         target = call.operator.value("device", call.args, call.kwargs)
         return bool(seen.devices) or (target is not None and self._torch.device(target).type == "cuda")
-
-    def _refuse(self, call: Call, device: int, name: str, site: Site) -> None:
-        """Inside a capture the host must not wait: said before CUDA loses the capture."""
-        operator = call.operator
-        waits = operator.synchronizes
-        if operator.copy and not waits:
-            target = operator.value("device", call.args, call.kwargs)
-            host = target is not None and self._torch.device(target).type == "cpu"
-            for argument in operator.arguments:
-                value = operator.value(argument.name, call.args, call.kwargs)
-                host = host or (
-                    isinstance(value, self._torch.Tensor) and value.device.type == "cpu" and value.dim() > 0
-                )
-            waits = host and not operator.value("non_blocking", call.args, call.kwargs)
-        key, _ = self._watch.queue(device)
-        if waits and self._monitor.checker.capturing(key):
-            self._watch.violation(key, "sync-in-capture", name, "", site)
-
-    def _refuse_beside(self, call: Call, device: int, name: str, site: Site) -> None:
-        """Work on a stream that was not forked from the capturing one, once for each stream (GM-side_launch)."""
-        watch = self._watch
-        key, _ = watch.queue(device)
-        if call.backward is not None or key in watch.beside or not watch.captures_here:
-            return
-        checker = self._monitor.checker
-        if not checker.capturing(key):
-            watch.beside.add(key)
-            message = f"{quoted(checker.timeline(key).name)} takes no part in the capture: {AT_ONCE}"
-            watch.violation(key, "unjoined-capture-stream", name, message, site)
-
-    def _refuse_unrepeated(
-        self, call: Call, device: int | None, by_stream: Uses, name: str, site: Site
-    ) -> None:
-        """What a launch of the graph would not do again: numbers of a generator, what the host has written."""
-        watch, operator = self._watch, call.operator
-        generator = operator.value("generator", call.args, call.kwargs)
-        if isinstance(generator, self._torch.Generator) and generator.device.type == "cuda":
-            key, _ = watch.queue(generator.device.index)
-            if generator._cdata not in watch.generators and self._monitor.checker.capturing(key):
-                message = "the generator is not registered with the graph"
-                watch.violation(key, "capture-rng", name, message, site)
-        if device is None:
-            for argument in operator.arguments:
-                tensor = operator.value(argument.name, call.args, call.kwargs)
-                if argument.role is Role.WRITE and self._is_pinned(tensor):
-                    start = tensor.data_ptr()
-                    storage = tensor.untyped_storage()
-                    watch.written.append((start, storage.data_ptr() + storage.nbytes(), name, site))
-            return
-        key, _ = watch.queue(device)
-        if not self._monitor.checker.capturing(key):
-            return
-        for use in by_stream.reads:
-            for start, stop, by, where in reversed(watch.written):
-                if start < use[0][2] and use[0][1] < stop:
-                    message = "the graph copies this memory to the device at each replay"
-                    watch.violation(key, "host-work-in-capture", by, message, where)
-                    break
-
-    def _is_pinned(self, value: Any) -> bool:
-        return (
-            isinstance(value, self._torch.Tensor)
-            and value.device.type == "cpu"
-            and value.layout is self._torch.strided
-            and value.numel() > 0
-            and value.is_pinned()
-        )
 
     # -- the engine --------------------------------------------------------------------------------------------------
 
@@ -404,4 +282,4 @@ def _parts(torch: Any, tensor: Any) -> tuple[Any, ...]:
     return ()
 
 
-__all__ = ["Call", "Calls"]
+__all__ = ["Calls"]

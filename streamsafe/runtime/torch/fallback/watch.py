@@ -18,7 +18,8 @@ from streamsafe.runtime import autograd, sites
 from streamsafe.runtime.monitor import PER_THREAD, Monitor
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.torch.captures import Captures
-from streamsafe.runtime.torch.fallback.calls import Call, Calls
+from streamsafe.runtime.torch.fallback.call import Call
+from streamsafe.runtime.torch.fallback.calls import Calls
 from streamsafe.runtime.torch.fallback.here import Here, Passes, thread_of
 from streamsafe.runtime.torch.fallback.memory import Memory
 from streamsafe.runtime.torch.fallback.mode import Modes

@@ -18,7 +18,8 @@ from typing import Any
 from streamsafe.runtime.torch.build import SIMULATED_DEVICE, BuildError, build
 from streamsafe.runtime.torch.installed import TorchUnavailable, installed
 from streamsafe.runtime.torch.simulate.device import Device
-from streamsafe.runtime.torch.simulate.names import NotSimulated, complete
+from streamsafe.runtime.torch.simulate.limits import NotSimulated
+from streamsafe.runtime.torch.simulate.names import complete
 
 MOST_DEVICES = 16
 

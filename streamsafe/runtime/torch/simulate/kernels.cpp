@@ -1,5 +1,6 @@
 // Operators: one boxed kernel runs any of them as the CPU's on the same bytes, in the calling thread, at once. A few have
 // kernels of their own: those that allocate, copy, block the host, or exist for CUDA only.
+// One unit, though long, as memory.cpp is.
 #include "device.h"
 
 #include <ATen/EmptyTensor.h>

@@ -1,5 +1,6 @@
 // Memory: torch's caching allocator by its own rules (so that a program reuses the blocks that it would reuse on a GPU),
 // pinned memory, generators, and the hooks by which torch asks whether there is CUDA.
+// One unit, though long: each further one that includes PyTorch's headers lengthens the first use, which compiles them.
 #include "device.h"
 
 #include <ATen/CPUGeneratorImpl.h>

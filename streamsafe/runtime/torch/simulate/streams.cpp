@@ -1,5 +1,6 @@
 // Devices, streams, events and captures. Work is done when it is called, so a queue never has anything pending; what is
 // kept is what CUDA would check: which streams are capturing, what joins them, and which calls are illegal meanwhile.
+// One unit, though long, as memory.cpp is.
 #include "device.h"
 
 #include <c10/core/Allocator.h>
