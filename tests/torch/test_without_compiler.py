@@ -17,9 +17,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 UNSEEN = {
     "autograd/an_initial_gradient_freed_too_early": "reuse after a use by backward()",
-    "inside/an_operator_in_python_does_not_join_its_stream": "what an operator in Python calls",
-    "inside/an_operator_in_python_in_another_does_not_join": "as an_operator_in_python_does_not_join_its_stream",
-    "inside/an_operator_in_python_writes_its_argument_elsewhere": "likewise",
     "graphs/gc05_an_output_kept_over_a_replay": "not seen with native code either",
 }
 """Programs whose hazards it does not find, and why. In ordered programs it finds nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
-from streamsafe.order.memory import HOST
+from streamsafe.order.memory import HOST, Use
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.sites import Site
 from streamsafe.runtime.torch.fallback.call import Call, Seen, Uses
@@ -56,9 +56,10 @@ class Calls:
             self._check(seen, name, site)
         else:
             self._enqueue(seen.devices, name, site, call)
-        before = here.site, here.collective
+        before = here.site, here.collective, here.within
         here.inside += 1
-        here.site, here.collective = site, None
+        within: list[Use] = []
+        here.site, here.collective, here.within = site, None, within
         try:
             if operator.collective and seen.devices:
                 result = self._collective(seen, name, site, run)
@@ -66,11 +67,13 @@ class Calls:
                 result = run()
         finally:
             here.inside -= 1
-            here.site, here.collective = before
+            here.site, here.collective, here.within = before
+            if here.within is not None:
+                here.within += within
         if call.backward is None and self._torch.is_grad_enabled():
             self._watch.passes.remember(site)
         if operator.results:
-            self._results(call, seen, by_host, result, name, site)
+            self._results(call, seen, by_host, result, name, site, within)
         return result
 
     # -- arguments ---------------------------------------------------------------------------------------------------
@@ -151,6 +154,8 @@ class Calls:
         """On the current stream of each device that takes part."""
         for device, uses in devices.items():
             key, _ = self._watch.queue(device)
+            if self._watch.here.within is not None:
+                self._watch.here.within += uses.writes
             self._monitor.access(key, uses.reads, uses.writes, name, site=site)
             if call.backward is not None:
                 for base in uses.bases:
@@ -215,7 +220,9 @@ class Calls:
 
     # -- results -----------------------------------------------------------------------------------------------------
 
-    def _results(self, call: Call, seen: Seen, by_host: Uses, result: Any, name: str, site: Site) -> None:
+    def _results(
+        self, call: Call, seen: Seen, by_host: Uses, result: Any, name: str, site: Site, within: list[Use]
+    ) -> None:
         operator = call.operator
         results = result if len(operator.results) > 1 and isinstance(result, (list, tuple)) else (result,)
         made = Seen()
@@ -230,6 +237,10 @@ class Calls:
                 (use, base)
                 for use, base in zip(uses.writes, uses.bases, strict=True)
                 if (use[0][1], use[0][2]) not in given
+                and not any(  # written inside, on the stream of what wrote it
+                    each[0][0] == device and each[0][1] < use[0][2] and use[0][1] < each[0][2]
+                    for each in within
+                )
             ]
             uses.writes, uses.bases = [use for use, _ in kept], [base for _, base in kept]
             if not kept:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from streamsafe.order.memory import Use
 from streamsafe.order.work import Backward, Work
 from streamsafe.runtime import sites
 from streamsafe.runtime.monitor import local
@@ -22,6 +23,7 @@ class Here(threading.local):
         inside: how many operators are running.
         site: where the outermost of them was called.
         collective: called when a stream waits in a collective's operator, with its raw handle.
+        within: what has been written inside the operator that is running by operators that it calls; None: none runs.
         refused: what the host waits for is forbidden in a capture, and is reported already.
     """
 
@@ -29,6 +31,7 @@ class Here(threading.local):
     inside = 0
     site: Site | None = None
     collective: Callable[[int], None] | None = None
+    within: list[Use] | None = None
     refused = False
 
 

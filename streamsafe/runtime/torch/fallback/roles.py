@@ -46,6 +46,7 @@ class Operator(NamedTuple):
         collective: its work is on a communication stream.
         synchronizes: the host waits for the device inside.
         records: it is ``record_stream``.
+        own: it is PyTorch's own: its kernel is no Python that calls operators.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Operator(NamedTuple):
     collective: bool
     synchronizes: bool
     records: bool
+    own: bool
 
     def value(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The value that a call gives an argument; None where it gives none."""
@@ -122,6 +124,8 @@ def describe(torch: Any, operator: Any) -> Operator:
         collective=collective,
         synchronizes=name in known["SYNCHRONIZING"],
         records=name == "aten::record_stream",
+        own=name.partition("::")[0] in known["OWN"]
+        or not torch._C._dispatch_has_computed_kernel_for_dispatch_key(operator.name(), "CUDA"),
     )
 
 

@@ -52,6 +52,7 @@ class Fallback(Captures):
         self.here = Here()
         self.passes = Passes(torch)
         self.modes = Modes(torch, self._operate)
+        self._kernels = torch._C.DispatchKeySet(torch._C.DispatchKey.CUDA)
         self._operators: dict[Any, Operator] = {}
         self._external: set[int] = set()
         self._communicating: set[tuple[int, int]] = set()
@@ -196,9 +197,25 @@ class Fallback(Captures):
             if result is not NotImplemented:
                 return result
         backward = self.passes.now()
+        run = partial(function, *args, **kwargs)
+        if not operator.own and self._on_device(operator, args, kwargs):
+            run = partial(self._open, function, args, kwargs)
         with thread_of(backward):
             call = Call(operator, args, kwargs, sites.capture(3), backward)
-            return Calls(self, monitor, memory).make(call, partial(function, *args, **kwargs))
+            return Calls(self, monitor, memory).make(call, run)
+
+    def _open(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls the kernel of an operator that may be written in Python: what it calls is seen."""
+        with self.modes.again():
+            return function.redispatch(self._kernels, *args, **kwargs)
+
+    def _on_device(self, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        for argument in operator.arguments:
+            value = operator.value(argument.name, args, kwargs)
+            for each in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(each, self._torch.Tensor):
+                    return bool(each.is_cuda)
+        return False
 
     def is_wrapper(self, kind: Any) -> bool:
         """Whether a type of tensor stands for others, or for none."""
