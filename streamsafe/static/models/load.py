@@ -482,6 +482,8 @@ def _result(text: str, where: str) -> Result:
         return Result("fresh", "", "", Place(place, rest[1] if len(rest) > 1 else ""))
     if kind in ("object", "pair", "library_module"):
         return Result(kind, "", rest[0])  # type: ignore[arg-type]
+    if kind == "mapped":
+        return Result("mapped", "", rest[0] if rest else "builtins.list")
     return Result(kind, rest[0] if rest else "")  # type: ignore[arg-type]
 
 

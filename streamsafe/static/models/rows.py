@@ -247,6 +247,7 @@ Special: TypeAlias = Literal[
     "load_file",
     "load_state",
     "loader",
+    "make_dict",
     "make_optimizer",
     "members",
     "methodcaller",

@@ -23,6 +23,7 @@ from streamsafe.static.domain.atoms import (
     New,
     Path,
     Pool,
+    Tuple,
     Value,
     ordered,
     path,
@@ -394,6 +395,11 @@ def _publish(a: Analysis, s: State, fields: Fields, at: Path, held: Value) -> No
     if len(at.fields) > limits.FIELDS:
         return
     for atom in ordered(held):
+        if isinstance(atom, Tuple):
+            for number, item in enumerate(atom.items):
+                _publish(a, s, fields, path(at.root, *at.fields, f"[{number}]"), item)
+        if isinstance(atom, Path) and atom.root != at.root and not atom.fields:
+            _copy_parameter(a, s, atom, at)
         if not isinstance(atom, New):
             continue
         role = a.role(atom)
@@ -411,6 +417,18 @@ def _publish(a: Analysis, s: State, fields: Fields, at: Path, held: Value) -> No
         elif role == "object":
             for field, inner in fields.get(atom, ()):
                 _publish(a, s, fields, path(at.root, *at.fields, field), inner)
+
+
+def _copy_parameter(a: Analysis, s: State, parameter: Path, at: Path) -> None:
+    """A parameter is kept at a path: who finds it there comes after what goes on with it, on other streams."""
+    for access in list(s.order.accesses()):
+        buffer = access.buffer
+        if isinstance(buffer, Path) and buffer.root == parameter.root and tag.concerns(access):
+            fields = (*at.fields, *buffer.fields)
+            if len(fields) <= limits.FIELDS and not access.tags & tag.STORED:
+                stored = access.replace(buffer=path(at.root, *fields), tags=access.tags | tag.STORED)
+                s.order.put(stored, s.order.ways_of(access))
+                a.remember_waits(stored, a.waits_before(access))
 
 
 def _copy_accesses(a: Analysis, s: State, buffer: Atom, at: Path) -> None:

@@ -168,25 +168,51 @@ class Relevance:
                 definition = self._index.definitions.get(around.owner) if around is not None else None
         names, methods = self._called(functions)
         names |= self._kept_contexts(functions)
+        holders = self._holders(methods)
+        inherited: dict[str, set[bytes]] = {}
+
+        def fields_of(cid: str) -> set[bytes]:
+            """What methods of a class, and of those that it inherits from, leave in the fields."""
+            if cid not in inherited:
+                found = [classes[each] for each in (cid, *self._index.mro(cid)) if each in classes]
+                inherited[cid] = set().union(*found)
+            return inherited[cid]
+
         found = {
             d.fid
             for d in self._definitions
-            if (d.cls is not None and self._names(d, classes.get(d.cls, set())))
+            if (d.cls is not None and self._names(d, fields_of(d.cls)))
             or self._names(d, names)
-            or self._names_method(d, methods)
+            or self._names_method(d, methods, holders)
         }
         found.update(
             f"{name}:<module>" for name, words in self._bodies.items() if not words.isdisjoint(names)
         )
         return found
 
-    def _names_method(self, definition: Definition, classes: Mapping[bytes, set[bytes]]) -> bool:
-        """Whether the code of a function names a class and one of some of its methods."""
-        named = self.words(definition).intersection(classes)
+    def _names_method(
+        self,
+        definition: Definition,
+        classes: Mapping[bytes, set[bytes]],
+        holders: Mapping[str, set[bytes]],
+    ) -> bool:
+        """Whether the code of a function names one of some methods, and it, or a method beside it, their class."""
+        held = holders.get(definition.cls, _NOTHING) if definition.cls is not None else _NOTHING
+        named = held | self.words(definition).intersection(classes)
         return any(
-            cls in self._code_words(definition) and self._names(definition, classes[cls])
+            (cls in held or cls in self._code_words(definition)) and self._names(definition, classes[cls])
             for cls in sorted(named)
         )
+
+    def _holders(self, classes: Mapping[bytes, set[bytes]]) -> dict[str, set[bytes]]:
+        """Class -> those of some classes that its methods name: a field may hold an instance."""
+        found: dict[str, set[bytes]] = {}
+        for definition in self._definitions if classes else ():
+            if definition.cls is not None:
+                named = self.words(definition).intersection(classes)
+                if named and (code := named & self._code_words(definition)):
+                    found.setdefault(definition.cls, set()).update(code)
+        return found
 
     @cached_property
     def bodies(self) -> set[str]:
@@ -225,7 +251,7 @@ class Relevance:
 
 
 def _named_in(*nodes: ast.AST) -> frozenset[bytes]:
-    """The names, attributes and keywords in some code."""
+    """The names, attributes and keywords in some code, and the texts that are keys: of keywords given as a dict."""
     names: set[str] = set()
     for top in nodes:
         for node in ast.walk(top):
@@ -235,4 +261,10 @@ def _named_in(*nodes: ast.AST) -> frozenset[bytes]:
                 names.add(node.id)
             elif isinstance(node, ast.keyword) and node.arg is not None:
                 names.add(node.arg)
+            elif isinstance(node, ast.Dict):
+                names.update(
+                    key.value
+                    for key in node.keys
+                    if isinstance(key, ast.Constant) and isinstance(key.value, str)
+                )
     return frozenset(name.encode() for name in names)

@@ -149,7 +149,8 @@ def _is_known(a: Analysis, function: Value) -> bool:
 
 def _mapped(a: Analysis, s: State, c: CallSite) -> None:
     """A container of what a function has returned for each element."""
-    container = mem.allocate(a, s, a.span(c.at), "builtins.list", discriminator=3)
+    type = c.row.result.type if c.row is not None else "builtins.list"
+    container = mem.allocate(a, s, a.span(c.at), type, discriminator=3)
     s.heap[container, objects.ANY] = s.get(c.dst)
     s.env[c.dst] = value(container)
 

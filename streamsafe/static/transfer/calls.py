@@ -55,7 +55,7 @@ from streamsafe.static.transfer import (
 )
 from streamsafe.static.transfer import memory as mem
 from streamsafe.static.transfer.data import operands, registers
-from streamsafe.static.transfer.registry import CallSite, transfer
+from streamsafe.static.transfer.registry import CallSite, special, transfer
 
 if TYPE_CHECKING:
     from streamsafe.static.summary.analyse import Analysis
@@ -263,6 +263,25 @@ def _fill(s: State, container: New, c: CallSite) -> None:
                 objects.put_element(s, container, held, None if step == objects.ANY else step)
     for name, held in c.keywords.items():
         objects.put_element(s, container, held, f"[{name}]")
+
+
+@special("make_dict")
+def make_dict(a: Analysis, s: State, c: CallSite) -> Value | list[State] | None:
+    """``dict(other, key=value)``, ``dict(pairs)``: what these hold, under the keys that are known."""
+    made = mem.allocate(a, s, a.span(c.at), "builtins.dict", discriminator=2)
+    for other in ordered(values.union(c.args)):
+        known = [step for step in mem.s_fields(s, other) if is_element(step)]
+        if a.type_of(other) == "builtins.dict" and isinstance(other, New):
+            for step in known:
+                objects.put_element(s, made, s.heap[other, step], None if step == objects.ANY else step)
+            continue
+        each = objects.step_into(a, s, value(other), EACH)
+        pairs = [atom for atom in each if isinstance(atom, Tuple) and len(atom.items) == 2]
+        held = values.union(pair.items[1] for pair in pairs) if len(pairs) == len(each) else each
+        objects.put_element(s, made, held)
+    for name, held in c.keywords.items():
+        objects.put_element(s, made, held, f"[{name}]")
+    return value(made)
 
 
 # -- methods ----------------------------------------------------------------------------------------------------------

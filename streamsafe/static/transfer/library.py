@@ -48,6 +48,7 @@ from streamsafe.static.transfer import (
     gradients,
     objects,
     pools,
+    protocols,
     replays,
     streams,
     timing,
@@ -576,6 +577,9 @@ def _container(a: Analysis, s: State, c: CallSite, result: Result, held: Value) 
         else:
             content = held
         s.heap[container, objects.ANY] = content
+        if kind in ("zip", "enumerate", "elements"):
+            iterated = c.args if kind == "zip" else c.args[:1] if result.arg == "*" else [held]
+            protocols.goes_through(a, s, container, iterated, kind)
         if kind != "list":
             extents.blur(a, s, values.union([c.receiver, *c.values()]) & reachable((content,)))  # views of it
         return value(container)

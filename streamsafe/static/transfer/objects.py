@@ -110,7 +110,7 @@ def _of_path(a: Analysis, s: State, atom: Path, name: str) -> Value:
     if name in SAME_MEMORY and not fact.type:
         return value(atom)
     if len(atom.fields) >= limits.FIELDS:
-        return UNKNOWN
+        return value(bound(value(atom), name))  # what it is is lost, but for a method
     return aliased(a, path(atom.root, *atom.fields, name), atom)
 
 

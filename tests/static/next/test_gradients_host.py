@@ -30,13 +30,7 @@ GAPS: dict[str, set[str]] = {
     "ss111_whose_gradients": {
         "BadHooksOfTwoModules",
         "BadWorkOfEachParameter",
-        "Finishing",
         "GoodChunks",
-        "bad_collected_losses",
-    },
-    "ss112_initial_gradient": {
-        "bad_iterator_beside_another",
-        "bad_iterator_counted",
     },
     "ss113_initial_gradient_lifetime": {
         "BadSeedOfEachForward",
@@ -47,7 +41,6 @@ GAPS: dict[str, set[str]] = {
         "bad_rows_of_a_table",
     },
     "ss301_forms": {
-        "bad_to_in_kwargs",
         "bad_waits_where_all_came_from_the_host",
         "good_waits_where_any_came_from_the_device",
     },
@@ -57,7 +50,6 @@ GAPS: dict[str, set[str]] = {
     "ss301_spellings": {
         "collected_by_a_hook",
         "module_on_the_host",
-        "tree",
     },
     "ss302_counted_rounds": {
         "BadRingOnlyAsks",

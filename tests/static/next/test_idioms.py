@@ -9,11 +9,14 @@ import pytest
 from tests.static.evalfiles import EvalFile, check_tree, write_tree
 
 HEAD = """\
+import itertools
 import time
 import cupy as cp
 import torch
 import torch.distributed as dist
 from elsewhere import Lamb
+from torch.utils._pytree import tree_map
+from tqdm import tqdm
 
 """
 
@@ -186,6 +189,130 @@ class Bad:
             y = x + 1  # expect: SS202
         self.used.record(self.side)
         return y
+""",
+    "what goes through iterators of the tree asks them for each element": """
+class Ahead:
+    def __init__(self, loader):
+        self.loader = iter(loader)
+        self.stream = torch.cuda.Stream()
+        self.load()
+
+    def load(self):
+        with torch.cuda.stream(self.stream):
+            self.batch = next(self.loader).cuda(non_blocking=True)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        batch = self.batch
+        self.load()
+        return batch
+
+class InOrder(Ahead):
+    def __next__(self):
+        torch.cuda.current_stream().wait_stream(self.stream)
+        batch = self.batch
+        batch.record_stream(torch.cuda.current_stream())
+        self.load()
+        return batch
+
+def bad_zip(loader, others):
+    for x, other in zip(Ahead(loader), others):
+        y = x + other  # expect: SS101
+
+def good_zip(loader, others):
+    for x, other in zip(InOrder(loader), others):
+        y = x + other
+
+def bad_both(loader, others):
+    ahead = Ahead(loader)
+    for i, (x, other) in enumerate(zip(ahead, others)):
+        y = x + other  # expect: SS101
+
+def good_both(loader, others):
+    ahead = InOrder(loader)
+    for i, (x, other) in enumerate(zip(ahead, others)):
+        y = x + other
+
+def bad_shown(loader, n):
+    return [x + 1 for x in tqdm(itertools.islice(Ahead(loader), n))]  # expect: SS101
+
+def good_shown(loader, n):
+    return [x + 1 for x in tqdm(itertools.islice(InOrder(loader), n))]
+""",
+    "options in a dict, and what a function gives for each leaf of a tree": """
+def bad_options(x):
+    options = {"device": "cpu", "non_blocking": True}
+    h = torch.square(x.cuda()).to(**options)
+    return h.tolist()  # expect: SS301
+
+def good_options(x):
+    options = {"device": "cpu", "non_blocking": False}
+    h = torch.square(x.cuda()).to(**options)
+    return h.tolist()
+
+def bad_dict(x, more):
+    options = dict(more, device="cpu", non_blocking=True)
+    h = torch.square(x.cuda()).to(**options)
+    return h.tolist()  # expect: SS301
+
+def bad_leaves(metrics):
+    host = tree_map(lambda v: v.to("cpu", non_blocking=True), metrics)
+    return {name: v.item() for name, v in host.items()}  # expect: SS301
+
+def good_leaves(metrics):
+    host = tree_map(lambda v: v.to("cpu", non_blocking=True), metrics)
+    torch.cuda.synchronize()
+    return {name: v.item() for name, v in host.items()}
+""",
+    "a parameter that is kept beside its work, in a class or in one that inherits from it": """
+class Launching:
+    def __init__(self, model):
+        self.works = []
+        for p in model.parameters():
+            p.register_post_accumulate_grad_hook(self.launch)
+
+    def launch(self, param):
+        self.works.append((param, dist.all_reduce(param.grad, async_op=True)))
+
+class Bad(Launching):
+    def finish(self):
+        for param, work in self.works:
+            param.grad.div_(2)  # expect: SS102
+            work.wait()
+        self.works.clear()
+
+class Good(Launching):
+    def finish(self):
+        for param, work in self.works:
+            work.wait()
+            param.grad.div_(2)
+        self.works.clear()
+""",
+    "an object in a field, whose method has the name of one of arrays": """
+class Buffer:
+    def __init__(self, n):
+        self.stream = torch.cuda.Stream()
+        self.values = torch.empty(n, device="cuda")
+
+    def fill(self, host):
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            self.values.copy_(host, non_blocking=True)
+
+class Owner:
+    def __init__(self):
+        self.buffer = Buffer(64)
+
+    def bad(self, host):
+        self.buffer.fill(host)
+        return self.buffer.values.sum()  # expect: SS101
+
+    def good(self, host):
+        self.buffer.fill(host)
+        torch.cuda.current_stream().wait_stream(self.buffer.stream)
+        return self.buffer.values.sum()
 """,
     "the gradient of a leaf seeds another pass": """
 def good(trunk, head, x):
