@@ -102,8 +102,9 @@ inline void operate_on_subclasses(const Operator& op, const c10::OperatorHandle&
   uint32_t operation = op.id, site = 0;
   const uint64_t waits = the.counters.synchronizations;
   name_operation(op, operation, site);
+  Within within{&seen.device, {}, true};
   {
-    Inside inside(op, operation, site, seen.index);
+    Inside inside(op, operation, site, seen.index, &within);
     handle.redispatchBoxed(below(keys), stack);
   }
   Borrowed made;
@@ -112,6 +113,8 @@ inline void operate_on_subclasses(const Operator& op, const c10::OperatorHandle&
   const std::vector<std::pair<at::Tensor, Role>> results = std::move(made.seen->subclasses);
   see_held(*made.seen, results);
   drop_given(made.seen->device, seen.device);
+  within.drop_from(made.seen->device);
+  within.drop_from(seen.device);
   the.counters.operators.fetch_add(1, std::memory_order_relaxed);
   for (Seen* each : {&seen, made.seen}) {
     if (each->device.uses.empty() || (each == &seen && the.counters.synchronizations != waits)) continue;
@@ -237,16 +240,17 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
 // seen; the operator's result that it gets was written before it. Returns whether `pack_ends` is due.
 inline bool pack_begins(const at::Tensor& saved) {
   State& the = state();
-  if (!the.on || !c10::impl::tls_is_dispatch_key_excluded(KEY)) return false;
+  if (!the.on) return false;
   if (here.within) {
     Seen its;
     see(its, saved, Role::write);
-    bool given = its.wrapped;
-    for (const Use& use : its.device.uses)
-      for (const Use& argument : here.within->arguments->uses) given = given || (use.start < argument.stop && argument.start < use.stop);
+    const std::vector<std::pair<at::Tensor, Role>> wrappers = std::move(its.subclasses);
+    see_held(its, wrappers);
+    here.within->drop_given_from(its.device);
     here.within->drop_from(its.device);
-    if (!given && !its.device.uses.empty()) enqueue_all(its, here.operation, here.site, true);
+    if (!its.device.uses.empty()) enqueue_all(its, here.operation, here.site, true);
   }
+  if (!c10::impl::tls_is_dispatch_key_excluded(KEY)) return false;
   c10::impl::tls_set_dispatch_key_excluded(KEY, false);
   return true;
 }

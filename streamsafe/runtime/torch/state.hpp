@@ -236,25 +236,36 @@ struct Touched {
 struct Within {
   const Touched* arguments;
   std::vector<Use> written;
+  bool late = false;  // what it does to its arguments counts once it is done
 
   void add(const Touched& touched) {
     for (const Use& use : touched.uses)
       if (use.mode == Mode::writes) written.push_back(use);
   }
-  // Leaves out what was written inside: it is on the stream that wrote it.
-  void drop_from(Touched& results) const {
-    if (written.empty()) return;
+  // Leaves out writes of what was written inside: they are on the stream that wrote it.
+  void drop_from(Touched& uses) const {
+    if (!written.empty()) drop(uses, written, [](const Use& use, const Use&) { return use.mode == Mode::writes; });
+  }
+  // Leaves out arguments: what is done to them counts before the operator runs, or, where it counts late, is a read.
+  void drop_given_from(Touched& uses) const {
+    drop(uses, arguments->uses, [&](const Use&, const Use& argument) { return !late || argument.mode == Mode::reads; });
+  }
+
+ private:
+  template <class Condition>
+  static void drop(Touched& uses, const std::vector<Use>& others, Condition condition) {
     size_t kept = 0;
-    for (size_t i = 0; i < results.uses.size(); ++i) {
-      const Use& result = results.uses[i];
-      bool known = false;
-      for (const Use& use : written) known = known || (use.space == result.space && use.start < result.stop && result.start < use.stop);
-      if (known) continue;
-      results.uses[kept] = result;
-      results.tensors[kept++] = results.tensors[i];
+    for (size_t i = 0; i < uses.uses.size(); ++i) {
+      const Use& use = uses.uses[i];
+      bool goes = false;
+      for (const Use& other : others)
+        goes = goes || (other.space == use.space && other.start < use.stop && use.start < other.stop && condition(use, other));
+      if (goes) continue;
+      uses.uses[kept] = use;
+      uses.tensors[kept++] = uses.tensors[i];
     }
-    results.uses.resize(kept);
-    results.tensors.resize(kept);
+    uses.uses.resize(kept);
+    uses.tensors.resize(kept);
   }
 };
 
