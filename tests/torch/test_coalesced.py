@@ -151,13 +151,18 @@ def test_a_trace_has_a_collective_before_its_end(
 
 @pytest.mark.parametrize("used", ["output", "input"])
 @pytest.mark.parametrize("waited", [False, True])
-def test_an_operator_with_two_streams(torch: Any, ring: Ring, used: str, waited: bool) -> None:
-    with streamsafe.sanitize(mode="collect") as session:
+def test_an_operator_with_two_streams(
+    torch: Any, ring: Ring, tmp_path: Path, used: str, waited: bool
+) -> None:
+    path = tmp_path / "run.jsonl"
+    with path.open("w") as file, streamsafe.sanitize(mode="collect", trace=file) as session:
         out, into = (torch.ones(8, device="cuda") for _ in range(2))
         torch.ops.c10d.allgather_test_([into], [out])
         ring.end.record(ring.stream)
         if waited:
             ring.wait()
         (into if used == "output" else out).add_(1)
-    assert [each.code for each in session.hazards] == ([] if waited else ["SS102"])
+    codes = [] if waited else ["SS102"]
+    assert [each.code for each in session.hazards] == codes
+    assert [each.code for each in replay(str(path)).hazards] == codes
     torch.cuda.synchronize()

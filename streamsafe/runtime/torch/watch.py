@@ -154,6 +154,7 @@ class Watch(Captures):
 
     def _forget(self) -> None:
         """In a forked child nobody listens."""
+        self._collection.hold(False)
         self._monitor = self._checker = None
 
     def _test(self, torch: Any) -> None:

@@ -160,6 +160,7 @@ class Fallback(Captures):
 
     def _forget(self) -> None:
         """In a forked child nobody listens."""
+        self._collection.hold(False)
         self._monitor = self.memory = None
         self.passes = Passes(self._torch)  # another thread may have held its lock
         self._trace(False)
