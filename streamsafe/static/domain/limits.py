@@ -49,6 +49,9 @@ DEPTH: Final = 40
 ELEMENTS: Final = 3
 """Containers opened in search of the buffers of a value."""
 
+UNROLLED: Final = 4
+"""Elements of a container of streams or events whose loop is run through one by one."""
+
 STREAMS: Final = 3
 """Streams of a value for which a method call makes a partition each."""
 

@@ -155,6 +155,11 @@ class Order:
             if ways:
                 self.ways[token] = _step(ways, learner, source, forget)
 
+    def set_row(self, carrier: Atom, known: Carriers) -> None:
+        """What a carrier knows is something else from here on; accesses made before stay known to it."""
+        self.knows[carrier] = known
+        self._relation = None
+
     def learn_all(self, learner: Atom) -> None:
         """``learner`` learns what anybody knows."""
         self.knows[learner] = self.known_by(learner) | {ALL}

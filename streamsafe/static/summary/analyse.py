@@ -290,6 +290,11 @@ class Analysis:
         """Refine a partition by the condition of an edge; False when it cannot hold."""
         kind, reg, _, truth = assume
         if kind == "more":
+            more = objects.has_more(s, reg)
+            if more is not None:
+                if more is truth and not truth:
+                    del s.choices["at", reg]  # type: ignore[arg-type]
+                return more is truth
             first = s.choices.pop(("more", reg), None)  # type: ignore[call-overload]
             if not truth:
                 for atom in s.env.get(reg, UNKNOWN):

@@ -42,6 +42,7 @@ from streamsafe.static.domain.places import (
     EACH,
     PAGEABLE,
     PINNED,
+    SOME,
     can_meet,
     is_element,
     is_gradient,
@@ -320,7 +321,7 @@ class Rename:
         if isinstance(atom, Path) and atom.fields and is_element(atom.fields[-1]):
             images = tuple(image for image in ordered(self.atom(atom)) if _carries(self._a, image))
             if len(images) > 1:
-                return images
+                return images[-1:] if atom.fields[-1] == SOME else images
         return (self.carrier(atom),)
 
     def carriers(self, atoms: Carriers) -> Carriers:

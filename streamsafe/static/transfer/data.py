@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamsafe.static.domain import access as tag
@@ -186,6 +187,10 @@ def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
         return made
     s.env[i.dst] = held
     rounds.start(a, s, values.union(_next(a, s, held)))
+    items = objects.items_of(s, held)
+    if 0 < len(items) <= limits.UNROLLED and _names_carriers(a, items):
+        s.choices["at", i.dst] = value(const(0))  # type: ignore[index]
+        return None
     for atom in held:
         first = s.heap.get((atom, objects.FIRST))
         if first is not None and len(held) == 1:
@@ -271,6 +276,10 @@ def next_element(a: Analysis, s: State, i: ir.Next) -> list[State] | None:
         for t in made:
             t.set_local(i.dst, t.get(i.dst))
         return made
+    one = _unrolled(s, i.iterator)
+    if one is not None:
+        s.set_local(i.dst, one)
+        return None
     held = values.union(_next(a, s, s.get(i.iterator)))
     held = _counted(s, i.iterator, held)
     rounds.begins(a, s, held)
@@ -285,6 +294,27 @@ def next_element(a: Analysis, s: State, i: ir.Next) -> list[State] | None:
         return out
     s.set_local(i.dst, held)
     return None
+
+
+def _unrolled(s: State, iterator: ir.Reg) -> Value | None:
+    """The element of this round, of a loop that is run through one by one; None of other loops."""
+    at = s.choices.get(("at", iterator))  # type: ignore[call-overload]
+    items: tuple[Value, ...] = objects.items_of(s, s.get(iterator)) if at else ()
+    for number in at or ():
+        if isinstance(number, Const) and number.value < len(items):
+            s.choices["at", iterator] = value(const(number.value + 1))  # type: ignore[index]
+            position: int = number.value
+            return items[position]
+    return None
+
+
+def _names_carriers(a: Analysis, items: Iterable[Value]) -> bool:
+    """Whether streams, events or works are among some values."""
+    return any(
+        a.role(atom) in ("stream", "event", "work")
+        for atom in values.reachable(items)
+        if isinstance(atom, New | Path | Symbol)
+    )
 
 
 def _counted(s: State, iterator: ir.Reg, held: Value) -> Value:

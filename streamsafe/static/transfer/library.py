@@ -476,7 +476,7 @@ def _order(
     if kind == "record":
         on = sources or [s.current]
         for event in streams.carriers(a, s, argument(a, s, c, who, result))[:1]:
-            streams.record(a, s, span, event, on[0])
+            streams.record_on(a, s, span, event, on)
         return
     if kind == "wait":
         waiters = streams.carriers(a, s, argument(a, s, c, who, result)) or [s.current]
@@ -584,6 +584,19 @@ def _container(a: Analysis, s: State, c: CallSite, result: Result, held: Value) 
             extents.blur(a, s, values.union([c.receiver, *c.values()]) & reachable((content,)))  # views of it
         return value(container)
     return UNKNOWN
+
+
+def _item_by_item(s: State, c: CallSite, kind: str, held: Value) -> list[Value]:
+    """The elements of ``zip(...)`` and ``enumerate(...)`` of few things that are known one by one."""
+    if kind == "zip" and c.args:
+        columns = [objects.items_of(s, one) for one in c.args]
+        if all(columns) and min(map(len, columns)) <= limits.UNROLLED:
+            return [value(tuple_of(*row)) for row in zip(*columns, strict=False)]
+    if kind == "enumerate" and "start" not in c.given:
+        items = objects.items_of(s, held)
+        if len(items) <= limits.UNROLLED:
+            return [value(tuple_of(value(const(number)), item)) for number, item in enumerate(items)]
+    return []
 
 
 def fresh(a: Analysis, s: State, c: CallSite, row: Row, stream: Atom) -> Value:

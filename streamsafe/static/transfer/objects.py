@@ -32,7 +32,7 @@ from streamsafe.static.domain.atoms import (
 )
 from streamsafe.static.domain.counts import is_above
 from streamsafe.static.domain.guards import without
-from streamsafe.static.domain.places import EACH, is_element
+from streamsafe.static.domain.places import EACH, SOME, is_element
 from streamsafe.static.domain.state import State, splits
 from streamsafe.static.summary.facts import MODULE, OUTER, rebased
 from streamsafe.static.syntax import ir
@@ -381,13 +381,37 @@ def _of_named_tuple(a: Analysis, s: State, atom: Atom, named: list[str], step: s
 
 def elements(s: State, container: Atom, step: str = ANY) -> Value:
     """What a container of this function holds: under a constant key, or at all."""
-    if step not in (ANY, EACH):
+    if step not in (ANY, EACH, SOME):
         found = s.heap.get((container, step))
         if found is not None:
             return found
         return s.heap.get((container, ANY), UNKNOWN)
     held = [v for field, v in s.heap.fields(container).items() if field.startswith("[")]
     return values.union(held)
+
+
+def items_of(s: State, held: Value) -> tuple[Value, ...]:
+    """All elements of a tuple, or of a list that is written down, one by one; none where they are not known."""
+    if len(held) != 1:
+        return ()
+    (atom,) = held
+    if isinstance(atom, Tuple):
+        return atom.items
+    if not isinstance(atom, New) or atom.kind != "builtins.list" or atom.age:
+        return ()
+    fields = s.heap.fields(atom)
+    steps = [f"[{number}]" for number in range(len(fields))]
+    return tuple(fields[step] for step in steps) if fields.keys() == set(steps) else ()
+
+
+def has_more(s: State, iterator: ir.Reg) -> bool | None:
+    """Whether a loop that is run through one by one has another round; None of other loops."""
+    at = s.choices.get(("at", iterator))  # type: ignore[call-overload]
+    if not at:
+        return None
+    (number,) = at
+    items = items_of(s, s.get(iterator))
+    return isinstance(number, Const) and number.value < len(items)
 
 
 def put_element(s: State, container: Atom, held: Value, step: str | None = None) -> None:

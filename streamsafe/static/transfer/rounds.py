@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from streamsafe.static.domain.access import Access
-from streamsafe.static.domain.atoms import Path, Value, path
-from streamsafe.static.domain.places import EACH, PAST, SOME
+from streamsafe.static.domain.atoms import Atom, New, Path, Value, path
+from streamsafe.static.domain.places import EACH, PAST, SOME, is_element
 from streamsafe.static.domain.state import State
 from streamsafe.static.domain.values import reachable
 
@@ -30,6 +30,27 @@ def begins(a: Analysis, s: State, element: Value) -> None:
 def are_over(a: Analysis, s: State, element: Value) -> None:
     """A loop is over: the elements of its rounds may be any element."""
     _all(a, s, element, (PAST,), SOME)
+    for atom in element:
+        if isinstance(atom, Path) and atom.fields[-1:] == (EACH,):
+            _last_recorded(s, atom)
+
+
+def _last_recorded(s: State, stream: Path) -> None:
+    """An event that was recorded on the stream of each round is of the last one; not so one that each round has."""
+    last = path(stream.root, *stream.fields[:-1], SOME)
+    for event, cell in s.cells.items():
+        known = s.order.known_by(event)
+        if cell.stream is stream and stream in known and not _of_a_round(s, event):
+            s.order.set_row(event, known - {stream} | {last})
+
+
+def _of_a_round(s: State, event: Atom) -> bool:
+    """Whether an event is one of several: of each round, or kept with those of others."""
+    if isinstance(event, Path):
+        return any(map(is_element, event.fields))
+    if isinstance(event, New) and event.age:
+        return True
+    return any(event in held for (_, field), held in s.heap.items() if is_element(field))
 
 
 def end(a: Analysis, s: State) -> None:

@@ -109,6 +109,13 @@ def record(a: Analysis, s: State, span: Span, event: Atom, stream: Atom) -> None
     s.cells[event] = Cell(stream, span, earlier, s.capture is not None)
 
 
+def record_on(a: Analysis, s: State, span: Span, event: Atom, on: list[Atom]) -> None:
+    """An event is recorded on one of several streams that a loop goes through: it is taken to be of each of them."""
+    record(a, s, span, event, on[0])
+    for stream in on[1:]:
+        s.order.learn(event, stream)
+
+
 def wait_for_all(a: Analysis, s: State, who: Atom) -> None:
     """A wait for something that is not seen: it is taken to cover what there is."""
     s.order.learn_all(who)
@@ -116,7 +123,11 @@ def wait_for_all(a: Analysis, s: State, who: Atom) -> None:
 
 def handed_over(a: Analysis, s: State, given: list[Value]) -> None:
     """Code that is not seen is given a stream or an event: it is taken to order what needs ordering."""
-    for atom in ordered(reachable(given)):
+    found = reachable(given)
+    for atom in ordered(found):
+        if isinstance(atom, New) and a.role(atom) == "container":
+            found |= reachable(held for step, held in s.heap.fields(atom).items() if is_element(step))
+    for atom in ordered(found):
         if isinstance(atom, New | Path) and a.role(atom) in ("stream", "event"):
             s.order.learn_all(atom)
             s.order.learn_all(s.current)

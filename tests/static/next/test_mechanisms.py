@@ -1187,6 +1187,141 @@ class Good:
         self.pending = self.stage.start(ids)
         return out
 """,
+    "a loop over few streams goes through them one by one": """
+class Lanes:
+    def __init__(self):
+        self.l = torch.cuda.Stream()
+        self.r = torch.cuda.Stream()
+
+    def good(self, x: torch.Tensor):
+        x = x + 1
+        for s in (self.l, self.r):
+            s.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.l):
+            a = x + 1
+        with torch.cuda.stream(self.r):
+            b = x + 2
+        for s in (self.l, self.r):
+            torch.cuda.current_stream().wait_stream(s)
+        return a + b
+
+    def good_sync(self, x: torch.Tensor):
+        x = x + 1
+        for s in [self.l, self.r]:
+            s.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.l):
+            a = x + 1
+        with torch.cuda.stream(self.r):
+            b = x + 2
+        for s in (self.l, self.r):
+            s.synchronize()
+        return a + b
+
+    def good_pairs(self, x: torch.Tensor):
+        x = x + 1
+        first, second = torch.cuda.Event(), torch.cuda.Event()
+        for stream, event in zip((self.l, self.r), (first, second)):
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                x.sum()
+            event.record(stream)
+        for number, event in enumerate((first, second)):
+            torch.cuda.current_stream().wait_event(event)
+        return x.mul_(2)
+
+    def bad_one_left_out(self, x: torch.Tensor):
+        x = x + 1
+        for stream in (self.l, self.r):
+            stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.l):
+            a = x + 1
+        with torch.cuda.stream(self.r):
+            b = x + 2
+        x.record_stream(self.r)
+        for stream in (self.l,):
+            stream.synchronize()
+        return a + b  # expect: SS101
+
+    def bad_one_event(self, x: torch.Tensor):
+        x = x + 1
+        event = torch.cuda.Event()
+        for stream in (self.l, self.r):
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                x.sum()
+            event.record(stream)
+        torch.cuda.current_stream().wait_event(event)
+        return x.mul_(2)  # expect: SS103
+""",
+    "an event that a helper records on each of several streams is of the last one": """
+def join(streams):
+    event = torch.cuda.Event()
+    for stream in streams:
+        event.record(stream)
+    torch.cuda.current_stream().wait_event(event)
+
+def join_each(streams):
+    for stream in streams:
+        torch.cuda.current_stream().wait_event(stream.record_event())
+
+def join_kept(streams):
+    events = [stream.record_event() for stream in streams]
+    for event in events:
+        torch.cuda.current_stream().wait_event(event)
+
+def join_one_by_one(streams):
+    event = torch.cuda.Event()
+    for stream in streams:
+        event.record(stream)
+        event.wait()
+
+def good_in_its_round(streams):
+    done, out = torch.cuda.Event(), []
+    for stream in streams:
+        with torch.cuda.stream(stream):
+            y = torch.ones(4, device="cuda")
+        done.record(stream)
+        torch.cuda.current_stream().wait_event(done)
+        y.record_stream(torch.cuda.current_stream())
+        out.append(y + 1)
+    torch.cuda.synchronize()
+    return out
+
+def good(x: torch.Tensor, joined):
+    left, right = torch.cuda.Stream(), torch.cuda.Stream()
+    for stream in (left, right):
+        stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(left):
+        a = x + 1
+    with torch.cuda.stream(right):
+        b = x + 2
+    joined([left, right])
+    y = torch.cat([a, b])
+    torch.cuda.synchronize()
+    return y
+
+def good_each(x: torch.Tensor):
+    return good(x, join_each)
+
+def good_kept(x: torch.Tensor):
+    return good(x, join_kept)
+
+def good_one_by_one(x: torch.Tensor):
+    return good(x, join_one_by_one)
+
+def bad(x: torch.Tensor):
+    left, right = torch.cuda.Stream(), torch.cuda.Stream()
+    for stream in (left, right):
+        stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(left):
+        a = x + 1
+    with torch.cuda.stream(right):
+        b = x + 2
+    join([left, right])
+    y = torch.cat([a, b])  # expect: SS103
+    torch.cuda.synchronize()
+    return y
+""",
     "a loop over what was put into a container here has a round": """
 def capture(model, inputs):
     static = {name: value.clone() for name, value in inputs.items()}
