@@ -21,12 +21,6 @@ UNSEEN = {
 }
 """Programs whose hazards it does not find, and why. In ordered programs it finds nothing."""
 
-UNSEEN_ON_A_GPU = {
-    "captures/unregistered_generator": "found on the simulated device only",
-    "captures/generator_registered_with_another_graph": "as unregistered_generator",
-}
-
-
 @pytest.fixture(scope="module")
 def ask(backend: Any, request: pytest.FixtureRequest) -> Any:
     """Runs a task of tests/torch/without_compiler.py in a process of its own."""
@@ -49,7 +43,6 @@ def test_the_programs(ask: Any, request: pytest.FixtureRequest) -> None:
     assert found["ran"] > 400
     expected = {name: [""] for name in UNSEEN}
     if request.config.getoption("--gpu"):
-        expected |= {name: [""] for name in UNSEEN_ON_A_GPU}
         expected["misc/a_compiled_function"] = ["", "SS101"]  # its place is the call, not the decorator
     assert found["wrong"] == expected
 

@@ -76,7 +76,8 @@ class Captured:
         watch, operator = self._watch, call.operator
         generator = operator.value("generator", call.args, call.kwargs)
         if isinstance(generator, self._watch._torch.Generator) and generator.device.type == "cuda":
-            key, _ = watch.queue(generator.device.index)
+            index = generator.device.index  # one of "cuda" has none
+            key, _ = watch.queue(watch._torch.cuda.current_device() if index is None else index)
             if generator._cdata not in watch.generators and self._monitor.checker.capturing(key):
                 message = "the generator is not registered with the graph"
                 watch.violation(key, "capture-rng", name, message, site)

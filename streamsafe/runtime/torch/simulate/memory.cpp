@@ -350,8 +350,8 @@ struct DeviceGenerator final : c10::GeneratorImpl {
 
 namespace {
 
+// A generator of "cuda" has no index, as in the CUDA build.
 at::Generator make_generator(DeviceIndex device) {
-  if (device < 0) device = current_device();
   return at::make_generator<DeviceGenerator>(device, at::detail::createCPUGenerator());
 }
 
