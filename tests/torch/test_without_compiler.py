@@ -21,6 +21,7 @@ UNSEEN = {
 }
 """Programs whose hazards it does not find, and why. In ordered programs it finds nothing."""
 
+
 @pytest.fixture(scope="module")
 def ask(backend: Any, request: pytest.FixtureRequest) -> Any:
     """Runs a task of tests/torch/without_compiler.py in a process of its own."""
