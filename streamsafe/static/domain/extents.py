@@ -21,6 +21,21 @@ Extent = tuple[Interval | None, ...]
 
 WHOLE: Final[Extent] = ()
 
+TURNED: Final[Extent] = (None,)
+"""All of a buffer, in another order: ``x.t()``."""
+
+
+def is_scattered(extent: Extent) -> bool:
+    """Whether the elements of a view do not lie one behind the other."""
+    if extent == TURNED:
+        return True
+    *outer, inner = extent or TURNED
+    return inner is not None and any(part is None or part[1] != _next(part[0]) for part in outer)
+
+
+def _next(begin: End) -> End | None:
+    return begin + 1 if isinstance(begin, int) else None
+
 
 def apart(one: Extent, other: Extent) -> bool:
     """Whether two extents of one buffer certainly have no element in common."""

@@ -27,6 +27,7 @@ from streamsafe.static.domain.atoms import (
     path,
     value,
 )
+from streamsafe.static.domain.extents import WHOLE, is_scattered
 from streamsafe.static.domain.guards import (
     ALWAYS,
     IS_CPU,
@@ -424,7 +425,9 @@ def _move(
         a.host_work(s, span, c.operation, guard=host)
     for buffer in sources:
         place = mem.place_of(a, s, buffer)
-        if place == PINNED:
+        if place == PINNED and nonblocking and is_scattered(s.parts.get(buffer, WHOLE)):
+            mem.touch(a, s, span, buffer, False, HOST, c.operation)  # copied on the host first (TM-16)
+        elif place == PINNED:
             mem.touch(a, s, span, buffer, False, stream, c.operation, tag.H2D if nonblocking else 0)
         elif place == PAGEABLE:
             mem.touch(a, s, span, buffer, False, HOST, c.operation)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from streamsafe.static.domain.atoms import Atom, Bound, Const, Path, Tuple, Value
-from streamsafe.static.domain.extents import WHOLE, Extent, Interval, end_of, index
+from streamsafe.static.domain.extents import TURNED, WHOLE, Extent, Interval, end_of, index
 from streamsafe.static.domain.state import State
 from streamsafe.static.syntax import ir
 from streamsafe.static.transfer import memory as mem
@@ -118,6 +118,10 @@ def is_view(s: State, target: ir.Reg, extent: Extent = WHOLE) -> None:
         s.views = {**s.views, target: extent}
 
 
+TURNS: Final = frozenset("t transpose permute swapaxes swapdims movedim moveaxis".split())
+"""Methods that give a view of all elements in another order."""
+
+
 def of_dimension(dimension: Value, begin: Value, length: Value | None) -> Extent:
     """The extent of ``x.select(dim, index)``, and with a length that of ``x.narrow(dim, start, length)``."""
     number, first = end_of(dimension), end_of(begin)
@@ -137,8 +141,9 @@ def attribute(s: State, i: ir.Attr, held: Value, found: Value) -> None:
     """What an attribute is may have other indices than what it is an attribute of, or be another name of memory."""
     for atom in found:
         other_name = isinstance(atom, Path) and atom.fields[-1:] != (i.name,) and atom not in held
-        if other_name or (i.name in _TURNED and atom in held):
-            is_view(s, i.dst)
+        turned = i.name in _TURNED and atom in held
+        if other_name or turned:
+            is_view(s, i.dst, TURNED if turned else WHOLE)
             return
 
 

@@ -35,6 +35,7 @@ from streamsafe.static.domain.atoms import (
     tuple_of,
     value,
 )
+from streamsafe.static.domain.extents import TURNED, WHOLE
 from streamsafe.static.domain.guards import IS_CPU, decided
 from streamsafe.static.domain.places import DEVICE, EACH, PAGEABLE, PINNED
 from streamsafe.static.domain.state import State
@@ -516,7 +517,7 @@ def _result(a: Analysis, s: State, c: CallSite, row: Row, stream: Atom) -> Value
             if isinstance(atom, Const) or (isinstance(atom, Path) and a.role(atom) != "tensor")
         )
     if kind == "view":
-        extents.is_view(s, c.dst)
+        extents.is_view(s, c.dst, TURNED if c.operation in extents.TURNS else WHOLE)
         return held
     if kind == "same":
         return held

@@ -32,7 +32,7 @@ from streamsafe.static.domain.atoms import (
     rank,
     value,
 )
-from streamsafe.static.domain.extents import WHOLE, apart
+from streamsafe.static.domain.extents import TURNED, WHOLE, apart
 from streamsafe.static.domain.guards import ALWAYS, IS_CPU, IS_NONE, Guard, Literal, contradicts, decided
 from streamsafe.static.domain.order import ORDERED, memory
 from streamsafe.static.domain.places import (
@@ -203,6 +203,7 @@ def touch(
         pools.uses(a, s, replays.graphs(a, s), value(buffer))
     before = s.order.before(stream)
     extent = s.parts.get(buffer, WHOLE) if s.parts else WHOLE
+    extent = WHOLE if extent == TURNED else extent
     one = access(buffer, writes, stream, span, before, tags, s.guard | guard, operation, extent)
     check(a, s, one)
     s.order.add(one)

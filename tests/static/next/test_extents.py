@@ -213,6 +213,51 @@ def good_host(d):
     torch.cuda.synchronize()
     return h
 """,
+    "a copy from pinned memory that goes through the host, since its elements do not lie together": """
+def good_t():
+    host = torch.zeros(8, 8, pin_memory=True)
+    dev = host.t().to("cuda", non_blocking=True)
+    host.fill_(1.0)
+    return dev
+
+def good_T(dev):
+    host = torch.zeros(8, 8, pin_memory=True)
+    v = host.T
+    d = v.cuda(non_blocking=True)
+    host.fill_(1.0)
+    return d
+
+def good_cols(dev):
+    host = torch.zeros(8, 8, pin_memory=True)
+    d = host[:, :4].cuda(non_blocking=True)
+    host.fill_(1.0)
+    return d
+
+def good_permute(dev):
+    host = torch.zeros(8, 8, pin_memory=True)
+    d = torch.empty(8, 8, device="cuda")
+    d.copy_(host.permute(1, 0), non_blocking=True)
+    host.fill_(1.0)
+    return d
+
+def bad_rows(dev):
+    host = torch.zeros(8, 8, pin_memory=True)
+    d = host[:4].cuda(non_blocking=True)
+    host.fill_(1.0)  # expect: SS302
+    return d
+
+def bad_view(dev):
+    host = torch.zeros(8, 8, pin_memory=True)
+    d = host.view(-1).cuda(non_blocking=True)
+    host.fill_(1.0)  # expect: SS302
+    return d
+
+def bad_elem(dev):
+    host = torch.zeros(8, 8, pin_memory=True)
+    d = host[2, :4].cuda(non_blocking=True)
+    host.fill_(1.0)  # expect: SS302
+    return d
+""",
 }
 
 ENDS = st.integers(0, 6)

@@ -55,9 +55,6 @@ GAPS: dict[str, set[str]] = {
         "BadRingOnlyAsks",
         "BadRingWaitsOneRoundLate",
     },
-    "ss302_unordered_host_write": {
-        "good_non_contiguous_pinned_source",
-    },
 }
 
 
