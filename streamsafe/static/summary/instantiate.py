@@ -99,6 +99,9 @@ def instantiate(
     engine.callers.setdefault(fid, set()).add(a.fn.fid)
     bind, defaults = _bind(fn, args, keywords)
     _bind_others(a, s, at, fn, keywords, bind)
+    for parameter in fn.params:
+        if parameter.default_name and parameter.name in defaults and fn.outer is None:
+            defaults[parameter.name] = _computed_default(a, fn.module, parameter)
     given, extra = engine.specialise(a, s, fn, bind, closure or {})
     summary = engine.summary(fid, given)
     if engine.explanation is not None:
@@ -143,13 +146,22 @@ def _bind(
         if parameter.name in keywords:
             bind[parameter.name] = keywords[parameter.name]
         elif parameter.has_default:
-            default = parameter.default
-            known = default is not None or parameter.default is None
-            defaults[parameter.name] = value(const(default)) if known else UNKNOWN
+            computed = parameter.default is ...
+            defaults[parameter.name] = UNKNOWN if computed else value(const(parameter.default))
     for name, given in keywords.items():
         if name in names and name not in bind:
             bind[name] = given
     return bind, defaults
+
+
+def _computed_default(a: Analysis, module: str, parameter: ir.Param) -> Value:
+    """A default that is a variable of the module, or a device."""
+    if parameter.default_argument is None:
+        return objects.global_name(a, module, parameter.default_name)
+    symbol = a.engine.index.resolve(module, parameter.default_name)
+    if symbol.kind == "library" and a.engine.role(a.engine.canonical(symbol.name)) == "device":
+        return value(const(parameter.default_argument))
+    return UNKNOWN
 
 
 def _bind_others(

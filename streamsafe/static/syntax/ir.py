@@ -509,13 +509,18 @@ ParamKind: TypeAlias = Literal["positional", "normal", "keyword", "vararg", "kwa
 
 
 class Param(NamedTuple):
-    """A parameter. ``default`` is a constant default; ``has_default`` is true for any."""
+    """A parameter. ``default`` is a constant default, or ``...`` of one that is computed; ``has_default``: of any.
+
+    ``default_name`` is the name that is the default, or that is called for it with ``default_argument``.
+    """
 
     name: str
     kind: ParamKind = "normal"
     annotation: Type | None = None
     has_default: bool = False
     default: Any = None
+    default_name: str = ""
+    default_argument: Any = None
 
 
 @dataclass(slots=True)

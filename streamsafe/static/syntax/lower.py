@@ -99,6 +99,24 @@ def _span(node: ast.expr | ast.stmt) -> Span:
     return Span(node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)
 
 
+def _default(given: ast.expr) -> object:
+    """A constant; ``...`` of what is computed."""
+    if isinstance(given, ast.UnaryOp) and isinstance(given.op, ast.USub):
+        inner = given.operand
+        negative = isinstance(inner, ast.Constant) and isinstance(inner.value, int | float)
+        return -inner.value if negative else ...  # type: ignore[attr-defined]
+    return given.value if isinstance(given, ast.Constant) else ...
+
+
+def _named(given: ast.expr | None) -> tuple[str, object]:
+    """The name that a default is, or that is called for it with one constant, and that constant."""
+    if isinstance(given, ast.Name):
+        return given.id, None
+    if isinstance(given, ast.Call) and len(given.args) == 1 and isinstance(given.args[0], ast.Constant):
+        return dotted(given.func), given.args[0].value
+    return "", None
+
+
 def _params(node: FunctionNode) -> tuple[Param, ...]:
     args = node.args
     positional = [*args.posonlyargs, *args.args]
@@ -124,7 +142,8 @@ def _params(node: FunctionNode) -> tuple[Param, ...]:
                 kinds.get(a.arg, "normal"),
                 as_type(a.annotation),
                 given is not None,
-                given.value if isinstance(given, ast.Constant) else None,
+                None if given is None else _default(given),
+                *_named(given),
             )
         )
     return tuple(out)

@@ -1322,6 +1322,37 @@ def bad(x: torch.Tensor):
     torch.cuda.synchronize()
     return y
 """,
+    "a default that is computed is not None, and a device by default is that device": """
+class Cache:
+    def __init__(self, device=torch.device("cpu")):
+        self.device = device
+
+    def move(self, x):
+        if self.device is not None:
+            x = x.to(self.device, non_blocking=True)
+        return x
+
+def bad_by_default():
+    x = torch.ones(4, device="cuda")
+    return Cache().move(x).numpy().sum()  # expect: SS301
+
+def good_on_the_device():
+    x = torch.ones(4, device="cuda")
+    return Cache(torch.device("cuda")).move(x).sum().item()
+
+SIDE = torch.cuda.Stream()
+
+def joined(x, stream=SIDE):
+    if stream is not None:
+        torch.cuda.current_stream().wait_stream(stream)
+    return x * 2
+
+def good_waits_by_default(x: torch.Tensor):
+    SIDE.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(SIDE):
+        x.add_(1)
+    return joined(x)
+""",
     "a loop over what was put into a container here has a round": """
 def capture(model, inputs):
     static = {name: value.clone() for name, value in inputs.items()}
