@@ -161,7 +161,7 @@ def _analyse(
         )
         problems += cache.problems if cache is not None else ()
         return checked
-    return project.check(plan.tasks, request.jobs, done)
+    return project.check(plan.tasks, request.jobs, done, plan.looked)
 
 
 ADVICE = {"SS321": "pageable-non-blocking", "SS322": "pin-memory-then-copy"}

@@ -166,6 +166,12 @@ class Conflict:
     latent: bool = False
     hindsight: Callable[[], bool] | None = field(default=None, compare=False)
 
+    @property
+    def shown_at(self) -> Span | None:
+        """Where it is shown: at the second access; where memory is reused, at the use that the next life ends."""
+        first = self.first.span if self.facts.reuse and self.first is not None else None
+        return first or self.second.span
+
 
 @dataclass(slots=True)
 class Hazard:

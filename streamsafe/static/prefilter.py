@@ -69,6 +69,11 @@ class _Needle:
 _COMPILED = tuple(_Needle(literal, re.compile(p, re.VERBOSE) if p else None) for literal, p in _NEEDLES)
 
 
+def names_streams(source: bytes) -> bool:
+    """Whether a text names streams, events, captures or copies that do not block, whatever library it is about."""
+    return any(needle.search(source) for needle in _COMPILED)
+
+
 def concerned(source: bytes, models: Iterable[str] = ()) -> bool:
     """Whether a file may hold stream code.
 

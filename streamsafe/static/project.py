@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamsafe import suppressions
 from streamsafe.config import Models
-from streamsafe.order.hazard import Access, Conflict, Facts, Memory, Span
+from streamsafe.order.hazard import CONFIDENCES, Access, Conflict, Facts, Memory, Span
 from streamsafe.static import prefilter
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Checked:
         explanation: what is known at the row asked for (`--explain-line`).
         crash: an internal error, in one sentence; the file was not checked.
         notes: where a limit cut the analysis of a function short.
+        linked: the definitions of other files that it was checked with: file, first and last row.
     """
 
     path: str
@@ -42,6 +43,11 @@ class Checked:
     explanation: list[str] = field(default_factory=list)
     crash: str | None = None
     notes: list[str] = field(default_factory=list)
+    linked: Sequence[tuple[str, int, int]] = ()
+
+    def uses(self, span: Span) -> bool:
+        """Whether a place lies in a definition of another file that this one was checked with."""
+        return any(path == span.filename and first <= span.row <= last for path, first, last in self.linked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,32 +161,150 @@ def _looks(files: Sequence[File], given: Mapping[str, bytes], jobs: int) -> Iter
     return (_look(file, given.get(file.path)) for file in files)
 
 
-def check(tasks: list[Task], jobs: int = 0, done: Callable[[int, int], None] | None = None) -> list[Checked]:
-    """Check files, in the order given.
+def check(
+    tasks: list[Task],
+    jobs: int = 0,
+    done: Callable[[int, int], None] | None = None,
+    looked: Mapping[str, bool] | None = None,
+) -> list[Checked]:
+    """Check files, in the order given: each by itself, then with what it uses of other files of its project.
 
     Args:
         tasks: the files.
         jobs: at most so many processes; 0 for as many as there are processors.
         done: called after each file with how many are done, of how many.
+        looked: all files that were read, and whether they have stream code.
     """
-    from streamsafe.static import elsewhere
+    from streamsafe.static import elsewhere, linking
 
     elsewhere.forget()  # files may have changed since an earlier run in this process
-    jobs = min(jobs or processors(), len(tasks))
+    linking.forget()
     # trees and tables are many and live long: looking through them for cycles would be a tenth of the time
     thresholds = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER)
     try:
-        if jobs > 1 and sum(task.size for task in tasks) >= PARALLEL_FROM:
-            return _in_parallel(tasks, jobs, done)
-        results = []
-        for task in tasks:
-            results.append(check_one(task))
-            if done is not None:
-                done(len(results), len(tasks))
-        return results
+        linked = _to_link(tasks, looked or {})
+        total = len(tasks) + len(linked)
+        results = _all(tasks, jobs, check_one, done, 0, total)
+        more = _all(linked, jobs, check_linked, done, len(tasks), total)
+        return _merged(results, more, looked or {})
     finally:
         gc.set_threshold(*thresholds)
+
+
+def _to_link(tasks: Sequence[Task], looked: Mapping[str, bool]) -> list[Task]:
+    """The files that are checked once more, with what they use: those with stream code, and who calls these."""
+    from streamsafe.static import linking
+    from streamsafe.static.units import importers
+
+    own = [task for task in tasks if task.analyse and task.data is None]
+    if not own:
+        return []
+    others = sorted(path for path, concerned in looked.items() if not concerned)
+    callers = importers(others, linking.exported(task.path for task in own))
+    return own + [Task(path, os.path.getsize(path), own[0].models) for path in callers]
+
+
+def _merged(results: list[Checked], linked: Sequence[Checked], looked: Mapping[str, bool]) -> list[Checked]:
+    """What files show by themselves, and what they show with others where that is more."""
+    found = {each.path: each for each in results}
+    shown: dict[object, Conflict] = {}
+    for each in results:
+        shown.update((_shown_as(conflict), conflict) for conflict in each.conflicts)
+    for each in linked:
+        for conflict in each.conflicts:
+            span = conflict.shown_at
+            if span is None or _is_refuted(conflict, each, linked):
+                continue
+            known = shown.get(_shown_as(conflict))
+            if known is not None and _strength(known) >= _strength(conflict):
+                continue
+            shown[_shown_as(conflict)] = conflict
+            if span.filename not in found and span.filename in looked:
+                found[span.filename] = Checked(span.filename)
+                results.append(found[span.filename])
+            if span.filename in found:
+                own = found[span.filename].conflicts
+                own[:] = [other for other in own if other is not known]
+                own.append(conflict)
+        if each.notes and each.path in found:
+            known_notes = found[each.path].notes
+            known_notes += [note for note in each.notes if note not in known_notes]
+    return results
+
+
+def _shown_as(conflict: Conflict) -> object:
+    """What two conflicts have in common that are one to a user."""
+    facts = conflict.facts
+    return conflict.shown_at, facts.violation, facts.reuse, facts.host, facts.gradient is not None
+
+
+def _strength(conflict: Conflict) -> int:
+    return -CONFIDENCES.index(conflict.confidence)
+
+
+def _is_refuted(conflict: Conflict, of: Checked, linked: Sequence[Checked]) -> bool:
+    """Whether who calls the definitions that a conflict is about is in sight elsewhere, and shows no such conflict.
+
+    A file is seen without its callers; a file that uses both places is one of them.
+    """
+    spans = [
+        access.span for access in (conflict.first, conflict.second) if access is not None and access.span
+    ]
+    refuted = False
+    for other in linked:
+        if other is of or not all(other.uses(span) for span in spans):
+            continue
+        if any(_shown_as(each) == _shown_as(conflict) for each in other.conflicts):
+            return False
+        refuted = True
+    return refuted
+
+
+def _all(
+    tasks: list[Task],
+    jobs: int,
+    check: Callable[[Task], Checked],
+    done: Callable[[int, int], None] | None,
+    before: int,
+    total: int,
+) -> list[Checked]:
+    """Check files in the order given, in one process or in several."""
+    jobs = min(jobs or processors(), len(tasks))
+
+    def tell(count: int) -> None:
+        if done is not None:
+            done(before + count, total)
+
+    if jobs > 1 and sum(task.size for task in tasks) >= PARALLEL_FROM:
+        return _in_parallel(tasks, jobs, check, tell)
+    results = []
+    for task in tasks:
+        results.append(check(task))
+        tell(len(results))
+    return results
+
+
+def check_linked(task: Task) -> Checked:
+    """Check a file together with the definitions of its project that it uses. Nothing is raised.
+
+    An internal error costs what other files would have shown, and nothing else: it is a note.
+    """
+    from streamsafe.static.analyze import analyze
+    from streamsafe.static.linking import link
+
+    checked = Checked(task.path)
+    try:
+        linked = link(task.path)
+        if linked is not None:
+            analysis = analyze(linked.text, task.path, models=task.models or None)
+            checked.conflicts = [linked.unlink(conflict) for conflict in analysis.conflicts]
+            checked.linked = linked.definitions
+            if linked.cut_short:
+                checked.notes = ["a limit left out some of what it uses of other files"]
+    except Exception as error:
+        checked.notes = [f"not checked with what it uses of other files: {type(error).__name__}: {error}"]
+    return checked
 
 
 def check_one(task: Task, explain: int | None = None) -> Checked:
@@ -249,7 +373,7 @@ def processors() -> int:
 
 
 def _in_parallel(
-    tasks: list[Task], jobs: int, done: Callable[[int, int], None] | None = None
+    tasks: list[Task], jobs: int, check: Callable[[Task], Checked], tell: Callable[[int], None]
 ) -> list[Checked]:
     from concurrent.futures.process import BrokenProcessPool
     from contextlib import suppress as suppressing
@@ -261,12 +385,11 @@ def _in_parallel(
     results: dict[str, Checked] = {}
     with pool(jobs) as workers:
         largest_first = sorted(tasks, key=lambda task: (-task.size, task.path))
-        futures = {task.path: workers.submit(check_one, task) for task in largest_first}
+        futures = {task.path: workers.submit(check, task) for task in largest_first}
         for path, future in futures.items():
             try:
                 results[path] = future.result()
-                if done is not None:
-                    done(len(results), len(tasks))
+                tell(len(results))
             except BrokenProcessPool:
                 break
             except KeyboardInterrupt:
@@ -274,15 +397,15 @@ def _in_parallel(
                 raise
     for task in tasks:  # only after a process died: each file that is left has one for itself
         if task.path not in results:
-            results[task.path] = _alone(task)
+            results[task.path] = _alone(task, check)
     return [results[task.path] for task in tasks]
 
 
-def _alone(task: Task) -> Checked:
+def _alone(task: Task, check: Callable[[Task], Checked]) -> Checked:
     from concurrent.futures.process import BrokenProcessPool
 
     with pool(1) as workers:
-        future: Future[Checked] = workers.submit(check_one, task)
+        future: Future[Checked] = workers.submit(check, task)
         try:
             return future.result()
         except BrokenProcessPool:

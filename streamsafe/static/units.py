@@ -145,7 +145,7 @@ def _scripts(
 
 
 def importers(others: Iterable[str], names: Iterable[str]) -> list[str]:
-    """The files that import one of some names and call it, or a method of it.
+    """The files that import one of some names and call it, a method of it, or hand it on.
 
     Args:
         others: files to look through.
@@ -157,7 +157,7 @@ def importers(others: Iterable[str], names: Iterable[str]) -> list[str]:
         data = _read(path)
         for match in _FROM.finditer(data):
             for name in wanted.intersection(_WORD.findall(match[1])):
-                if any(data.find(name + after, match.end()) >= 0 for after in (b"(", b".")):
+                if any(data.find(name + after, match.end()) >= 0 for after in (b"(", b".", b")", b",")):
                     by_name.setdefault(name, []).append(path)
     return sorted({path for paths in by_name.values() if len(paths) <= MOST_IMPORTERS for path in paths})
 

@@ -1,0 +1,432 @@
+"""Linking: a file and the definitions of its project that it uses, as one text.
+
+The interpreter sees one file. What a class of another file does with its stream is in sight once its definition stands
+in the same text: the definitions that a file imports from its own project, and what these use, are put above it, each
+at the columns where it stands in its own file. Rows of the linked text lead back to files and rows.
+
+Only names are resolved, by the rules of Python's imports. A definition one of whose names means something else in the
+linked text is left out, and so is what does not fit into the limits: it stays an import, of which nothing is known.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+from streamsafe.order.hazard import Conflict, Frame, Span
+from streamsafe.static import prefilter
+from streamsafe.static.reading import SourceError, read
+from streamsafe.static.syntax.packages import packages
+
+LINES: Final = 2_000
+"""Lines of definitions of other files that are linked to a file, at most."""
+LONGEST: Final = 800
+"""Lines of one such definition, at most."""
+DEPTH: Final = 4
+"""How many imports away from the file a definition may be."""
+
+_DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_Binding = tuple[str, str]
+"""What a name of the linked text means: the file and the name there, or ``("", dotted name)`` of a library's."""
+
+T = TypeVar("T")
+
+
+class Segment(NamedTuple):
+    """Rows of the linked text that are a file's: the first of them, from 1, and how many there are."""
+
+    path: str
+    start: int
+    length: int
+
+
+@dataclass(slots=True)
+class Linked:
+    """A linked text.
+
+    Attributes:
+        text: what is interpreted.
+        segments: where each file lies in it, in order.
+        definitions: those of other files: file, first and last row there.
+        cut_short: whether a limit left definitions out.
+    """
+
+    text: str
+    segments: list[Segment]
+    definitions: tuple[tuple[str, int, int], ...] = ()
+    cut_short: bool = False
+
+    def unlink(self, conflict: Conflict) -> Conflict:
+        """A conflict of the linked text, as one of the files that it is made of."""
+        return self._mapped(conflict)
+
+    def _file(self, row: int) -> Segment:
+        return next((each for each in reversed(self.segments) if row >= each.start), self.segments[0])
+
+    def _mapped(self, part: T) -> T:
+        """A part of a conflict with all its places in their own files."""
+        if isinstance(part, Span):
+            at = self._file(part.row)
+            up = at.start - 1
+            return replace(part, filename=at.path, row=part.row - up, end_row=part.end_row - up)
+        if isinstance(part, Frame):
+            at = self._file(part.line)
+            return replace(part, filename=at.path, line=part.line - at.start + 1)
+        if isinstance(part, tuple):
+            return cast(T, tuple(map(self._mapped, part)))
+        if is_dataclass(part) and not isinstance(part, type):
+            held: dict[str, Any] = {each.name: getattr(part, each.name) for each in fields(part)}
+            changed = {
+                name: self._mapped(value)
+                for name, value in held.items()
+                if isinstance(value, tuple) or is_dataclass(value)
+            }
+            return replace(part, **changed) if changed else part
+        return part
+
+
+# -- modules ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Module:
+    """A file, parsed.
+
+    Attributes:
+        bound: name -> the statement at its top level that binds it last, imports left out.
+        imports: name -> what an import binds: the file of the project, and the name in it, "" for the whole module.
+        libraries: name -> the dotted name outside the project that an import binds.
+    """
+
+    path: str
+    lines: list[str]
+    tree: ast.Module
+    bound: dict[str, ast.stmt] = field(default_factory=dict)
+    imports: dict[str, tuple[str, str]] = field(default_factory=dict)
+    libraries: dict[str, str] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=2_000)
+def _module(path: str) -> _Module | None:
+    """A file of the project; None where it cannot be parsed."""
+    try:
+        with open(path, "rb") as opened:
+            text = read(opened.read(), path).text
+        tree = ast.parse(text)
+    except (OSError, SourceError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    module = _Module(path, text.split("\n"), tree)
+    for statement in tree.body:
+        for name in _binds(statement):
+            module.bound[name] = statement
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                found = _imported(path, node, alias.name)
+                if found is not None:
+                    module.imports[alias.asname or alias.name] = found
+                else:
+                    module.libraries[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                where = _find(path, alias.name, 0) if alias.asname else None
+                if where is not None:
+                    module.imports[alias.asname or ""] = (where, "")
+                else:
+                    whole = alias.name if alias.asname else alias.name.partition(".")[0]
+                    module.libraries[alias.asname or whole] = whole
+    return module
+
+
+def forget() -> None:
+    """Files may have changed since they were read."""
+    _module.cache_clear()
+    _find.cache_clear()
+
+
+def _binds(statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement at the top level binds, those of imports left out."""
+    todo: list[ast.AST] = [statement]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif not isinstance(node, ast.Lambda):
+            todo.extend(ast.iter_child_nodes(node))
+
+
+@lru_cache(maxsize=20_000)
+def _find(importer: str, dotted: str, level: int) -> str | None:
+    """The file of a module of the project, by the rules of imports; None where it is no file of it."""
+    base = os.path.dirname(importer)
+    if level:
+        for _ in range(level - 1):
+            base = os.path.dirname(base)
+    else:
+        base, names = packages(base)
+        if names and dotted.partition(".")[0] != names[0]:
+            return None  # what lies beside a package is another project's
+    steps = dotted.split(".") if dotted else []
+    whole = os.path.join(base, *steps)
+    for path in (f"{whole}.py", os.path.join(whole, "__init__.py")):
+        if (steps or level) and os.path.isfile(path):
+            return path
+    return None
+
+
+def _imported(importer: str, node: ast.ImportFrom, name: str) -> tuple[str, str] | None:
+    """The file and the name in it that ``from module import name`` means; "" for the module itself."""
+    if name == "*":
+        return None
+    where = _find(importer, node.module or "", node.level)
+    if where is not None and where != importer:
+        module = _module(where)
+        if module is not None and (name in module.bound or name in module.imports):
+            return where, name
+    below = f"{node.module}.{name}" if node.module else name
+    inner = _find(importer, below, node.level)
+    return (inner, "") if inner is not None else None
+
+
+def _resolved(where: str, name: str, steps: int = 5) -> tuple[_Module, ast.stmt] | None:
+    """The module and the statement that bind a name which a module has, or hands on from another one."""
+    module = _module(where)
+    if module is None or not steps:
+        return None
+    if name in module.bound:
+        return module, module.bound[name]
+    further = module.imports.get(name)
+    return _resolved(*further, steps - 1) if further is not None and further[1] else None
+
+
+def _rows(statement: ast.stmt) -> tuple[int, int]:
+    """The first and the last row of a statement, with its decorators."""
+    decorators = statement.decorator_list if isinstance(statement, _DEFINITIONS) else ()
+    return min([statement.lineno, *(each.lineno for each in decorators)]), statement.end_lineno or 0
+
+
+# -- linking ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Linker:
+    """What is put into one linked text.
+
+    Attributes:
+        root: the file.
+        meanings: what each name of the text's top level means.
+        included: file -> the statements of it that are in the text.
+        lines: how many rows they have.
+        cut_short: whether a limit left definitions out.
+    """
+
+    root: _Module
+    meanings: dict[str, _Binding] = field(default_factory=dict)
+    included: dict[str, dict[int, ast.stmt]] = field(default_factory=dict)
+    lines: int = 0
+    cut_short: bool = False
+
+    def run(self) -> None:
+        """Find the definitions that the file uses, the nearest first."""
+        for name in self.root.bound:
+            self.meanings[name] = (self.root.path, name)
+        for name, dotted in self.root.libraries.items():
+            self.meanings.setdefault(name, ("", dotted))
+        todo: deque[tuple[_Module, ast.AST, int]] = deque([(self.root, self.root.tree, 0)])
+        while todo:
+            module, statement, depth = todo.popleft()
+            for where, name in self._uses(module, statement):
+                found = _resolved(where, name)
+                if found is None or depth >= DEPTH:
+                    continue
+                target, definition = found
+                if target is not self.root and id(definition) not in self.included.get(target.path, {}):
+                    if self._include(target, definition):
+                        todo.append((target, definition, depth + (target is not module)))
+
+    def _uses(self, module: _Module, statement: ast.AST) -> Iterator[tuple[str, str]]:
+        """What a statement uses of its own module, and of what that imports from the project."""
+        seen: set[tuple[str, str]] = set()
+        for node in ast.walk(statement):
+            used = ("", "")
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                if node.id in module.imports:
+                    used = module.imports[node.id]
+                elif module is not self.root and node.id in module.bound:
+                    used = (module.path, node.id)
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                where, name = module.imports.get(node.value.id, ("", "."))
+                used = (where, node.attr if not name else "")
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                used = module.imports.get(node.value, used)  # an annotation in quotes
+            if used[1] and used not in seen:
+                seen.add(used)
+                yield used
+
+    def _include(self, module: _Module, statement: ast.stmt) -> bool:
+        """Put a definition into the text, unless a name of it means something else there, or it is too long."""
+        first, last = _rows(statement)
+        length = last - first + 1
+        if length > LONGEST or self.lines + length > LINES:
+            self.cut_short = True
+            return False
+        wanted = {name: (module.path, name) for name in _binds(statement)}
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                meaning = _meaning(module, node.id)
+                if meaning is not None:
+                    wanted[node.id] = meaning
+        if any(self.meanings.get(name, meaning) != meaning for name, meaning in wanted.items()):
+            return False
+        self.meanings.update(wanted)
+        self.lines += length
+        self.included.setdefault(module.path, {})[id(statement)] = statement
+        return True
+
+    def has(self, where: str, name: str) -> bool:
+        """Whether a name of a module is in the text."""
+        found = _resolved(where, name)
+        if found is None:
+            return False
+        target, definition = found
+        return target is self.root or id(definition) in self.included.get(target.path, {})
+
+
+def _meaning(module: _Module, name: str) -> _Binding | None:
+    """What a name means in a module."""
+    if name in module.imports:
+        where, inner = module.imports[name]
+        found = _resolved(where, inner) if inner else None
+        return (found[0].path if found is not None else where, inner)
+    if name in module.bound:
+        return (module.path, name)
+    return ("", module.libraries[name]) if name in module.libraries else None
+
+
+def link(path: str) -> Linked | None:
+    """A file with the definitions of its project that it uses; None where there are none that matter.
+
+    They matter where the file, or one of them, names streams, events, captures or copies that do not block.
+    """
+    root = _module(path)
+    if root is None or not root.imports:
+        return None
+    linker = _Linker(root)
+    linker.run()
+    statements = [each for some in linker.included.values() for each in some.values()]
+    if not any(isinstance(each, _DEFINITIONS) for each in statements):
+        return None
+    return _text(linker)
+
+
+def exported(paths: Iterable[str]) -> set[str]:
+    """The names of functions and classes of some files that name streams, events, captures or asynchronous copies."""
+    found: set[str] = set()
+    for path in paths:
+        module = _module(path)
+        for statement in module.tree.body if module is not None else ():
+            if module is not None and isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                first, last = _rows(statement)
+                if prefilter.names_streams("\n".join(module.lines[first - 1 : last]).encode()):
+                    found.add(statement.name)
+    return found
+
+
+def _text(linker: _Linker) -> Linked | None:
+    lines: list[str] = []
+    segments: list[Segment] = []
+    for path in [*reversed(linker.included), linker.root.path]:  # what is used stands above who uses it
+        module = _module(path)
+        if module is None:
+            return None
+        own = _block(linker, module)
+        segments.append(Segment(path, len(lines) + 1, len(own)))
+        lines += own
+    text = "\n".join(lines)
+    if not prefilter.names_streams(text.encode()):
+        return None
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    definitions = tuple(
+        (path, *_rows(statement)) for path, some in linker.included.items() for statement in some.values()
+    )
+    return Linked(text, segments, definitions, linker.cut_short)
+
+
+def _block(linker: _Linker, module: _Module) -> list[str]:
+    """The rows of a module with what is in the text of it, the others blank, and without imports of what is linked."""
+    if module is linker.root:
+        own, kept = list(module.lines), list(module.tree.body)
+    else:
+        own, kept = [""] * len(module.lines), list(linker.included[module.path].values())
+        kept += _libraries(module, kept)
+        for statement in kept:
+            first, last = _rows(statement)
+            own[first - 1 : last] = module.lines[first - 1 : last]
+    for statement in kept:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.ImportFrom):
+                _without_linked(linker, module, own, node)
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                where, name = module.imports.get(node.value.id, ("", "."))
+                if not name and linker.has(where, node.attr):
+                    _without_module(own, node)
+    return own
+
+
+def _libraries(module: _Module, kept: Iterable[ast.stmt]) -> list[ast.stmt]:
+    """The imports of libraries that statements of a module use."""
+    names = {node.id for each in kept for node in ast.walk(each) if isinstance(node, ast.Name)}
+    return [
+        statement
+        for statement in module.tree.body
+        if isinstance(statement, ast.Import | ast.ImportFrom)
+        and not names.isdisjoint(alias.asname or alias.name.partition(".")[0] for alias in statement.names)
+    ]
+
+
+def _without_linked(linker: _Linker, module: _Module, own: list[str], node: ast.ImportFrom) -> None:
+    """An import without the names that are in the text; other names for them are given by assignments."""
+    if node.module == "__future__":
+        return _replace(own, node, "pass")
+    rest: list[str] = []
+    other: list[str] = []
+    for alias in node.names:
+        where, name = module.imports.get(alias.asname or alias.name, ("", ""))
+        if not name or not linker.has(where, name):
+            rest.append(f"{alias.name} as {alias.asname}" if alias.asname else alias.name)
+        elif alias.asname and alias.asname != name:
+            other.append(f"{alias.asname} = {name}")
+    if len(rest) < len(node.names):
+        left = [f"from {'.' * node.level}{node.module or ''} import {', '.join(rest)}"] if rest else []
+        _replace(own, node, "; ".join([*left, *other]) or "pass")
+    return None
+
+
+def _replace(own: list[str], node: ast.stmt, text: str) -> None:
+    """Put another statement in the place of one that stands alone in its rows."""
+    row, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+    before = own[row].encode()[: node.col_offset].decode()
+    if not before.strip():
+        own[row : last + 1] = [before + text, *[""] * (last - row)]
+
+
+def _without_module(own: list[str], node: ast.Attribute) -> None:
+    """``module.name`` as ``name``, with blanks behind it: what follows keeps its columns."""
+    row = node.lineno - 1
+    if node.end_lineno == node.lineno:
+        data = own[row].encode()
+        name = node.attr.encode().ljust((node.end_col_offset or 0) - node.col_offset)
+        own[row] = (data[: node.col_offset] + name + data[node.end_col_offset :]).decode()
+
+
+__all__ = ["Linked", "exported", "forget", "link"]
