@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from streamsafe.order.hazard import Conflict, Frame, Span
@@ -30,6 +31,11 @@ LONGEST: Final = 800
 DEPTH: Final = 4
 """How many imports away from the file a definition may be."""
 
+MOST_IMPORTERS: Final = 8
+"""What more files import is one of the project's common tools, and who calls it is not followed."""
+
+_IMPORT: Final = re.compile(rb"^[ \t]*(?:from|import)\b(?:[^(\n]*\([^)]*\)|[^\n]*)", re.MULTILINE)
+_WORD: Final = re.compile(rb"\w+")
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _Binding = tuple[str, str]
 """What a name of the linked text means: the file and the name there, or ``("", dotted name)`` of a library's."""
@@ -93,22 +99,35 @@ class Linked:
 # -- modules ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass
 class _Module:
     """A file, parsed.
 
     Attributes:
         bound: name -> the statement at its top level that binds it last, imports left out.
-        imports: name -> what an import binds: the file of the project, and the name in it, "" for the whole module.
-        libraries: name -> the dotted name outside the project that an import binds.
+        imported: name -> the module, the name in it ("" for the module itself), and the level, as an import has them.
     """
 
     path: str
     lines: list[str]
     tree: ast.Module
     bound: dict[str, ast.stmt] = field(default_factory=dict)
-    imports: dict[str, tuple[str, str]] = field(default_factory=dict)
-    libraries: dict[str, str] = field(default_factory=dict)
+    imported: dict[str, tuple[str, str, int]] = field(default_factory=dict)
+
+    @cached_property
+    def imports(self) -> dict[str, tuple[str, str]]:
+        """Name -> what an import binds: the file of the project, and the name in it, "" for the whole module."""
+        found = {name: _imported(self.path, *written) for name, written in self.imported.items()}
+        return {name: target for name, target in found.items() if target is not None}
+
+    @cached_property
+    def libraries(self) -> dict[str, str]:
+        """Name -> the dotted name outside the project that an import binds."""
+        return {
+            name: f"{module}.{inner}" if inner else module
+            for name, (module, inner, _) in self.imported.items()
+            if name not in self.imports
+        }
 
 
 @lru_cache(maxsize=2_000)
@@ -127,19 +146,11 @@ def _module(path: str) -> _Module | None:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                found = _imported(path, node, alias.name)
-                if found is not None:
-                    module.imports[alias.asname or alias.name] = found
-                else:
-                    module.libraries[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                module.imported[alias.asname or alias.name] = (node.module or "", alias.name, node.level)
         elif isinstance(node, ast.Import):
             for alias in node.names:
-                where = _find(path, alias.name, 0) if alias.asname else None
-                if where is not None:
-                    module.imports[alias.asname or ""] = (where, "")
-                else:
-                    whole = alias.name if alias.asname else alias.name.partition(".")[0]
-                    module.libraries[alias.asname or whole] = whole
+                top = alias.name.partition(".")[0]
+                module.imported[alias.asname or top] = (alias.name if alias.asname else top, "", 0)
     return module
 
 
@@ -181,17 +192,18 @@ def _find(importer: str, dotted: str, level: int) -> str | None:
     return None
 
 
-def _imported(importer: str, node: ast.ImportFrom, name: str) -> tuple[str, str] | None:
-    """The file and the name in it that ``from module import name`` means; "" for the module itself."""
+def _imported(importer: str, module: str, name: str, level: int) -> tuple[str, str] | None:
+    """The file and the name in it that an import binds, "" for a whole module; None outside the project."""
     if name == "*":
         return None
-    where = _find(importer, node.module or "", node.level)
+    where = _find(importer, module, level)
+    if not name:
+        return (where, "") if where is not None else None
     if where is not None and where != importer:
-        module = _module(where)
-        if module is not None and (name in module.bound or name in module.imports):
+        found = _module(where)
+        if found is not None and (name in found.bound or name in found.imported):
             return where, name
-    below = f"{node.module}.{name}" if node.module else name
-    inner = _find(importer, below, node.level)
+    inner = _find(importer, f"{module}.{name}" if module else name, level)
     return (inner, "") if inner is not None else None
 
 
@@ -275,7 +287,7 @@ class _Linker:
         first, last = _rows(statement)
         length = last - first + 1
         if length > LONGEST or self.lines + length > LINES:
-            self.cut_short = True
+            self.cut_short = self.cut_short or prefilter.names_streams(_source(module, statement))
             return False
         wanted = {name: (module.path, name) for name in _binds(statement)}
         for node in ast.walk(statement):
@@ -322,21 +334,69 @@ def link(path: str) -> Linked | None:
     linker.run()
     statements = [each for some in linker.included.values() for each in some.values()]
     if not any(isinstance(each, _DEFINITIONS) for each in statements):
-        return None
+        return Linked("", [], cut_short=True) if linker.cut_short else None
     return _text(linker)
 
 
-def exported(paths: Iterable[str]) -> set[str]:
-    """The names of functions and classes of some files that name streams, events, captures or asynchronous copies."""
-    found: set[str] = set()
+def callers(paths: Iterable[str], others: Iterable[str]) -> list[str]:
+    """The files that import, directly or by others, what some files define that has to do with streams.
+
+    Args:
+        paths: files with stream code.
+        others: files to look through.
+    """
+    left = {path: data for path in others if (data := _imports_of(path))}
+    found: list[str] = []
+    new, known = list(paths), set[bytes]()
+    for _ in range(DEPTH):
+        names = _exported(new, known) - known
+        known |= names
+        by_name: dict[bytes, list[str]] = {}
+        for path, data in left.items():
+            for name in names & data:
+                by_name.setdefault(name, []).append(path)
+        new = sorted({path for some in by_name.values() if len(some) <= MOST_IMPORTERS for path in some})
+        found += new
+        for path in new:
+            del left[path]
+        if not new:
+            break
+    return sorted(found)
+
+
+def _exported(paths: Iterable[str], known: set[bytes]) -> set[bytes]:
+    """The modules of files, and their definitions that name streams, or what is known to have to do with them."""
+    found: set[bytes] = set()
     for path in paths:
         module = _module(path)
+        texts: dict[bytes, tuple[bytes, set[bytes]]] = {}
         for statement in module.tree.body if module is not None else ():
-            if module is not None and isinstance(statement, ast.FunctionDef | ast.ClassDef):
-                first, last = _rows(statement)
-                if prefilter.names_streams("\n".join(module.lines[first - 1 : last]).encode()):
-                    found.add(statement.name)
+            if module is not None and isinstance(statement, _DEFINITIONS):
+                text = _source(module, statement)
+                texts[statement.name.encode()] = (text, set(_WORD.findall(text)))
+        own = {
+            name for name, (text, words) in texts.items() if prefilter.names_streams(text) or words & known
+        }
+        while more := {name for name, (_, words) in texts.items() if words & own} - own:
+            own |= more
+        if own:
+            found |= own | {os.path.splitext(os.path.basename(path))[0].encode()}
     return found
+
+
+def _source(module: _Module, statement: ast.stmt) -> bytes:
+    first, last = _rows(statement)
+    return "\n".join(module.lines[first - 1 : last]).encode()
+
+
+def _imports_of(path: str) -> set[bytes]:
+    """The words in the import statements of a file."""
+    try:
+        with open(path, "rb") as opened:
+            data = opened.read()
+    except OSError:
+        return set()
+    return {word for match in _IMPORT.finditer(data) for word in _WORD.findall(match[0])}
 
 
 def _text(linker: _Linker) -> Linked | None:
@@ -400,24 +460,30 @@ def _without_linked(linker: _Linker, module: _Module, own: list[str], node: ast.
         return _replace(own, node, "pass")
     rest: list[str] = []
     other: list[str] = []
+    classes: list[str] = []
     for alias in node.names:
         where, name = module.imports.get(alias.asname or alias.name, ("", ""))
-        if not name or not linker.has(where, name):
+        found = _resolved(where, name) if name and linker.has(where, name) else None
+        if found is None:
             rest.append(f"{alias.name} as {alias.asname}" if alias.asname else alias.name)
+        elif alias.asname and alias.asname != name and isinstance(found[1], ast.ClassDef):
+            classes.append(f"class {alias.asname}({name}): pass")
         elif alias.asname and alias.asname != name:
             other.append(f"{alias.asname} = {name}")
     if len(rest) < len(node.names):
         left = [f"from {'.' * node.level}{node.module or ''} import {', '.join(rest)}"] if rest else []
-        _replace(own, node, "; ".join([*left, *other]) or "pass")
+        plain = "; ".join([*left, *other])
+        _replace(own, node, *([plain] if plain else []), *classes)
     return None
 
 
-def _replace(own: list[str], node: ast.stmt, text: str) -> None:
-    """Put another statement in the place of one that stands alone in its rows."""
+def _replace(own: list[str], node: ast.stmt, *texts: str) -> None:
+    """Put other statements in the place of one that stands alone in its rows: as many of them as it has rows."""
     row, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
     before = own[row].encode()[: node.col_offset].decode()
     if not before.strip():
-        own[row : last + 1] = [before + text, *[""] * (last - row)]
+        rows = [before + text for text in texts or ("pass",)]
+        own[row : last + 1] = (rows + [""] * (last - row))[: last - row + 1]
 
 
 def _without_module(own: list[str], node: ast.Attribute) -> None:
@@ -429,4 +495,4 @@ def _without_module(own: list[str], node: ast.Attribute) -> None:
         own[row] = (data[: node.col_offset] + name + data[node.end_col_offset :]).decode()
 
 
-__all__ = ["Linked", "exported", "forget", "link"]
+__all__ = ["Linked", "callers", "forget", "link"]

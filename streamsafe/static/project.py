@@ -183,7 +183,7 @@ def check(
     thresholds = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER)
     try:
-        linked = _to_link(tasks, looked or {})
+        linked = _to_link(tasks)
         total = len(tasks) + len(linked)
         results = _all(tasks, jobs, check_one, done, 0, total)
         more = _all(linked, jobs, check_linked, done, len(tasks), total)
@@ -192,16 +192,20 @@ def check(
         gc.set_threshold(*thresholds)
 
 
-def _to_link(tasks: Sequence[Task], looked: Mapping[str, bool]) -> list[Task]:
-    """The files that are checked once more, with what they use: those with stream code, and who calls these."""
+def _to_link(tasks: Sequence[Task]) -> list[Task]:
+    """The files that are checked once more, with what they use: those with stream code, and who calls these.
+
+    Who calls them is looked for in their packages, named or not: the paths that are named decide what is reported, not
+    what is known.
+    """
     from streamsafe.static import linking
-    from streamsafe.static.units import importers
+    from streamsafe.static.units import beside
 
     own = [task for task in tasks if task.analyse and task.data is None]
     if not own:
         return []
-    others = sorted(path for path, concerned in looked.items() if not concerned)
-    callers = importers(others, linking.exported(task.path for task in own))
+    paths = [task.path for task in own]
+    callers = linking.callers(paths, sorted(beside(paths) - set(paths)))
     return own + [Task(path, os.path.getsize(path), own[0].models) for path in callers]
 
 
@@ -297,9 +301,10 @@ def check_linked(task: Task) -> Checked:
     try:
         linked = link(task.path)
         if linked is not None:
-            analysis = analyze(linked.text, task.path, models=task.models or None)
-            checked.conflicts = [linked.unlink(conflict) for conflict in analysis.conflicts]
-            checked.linked = linked.definitions
+            if linked.text:
+                analysis = analyze(linked.text, task.path, models=task.models or None)
+                checked.conflicts = [linked.unlink(conflict) for conflict in analysis.conflicts]
+                checked.linked = linked.definitions
             if linked.cut_short:
                 checked.notes = ["a limit left out some of what it uses of other files"]
     except Exception as error:

@@ -144,8 +144,29 @@ def _scripts(
     ]
 
 
+def beside(paths: Iterable[str]) -> set[str]:
+    """The Python files of the packages that some files belong to; of scripts, those of their directories."""
+    found: set[str] = set()
+    roots: set[str] = set()
+    for folder in {os.path.dirname(path) for path in paths}:
+        package = package_of(folder)
+        if package is None:
+            try:
+                found.update(
+                    os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".py")
+                )
+            except OSError:
+                continue
+        elif package not in roots:
+            roots.add(package)
+            for inner, folders, files in os.walk(package):
+                folders[:] = [name for name in folders if is_part(os.path.join(inner, name))]
+                found.update(os.path.join(inner, name) for name in files if name.endswith(".py"))
+    return found
+
+
 def importers(others: Iterable[str], names: Iterable[str]) -> list[str]:
-    """The files that import one of some names and call it, a method of it, or hand it on.
+    """The files that import one of some names and call it, or a method of it.
 
     Args:
         others: files to look through.
@@ -157,7 +178,7 @@ def importers(others: Iterable[str], names: Iterable[str]) -> list[str]:
         data = _read(path)
         for match in _FROM.finditer(data):
             for name in wanted.intersection(_WORD.findall(match[1])):
-                if any(data.find(name + after, match.end()) >= 0 for after in (b"(", b".", b")", b",")):
+                if any(data.find(name + after, match.end()) >= 0 for after in (b"(", b".")):
                     by_name.setdefault(name, []).append(path)
     return sorted({path for paths in by_name.values() if len(paths) <= MOST_IMPORTERS for path in paths})
 

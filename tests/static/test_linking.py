@@ -1,0 +1,265 @@
+"""Hazards that lie in several files of a project: one makes, another one uses."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from streamsafe.cli import main
+from streamsafe.static import linking
+
+MOVER = """
+    import torch
+
+    class Mover:
+        def __init__(self):
+            self.side = torch.cuda.Stream()
+
+        def fetch(self, host):
+            with torch.cuda.stream(self.side):
+                return host.to("cuda", non_blocking=True)
+
+        def join(self, moved):
+            torch.cuda.current_stream().wait_stream(self.side)
+            moved.record_stream(torch.cuda.current_stream())
+
+    def fetch(mover, host):
+        return mover.fetch(host)
+"""
+FETCH = "moved = mover.fetch(host)"
+
+
+def _trainer(imports: str, made: str = "mover = Mover()", fetch: str = FETCH) -> str:
+    return f"""\
+import torch
+{imports}
+
+def train(host):
+    {made}
+    {fetch}
+    {{join}}
+    return moved.sum()
+"""
+
+
+JOIN, RACES = "mover.join(moved)", "pass"
+SUBCLASS = """\
+import torch
+from .mover import Mover
+
+class Trainer(Mover):
+    def run(self, host):
+        mover = self
+        moved = self.fetch(host)
+        {join}
+        return moved.sum()
+"""
+INSIDE = """\
+import torch
+
+def train(host):
+    from .mover import Mover
+    mover = Mover()
+    moved = mover.fetch(host)
+    {join}
+    return moved.sum()
+"""
+ANNOTATED = """\
+from __future__ import annotations
+from typing import TYPE_CHECKING
+import torch
+
+if TYPE_CHECKING:
+    from .mover import Mover
+
+def train(mover: Mover, host):
+    moved = mover.fetch(host)
+    {join}
+    return moved.sum()
+"""
+WAYS: dict[str, dict[str, str]] = {
+    "a class of a module beside": {"trainer": _trainer("from .mover import Mover")},
+    "an absolute import": {"trainer": _trainer("from pkg.mover import Mover")},
+    "another name": {"trainer": _trainer("from .mover import Mover as M", "mover = M()")},
+    "the module": {"trainer": _trainer("from . import mover as m", "mover = m.Mover()")},
+    "the module by its own name": {"trainer": _trainer("from pkg import mover as it", "mover = it.Mover()")},
+    "the module, by a dotted import": {"trainer": _trainer("import pkg.mover as m", "mover = m.Mover()")},
+    "handed on by a third module": {
+        "api": "from .mover import Mover\n",
+        "trainer": _trainer("from .api import Mover"),
+    },
+    "handed on by the package": {
+        "__init__": "from .mover import Mover\n",
+        "trainer": _trainer("from . import Mover"),
+    },
+    "an import inside the function": {"trainer": INSIDE},
+    "several names over several rows": {
+        "trainer": _trainer(
+            "from .mover import (\n    Mover,\n    fetch as get,\n)", fetch="moved = get(mover, host)"
+        )
+    },
+    "a base class": {"trainer": SUBCLASS},
+    "a parameter with an annotation": {"trainer": ANNOTATED},
+}
+"""How a file comes to what another one makes -> the files beside ``mover.py``."""
+
+
+def _package(root: Path, files: dict[str, str]) -> Path:
+    package = root / "pkg"
+    package.mkdir()
+    for name, text in {"__init__": "", **files}.items():
+        (package / f"{name}.py").write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+    return package
+
+
+def _found(*arguments: str | Path) -> list[dict[str, object]]:
+    command = ["check", "--isolated", "--output-format", "json", *map(str, arguments)]
+    result = CliRunner().invoke(main, command, catch_exceptions=False)
+    return list(json.loads(result.stdout))
+
+
+def _places(*arguments: str | Path) -> list[tuple[str, str, int]]:
+    return sorted(
+        (str(each["code"]), Path(str(each["filename"])).stem, each["location"]["row"])  # type: ignore[index]
+        for each in _found(*arguments)
+    )
+
+
+def _row(text: str, part: str) -> int:
+    return 1 + next(row for row, line in enumerate(text.splitlines()) if part in line)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_what_another_file_makes(name: str, tmp_path: Path) -> None:
+    files = {"mover": MOVER, **WAYS[name]}
+    text = files["trainer"].format(join=RACES)
+    package = _package(tmp_path, {**files, "trainer": text})
+    codes = (
+        ["SS101", "SS201"] if name == "a parameter with an annotation" else ["SS101"]
+    )  # the mover lives on
+    assert _places(package) == [(code, "trainer", _row(text, "sum()")) for code in codes]
+    (package / "trainer.py").write_text(files["trainer"].format(join=JOIN), encoding="utf-8")
+    assert _places(package) == []
+
+
+def test_both_places_are_in_their_own_files(tmp_path: Path) -> None:
+    text = _trainer("from . import mover as m", "mover = m.Mover()", "moved = m.fetch(mover, host)")
+    package = _package(tmp_path, {"mover": MOVER, "trainer": text.format(join=RACES)})
+    (found,) = _found(package)
+    assert found["location"] == {"row": 8, "column": 12}
+    shown = CliRunner().invoke(main, ["check", "--isolated", str(package)], catch_exceptions=False).stdout
+    assert "mover.py:9:20" in shown
+    assert 'return host.to("cuda", non_blocking=True)' in shown
+
+
+def test_scripts_beside_each_other(tmp_path: Path) -> None:
+    text = _trainer("from mover import Mover").format(join=RACES)
+    for name, written in {"mover": textwrap.dedent(MOVER), "trainer": text}.items():
+        (tmp_path / f"{name}.py").write_text(written, encoding="utf-8")
+    assert _places(tmp_path) == [("SS101", "trainer", 8)]
+
+
+CALLER = """
+    import torch
+    from .pool import Pool
+
+    class Runner:
+        def __init__(self):
+            self.pool = Pool(64)
+
+        def step(self, values, table):
+            {before}
+            self.pool.fill(values)
+            return self.pool.upload() @ table
+"""
+POOL = """
+    import torch
+    from .buffers import Buffer
+
+    class Pool:
+        def __init__(self, rows):
+            self.buffer = Buffer(rows)
+
+        def fill(self, values):
+            self.buffer.host[: len(values)] = values
+
+        def upload(self):
+            return self.buffer.to_device()
+"""
+BUFFERS = """
+    import torch
+
+    class Buffer:
+        def __init__(self, rows):
+            self.host = torch.zeros(rows, pin_memory=True)
+            self.device = torch.zeros(rows, device="cuda")
+
+        def to_device(self):
+            return self.device.copy_(self.host, non_blocking=True)
+"""
+
+
+def test_a_caller_in_a_third_file_decides(tmp_path: Path) -> None:
+    """Without its callers a pool is refilled while it is copied; the caller that is there waits before."""
+    files = {"pool": POOL, "buffers": BUFFERS}
+    package = _package(
+        tmp_path, {**files, "runner": CALLER.format(before="torch.cuda.current_stream().synchronize()")}
+    )
+    assert _places(package) == []
+    (package / "runner.py").write_text(textwrap.dedent(CALLER.format(before="pass")), encoding="utf-8")
+    assert _places(package) == [("SS302", "pool", 9)]
+    assert _places(package / "pool.py", package / "buffers.py") == [("SS302", "pool", 9)]
+    assert _places(package / "runner.py") == []  # shown where it is named only
+
+
+def _race(imports: str = "from .mover import Mover") -> dict[str, str]:
+    return {"mover": MOVER, "trainer": _trainer(imports).format(join=RACES)}
+
+
+def test_a_name_that_means_something_else_is_not_linked(tmp_path: Path) -> None:
+    """Two files have a class of one name: what is used of the one is not taken for the other."""
+    own = "\n\nclass Mover:\n    def fetch(self, host):\n        return host.cuda()\n"
+    files = _race("from .mover import fetch")
+    files["trainer"] = files["trainer"] + own
+    assert _places(_package(tmp_path, files)) == []
+
+
+@pytest.mark.parametrize("broken", ["def f(:\n", "\0", "from .trainer import train\n"])
+def test_a_module_that_cannot_be_linked_costs_nothing_else(tmp_path: Path, broken: str) -> None:
+    files = _race("from .other import x\nfrom .mover import Mover")
+    places = _places(_package(tmp_path, {**files, "other": broken}))
+    assert [place for place in places if place[0] != "SS900"] == [("SS101", "trainer", 9)]
+
+
+def test_imports_in_a_circle(tmp_path: Path) -> None:
+    files = _race()
+    files["mover"] += "\n    from .trainer import train\n"
+    assert _places(_package(tmp_path, files)) == [("SS101", "trainer", 8)]
+
+
+def test_a_limit_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = _package(tmp_path, _race())
+    (package / "trainer.py").write_text("s = torch.cuda.Stream()\n" + _race()["trainer"], encoding="utf-8")
+    monkeypatch.setattr(linking, "LINES", 3)
+    command = ["check", "--isolated", "--jobs", "1", "-v", str(package)]
+    result = CliRunner().invoke(main, command, catch_exceptions=False)
+    assert "what it uses of other files" in result.output
+    assert "No hazards" in result.output
+
+
+def test_neither_order_nor_processes_matter(tmp_path: Path) -> None:
+    package = _package(tmp_path, _race())
+    padding = "import torch\nx = torch.cuda.Stream()\n" + "# x\n" * 70_000
+    (package / "padding.py").write_text(padding, encoding="utf-8")
+    both = [package / "trainer.py", package / "mover.py", package / "padding.py"]
+    assert _found(*both, "--jobs", "1") == _found(*reversed(both), "--jobs", "2") != []
+
+
+def test_a_suppression_where_the_hazard_is_shown(tmp_path: Path) -> None:
+    files = _race()
+    files["trainer"] = files["trainer"].replace("moved.sum()", "moved.sum()  # noqa: SS101")
+    assert _places(_package(tmp_path, files)) == []
