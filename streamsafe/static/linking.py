@@ -14,7 +14,7 @@ import ast
 import os
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -24,12 +24,16 @@ from streamsafe.static import prefilter
 from streamsafe.static.reading import SourceError, read
 from streamsafe.static.syntax.packages import packages
 
-LINES: Final = 2_000
+LINES: Final = 800
 """Lines of definitions of other files that are linked to a file, at most."""
-LONGEST: Final = 800
+LONGEST: Final = 500
 """Lines of one such definition, at most."""
+SHORT: Final = 30
+"""Lines of a definition that has nothing to do with streams, at most: it may be what reads or keeps memory."""
 DEPTH: Final = 4
 """How many imports away from the file a definition may be."""
+CALLERS: Final = 2
+"""How many imports away from stream code a file without any is looked at, for what it does with that code."""
 
 MOST_IMPORTERS: Final = 8
 """What more files import is one of the project's common tools, and who calls it is not followed."""
@@ -128,6 +132,53 @@ class _Module:
             for name, (module, inner, _) in self.imported.items()
             if name not in self.imports
         }
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, ast.AST], Any]:
+        return {}
+
+    def words(self, statement: ast.stmt) -> tuple[bool, frozenset[bytes]]:
+        """Whether the text of a statement names streams, and the words in it."""
+        key = ("words", statement)
+        if key not in self._known:
+            text = _source(self, statement)
+            self._known[key] = (prefilter.names_streams(text), frozenset(_WORD.findall(text)))
+        return cast(tuple[bool, frozenset[bytes]], self._known[key])
+
+    def meanings(self, statement: ast.stmt) -> dict[str, _Binding]:
+        """What the names mean that a statement binds at the top level, or uses."""
+        key = ("meanings", statement)
+        if key not in self._known:
+            found = {name: (self.path, name) for name in _binds(statement)}
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in found:
+                    meaning = _meaning(self, node.id)
+                    if meaning is not None:
+                        found[node.id] = meaning
+            self._known[key] = found
+        return cast(dict[str, _Binding], self._known[key])
+
+    def uses(self, statement: ast.AST, own: bool) -> tuple[tuple[str, str], ...]:
+        """What a statement uses of what the module imports from the project, and with ``own`` of the module itself."""
+        key = (f"uses {own}", statement)
+        if key not in self._known:
+            found: dict[tuple[str, str], None] = {}
+            for node in ast.walk(statement):
+                used = ("", "")
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                    if node.id in self.imports:
+                        used = self.imports[node.id]
+                    elif own and node.id in self.bound:
+                        used = (self.path, node.id)
+                elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                    where, name = self.imports.get(node.value.id, ("", "."))
+                    used = (where, node.attr if not name else "")
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    used = self.imports.get(node.value, used)  # an annotation in quotes
+                if used[1]:
+                    found[used] = None
+            self._known[key] = tuple(found)
+        return cast(tuple[tuple[str, str], ...], self._known[key])
 
 
 @lru_cache(maxsize=2_000)
@@ -233,6 +284,7 @@ class _Linker:
 
     Attributes:
         root: the file.
+        related: names of what has to do with streams.
         meanings: what each name of the text's top level means.
         included: file -> the statements of it that are in the text.
         lines: how many rows they have.
@@ -240,6 +292,7 @@ class _Linker:
     """
 
     root: _Module
+    related: Set[bytes]
     meanings: dict[str, _Binding] = field(default_factory=dict)
     included: dict[str, dict[int, ast.stmt]] = field(default_factory=dict)
     lines: int = 0
@@ -254,7 +307,7 @@ class _Linker:
         todo: deque[tuple[_Module, ast.AST, int]] = deque([(self.root, self.root.tree, 0)])
         while todo:
             module, statement, depth = todo.popleft()
-            for where, name in self._uses(module, statement):
+            for where, name in module.uses(statement, module is not self.root):
                 found = _resolved(where, name)
                 if found is None or depth >= DEPTH:
                     continue
@@ -263,38 +316,16 @@ class _Linker:
                     if self._include(target, definition):
                         todo.append((target, definition, depth + (target is not module)))
 
-    def _uses(self, module: _Module, statement: ast.AST) -> Iterator[tuple[str, str]]:
-        """What a statement uses of its own module, and of what that imports from the project."""
-        seen: set[tuple[str, str]] = set()
-        for node in ast.walk(statement):
-            used = ("", "")
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                if node.id in module.imports:
-                    used = module.imports[node.id]
-                elif module is not self.root and node.id in module.bound:
-                    used = (module.path, node.id)
-            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                where, name = module.imports.get(node.value.id, ("", "."))
-                used = (where, node.attr if not name else "")
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                used = module.imports.get(node.value, used)  # an annotation in quotes
-            if used[1] and used not in seen:
-                seen.add(used)
-                yield used
-
     def _include(self, module: _Module, statement: ast.stmt) -> bool:
         """Put a definition into the text, unless a name of it means something else there, or it is too long."""
         first, last = _rows(statement)
         length = last - first + 1
-        if length > LONGEST or self.lines + length > LINES:
-            self.cut_short = self.cut_short or prefilter.names_streams(_source(module, statement))
+        streams, words = module.words(statement)
+        related = streams or not self.related.isdisjoint(words)
+        if length > (LONGEST if related else SHORT) or self.lines + length > LINES:
+            self.cut_short = self.cut_short or streams
             return False
-        wanted = {name: (module.path, name) for name in _binds(statement)}
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                meaning = _meaning(module, node.id)
-                if meaning is not None:
-                    wanted[node.id] = meaning
+        wanted = module.meanings(statement)
         if any(self.meanings.get(name, meaning) != meaning for name, meaning in wanted.items()):
             return False
         self.meanings.update(wanted)
@@ -322,15 +353,19 @@ def _meaning(module: _Module, name: str) -> _Binding | None:
     return ("", module.libraries[name]) if name in module.libraries else None
 
 
-def link(path: str) -> Linked | None:
+def link(path: str, related: Set[bytes] = frozenset()) -> Linked | None:
     """A file with the definitions of its project that it uses; None where there are none that matter.
 
     They matter where the file, or one of them, names streams, events, captures or copies that do not block.
+
+    Args:
+        path: the file.
+        related: names of definitions that have to do with streams; of others only short ones are linked.
     """
     root = _module(path)
     if root is None or not root.imports:
         return None
-    linker = _Linker(root)
+    linker = _Linker(root, related)
     linker.run()
     statements = [each for some in linker.included.values() for each in some.values()]
     if not any(isinstance(each, _DEFINITIONS) for each in statements):
@@ -338,19 +373,23 @@ def link(path: str) -> Linked | None:
     return _text(linker)
 
 
-def callers(paths: Iterable[str], others: Iterable[str]) -> list[str]:
+def callers(paths: Iterable[str], others: Iterable[str]) -> tuple[list[str], frozenset[bytes]]:
     """The files that import, directly or by others, what some files define that has to do with streams.
 
     Args:
         paths: files with stream code.
         others: files to look through.
+
+    Returns:
+        These files, and the names of all that has to do with streams.
     """
     left = {path: data for path in others if (data := _imports_of(path))}
     found: list[str] = []
     new, known = list(paths), set[bytes]()
-    for _ in range(DEPTH):
-        names = _exported(new, known) - known
-        known |= names
+    for _ in range(CALLERS):
+        more, modules = _exported(new, known)
+        names = (more - known) | modules
+        known |= more
         by_name: dict[bytes, list[str]] = {}
         for path, data in left.items():
             for name in names & data:
@@ -361,27 +400,29 @@ def callers(paths: Iterable[str], others: Iterable[str]) -> list[str]:
             del left[path]
         if not new:
             break
-    return sorted(found)
+    return sorted(found), frozenset(known)
 
 
-def _exported(paths: Iterable[str], known: set[bytes]) -> set[bytes]:
-    """The modules of files, and their definitions that name streams, or what is known to have to do with them."""
+def _exported(paths: Iterable[str], known: set[bytes]) -> tuple[set[bytes], set[bytes]]:
+    """The definitions of files that name streams, or what has to do with them; and the modules of these files."""
     found: set[bytes] = set()
+    modules: set[bytes] = set()
     for path in paths:
         module = _module(path)
-        texts: dict[bytes, tuple[bytes, set[bytes]]] = {}
-        for statement in module.tree.body if module is not None else ():
-            if module is not None and isinstance(statement, _DEFINITIONS):
-                text = _source(module, statement)
-                texts[statement.name.encode()] = (text, set(_WORD.findall(text)))
-        own = {
-            name for name, (text, words) in texts.items() if prefilter.names_streams(text) or words & known
+        if module is None:
+            continue
+        words = {
+            statement.name.encode(): module.words(statement)
+            for statement in module.tree.body
+            if isinstance(statement, _DEFINITIONS)
         }
-        while more := {name for name, (_, words) in texts.items() if words & own} - own:
+        own = {name for name, (streams, used) in words.items() if streams or used & known}
+        while more := {name for name, (_, used) in words.items() if used & own} - own:
             own |= more
         if own:
-            found |= own | {os.path.splitext(os.path.basename(path))[0].encode()}
-    return found
+            found |= own
+            modules.add(os.path.splitext(os.path.basename(path))[0].encode())
+    return found, modules
 
 
 def _source(module: _Module, statement: ast.stmt) -> bytes:

@@ -9,7 +9,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamsafe import suppressions
@@ -59,6 +59,7 @@ class Task:
         analyse: whether the analysis runs; else all that can be found is that the file does not parse.
         report_syntax: whether it is reported that the file does not parse.
         data: the bytes, where they cannot be read again (standard input).
+        related: names of what has to do with streams in the project.
     """
 
     path: str
@@ -67,6 +68,7 @@ class Task:
     analyse: bool = True
     report_syntax: bool = True
     data: bytes | None = None
+    related: frozenset[bytes] = frozenset()
 
 
 LOOKS_A_PROCESS = 1000
@@ -205,8 +207,9 @@ def _to_link(tasks: Sequence[Task]) -> list[Task]:
     if not own:
         return []
     paths = [task.path for task in own]
-    callers = linking.callers(paths, sorted(beside(paths) - set(paths)))
-    return own + [Task(path, os.path.getsize(path), own[0].models) for path in callers]
+    callers, related = linking.callers(paths, sorted(beside(paths) - set(paths)))
+    more = [Task(path, os.path.getsize(path), own[0].models) for path in callers]
+    return [replace(task, related=related) for task in (*own, *more)]
 
 
 def _merged(results: list[Checked], linked: Sequence[Checked], looked: Mapping[str, bool]) -> list[Checked]:
@@ -299,7 +302,7 @@ def check_linked(task: Task) -> Checked:
 
     checked = Checked(task.path)
     try:
-        linked = link(task.path)
+        linked = link(task.path, task.related)
         if linked is not None:
             if linked.text:
                 analysis = analyze(linked.text, task.path, models=task.models or None)
