@@ -234,10 +234,30 @@ def _merged(results: list[Checked], linked: Sequence[Checked], looked: Mapping[s
                 own = found[span.filename].conflicts
                 own[:] = [other for other in own if other is not known]
                 own.append(conflict)
+                _replaced(conflict, each, found)
         if each.notes and each.path in found:
             known_notes = found[each.path].notes
             known_notes += [note for note in each.notes if note not in known_notes]
     return results
+
+
+def _replaced(conflict: Conflict, linked: Checked, found: Mapping[str, Checked]) -> None:
+    """Take away what a file shows of the same first access by itself, where with others it shows another second one.
+
+    By itself it shows the call; with others it shows what the callee does.
+    """
+    alone = found.get(linked.path)
+    if alone is None or conflict.first is None:
+        return
+    exact = {_shown_as(each) for each in linked.conflicts}
+    alone.conflicts[:] = [
+        other
+        for other in alone.conflicts
+        if other is conflict
+        or other.first is None
+        or other.first.span != conflict.first.span
+        or _shown_as(other) in exact
+    ]
 
 
 def _shown_as(conflict: Conflict) -> object:

@@ -102,7 +102,7 @@ CASES = {
     "a function computes": (HANDED_ON, FUNCTION, KEEPS_PLAINLY, "KEPT.append(value.sum())", ["SS101"]),
     "the host waits": (READ, "", WAITS, "torch.cuda.synchronize()", []),
     "the host waits if it is told to": (READ, "", WAITS, "if self.slow: torch.cuda.synchronize()", ["SS301"]),
-    "the host waits for what there is": (READ, "", WAITS, "if x is not None: torch.cuda.synchronize()", []),
+    "the host waits for what there is": (READ, "", WAITS, "if len(x): torch.cuda.synchronize()", ["SS301"]),
     "the host asks for a number": (READ, "", WAITS, "return x.sum().item()", []),
     "the host asks for a shape": (READ, "", WAITS, "return x.sum().shape", ["SS301"]),
     "a method of a class that is imported keeps": (MADE, "", OF_CLASS, "self.kept.append(value)", []),
