@@ -207,10 +207,11 @@ class Relevance:
     def _holders(self, classes: Mapping[bytes, set[bytes]]) -> dict[str, set[bytes]]:
         """Class -> those of some classes that its methods name: a field may hold an instance."""
         found: dict[str, set[bytes]] = {}
-        for definition in self._definitions if classes else ():
-            if definition.cls is not None:
-                named = self.words(definition).intersection(classes)
-                if named and (code := named & self._code_words(definition)):
+        wanted = frozenset(classes)
+        for definition in self._definitions if wanted else ():
+            if definition.cls is not None and not wanted.isdisjoint(self.words(definition)):
+                named = self.words(definition) & wanted
+                if code := named & self._code_words(definition):
                     found.setdefault(definition.cls, set()).update(code)
         return found
 

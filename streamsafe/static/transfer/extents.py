@@ -7,7 +7,7 @@ that name says anything (``State.blurred``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from streamsafe.static.domain.atoms import Atom, Bound, Const, Path, Tuple, Value
@@ -30,17 +30,18 @@ _TURNED: Final = frozenset("T mT H mH".split())
 
 def touched(a: Analysis, s: State, i: ir.Instr) -> Mapping[Atom, Extent]:
     """The parts of buffers that an instruction can touch, those of which it can touch all left out."""
+    views = s.views
     kept = _KEEPS.get(i.__class__)
-    if kept is not None:
+    if kept is not None and views:
         for reg in kept(i):
-            if reg in s.views:
+            if reg in views:
                 blur(a, s, s.get(reg))
     operands = _OPERANDS.get(i.__class__)
     if operands is None:
         return NO_PARTS
-    regs = list(operands(i))
-    extents = {reg: s.views[reg] for reg in regs if reg in s.views}
-    if isinstance(i, ir.SetItem) and i.obj not in extents:
+    regs = operands(i)
+    extents = {reg: views[reg] for reg in regs if reg in views} if views else {}
+    if i.__class__ is ir.SetItem and i.obj not in extents:
         extent = _of_key(s, i.key)
         if extent:
             extents[i.obj] = extent
@@ -69,7 +70,10 @@ def settle(a: Analysis, s: State, i: ir.Instr) -> None:
     made: ir.Reg | None = getattr(i, "dst", None)
     if made is None:
         return
-    _target(s, made, _view(a, s, i, made, parts))
+    if i.__class__ in _VIEWS:
+        _target(s, made, _view(a, s, i, made, parts))
+    elif made in s.views:
+        _target(s, made, None)
     if isinstance(i, ir.Call) and parts:
         for held in s.heap.values():
             for buffer in parts.keys() & held:
@@ -129,6 +133,10 @@ def of_dimension(dimension: Value, begin: Value, length: Value | None) -> Extent
     if not isinstance(number, int) or not isinstance(first, int) or not isinstance(many, int):
         return WHOLE
     return (*(None for _ in range(number)), (first, first + many))
+
+
+_VIEWS: Final = frozenset((ir.Attr, ir.Build, ir.Call, ir.Item, ir.Move, ir.Next, ir.Slice))
+"""Instructions whose target may hold a view."""
 
 
 def _same_memory(a: Analysis, s: State, target: ir.Reg, source: ir.Reg) -> bool:
@@ -222,20 +230,16 @@ SLICE: Final = slice(None).__repr__()
 # -- the registers of instructions ------------------------------------------------------------------------------------
 
 
-def _of_call(i: ir.Call) -> Iterable[ir.Reg]:
-    yield i.func
-    for argument in i.args:
-        yield argument.reg if isinstance(argument, ir.Star) else argument
-    for _, reg in i.keywords:
-        yield reg
+def _of_call(i: ir.Call) -> Collection[ir.Reg]:
+    arguments = [each.reg if isinstance(each, ir.Star) else each for each in i.args]
+    return [i.func, *arguments, *(reg for _, reg in i.keywords)]
 
 
-def _of_build(i: ir.Build) -> Iterable[ir.Reg]:
-    for element in i.elements:
-        yield element.reg if isinstance(element, ir.Star) else element
+def _of_build(i: ir.Build) -> Collection[ir.Reg]:
+    return [element.reg if isinstance(element, ir.Star) else element for element in i.elements]
 
 
-_OPERANDS: Final[dict[Any, Callable[[Any], Iterable[ir.Reg]]]] = {
+_OPERANDS: Final[dict[Any, Callable[[Any], Collection[ir.Reg]]]] = {
     ir.Call: _of_call,
     ir.SetItem: lambda i: (i.obj, i.key, i.src),
     ir.Item: lambda i: (i.obj, i.key),
@@ -245,11 +249,11 @@ _OPERANDS: Final[dict[Any, Callable[[Any], Iterable[ir.Reg]]]] = {
     ir.Unary: lambda i: (i.operand,),
     ir.Host: lambda i: (i.src,),
     ir.Format: lambda i: i.parts,
-    ir.Slice: lambda i: (reg for reg in (i.lower, i.upper, i.step) if reg is not None),
+    ir.Slice: lambda i: [reg for reg in (i.lower, i.upper, i.step) if reg is not None],
 }
 """The registers whose memory an instruction can touch."""
 
-_KEEPS: Final[dict[Any, Callable[[Any], Iterable[ir.Reg]]]] = {
+_KEEPS: Final[dict[Any, Callable[[Any], Collection[ir.Reg]]]] = {
     ir.SetAttr: lambda i: (i.src,),
     ir.SetItem: lambda i: (i.src,),
     ir.SetGlobal: lambda i: (i.src,),
