@@ -125,7 +125,7 @@ def place_of(a: Analysis, s: State, atom: Atom) -> str:
     """Where a buffer lies: device, pinned, pageable, or "" where that is not known."""
     found = s.places.get(atom)
     if found is not None:
-        if found == DEVICE and any(is_host(s, device) for device in s.heap.get((atom, ON), UNKNOWN)):
+        if found == DEVICE and s.guard and any(is_host(s, on) for on in s.heap.get((atom, ON), UNKNOWN)):
             return PAGEABLE
         return found
     if not isinstance(atom, Path):
