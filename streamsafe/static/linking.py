@@ -24,9 +24,9 @@ from streamsafe.static import prefilter
 from streamsafe.static.reading import SourceError, read
 from streamsafe.static.syntax.packages import packages
 
-LINES: Final = 800
+LINES: Final = 600
 """Lines of definitions of other files that are linked to a file, at most."""
-LONGEST: Final = 500
+LONGEST: Final = 400
 """Lines of one such definition, at most."""
 SHORT: Final = 30
 """Lines of a definition that has nothing to do with streams, at most: it may be what reads or keeps memory."""
@@ -467,6 +467,10 @@ def _block(linker: _Linker, module: _Module) -> list[str]:
     """The rows of a module with what is in the text of it, the others blank, and without imports of what is linked."""
     if module is linker.root:
         own, kept = list(module.lines), list(module.tree.body)
+        for statement in _unrelated(linker):
+            first, last = _rows(statement)
+            own[first - 1 : last] = [""] * (last - first + 1)
+            kept.remove(statement)
     else:
         own, kept = [""] * len(module.lines), list(linker.included[module.path].values())
         kept += _libraries(module, kept)
@@ -482,6 +486,22 @@ def _block(linker: _Linker, module: _Module) -> list[str]:
                 if not name and linker.has(where, node.attr):
                     _without_module(own, node)
     return own
+
+
+def _unrelated(linker: _Linker) -> list[ast.stmt]:
+    """The definitions of a file without stream code that have nothing to do with any: they cost time only."""
+    root = linker.root
+    definitions = [each for each in root.tree.body if isinstance(each, _DEFINITIONS)]
+    if any(root.words(each)[0] for each in root.tree.body):
+        return []
+    names = linker.related | {
+        name.encode() for name, (_, inner) in root.imports.items() if inner.encode() in linker.related
+    }
+    kept = [each for each in definitions if not names.isdisjoint(root.words(each)[1])]
+    for statement in kept:  # which grows
+        used = root.words(statement)[1]
+        kept += [each for each in definitions if each not in kept and each.name.encode() in used]
+    return [each for each in definitions if each not in kept]
 
 
 def _libraries(module: _Module, kept: Iterable[ast.stmt]) -> list[ast.stmt]:

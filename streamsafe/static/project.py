@@ -329,9 +329,9 @@ def check_linked(task: Task) -> Checked:
                 checked.conflicts = [linked.unlink(conflict) for conflict in analysis.conflicts]
                 checked.linked = linked.definitions
             if linked.cut_short:
-                checked.notes = ["a limit left out some of what it uses of other files"]
+                checked.notes = ["the file with what it imports: definitions left out"]
     except Exception as error:
-        checked.notes = [f"not checked with what it uses of other files: {type(error).__name__}: {error}"]
+        checked.notes = [f"the file with what it imports: {type(error).__name__}: {error}"]
     return checked
 
 

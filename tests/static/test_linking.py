@@ -247,7 +247,7 @@ def test_a_limit_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(linking, "LINES", 3)
     command = ["check", "--isolated", "--jobs", "1", "-v", str(package)]
     result = CliRunner().invoke(main, command, catch_exceptions=False)
-    assert "what it uses of other files" in result.output
+    assert "the file with what it imports" in result.output
     assert "No hazards" in result.output
 
 
