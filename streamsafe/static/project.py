@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamsafe import suppressions
 from streamsafe.config import Models
-from streamsafe.order.hazard import CONFIDENCES, Access, Conflict, Facts, Memory, Span
+from streamsafe.order.hazard import CONFIDENCES, Access, Confidence, Conflict, Facts, Memory, Span
 from streamsafe.static import prefilter
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def _replaced(conflict: Conflict, linked: Checked, found: Mapping[str, Checked])
     By itself it shows the call; with others it shows what the callee does.
     """
     alone = found.get(linked.path)
-    if alone is None or conflict.first is None:
+    if alone is None or conflict.first is None or conflict.confidence == "possible":
         return
     exact = {_shown_as(each) for each in linked.conflicts}
     alone.conflicts[:] = [
@@ -312,6 +312,12 @@ def _all(
     return results
 
 
+def _weaker(conflict: Conflict) -> Conflict:
+    """A conflict that rests on one assumption more: that a name means what the imports say, and nobody else calls."""
+    weaker: Confidence = "likely" if conflict.confidence == "certain" else "possible"
+    return replace(conflict, confidence=weaker)
+
+
 def check_linked(task: Task) -> Checked:
     """Check a file together with the definitions of its project that it uses. Nothing is raised.
 
@@ -326,7 +332,7 @@ def check_linked(task: Task) -> Checked:
         if linked is not None:
             if linked.text:
                 analysis = analyze(linked.text, task.path, models=task.models or None)
-                checked.conflicts = [linked.unlink(conflict) for conflict in analysis.conflicts]
+                checked.conflicts = [_weaker(linked.unlink(conflict)) for conflict in analysis.conflicts]
                 checked.linked = linked.definitions
             if linked.cut_short:
                 checked.notes = ["the file with what it imports: definitions left out"]
