@@ -197,7 +197,8 @@ def _leaves(a: Analysis, s: State, result: Value) -> None:
 
     Not so where an event that was recorded after the copy, or its stream, leaves with it or is kept beside it.
     """
-    found = reachable((result,))
+    made = frozenset(atom for atom in result if not isinstance(atom, Path))
+    found = mem.held_by(s, (made,)) | reachable((result,))
     arrays = [atom for atom in found if isinstance(atom, Array)]
     for atom in sorted(arrays, key=rank):
         for buffer in mem.buffers(a, s, atom.of):

@@ -129,7 +129,8 @@ def _bind(
     defaults: dict[str, Value] = {}
     names = {parameter.name for parameter in fn.params}
     required = [p for p in fn.params if p.kind in ("positional", "normal") and not p.has_default]
-    rest = _spread(args, sum(parameter.name not in keywords for parameter in required))
+    missing = 0 if fn.decorators else sum(parameter.name not in keywords for parameter in required)
+    rest = _spread(args, missing)
     for parameter in fn.params:
         if parameter.kind in ("positional", "normal"):
             if rest:
@@ -180,8 +181,10 @@ def _bind_others(
 def _spread(args: list[Value], required: int) -> list[Value]:
     """The arguments of a call: too few of them, the last an element of any number, are ``f(*elements)``."""
     last = next(iter(args[-1])) if args and len(args[-1]) == 1 else None
-    if len(args) >= required or not isinstance(last, Path) or last.fields[-1:] != (EACH,):
+    if len(args) >= required:
         return list(args)
+    if not isinstance(last, Path) or last.fields[-1:] != (EACH,):
+        return [*args, *args[-1:] * (required - len(args))]
     at = (last.root, *last.fields[:-1])
     return [*args[:-1], *(value(path(*at, f"[{number}]")) for number in range(required - len(args) + 1))]
 

@@ -212,8 +212,8 @@ def iterate(a: Analysis, s: State, i: ir.Iter) -> list[State] | None:
 def _has_members(atom: Atom) -> bool:
     """Whether an atom is what a module, or an optimizer, certainly has: its parameters, its groups of them."""
     if isinstance(atom, Path):
-        return atom.fields[-1:] in ((replays.PARAMETERS,), ("param_groups",))
-    return isinstance(atom, Bound) and atom.name == "param_groups"
+        return atom.fields[-1:] in ((replays.PARAMETERS,), (objects.GROUPS,))
+    return isinstance(atom, Bound) and atom.name == objects.GROUPS
 
 
 def _holds_what_counts(a: Analysis, s: State, container: Value) -> bool:
@@ -492,7 +492,8 @@ def compute(a: Analysis, s: State, at: int, dst: ir.Reg, operation: str, held: V
     else:
         for buffer in touched:
             weak = 0 if a.role(buffer) == "tensor" else tag.WEAK
-            mem.touch(a, s, span, buffer, False, s.current, operation, weak)
+            tags = mem.by_its_processor(s, mem.place_of(a, s, buffer), weak)
+            mem.touch(a, s, span, buffer, False, s.current, operation, tags)
         s.env[dst] = (
             mem.maybe(a, s, span, operation, touched) if _makes_memory(s, operation, held) else UNKNOWN
         )

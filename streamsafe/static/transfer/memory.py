@@ -277,10 +277,10 @@ def read_one(
     if place in (PINNED, PAGEABLE):
         touch(a, s, span, buffer, False, HOST, operation, tags & ~tag.WEAK)
     else:
-        touch(a, s, span, buffer, False, stream, operation, _by_its_processor(s, place, tags))
+        touch(a, s, span, buffer, False, stream, operation, by_its_processor(s, place, tags))
 
 
-def _by_its_processor(s: State, place: str, tags: int) -> int:
+def by_its_processor(s: State, place: str, tags: int) -> int:
     """The tags of what is done where the memory lies, which may not be known."""
     if place == DEVICE:
         return 0 if tags == tag.WEAK else tags
@@ -295,7 +295,7 @@ def write_one(
     if place in (PINNED, PAGEABLE):
         touch(a, s, span, buffer, True, HOST, operation, tags & ~tag.WEAK)
     else:
-        touch(a, s, span, buffer, True, stream, operation, _by_its_processor(s, place, tags))
+        touch(a, s, span, buffer, True, stream, operation, by_its_processor(s, place, tags))
 
 
 def host_touch(

@@ -57,6 +57,9 @@ ANY = "[]"
 FIRST = "first"
 """The field of the first number of ``enumerate``."""
 
+GROUPS = "param_groups"
+"""The field of an optimizer that holds the groups of its parameters."""
+
 COUNT = "count"
 """The field of how many elements a range has."""
 
@@ -106,7 +109,8 @@ def _of_path(a: Analysis, s: State, atom: Path, name: str) -> Value:
         if row is not None and not row.property:
             return value(bound(value(atom), name))
     elif fact.type and a.engine.role(fact.type) not in ("other", "module", "container"):
-        return value(bound(value(atom), name))
+        if name != GROUPS or len(atom.fields) >= limits.FIELDS:
+            return value(bound(value(atom), name))
     if name in SAME_MEMORY and not fact.type:
         return value(atom)
     if len(atom.fields) >= limits.FIELDS:
