@@ -24,15 +24,15 @@ from streamsafe.static import prefilter
 from streamsafe.static.reading import SourceError, read
 from streamsafe.static.syntax.packages import packages
 
-LINES: Final = 600
+LINES: Final = 400
 """Lines of definitions of other files that are linked to a file, at most."""
-LONGEST: Final = 400
+LONGEST: Final = 300
 """Lines of one such definition, at most."""
 SHORT: Final = 30
 """Lines of a definition that has nothing to do with streams, at most: it may be what reads or keeps memory."""
 DEPTH: Final = 4
 """How many imports away from the file a definition may be."""
-CALLERS: Final = 2
+CALLERS: Final = 1
 """How many imports away from stream code a file without any is looked at, for what it does with that code."""
 
 MOST_IMPORTERS: Final = 8
@@ -181,7 +181,7 @@ class _Module:
         return cast(tuple[tuple[str, str], ...], self._known[key])
 
 
-@lru_cache(maxsize=2_000)
+@lru_cache(maxsize=300)
 def _module(path: str) -> _Module | None:
     """A file of the project; None where it cannot be parsed."""
     try:

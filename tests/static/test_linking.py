@@ -210,9 +210,11 @@ def test_a_caller_in_a_third_file_decides(tmp_path: Path) -> None:
         tmp_path, {**files, "runner": CALLER.format(before="torch.cuda.current_stream().synchronize()")}
     )
     assert _places(package) == []
-    (package / "runner.py").write_text(textwrap.dedent(CALLER.format(before="pass")), encoding="utf-8")
+    (package / "runner.py").write_text(
+        textwrap.dedent(CALLER.format(before="torch.cuda.current_stream()")), encoding="utf-8"
+    )
     assert _places(package) == [("SS302", "pool", 9)]
-    assert _places(package / "pool.py", package / "buffers.py") == [("SS302", "pool", 9)]
+    assert _places(package / "pool.py", package / "runner.py") == [("SS302", "pool", 9)]
     assert _places(package / "runner.py") == []  # shown where it is named only
 
 
