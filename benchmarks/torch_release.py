@@ -119,7 +119,7 @@ def session(torch: Any, program: Callable[[Any], Any]) -> tuple[Any, Any]:
 
 
 def watched(native: bool) -> dict[str, Any]:
-    """What is seen of the programs, in this process, where the sanitizer takes torch to have a device."""
+    """What the sanitizer reports for the programs, in this process, with torch taken to have a device."""
     torch: Any = importlib.import_module("torch")
     plain = {program.__name__: program(torch) for program in PROGRAMS}
     front: Any = importlib.import_module("streamsafe.runtime.torch")

@@ -39,6 +39,9 @@ MOST_IMPORTERS: Final = 8
 """What more files import is one of the project's common tools, and who calls it is not followed."""
 
 _IMPORT: Final = re.compile(rb"^[ \t]*(?:from|import)\b(?:[^(\n]*\([^)]*\)|[^\n]*)", re.MULTILINE)
+_BOUND: Final = re.compile(
+    rb"^[ \t]*(?:async[ \t]+def|def|class)[ \t]+(\w+)|^[ \t]*(\w+)[ \t]*(?::[^=\n]+)?=[^=]", re.MULTILINE
+)
 _WORD: Final = re.compile(rb"\w+")
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _Binding = tuple[str, str]
@@ -205,9 +208,22 @@ def _module(path: str) -> _Module | None:
     return module
 
 
+@lru_cache(maxsize=20_000)
+def _names(path: str) -> frozenset[bytes]:
+    """The names that a file seems to bind at its top level, by its text: most files are never parsed."""
+    try:
+        with open(path, "rb") as opened:
+            data = opened.read()
+    except OSError:
+        return frozenset()
+    bound = {match[1] or match[2] for match in _BOUND.finditer(data)}
+    return frozenset(bound.union(*(_WORD.findall(match[0]) for match in _IMPORT.finditer(data))))
+
+
 def forget() -> None:
     """Files may have changed since they were read."""
     _module.cache_clear()
+    _names.cache_clear()
     _find.cache_clear()
 
 
@@ -250,12 +266,12 @@ def _imported(importer: str, module: str, name: str, level: int) -> tuple[str, s
     where = _find(importer, module, level)
     if not name:
         return (where, "") if where is not None else None
-    if where is not None and where != importer:
-        found = _module(where)
-        if found is not None and (name in found.bound or name in found.imported):
-            return where, name
     inner = _find(importer, f"{module}.{name}" if module else name, level)
-    return (inner, "") if inner is not None else None
+    if inner is not None:
+        return inner, ""  # a module, also where the package imports from it
+    if where is not None and where != importer and name.encode() in _names(where):
+        return where, name
+    return None
 
 
 def _resolved(where: str, name: str, steps: int = 5) -> tuple[_Module, ast.stmt] | None:
@@ -286,7 +302,8 @@ class _Linker:
         root: the file.
         related: names of what has to do with streams.
         meanings: what each name of the text's top level means.
-        included: file -> the statements of it that are in the text.
+        included: file -> row -> the statement of it that is in the text. A parsed file may be forgotten and parsed
+            again meanwhile: files and statements are known by path and row, not by identity.
         lines: how many rows they have.
         cut_short: whether a limit left definitions out.
     """
@@ -307,14 +324,13 @@ class _Linker:
         todo: deque[tuple[_Module, ast.AST, int]] = deque([(self.root, self.root.tree, 0)])
         while todo:
             module, statement, depth = todo.popleft()
-            for where, name in module.uses(statement, module is not self.root):
+            for where, name in module.uses(statement, module.path != self.root.path):
                 found = _resolved(where, name)
                 if found is None or depth >= DEPTH:
                     continue
                 target, definition = found
-                if target is not self.root and id(definition) not in self.included.get(target.path, {}):
-                    if self._include(target, definition):
-                        todo.append((target, definition, depth + (target is not module)))
+                if not self._holds(target, definition) and self._include(target, definition):
+                    todo.append((target, definition, depth + (target.path != module.path)))
 
     def _include(self, module: _Module, statement: ast.stmt) -> bool:
         """Put a definition into the text, unless a name of it means something else there, or it is too long."""
@@ -330,16 +346,16 @@ class _Linker:
             return False
         self.meanings.update(wanted)
         self.lines += length
-        self.included.setdefault(module.path, {})[id(statement)] = statement
+        self.included.setdefault(module.path, {})[statement.lineno] = statement
         return True
+
+    def _holds(self, module: _Module, statement: ast.stmt) -> bool:
+        return module.path == self.root.path or statement.lineno in self.included.get(module.path, {})
 
     def has(self, where: str, name: str) -> bool:
         """Whether a name of a module is in the text."""
         found = _resolved(where, name)
-        if found is None:
-            return False
-        target, definition = found
-        return target is self.root or id(definition) in self.included.get(target.path, {})
+        return found is not None and self._holds(*found)
 
 
 def _meaning(module: _Module, name: str) -> _Binding | None:
@@ -444,7 +460,7 @@ def _text(linker: _Linker) -> Linked | None:
     lines: list[str] = []
     segments: list[Segment] = []
     for path in [*reversed(linker.included), linker.root.path]:  # what is used stands above who uses it
-        module = _module(path)
+        module = linker.root if path == linker.root.path else _module(path)
         if module is None:
             return None
         own = _block(linker, module)

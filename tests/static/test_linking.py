@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -235,6 +236,19 @@ def test_a_module_that_cannot_be_linked_costs_nothing_else(tmp_path: Path, broke
     files = _race("from .other import x\nfrom .mover import Mover")
     places = _places(_package(tmp_path, {**files, "other": broken}))
     assert [place for place in places if place[0] != "SS900"] == [("SS101", "trainer", 9)]
+
+
+def test_files_that_are_forgotten_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parsed files are kept for a while only: what is linked does not depend on it."""
+    monkeypatch.setattr(linking, "_module", lru_cache(maxsize=1)(linking._module.__wrapped__))
+    package = _package(
+        tmp_path,
+        {
+            **_race("from . import mover as m\nfrom .mover import Mover"),
+            "__init__": "from .mover import Mover\n",
+        },
+    )
+    assert _places(package, "--jobs", "1") == [("SS101", "trainer", 9)]
 
 
 def test_imports_in_a_circle(tmp_path: Path) -> None:
