@@ -106,8 +106,9 @@ def check(
     plan = project.plan(files, given, use_prefilter=request.prefilter, jobs=request.jobs)
     report = Report(analysed=len(plan.tasks))
     checked = [*plan.unread, *_analyse(request, plan, report.problems, done)]
-    if request.engine == "default" and _wants_advice(request, files):
-        checked = _with_advice(checked, plan, request)
+    if request.engine == "default" and not _wants_advice(request, files):
+        for each in checked:  # it costs nothing to find, and rules to show
+            each.conflicts = [c for c in each.conflicts if c.facts.violation not in ADVICE.values()]
     report.crashes = [each for each in checked if each.crash]
     report.notes = [(each.path, note) for each in checked for note in each.notes]
     found = plan.mentions or any(each.conflicts for each in checked) or request.baseline is not None
@@ -165,7 +166,7 @@ def _analyse(
 
 
 ADVICE = {"SS321": "pageable-non-blocking", "SS322": "pin-memory-then-copy"}
-"""Rules that are off unless they are selected, and that only the next engine finds."""
+"""Rules that are off unless they are selected."""
 
 
 def _wants_advice(request: Request, files: Sequence[File]) -> bool:
@@ -176,30 +177,6 @@ def _wants_advice(request: Request, files: Sequence[File]) -> bool:
 
     selection = Selection(request.layer)
     return any(not selection.codes(file.path, file.config).isdisjoint(ADVICE) for file in files)
-
-
-def _with_advice(
-    checked: list[project.Checked], plan: project.Plan, request: Request
-) -> list[project.Checked]:
-    """What was found, and the advice that the next engine gives beside it."""
-    from streamsafe.static import engine
-
-    found = {each.path: each for each in engine.check(plan.tasks, request.jobs, looked=plan.looked)}
-    names = set(ADVICE.values())
-    return [
-        replace(
-            each,
-            conflicts=[
-                *each.conflicts,
-                *(
-                    conflict
-                    for conflict in (found[each.path].conflicts if each.path in found else ())
-                    if conflict.facts.violation in names
-                ),
-            ],
-        )
-        for each in checked
-    ]
 
 
 def _check_selectors(request: Request, files: Sequence[File]) -> None:

@@ -84,6 +84,8 @@ def analyze(
             if explain is not None:
                 analysis.explanation = _explanation(interpreter, explain)
             analysis.notes = [f"{entry}: {limit}" for entry, limit in sorted(interpreter.cut_short.items())]
+            analysis.conflicts += [_conflict(each, interpreter) for each in interpreter.advice.values()]
+            analysis.conflicts.sort(key=_place)
             _take_apart(interpreter)
             return analysis
     finally:
@@ -190,7 +192,13 @@ def _conflicts(interpreter: Interpreter) -> list[Conflict]:
         known = unique.get(key)
         if known is None or _RANK[conflict.confidence] < _RANK[known.confidence]:
             unique[key] = conflict
-    return sorted(unique.values(), key=lambda c: (c.second.span, c.first.span if c.first else c.second.span))
+    return sorted(unique.values(), key=_place)
+
+
+def _place(conflict: Conflict) -> tuple[object, ...]:
+    """Where a conflict is put among the others."""
+    second = conflict.second.span
+    return second, conflict.first.span if conflict.first else second
 
 
 def _of_some_pass(finding: Finding) -> bool:

@@ -123,6 +123,10 @@ class Effects(Memory):
         self.leaf_tensors: set[Name] = set()  # tensors that were made leaves, each of a pass of its own
         self.gradients_given = False  # something was assigned to the gradient of a parameter
         self.loaded: set[Name] = set()  # what was read from files into pageable memory
+        self.numbers: set[Name] = set()  # tensors of the host that may have no dimension
+        self.follows: set[Name] = set()  # what was computed of these and of a tensor that may lie elsewhere
+        self.of_numpy: set[Name] = set()  # arrays that are not seen made, of which torch has made tensors
+        self.advice: dict[tuple[Hashable, ...], Finding] = {}  # on speed: see advice.py
         self.constructed: Name | None = None  # the object whose constructor is interpreted
         self.builds_module = False  # that of a module nobody is seen to make
         self.late: dict[Name, set[str]] = {}  # attributes that are not there until some method assigns them

@@ -8,7 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, parts
+from streamsafe.static import advice, apis, parts
 from streamsafe.static.arrays import Arrays
 from streamsafe.static.computed import COUNT
 from streamsafe.static.concrete import sizes, spelled
@@ -525,7 +525,7 @@ class TensorMethods(Arrays):
         self.waits += bool(
             self.threads
         )  # it asks the driver for memory, which breaks another thread's capture
-        name = self.fresh(call.node, st, "pinned copy")
+        name = self.fresh(call.node, st, advice.PINNED_COPY)
         st.store[(name, "@place")] = Const("pinned")
         return Tensor(name)
 
@@ -719,6 +719,8 @@ class TensorMethods(Arrays):
             if name == "tensor":
                 self._read_elements(call, st)
             made_there = self.host_result(call, st)
+            if name == "tensor" and not all(isinstance(v, (Container, Tuple)) for v in call.args[:1]):
+                self.numbers.add(made_there.base())
             if (device is None or device == NONE) and not like and self.builds_module:
                 st.store[(made_there, "@by default")] = PLAIN
             return Tensor(made_there)
@@ -818,6 +820,8 @@ class TensorMethods(Arrays):
                 found.append((Tensor(inner.name, numpy=numpy, part=inner.part), guard))
             elif isinstance(inner, Opaque):
                 found.append((inner, guard))
+                if call.text == "torch.from_numpy":
+                    self.of_numpy.add(inner.name.base())
         if found:
             return union(found)
         return Tensor(self.host_result(call, st))

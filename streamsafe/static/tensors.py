@@ -10,7 +10,7 @@ import libcst as cst
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
-from streamsafe.static import apis, concrete, helps
+from streamsafe.static import advice, apis, concrete, helps
 from streamsafe.static.conditions import BOTH, Outcomes
 from streamsafe.static.devices import MADE_ON, PLACED, as_device, placed_on
 from streamsafe.static.expressions import Expressions
@@ -186,12 +186,22 @@ class Tensors(Expressions):
             st.store[(name, "@place")] = Const("pageable")
             if any((t.name, "@brought") in st.store for t in flat):
                 st.store[(name, "@brought")] = PLAIN
+            if not numpy:
+                self._without_dimension(name, flat, known)
             return Tensor(name, numpy=numpy)
         place = "device" if "device" in known or self.on_side_stream(st, library) else ""
         result = self.new_tensor(st, site, text, library=library, place=place, assumed=assumed, tags=tags)
         if not place and (placed := [device for t in flat for device in placed_on(st, t)]):
             st.store[(result.name, MADE_ON)] = placed[0]
         return result
+
+    def _without_dimension(self, result: Name, operands: list[Object], places: list[str]) -> None:
+        """A tensor without a dimension goes to the device of what it is combined with, so the result may lie there."""
+        names = {t.name.base() for t, place in zip(operands, places, strict=True) if place in HOST_PLACES}
+        if names <= self.numbers:
+            (self.numbers if all(places) else self.follows).add(result.base())
+        elif not names.isdisjoint(self.follows):
+            self.follows.add(result.base())
 
     def unsure_operation(self, st: State, operands: list[Value], site: Site, text: str) -> Value:
         """An operation on objects of unknown kind: under an explicit stream they are tensors."""
@@ -390,6 +400,8 @@ class Tensors(Expressions):
         opaque: bool = False,
     ) -> Value:
         """``x.to("cuda", non_blocking=...)``: reads the source, gives a tensor written on the current stream."""
+        if kind or device is not None:
+            advice.of_copy(self, st, source, (), outcomes, site, text)
         library = self.library_of(st, [source])
         places = {self.place(st, v) for v in iterate(source) if isinstance(v, Object)}
         asynchronous = any(outcome for outcome, _ in outcomes)
@@ -463,6 +475,7 @@ class Tensors(Expressions):
         asynchronous = any(outcome for outcome, _ in outcomes)
         targets = [v for v in iterate(target) if isinstance(v, (Tensor, Opaque))]
         sources = [v for v in iterate(source) if isinstance(v, Object)]
+        advice.of_copy(self, st, source, targets, outcomes, site, text)
         host_target = bool(targets) and all(self.is_host(st, v) for v in targets)
         host_source = bool(sources) and all(self.is_host(st, v) for v in sources)
         device_source = any(self.place(st, v) == "device" for v in sources)

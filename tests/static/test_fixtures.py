@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.static.evalfiles import EvalFile, eval_files, in_fixture, possible_in_fixtures
+from tests.static.evalfiles import ADVICE, EvalFile, eval_files, in_fixture, possible_in_fixtures
 
 RULES = [
     *(
@@ -20,6 +20,7 @@ RULES = [
         "SS302",
         "SS311",
         "SS312",
+        *ADVICE,
     ),
     *("SS401", "SS402", "SS403", "SS404", "SS405", "SS411", "SS901", "SS902"),
 ]
