@@ -50,7 +50,12 @@ class Analysis:
 
 
 def analyze(
-    source: str, filename: str, *, models: Models | None = None, explain: int | None = None
+    source: str,
+    filename: str,
+    *,
+    models: Models | None = None,
+    explain: int | None = None,
+    own: range | None = None,
 ) -> Analysis:
     """Interpret a file and say which accesses meet with no edge between them.
 
@@ -59,6 +64,8 @@ def analyze(
         filename: for spans.
         models: the user's own wrappers.
         explain: a line of which to tell the streams, accesses and edges.
+        own: the rows whose functions and classes are entries; None for all. Those of other rows are interpreted where
+            something calls them.
 
     Raises:
         SourceError: it does not parse.
@@ -66,7 +73,7 @@ def analyze(
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _RECURSION))
     try:
-        file = SourceFile(source, filename)
+        file = SourceFile(source, filename, own)
         with Name.kept():
             first = None
             interpreter = _interpret(file, models, explain)

@@ -17,7 +17,8 @@ from streamsafe.static.domain.places import MEMBERS, PARAMETER_NAMES
 from streamsafe.static.explanation import Explanation
 from streamsafe.static.findings import Findings
 from streamsafe.static.models.load import load
-from streamsafe.static.project import PARALLEL_FROM, Checked, Task, syntax_error
+from streamsafe.static.project import Checked, Task, syntax_error
+from streamsafe.static.workers import PARALLEL_FROM
 from streamsafe.static.protocol import classes
 from streamsafe.static.summary.model import Pair
 from streamsafe.static.summary.solve import Engine, Given

@@ -74,6 +74,12 @@ class Linked:
     definitions: tuple[tuple[str, int, int], ...] = ()
     cut_short: bool = False
 
+    @property
+    def own(self) -> range:
+        """The rows of the file itself."""
+        last = self.segments[-1]
+        return range(last.start, last.start + last.length)
+
     def unlink(self, conflict: Conflict) -> Conflict:
         """A conflict of the linked text, as one of the files that it is made of."""
         return self._mapped(conflict)
@@ -122,23 +128,32 @@ class _Module:
     imported: dict[str, tuple[str, str, int]] = field(default_factory=dict)
 
     @cached_property
-    def imports(self) -> dict[str, tuple[str, str]]:
-        """Name -> what an import binds: the file of the project, and the name in it, "" for the whole module."""
-        found = {name: _imported(self.path, *written) for name, written in self.imported.items()}
-        return {name: target for name, target in found.items() if target is not None}
+    def _targets(self) -> dict[str, tuple[str, str] | None]:
+        return {}
 
-    @cached_property
-    def libraries(self) -> dict[str, str]:
-        """Name -> the dotted name outside the project that an import binds."""
-        return {
-            name: f"{module}.{inner}" if inner else module
-            for name, (module, inner, _) in self.imported.items()
-            if name not in self.imports
-        }
+    def target(self, name: str) -> tuple[str, str] | None:
+        """What an import binds to a name: the file of the project, and the name in it, "" for the whole module."""
+        if name not in self.imported:
+            return None
+        if name not in self._targets:
+            self._targets[name] = _imported(self.path, *self.imported[name])
+        return self._targets[name]
+
+    def library(self, name: str) -> str | None:
+        """The dotted name outside the project that an import binds to a name."""
+        if name not in self.imported or self.target(name) is not None:
+            return None
+        module, inner, _ = self.imported[name]
+        return f"{module}.{inner}" if inner else module
 
     @cached_property
     def _known(self) -> dict[tuple[str, ast.AST], Any]:
         return {}
+
+    def attribute(self, node: ast.Attribute) -> tuple[str, str] | None:
+        """The file and the name in it that ``module.name`` means; None where the value is no module of the project."""
+        target = self.target(node.value.id) if isinstance(node.value, ast.Name) else None
+        return (target[0], node.attr) if target is not None and not target[1] else None
 
     def words(self, statement: ast.stmt) -> tuple[bool, frozenset[bytes]]:
         """Whether the text of a statement names streams, and the words in it."""
@@ -166,22 +181,32 @@ class _Module:
         key = (f"uses {own}", statement)
         if key not in self._known:
             found: dict[tuple[str, str], None] = {}
+            quoted = _quoted(statement)
             for node in ast.walk(statement):
-                used = ("", "")
+                used: tuple[str, str] | None = None
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                    if node.id in self.imports:
-                        used = self.imports[node.id]
-                    elif own and node.id in self.bound:
+                    used = self.target(node.id)
+                    if used is None and own and node.id in self.bound:
                         used = (self.path, node.id)
                 elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                    where, name = self.imports.get(node.value.id, ("", "."))
-                    used = (where, node.attr if not name else "")
-                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    used = self.imports.get(node.value, used)  # an annotation in quotes
-                if used[1]:
+                    used = self.attribute(node)
+                elif isinstance(node, ast.Constant) and node in quoted:
+                    used = self.target(str(node.value))
+                if used is not None and used[1]:
                     found[used] = None
             self._known[key] = tuple(found)
         return cast(tuple[tuple[str, str], ...], self._known[key])
+
+
+def _quoted(statement: ast.AST) -> set[ast.AST]:
+    """The annotations of a statement that are in quotes."""
+    found: list[ast.AST | None] = []
+    for node in ast.walk(statement):
+        if isinstance(node, ast.AnnAssign | ast.arg):
+            found.append(node.annotation)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.append(node.returns)
+    return {part for each in found if each is not None for part in ast.walk(each)}
 
 
 @lru_cache(maxsize=300)
@@ -281,7 +306,7 @@ def _resolved(where: str, name: str, steps: int = 5) -> tuple[_Module, ast.stmt]
         return None
     if name in module.bound:
         return module, module.bound[name]
-    further = module.imports.get(name)
+    further = module.target(name)
     return _resolved(*further, steps - 1) if further is not None and further[1] else None
 
 
@@ -304,6 +329,7 @@ class _Linker:
         meanings: what each name of the text's top level means.
         included: file -> row -> the statement of it that is in the text. A parsed file may be forgotten and parsed
             again meanwhile: files and statements are known by path and row, not by identity.
+        names: what these bind, and what names they are used by.
         lines: how many rows they have.
         cut_short: whether a limit left definitions out.
     """
@@ -312,6 +338,7 @@ class _Linker:
     related: Set[bytes]
     meanings: dict[str, _Binding] = field(default_factory=dict)
     included: dict[str, dict[int, ast.stmt]] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
     lines: int = 0
     cut_short: bool = False
 
@@ -319,8 +346,6 @@ class _Linker:
         """Find the definitions that the file uses, the nearest first."""
         for name in self.root.bound:
             self.meanings[name] = (self.root.path, name)
-        for name, dotted in self.root.libraries.items():
-            self.meanings.setdefault(name, ("", dotted))
         todo: deque[tuple[_Module, ast.AST, int]] = deque([(self.root, self.root.tree, 0)])
         while todo:
             module, statement, depth = todo.popleft()
@@ -329,7 +354,10 @@ class _Linker:
                 if found is None or depth >= DEPTH:
                     continue
                 target, definition = found
-                if not self._holds(target, definition) and self._include(target, definition):
+                if self._holds(target, definition):
+                    self.names.add(name)
+                elif self._include(target, definition):
+                    self.names.update((name, *_binds(definition)))
                     todo.append((target, definition, depth + (target.path != module.path)))
 
     def _include(self, module: _Module, statement: ast.stmt) -> bool:
@@ -342,31 +370,40 @@ class _Linker:
             self.cut_short = self.cut_short or streams
             return False
         wanted = module.meanings(statement)
-        if any(self.meanings.get(name, meaning) != meaning for name, meaning in wanted.items()):
+        if any(self._meaning(name) not in (None, meaning) for name, meaning in wanted.items()):
             return False
         self.meanings.update(wanted)
         self.lines += length
         self.included.setdefault(module.path, {})[statement.lineno] = statement
         return True
 
+    def _meaning(self, name: str) -> _Binding | None:
+        """What a name means in the text, as far as it is made."""
+        dotted = self.root.library(name) if name not in self.meanings else None
+        return ("", dotted) if dotted is not None else self.meanings.get(name)
+
     def _holds(self, module: _Module, statement: ast.stmt) -> bool:
         return module.path == self.root.path or statement.lineno in self.included.get(module.path, {})
 
     def has(self, where: str, name: str) -> bool:
         """Whether a name of a module is in the text."""
+        if name not in self.names:
+            return False  # which spares parsing the module
         found = _resolved(where, name)
         return found is not None and self._holds(*found)
 
 
 def _meaning(module: _Module, name: str) -> _Binding | None:
     """What a name means in a module."""
-    if name in module.imports:
-        where, inner = module.imports[name]
+    target = module.target(name)
+    if target is not None:
+        where, inner = target
         found = _resolved(where, inner) if inner else None
         return (found[0].path if found is not None else where, inner)
     if name in module.bound:
         return (module.path, name)
-    return ("", module.libraries[name]) if name in module.libraries else None
+    dotted = module.library(name)
+    return ("", dotted) if dotted is not None else None
 
 
 def link(path: str, related: Set[bytes] = frozenset()) -> Linked | None:
@@ -379,7 +416,7 @@ def link(path: str, related: Set[bytes] = frozenset()) -> Linked | None:
         related: names of definitions that have to do with streams; of others only short ones are linked.
     """
     root = _module(path)
-    if root is None or not root.imports:
+    if root is None:
         return None
     linker = _Linker(root, related)
     linker.run()
@@ -497,9 +534,9 @@ def _block(linker: _Linker, module: _Module) -> list[str]:
         for node in ast.walk(statement):
             if isinstance(node, ast.ImportFrom):
                 _without_linked(linker, module, own, node)
-            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                where, name = module.imports.get(node.value.id, ("", "."))
-                if not name and linker.has(where, node.attr):
+            elif isinstance(node, ast.Attribute):
+                meant = module.attribute(node)
+                if meant is not None and linker.has(*meant):
                     _without_module(own, node)
     return own
 
@@ -511,7 +548,7 @@ def _unrelated(linker: _Linker) -> list[ast.stmt]:
     if any(root.words(each)[0] for each in root.tree.body):
         return []
     names = linker.related | {
-        name.encode() for name, (_, inner) in root.imports.items() if inner.encode() in linker.related
+        name.encode() for name, (_, inner, _) in root.imported.items() if inner.encode() in linker.related
     }
     kept = [each for each in definitions if not names.isdisjoint(root.words(each)[1])]
     for statement in kept:  # which grows
@@ -539,7 +576,7 @@ def _without_linked(linker: _Linker, module: _Module, own: list[str], node: ast.
     other: list[str] = []
     classes: list[str] = []
     for alias in node.names:
-        where, name = module.imports.get(alias.asname or alias.name, ("", ""))
+        where, name = module.target(alias.asname or alias.name) or ("", "")
         found = _resolved(where, name) if name and linker.has(where, name) else None
         if found is None:
             rest.append(f"{alias.name} as {alias.asname}" if alias.asname else alias.name)

@@ -110,12 +110,14 @@ class Roots:
         self._module()
         met = set(self.interpreter.entered)  # the module itself calls these: once, and with these arguments
         for name in list(self.file.functions):
+            if not self._is_own(name):
+                continue
             if name in self.concerned and name not in self.called and self.interpreter.unit(name) not in met:
                 self._function(name)
         classes = [
             n
             for n in (*self.file.classes, *self.file.nested)
-            if any(q.startswith(f"{n}.") for q in self.concerned)
+            if self._is_own(n) and any(q.startswith(f"{n}.") for q in self.concerned)
         ]
         # the share of a large file goes first to where most stream code is
         classes.sort(key=lambda n: -self._weight(n))
@@ -124,11 +126,19 @@ class Roots:
         for name in classes:
             self._class(name, nobody=True)
         for name in self.file.functions:
-            if name in self.concerned:
+            if name in self.concerned and self._is_own(name):
                 unit = self.interpreter.unit(name)
                 if isinstance(unit, FunctionUnit) and unit not in self.interpreter.entered:
                     self._function(name)
         self._hooks()
+
+    def _is_own(self, name: str) -> bool:
+        """Whether a function or class stands in the rows whose definitions are entries."""
+        own = self.file.own
+        if own is None:
+            return True
+        definition = self.file.functions.get(name) or self.file.classes.get(name) or self.file.nested[name]
+        return definition.lineno in own
 
     def _weight(self, name: str) -> int:
         """How much stream code a class holds."""

@@ -335,8 +335,9 @@ class SourceFile:
         SourceError: it does not parse.
     """
 
-    def __init__(self, text: str, filename: str) -> None:
+    def __init__(self, text: str, filename: str, own: range | None = None) -> None:
         self.filename = filename
+        self.own = own
         self.lines = list(io.StringIO(text))  # str.splitlines would also end lines at form feeds
         if self.lines and not self.lines[-1].endswith("\n"):
             self.lines[-1] += "\n"

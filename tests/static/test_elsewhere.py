@@ -15,7 +15,7 @@ HANDED_ON = """
 import torch
 from pkg.store import Store, put_aside
 
-def step(x, side: torch.cuda.Stream, store: Store):
+def step(x, side: torch.cuda.Stream, store):  # its class is not named: linking has no part in this
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         y = x * 2
@@ -27,7 +27,7 @@ READ = """
 import torch
 from .store import Store
 
-def step(x, store: Store):
+def step(x, store):  # its class is not named: linking has no part in this
     host = torch.empty(x.shape, pin_memory=True)
     host.copy_(x, non_blocking=True)
     store.note_all(x)

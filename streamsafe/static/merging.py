@@ -1,0 +1,88 @@
+"""What several files show together: each conflict once, where and as sure as it is best seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from streamsafe.order.hazard import CONFIDENCES, Conflict
+from streamsafe.static.checked import Checked
+
+
+def merged(checked: Sequence[Checked], looked: Mapping[str, bool]) -> list[Checked]:
+    """What files show by themselves, and what they show with others where that is more.
+
+    Args:
+        checked: the files; of callers (files without stream code of their own) only what they show with others counts.
+        looked: all files that were named: what shows in others is not reported.
+    """
+    results = [each for each in checked if not each.caller]
+    linked = [each for each in checked if each.linked]
+    found = {each.path: each for each in results}
+    shown: dict[object, Conflict] = {}
+    for each in results:
+        shown.update((_shown_as(conflict), conflict) for conflict in each.conflicts)
+    for each in linked:
+        for conflict in each.with_others:
+            span = conflict.shown_at
+            if span is None or _is_refuted(conflict, each, linked):
+                continue
+            known = shown.get(_shown_as(conflict))
+            if known is not None and _strength(known) >= _strength(conflict):
+                continue
+            shown[_shown_as(conflict)] = conflict
+            if span.filename not in found and span.filename in looked:
+                found[span.filename] = Checked(span.filename)
+                results.append(found[span.filename])
+            if span.filename in found:
+                own = found[span.filename].conflicts
+                own[:] = [other for other in own if other is not known]
+                own.append(conflict)
+                _replaced(conflict, each, found)
+    return results
+
+
+def _replaced(conflict: Conflict, linked: Checked, found: Mapping[str, Checked]) -> None:
+    """Take away what a file shows of the same first access by itself, where with others it shows another second one.
+
+    By itself it shows the call; with others it shows what the callee does.
+    """
+    alone = found.get(linked.path)
+    if alone is None or conflict.first is None or conflict.confidence == "possible":
+        return
+    exact = {_shown_as(each) for each in linked.with_others}
+    alone.conflicts[:] = [
+        other
+        for other in alone.conflicts
+        if other is conflict
+        or other.first is None
+        or other.first.span != conflict.first.span
+        or _shown_as(other) in exact
+    ]
+
+
+def _shown_as(conflict: Conflict) -> object:
+    """What two conflicts have in common that are one to a user."""
+    facts = conflict.facts
+    return conflict.shown_at, facts.violation, facts.reuse, facts.host, facts.gradient is not None
+
+
+def _strength(conflict: Conflict) -> int:
+    return -CONFIDENCES.index(conflict.confidence)
+
+
+def _is_refuted(conflict: Conflict, of: Checked, linked: Sequence[Checked]) -> bool:
+    """Whether who calls the definitions that a conflict is about is in sight elsewhere, and shows no such conflict.
+
+    A file is seen without its callers; a file that uses both places is one of them.
+    """
+    spans = [
+        access.span for access in (conflict.first, conflict.second) if access is not None and access.span
+    ]
+    refuted = False
+    for other in linked:
+        if other is of or not all(other.uses(span) for span in spans):
+            continue
+        if any(_shown_as(each) == _shown_as(conflict) for each in other.with_others):
+            return False
+        refuted = True
+    return refuted
