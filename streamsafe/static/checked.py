@@ -57,7 +57,7 @@ class Task:
     analyse: bool = True
     report_syntax: bool = True
     data: bytes | None = None
-    related: frozenset[bytes] = frozenset()
+    related: frozenset[str] = frozenset()
     caller: bool = False
 
 

@@ -18,13 +18,13 @@ from streamsafe.static.explanation import Explanation
 from streamsafe.static.findings import Findings
 from streamsafe.static.models.load import load
 from streamsafe.static.project import Checked, Task, syntax_error
-from streamsafe.static.workers import PARALLEL_FROM
 from streamsafe.static.protocol import classes
 from streamsafe.static.summary.model import Pair
 from streamsafe.static.summary.solve import Engine, Given
 from streamsafe.static.syntax.index import Index, parse_data, parse_file
 from streamsafe.static.syntax.relevance import Relevance
 from streamsafe.static.units import Outcome, Unit, group, importers
+from streamsafe.static.workers import PARALLEL_FROM
 
 RECURSION = 20_000
 

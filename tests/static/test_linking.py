@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamsafe.cli import main
-from streamsafe.static import linking
+from streamsafe.static import linking, modules
 
 MOVER = """
     import torch
@@ -239,7 +239,7 @@ def test_a_module_that_cannot_be_linked_costs_nothing_else(tmp_path: Path, broke
 
 def test_files_that_are_forgotten_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parsed files are kept for a while only: what is linked does not depend on it."""
-    monkeypatch.setattr(linking, "_module", lru_cache(maxsize=1)(linking._module.__wrapped__))
+    monkeypatch.setattr(modules, "module_of", lru_cache(maxsize=1)(modules.module_of.__wrapped__))
     package = _package(
         tmp_path,
         {
