@@ -159,6 +159,8 @@ class _Linker:
         if length > (LONGEST if related else SHORT) or self.lines + length > LINES:
             self.cut_short = self.cut_short or statement.names_streams
             return False
+        if not statement.is_definition and not statement.module.rebound.isdisjoint(statement.names):
+            return False  # what it is later is assigned by functions, which may not be in the text
         wanted = statement.meanings
         if any(self._meaning(name) not in (None, meaning) for name, meaning in wanted.items()):
             return False

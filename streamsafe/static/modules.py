@@ -36,6 +36,7 @@ _QUOTES: Final = re.compile("\"\"\"|'''")
 _IMPORT: Final = re.compile(
     r"^[ \t]*(from[ \t]+[\w.]+[ \t]+import\b(?:[^(\n]*\([^)]*\)|[^\n]*)|import[ \t]+\w[^\n]*)", re.MULTILINE
 )
+_GLOBAL: Final = re.compile(r"^[ \t]+global[ \t]+([\w, \t]+)", re.MULTILINE)
 _WORD: Final = re.compile(r"\w+")
 
 Binding = tuple[str, str]
@@ -202,6 +203,12 @@ class Module:
     statements: list[Statement] = field(default_factory=list)
     bound: dict[str, Statement] = field(default_factory=dict)
     imported: dict[str, tuple[str, str, int]] = field(default_factory=dict)
+
+    @cached_property
+    def rebound(self) -> frozenset[str]:
+        """The names of the module that its functions assign."""
+        found = _GLOBAL.finditer("\n".join(self.lines))
+        return frozenset(name for match in found for name in _WORD.findall(match[1]))
 
     @cached_property
     def of_project(self) -> frozenset[str]:

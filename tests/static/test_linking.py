@@ -250,6 +250,24 @@ def test_files_that_are_forgotten_meanwhile(tmp_path: Path, monkeypatch: pytest.
     assert _places(package, "--jobs", "1") == [("SS101", "trainer", 9)]
 
 
+def test_a_variable_that_functions_assign_has_no_known_value(tmp_path: Path) -> None:
+    """It is None only until it is set up: what comes after a check that it is set is not dead code."""
+    files = _race("from .other import group\nfrom .mover import Mover")
+    files["trainer"] = files["trainer"].replace("mover = Mover()", "mover = Mover(); group()")
+    other = """\
+        _GROUP = None
+
+        def set_up(group):
+            global _GROUP
+            _GROUP = group
+
+        def group():
+            assert _GROUP is not None
+            return _GROUP
+        """
+    assert _places(_package(tmp_path, {**files, "other": other})) == [("SS101", "trainer", 9)]
+
+
 def test_imports_in_a_circle(tmp_path: Path) -> None:
     files = _race()
     files["mover"] += "\n    from .trainer import train\n"
