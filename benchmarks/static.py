@@ -151,16 +151,6 @@ def tools(args: argparse.Namespace, trees: dict[str, Path]) -> list[Tool]:
 
     if wanted("streamsafe"):
         add("streamsafe", "all wheels", [*ours, *everything], {0, 1}, rounds)
-    if wanted("next"):
-        coming = [*ours, "--engine=next"]
-        add(
-            "streamsafe --engine=next, cold",
-            "all wheels",
-            [*coming, "--no-cache", *everything],
-            {0, 1},
-            rounds,
-        )
-        add("streamsafe --engine=next, warm", "all wheels", [*coming, *everything], {0, 1}, rounds + 1)
     ruff = peer_bin("ruff", args.cache) if wanted("ruff") or wanted("ruff-all") else None
     if ruff:
         base = [str(ruff / "ruff"), "check", "--isolated", "--no-cache", "--no-respect-gitignore"]
@@ -269,7 +259,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = ["streamsafe", "next", "ruff", "ruff-all", "torchfix", "fixit", "flake8-async", "stream-free"]
+    names = ["streamsafe", "ruff", "ruff-all", "torchfix", "fixit", "flake8-async", "stream-free"]
     parser.add_argument("--cache", type=Path, default=default_cache(), help="default: %(default)s")
     parser.add_argument("--quick", action="store_true", help="one round of each")
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from streamsafe.config import Config, Configs
 from streamsafe.order.hazard import Confidence
@@ -15,9 +15,6 @@ from streamsafe.static.discovery import File
 if TYPE_CHECKING:
     from streamsafe.findings import Finding, Layer, Outcome, Texts
     from streamsafe.rule import Severity
-
-EngineName = Literal["default", "next"]
-Unseen = Literal["possible", "nothing", "reads"]
 
 CACHE = ".streamsafe_cache"
 """Where results are kept between runs, in the working directory."""
@@ -37,8 +34,6 @@ class Request:
         baseline: a file whose hazards are not shown.
         prefilter: whether files that name no stream API are skipped.
         jobs: at most so many processes; 0 for as many as there are processors.
-        engine: the static engine that is used, or the one that is to take its place.
-        unseen: what the next engine takes a call that is not seen to do with memory it is given.
         cache: the directory in which results are kept between runs; "" for none.
     """
 
@@ -49,8 +44,6 @@ class Request:
     baseline: str | None = None
     prefilter: bool = True
     jobs: int = 0
-    engine: EngineName = "default"
-    unseen: Unseen = "possible"
     cache: str = ""
 
     def config_of(self, path: str) -> Config:
@@ -105,8 +98,8 @@ def check(
     _check_selectors(request, files)
     plan = project.plan(files, given, use_prefilter=request.prefilter, jobs=request.jobs)
     report = Report(analysed=len(plan.tasks))
-    checked = [*plan.unread, *_analyse(request, plan, report.problems, done)]
-    if request.engine == "default" and not _wants_advice(request, files):
+    checked = [*plan.unread, *project.check(plan.tasks, request.jobs, done, plan.looked)]
+    if not _wants_advice(request, files):
         for each in checked:  # it costs nothing to find, and rules to show
             each.conflicts = [c for c in each.conflicts if c.facts.violation not in ADVICE.values()]
     report.crashes = [each for each in checked if each.crash]
@@ -146,23 +139,6 @@ def _say_limits(report: Report) -> None:
         else finding
         for finding in report.outcome.findings
     ]
-
-
-def _analyse(
-    request: Request, plan: project.Plan, problems: list[str], done: Done | None
-) -> list[project.Checked]:
-    if request.engine == "next":
-        from streamsafe.static import engine
-        from streamsafe.static.cache import Cache
-
-        models = sorted({repr(task.models) for task in plan.tasks})
-        cache = Cache(request.cache, (request.unseen, *models)) if request.cache else None
-        checked = engine.check(
-            plan.tasks, request.jobs, unseen=request.unseen, looked=plan.looked, cache=cache
-        )
-        problems += cache.problems if cache is not None else ()
-        return checked
-    return project.check(plan.tasks, request.jobs, done, plan.looked)
 
 
 ADVICE = {"SS321": "pageable-non-blocking", "SS322": "pin-memory-then-copy"}

@@ -19,7 +19,6 @@ SLOW = (
     "tests/static/test_runtime_fixtures.py",
     "tests/torch/",
     "tests/static/test_permutations.py",
-    "tests/static/next/",
     "tests/cli/test_check_with_a_trace.py",
     "tests/runtime/",
 )
@@ -61,7 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-program",
         action="store_true",
-        help="check all programs of tests/static/test_permutations.py, and of next/test_rewrites.py: an hour",
+        help="check all programs of tests/static/test_permutations.py: an hour",
     )
     parser.addoption(
         "--both-hooks",

@@ -67,10 +67,7 @@ class Options:
     show_files: bool
     show_settings: bool
     explain_line: str | None
-    engine: checking.EngineName
-    unseen: checking.Unseen
     cache: bool
-    dump_ir: bool
 
 
 def _listed(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -164,13 +161,6 @@ class _AddNoqa(click.Command):
 @click.option(
     "--cache/--no-cache", default=True, help="Keep results between runs in .streamsafe_cache.", hidden=True
 )
-@click.option(
-    "--dump-ir", is_flag=True, help="Show what the files are lowered to, and check none.", hidden=True
-)
-@click.option("--engine", type=click.Choice(["default", "next"]), default="default", hidden=True)
-@click.option(
-    "--unseen", type=click.Choice(["possible", "nothing", "reads"]), default="possible", hidden=True
-)
 def check(**values: Any) -> NoReturn:
     """Find stream hazards in Python files, notebooks and directories (default: the working directory).
 
@@ -195,7 +185,7 @@ def _run(options: Options) -> int:
     if options.explain_line is not None:
         from streamsafe.cli.explain import explain
 
-        return explain(options.explain_line, configs, options.engine, options.unseen)
+        return explain(options.explain_line, configs)
     if options.hide_ordered and not options.trace:
         raise click.UsageError("--hide-ordered needs --trace FILE")
     if options.trace and (options.fix or options.fix_only or options.diff or options.add_noqa):
@@ -227,8 +217,6 @@ def _once(options: Options, configs: Configs) -> int:
         return 2 if found.problems else 0
     if options.show_settings:
         return _show_settings(found.files, configs)
-    if options.dump_ir:
-        return _dump(found.files)
     request = checking.Request(
         configs,
         (options.select or None, options.extend_select, options.ignore),
@@ -237,9 +225,7 @@ def _once(options: Options, configs: Configs) -> int:
         None if options.write_baseline else options.baseline,
         options.prefilter,
         options.jobs,
-        options.engine,
-        options.unseen,
-        os.path.abspath(checking.CACHE) if options.cache and options.engine == "next" else "",
+        os.path.abspath(checking.CACHE) if options.cache else "",
     )
     began = time.perf_counter()
     report = _check(options, request, found.files, given)
@@ -341,20 +327,6 @@ def _act(
     if fixed and options.exit_non_zero_on_fix:
         return 1
     return 1 if report.findings and not options.exit_zero else 0
-
-
-def _dump(files: Sequence[File]) -> int:
-    from streamsafe.static.syntax.dump import dump_file
-
-    code = 0
-    for file in files:
-        try:
-            for line in dump_file(file.path):
-                click.echo(line)
-        except ValueError as error:
-            output.error(str(error))
-            code = 2
-    return code
 
 
 def _files(options: Options, configs: Configs, given: dict[str, bytes]) -> Found:

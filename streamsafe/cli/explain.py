@@ -7,19 +7,17 @@ from pathlib import Path
 
 import click
 
-from streamsafe.checking import EngineName, Unseen
 from streamsafe.cli import output
 from streamsafe.config import Configs
 from streamsafe.static import project
 
 
-def explain(place: str, configs: Configs, engine: EngineName = "default", unseen: Unseen = "possible") -> int:
+def explain(place: str, configs: Configs) -> int:
     """Print the streams, accesses and edges that are known at a line, and what is reported there.
 
     Args:
         place: ``FILE:LINE``.
         configs: for the models of the user's own wrappers.
-        engine, unseen: as in :class:`~streamsafe.checking.Request`.
     """
     path, _, line = place.rpartition(":")
     if not path or not line.isascii() or not line.isdigit() or int(line) == 0:
@@ -30,12 +28,7 @@ def explain(place: str, configs: Configs, engine: EngineName = "default", unseen
     _exists(full, path, row)
     models = configs.of_directory(os.path.dirname(full)).models
     task = project.Task(full, os.path.getsize(full), models)
-    if engine == "next":
-        from streamsafe.static import engine as whole
-
-        result = whole.explain(task, row, unseen=unseen)
-    else:
-        result = project.check_one(task, explain=row)
+    result = project.check_one(task, explain=row)
     if result.crash:
         output.error(f"internal error in {path}: {result.crash}; please report it")
         return 2

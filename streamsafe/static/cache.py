@@ -1,4 +1,4 @@
-"""What earlier runs found, on disk: one entry for each unit, used while everything it rests on is unchanged.
+"""What earlier runs found, on disk: an entry for each name, used while everything it rests on is unchanged.
 
 An entry is JSON. It names the version and the options it was made with, and the hash of every file that was parsed; it
 also names the places where an imported module was looked for and not found. Entries are replaced in one step, so runs
@@ -13,12 +13,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from streamsafe import __version__
 from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Note, Span
-from streamsafe.static.units import Outcome, Unit
 
 FORMAT = 1
 
@@ -26,6 +25,25 @@ _CLASSES: Mapping[str, type] = {
     cls.__name__: cls for cls in (Access, Conflict, Facts, Frame, Memory, Missing, Note, Span)
 }
 _DEFAULTS: dict[type, tuple[tuple[str, Any], ...]] = {}
+
+
+@dataclass(slots=True)
+class Result:
+    """What was found, and what that rests on.
+
+    Attributes:
+        conflicts: in the order of their places.
+        notes: what a limit cut short.
+        parsed: files of which every byte counts.
+        looked: files that were only looked through: their sizes and times count.
+        absent: places where a module would have been, had it existed.
+    """
+
+    conflicts: list[Conflict] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    parsed: list[str] = field(default_factory=list)
+    looked: list[str] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
 
 
 class Cache:
@@ -42,47 +60,42 @@ class Cache:
     def __init__(self, folder: str, options: Iterable[str] = ()) -> None:
         self._folder = os.path.join(folder, f"{FORMAT}-{__version__}")
         self._top = folder
-        self._options = [_engine_digest(), sys.version.split()[0], *options]
+        self._options = [_own_digest(), sys.version.split()[0], *options]
         self._hashes: dict[str, str] = {}
         self.problems: list[str] = []
 
-    def get(self, unit: Unit) -> Outcome | None:
-        """What was found in a unit, if nothing that it rests on has changed."""
-        path = self._path(unit)
+    def get(self, name: str) -> Result | None:
+        """What was found under a name, if nothing that it rests on has changed."""
         try:
-            with open(path, "rb") as file:
+            with open(self._path(name), "rb") as file:
                 entry = json.loads(file.read())
-            if entry["options"] != self._options or entry["files"] != list(unit.files):
+            if entry["options"] != self._options:
                 return None
-            if any(self.hash(name) != known for name, known in entry["hashes"].items()):
+            hashes, looked, absent = entry["parsed"], entry["looked"], entry["absent"]
+            if any(self.hash(path) != known for path, known in hashes.items()):
                 return None
-            if any(map(os.path.exists, entry["absent"])) or entry["others"] != self._state(unit.others):
+            if any(map(os.path.exists, absent)) or entry["state"] != self._state(looked):
                 return None
             conflicts = [decode(one) for one in entry["conflicts"]]
-            notes = [(path, text) for path, text in entry["notes"]]
-            return Outcome(conflicts, entry["broken"], notes=notes)
+            return Result(conflicts, entry["notes"], list(hashes), looked, absent)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._problem(
                 f"an entry of {self._top} cannot be used ({type(error).__name__}) and is made again"
             )
             return None
 
-    def put(self, unit: Unit, outcome: Outcome) -> None:
-        """Keep what was found in a unit."""
-        if outcome.crashes:
-            return
-        files = dict.fromkeys([*unit.files, *outcome.loaded])
+    def put(self, name: str, result: Result) -> None:
+        """Keep what was found under a name."""
         entry = {
             "options": self._options,
-            "files": list(unit.files),
-            "hashes": {name: self.hash(name) for name in files},
-            "absent": outcome.absent,
-            "others": self._state(unit.others),
-            "conflicts": [encode(one) for one in outcome.conflicts],
-            "broken": outcome.broken,
-            "notes": outcome.notes,
+            "parsed": {path: self.hash(path) for path in dict.fromkeys(result.parsed)},
+            "looked": result.looked,
+            "state": self._state(result.looked),
+            "absent": result.absent,
+            "conflicts": [encode(one) for one in result.conflicts],
+            "notes": result.notes,
         }
         temporary = ""
         try:
@@ -90,7 +103,7 @@ class Cache:
             descriptor, temporary = tempfile.mkstemp(dir=self._folder)
             with open(descriptor, "w", encoding="utf-8") as file:
                 json.dump(entry, file, separators=(",", ":"))
-            os.replace(temporary, self._path(unit))
+            os.replace(temporary, self._path(name))
         except OSError as error:
             self._problem(f"{self._top} cannot be written: {error.strerror or error}")
             if temporary and os.path.exists(temporary):
@@ -119,9 +132,9 @@ class Cache:
             self._hashes[path] = found
         return found
 
-    def _path(self, unit: Unit) -> str:
+    def _path(self, name: str) -> str:
         return os.path.join(
-            self._folder, hashlib.blake2b(unit.name.encode(), digest_size=16).hexdigest() + ".json"
+            self._folder, hashlib.blake2b(name.encode(), digest_size=16).hexdigest() + ".json"
         )
 
     def _prepare(self) -> None:
@@ -172,8 +185,8 @@ def _defaults(cls: type) -> tuple[tuple[str, Any], ...]:
     return found
 
 
-def _engine_digest() -> str:
-    """A hash of the engine's own files and tables: a cache of another engine is none."""
+def _own_digest() -> str:
+    """A hash of the analysis's own files: a cache of another version is none."""
     folder = os.path.dirname(os.path.abspath(__file__))
     total = hashlib.blake2b(digest_size=8)
     for path in sorted(_own_files(folder)):
@@ -185,5 +198,5 @@ def _engine_digest() -> str:
 def _own_files(folder: str) -> Iterable[str]:
     for where, _, names in os.walk(folder):
         for name in names:
-            if name.endswith((".py", ".toml", ".so", ".pyd")):
+            if name.endswith((".py", ".so", ".pyd")):
                 yield os.path.join(where, name)

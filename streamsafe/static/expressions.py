@@ -131,7 +131,6 @@ class Expressions(Computed):
         self.units: dict[str, FunctionUnit | ClassUnit | None] = {}
         self.globals_under_way: set[str] = set()
         self.texts: dict[Name, str] = {}
-        self.exhausted = 0
         self.moved_parameters = False  # whether a walk over all of a module's has been met
         # names of numbers that say how many elements some tensor has
         self.sizes: set[tuple[Name, str]] = set()

@@ -50,8 +50,6 @@ from streamsafe.static.values import (
 if TYPE_CHECKING:
     from streamsafe.config import Models
 
-Verb = Callable[["Library", Call, State], Value]
-
 
 class Library(Streams):
     """What library functions do."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from streamsafe.static import prefilter
 from streamsafe.static.reading import SourceError, read
-from streamsafe.static.syntax.packages import packages
+from streamsafe.static.packages import packages
 
 DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 KEPT: Final = 1000

@@ -146,7 +146,7 @@ def _with_callers(tasks: list[Task]) -> list[Task]:
     what is known.
     """
     from streamsafe.static import linking
-    from streamsafe.static.units import beside
+    from streamsafe.static.packages import beside
 
     own = {task.path: task for task in tasks if task.analyse and task.data is None}
     if not own:

@@ -35,13 +35,7 @@ FINDS: dict[str, tuple[int, bool]] = {
     "elifs": (1, True),
 }
 """How many hazards of each case are shown, and whether a note says that a limit cut it short."""
-FINDS_NEXT = {**FINDS, "streams": (500, False), "loops": (1, False), "ifs": (1, True), "methods": (0, False)}
-FINDS_NEXT |= {"functions": (16_700, True), "plain_lines": (1, True)}
-"""The same of the next engine, which names the module body of a file that is too long."""
 MARKS = {"functions": LATER, "long_chain": LATER, "long_list": LATER}
-NEXT_MARKS = {"functions": LATER, "streams": LATER}
-"""Of the next engine: most of the time of 500 streams goes into 500 repairs of one file."""
-NEXT = ["--engine", "next", "--no-cache"]
 
 
 def _limited() -> None:
@@ -49,14 +43,8 @@ def _limited() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MEGABYTES << 20, MEGABYTES << 20))
 
 
-@pytest.mark.parametrize(
-    ("name", "engine"),
-    [
-        *(pytest.param(name, [], marks=MARKS.get(name, ()), id=name) for name in CASES),
-        *(pytest.param(name, NEXT, marks=NEXT_MARKS.get(name, ()), id=f"{name}-next") for name in CASES),
-    ],
-)
-def test_within_limits(request: pytest.FixtureRequest, tmp_path: Path, name: str, engine: list[str]) -> None:
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ()), id=name) for name in CASES])
+def test_within_limits(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> None:
     """As many hazards are shown as before, and where some are not, a note names the function."""
     if name not in QUICK and not request.config.getoption("--hostile"):
         pytest.skip("--hostile runs it")
@@ -64,7 +52,7 @@ def test_within_limits(request: pytest.FixtureRequest, tmp_path: Path, name: str
     path.write_text(CASES[name](), encoding="utf-8")
     command = [sys.executable, "-m", "streamsafe", "check", "--isolated", "-j", "1", "-q", "-v"]
     done = subprocess.run(
-        [*command, *engine, "--output-format", "concise", str(path)],
+        [*command, "--output-format", "concise", str(path)],
         preexec_fn=_limited,
         capture_output=True,
         text=True,
@@ -73,8 +61,7 @@ def test_within_limits(request: pytest.FixtureRequest, tmp_path: Path, name: str
     assert done.returncode in (0, 1), done.stderr[-500:]
     assert " SS900 " not in done.stdout, done.stdout
     cut = f"{name}.py: analysis cut short in " in done.stderr
-    expected = FINDS_NEXT if engine else FINDS
-    assert (done.stdout.count(" SS101 "), cut) == expected[name], done.stdout[:500]
+    assert (done.stdout.count(" SS101 "), cut) == FINDS[name], done.stdout[:500]
 
 
 CUT_SHORT = [

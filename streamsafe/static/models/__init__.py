@@ -1,1 +1,0 @@
-"""What library calls do, as data: rows in a closed vocabulary, read from the TOML files beside."""

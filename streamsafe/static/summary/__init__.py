@@ -1,1 +1,0 @@
-"""One summary per function: computed bottom up, instantiated at calls."""

@@ -1,1 +1,0 @@
-"""Source files to the intermediate representation: index, lowering, control flow."""
