@@ -185,7 +185,8 @@ def _run(options: Options) -> int:
     if options.explain_line is not None:
         from streamsafe.cli.explain import explain
 
-        return explain(options.explain_line, configs)
+        layer = (options.select or None, options.extend_select, options.ignore)
+        return explain(options.explain_line, configs, layer)
     if options.hide_ordered and not options.trace:
         raise click.UsageError("--hide-ordered needs --trace FILE")
     if options.trace and (options.fix or options.fix_only or options.diff or options.add_noqa):

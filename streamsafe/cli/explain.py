@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from streamsafe.cli import output
-from streamsafe.config import Configs
+from streamsafe.cli import Failure, output
+from streamsafe.config import Config, Configs
 from streamsafe.static import project
 
+if TYPE_CHECKING:
+    from streamsafe.findings import Layer
 
-def explain(place: str, configs: Configs) -> int:
+
+def explain(place: str, configs: Configs, layer: Layer = (None, (), ())) -> int:
     """Print the streams, accesses and edges that are known at a line, and what is reported there.
 
     Args:
         place: ``FILE:LINE``.
-        configs: for the models of the user's own wrappers.
+        configs: for the models of the user's own wrappers, and the rules that are on.
+        layer: the rules that the command line selects.
     """
     path, _, line = place.rpartition(":")
     if not path or not line.isascii() or not line.isdigit() or int(line) == 0:
@@ -26,13 +31,18 @@ def explain(place: str, configs: Configs) -> int:
         raise click.UsageError(f"--explain-line: {path}: no such file")
     full, row = os.path.abspath(path), int(line)
     _exists(full, path, row)
-    models = configs.of_directory(os.path.dirname(full)).models
-    task = project.Task(full, os.path.getsize(full), models)
+    config = configs.of_directory(os.path.dirname(full))
+    task = project.Task(full, os.path.getsize(full), config.models)
+    from streamsafe.registry import RegistryError
+
     result = project.check_one(task, explain=row)
     if result.crash:
         output.error(f"internal error in {path}: {result.crash}; please report it")
         return 2
-    reported = _findings_at(result, row)
+    try:
+        reported = _findings_at(result, row, config, layer)
+    except RegistryError as error:
+        raise Failure(str(error)) from error
     for text in (*result.explanation, *reported):
         click.echo(text)
     if not result.explanation and not reported:
@@ -55,16 +65,19 @@ def _exists(full: str, path: str, row: int) -> None:
         )
 
 
-def _findings_at(result: project.Checked, row: int) -> list[str]:
+def _findings_at(result: project.Checked, row: int, config: Config, layer: Layer) -> list[str]:
     """What is reported on a row, in one line each."""
     if not result.conflicts:
         return []
+    from streamsafe.findings import Selection
     from streamsafe.registry import code_for
 
+    codes = Selection(layer).codes(result.path, config)
     lines = []
     for conflict in result.conflicts:
         spans = [access.span for access in (conflict.first, conflict.second) if access is not None]
         if any(span is not None and span.row <= row <= span.end_row for span in spans):
             hazard = code_for(conflict)
-            lines.append(f"{hazard.code} ({hazard.confidence}): {hazard.message}")
+            if hazard.code in codes:
+                lines.append(f"{hazard.code} ({hazard.confidence}): {hazard.message}")
     return lines

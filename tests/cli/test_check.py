@@ -185,6 +185,17 @@ def test_explain_line(cli: Cli, project: Path) -> None:
     assert cli("check", "--explain-line", "bug.py:2").stdout.strip() != ""
 
 
+def test_explain_line_reports_what_is_selected(cli: Cli, project: Path) -> None:
+    upload = 'def up():\n    return torch.ones(4).to("cuda", non_blocking=True)\n'
+    (project / "up.py").write_text(f"import torch\n\n{upload}")
+    place = ("--explain-line", "up.py:4")
+    assert "SS321" not in cli("check", *place).stdout
+    assert "SS321 (certain): " in cli("check", "--extend-select", "SS321", *place).stdout
+    refused = cli("check", "--select", "SS99", *place)
+    assert refused.exit_code == 2
+    assert "SS99" in refused.stderr
+
+
 @pytest.mark.parametrize("place", ["bug.py", "bug.py:x", "bug.py:0", "nope.py:3", ":3"])
 def test_explain_line_refuses(cli: Cli, project: Path, place: str) -> None:
     (project / "bug.py").write_text(BUG)
