@@ -16,8 +16,8 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from streamsafe.static import prefilter
-from streamsafe.static.reading import SourceError, read
 from streamsafe.static.packages import packages
+from streamsafe.static.reading import SourceError, read
 
 DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 KEPT: Final = 1000
