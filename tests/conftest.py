@@ -19,6 +19,7 @@ SLOW = (
     "tests/static/test_runtime_fixtures.py",
     "tests/torch/",
     "tests/static/test_permutations.py",
+    "tests/static/test_rewrites.py",
     "tests/cli/test_check_with_a_trace.py",
     "tests/runtime/",
 )
@@ -60,7 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-program",
         action="store_true",
-        help="check all programs of tests/static/test_permutations.py: an hour",
+        help="check all programs of tests/static/test_permutations.py and test_rewrites.py: an hour",
     )
     parser.addoption(
         "--both-hooks",

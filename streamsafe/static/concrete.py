@@ -144,7 +144,7 @@ def limits(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
     # who holds a rate sleeps for what is left of a round: ``time.sleep(1 / fps - spent)``
     spent += [a.value for n in walk(node) if type(n) is cst.Call and _called(n) == "sleep" for a in n.args]
     found = [n for side in spent for n in _terms(side)]
-    uses = Counter(n.value for n in walk(node) if type(n) is cst.Name)
+    uses = Counter(n.value for n in walk(node, (cst.Del,)) if type(n) is cst.Name)
     limited = Counter(n.value for n in found if type(n) is cst.Name)
     named = {
         target.value: assignment.value
@@ -501,6 +501,14 @@ def text_calls(node: cst.CSTNode) -> frozenset[int]:
             names.add(used)
         elif used is not None:
             found.add(id(used))
+    copied = {
+        inner.targets[0].target.value: inner.value.value
+        for inner in inside
+        if isinstance(inner, cst.Assign) and isinstance(inner.value, cst.Name)
+        if isinstance(inner.targets[0].target, cst.Name)
+    }
+    while more := {source for name, source in copied.items() if name in names} - names:
+        names |= more
     for inner in inside if names else ():
         targets = [t.target for t in inner.targets] if isinstance(inner, cst.Assign) else []
         if isinstance(inner, cst.AnnAssign):

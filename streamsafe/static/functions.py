@@ -50,16 +50,10 @@ from streamsafe.static.values import (
     union,
 )
 
-FACTORY_LINES = 12
-"""A plain function of fewer lines is followed for what it returns."""
 HANDING_DEPTH = 3
 """So many calls deeper than others: what it hands on is not to look like something that it has worked out."""
 GIVEN_TO = Name("given to")
 """Under this it is kept of a constructor's parameter which object was the first to be given what is handed round."""
-GATHERING_LINES = 30
-"""One that returns a list which it has filled is followed even so: what is in the list others may have made."""
-BRINGING_LINES = 100
-"""So is one that brings something to a device: a copy that waits leaves nothing pending that it returns."""
 
 
 class Scope:
@@ -439,24 +433,20 @@ class Functions(Methods):
         return unit.qualname in self.concerned or unit.qualname not in self.file.definitions
 
     def makes(self, unit: FunctionUnit) -> bool:
-        """Whether a plain function starts a thread, or is a short one that calls a library, fills something, or gives
-        back what it has.
+        """Whether a plain function starts a thread, calls a library, fills something, brings something to a device,
+        or gives back what it has.
         """
         known = self._makes.get(unit.qualname)
         if known is None:
-            definitions = self.file.definitions.get(unit.qualname, ())
             known = self._makes[unit.qualname] = any(
                 not d.calls.isdisjoint(apis.HANDS)
-                or (
-                    (lines := (d.node.end_lineno or 0) - d.node.lineno) < FACTORY_LINES
-                    and (
-                        not d.calls.isdisjoint(self.file.imports) or _fills(d.node) or self._hands_on(d.node)
-                    )
-                )
-                or (lines < GATHERING_LINES and "append" in d.calls and needles.gathers(d.node))
-                or (lines < BRINGING_LINES and _returns(d.node) and self._brings(d))
-                or (lines < GATHERING_LINES and self._puts(d))
-                for d in definitions
+                or not d.calls.isdisjoint(self.file.imports)
+                or _fills(d.node)
+                or self._hands_on(d.node)
+                or ("append" in d.calls and needles.gathers(d.node))
+                or (_returns(d.node) and self._brings(d))
+                or self._puts(d)
+                for d in self.file.definitions.get(unit.qualname, ())
             )
         return known
 

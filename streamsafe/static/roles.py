@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from streamsafe.static import needles
@@ -24,6 +24,8 @@ COMMON_METHODS = frozenset(
 _CALLED = ("__call__", "forward")
 _UNKNOWN = "?"
 """Asked of a name: something that no object of a class of the file stands for."""
+SECOND_NAMES = 3
+"""So many names on the way are followed from a variable to what it stands for."""
 _MARKS = frozenset(("object", "ABC", "Protocol", "Generic", "NamedTuple", "Enum", "Exception"))
 _UNNAMED_AFTER = frozenset(
     ("Module", "Function", "Tensor", "Parameter", "TypedDict", "IntEnum", "str", "dict", "list")
@@ -396,7 +398,7 @@ def _uses(function: AstFunction) -> _Uses:
         elif kind is ast.BinOp:
             found.ask(node.left, _UNKNOWN)  # type: ignore[attr-defined]
             found.ask(node.right, _UNKNOWN)  # type: ignore[attr-defined]
-        elif kind is ast.Name and not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]
+        elif kind is ast.Name and isinstance(node.ctx, ast.Store):  # type: ignore[attr-defined]
             found.assigned.setdefault(node.id, []).append(None)  # type: ignore[attr-defined]
         elif kind is ast.Assign:
             for target, value in needles.pairs(node):  # type: ignore[arg-type]
@@ -405,7 +407,24 @@ def _uses(function: AstFunction) -> _Uses:
     for key, values in found.assigned.items():  # each is met as a target, too
         known: list[ast.expr | None] = [v for v in values if v is not None]
         found.assigned[key] = known if 2 * len(known) == len(values) else values
+    given = {a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    for held in found.assigned.values():
+        held[:] = [_copied(value, found.assigned, given) for value in held]
     return found
+
+
+def _copied(
+    value: ast.expr | None, assigned: Mapping[str, Sequence[ast.expr | None]], given: Set[str]
+) -> ast.expr | None:
+    """What a second name stands for: the one value of a variable that is no parameter."""
+    for _ in range(SECOND_NAMES):
+        if not isinstance(value, ast.Name) or value.id in given:
+            break
+        values = assigned.get(value.id, ())
+        if len(values) != 1 or values[0] is None:
+            break
+        value = values[0]
+    return value
 
 
 def _walked(iterable: ast.expr, target: ast.expr) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import io
-import re
 import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -320,9 +319,6 @@ class Definition:
 MOST_SLOTS = 4
 """By how many slots at most a count is told from others by its remainder."""
 
-_ASKS_FOR_HOST = re.compile(r"""[!=]= *(?:torch\.device\()?["']cpu""")
-_REMAINDER = re.compile(r"\[[^\]]*\w %|\[[^\]]*\w%")
-
 
 class SourceFile:
     """A file, its imports and its top-level statements.
@@ -375,7 +371,14 @@ class SourceFile:
     @cached_property
     def has_passes(self) -> bool:
         """Whether it runs backward passes: a function that runs one may be called for several modules."""
-        return any("backward(" in line or "autograd.grad(" in line for line in self.lines)
+        return any(
+            (isinstance(node, AstFunction) and node.name == "backward")
+            or (
+                isinstance(node, ast.Attribute)
+                and (node.attr == "backward" or (node.attr == "grad" and last_name(node.value) == "autograd"))
+            )
+            for node in needles.walk(self.tree)
+        )
 
     @cached_property
     def functions_that_keep_gradients(self) -> list[str]:
@@ -456,29 +459,38 @@ class SourceFile:
     def is_foreign(self) -> bool:
         """Whether it is written for another library, whose arrays and gradients are not torch's or CuPy's."""
         tops = {name.partition(".")[0] for name in self.imports.values()}
-        if "torch_xla" in tops and not any("cuda" in line for line in self.lines):
+        if "torch_xla" in tops and not any(map(_says_cuda, needles.walk(self.tree))):
             return True  # torch's, on devices whose queues are not CUDA's
         return not tops.isdisjoint(_OTHER_LIBRARIES) and not any(
-            f"{keyword} {library}" in line
-            for line in self.lines
-            for keyword in ("import", "from")
-            for library in ("torch", "cupy")
+            name.startswith(("torch", "cupy"))
+            for node in needles.walk(self.tree)
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            for name in (
+                [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            )
         )
 
     @cached_property
     def asks_for_device(self) -> bool:
         """Whether it asks of tensors whether they are on the device."""
-        return any(".is_cuda" in line for line in self.lines)
+        return any(
+            isinstance(node, ast.Attribute) and node.attr == "is_cuda" for node in needles.walk(self.tree)
+        )
 
     @cached_property
     def asks_for_kind(self) -> bool:
         """Whether it asks whether a device, or a tensor's, is the host."""
-        return self.asks_for_device or any(_ASKS_FOR_HOST.search(line) for line in self.lines)
+        return self.asks_for_device or any(
+            isinstance(node, ast.Compare)
+            and isinstance(node.ops[0], (ast.Eq, ast.NotEq))
+            and any(map(_says_host, (node.left, node.comparators[0])))
+            for node in needles.walk(self.tree)
+        )
 
     @cached_property
     def picks_by_remainder(self) -> bool:
         """Whether a parameter of some function, brought down to one of a few, picks one: ``slots[step % 2]``."""
-        return any(_REMAINDER.search(line) for line in self.lines) and any(
+        return any("%" in line for line in self.lines) and any(
             isinstance(part, ast.BinOp)
             and isinstance(part.op, ast.Mod)
             and isinstance(part.left, ast.Name)
@@ -851,6 +863,20 @@ def _unchecked() -> Iterator[None]:
             yield
         finally:
             base.__post_init__ = check  # type: ignore[method-assign]
+
+
+def _says_cuda(node: ast.AST) -> bool:
+    """Whether a name, an attribute or a string mentions CUDA."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and "cuda" in node.value
+    return isinstance(node, (ast.Name, ast.Attribute)) and "cuda" in last_name(node)
+
+
+def _says_host(node: ast.expr) -> bool:
+    """Whether this is ``"cpu"``, or the device of that name."""
+    if isinstance(node, ast.Call) and last_name(node.func) == "device" and node.args:
+        node = node.args[0]
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("cpu")
 
 
 def _begin(statement: ast.stmt) -> int:
