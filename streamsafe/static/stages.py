@@ -15,7 +15,7 @@ _CONSTRUCTORS = frozenset("__init__ __new__ __post_init__ setUp asyncSetUp setup
 
 
 def late_attributes(file: SourceFile, classes: Iterable[ClassUnit]) -> set[str] | None:
-    """The attributes of ``self`` that are not there until a method other than the constructor has assigned them.
+    """The attributes of ``self`` that neither the constructor nor what it calls assigns, but some other method.
 
     To read one before is an error, so the methods that do are called after one that assigns it.
 
@@ -26,10 +26,11 @@ def late_attributes(file: SourceFile, classes: Iterable[ClassUnit]) -> set[str] 
     Returns:
         Their names; None where a base is not seen, or attributes are assigned by computed names: any may be there.
     """
-    found: set[str] = set()
-    early: set[str] = set()
     known = list(classes)
     names = {unit.name for unit in known}
+    assigned: dict[str, set[str]] = {}  # by method
+    calls: dict[str, set[str]] = {}
+    early: set[str] = set()
     for unit in known:
         if any(base.rpartition(".")[2] not in _HARMLESS | names for base in unit.bases):
             return None
@@ -41,12 +42,17 @@ def late_attributes(file: SourceFile, classes: Iterable[ClassUnit]) -> set[str] 
             for definition in definitions:
                 if definition.calls & _DYNAMIC or method in _DYNAMIC:
                     return None
-                assigned = set(_assigned(definition.node))
-                if method.partition(".")[0] in _CONSTRUCTORS:
-                    early |= assigned
-                else:
-                    found |= assigned
-    return found - early
+                name = method.partition(".")[0]
+                assigned.setdefault(name, set()).update(_assigned(definition.node))
+                calls.setdefault(name, set()).update(definition.called_on_self)
+    added = set(_CONSTRUCTORS)
+    constructing: set[str] = set()
+    while added:
+        constructing |= added
+        added = set().union(*(calls.get(name, ()) for name in added)) - constructing
+    for name in constructing & assigned.keys():
+        early |= assigned.pop(name)
+    return set().union(*assigned.values()) - early
 
 
 def reassigned_attributes(file: SourceFile, classes: Iterable[ClassUnit]) -> set[str]:
