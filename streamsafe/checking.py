@@ -96,9 +96,9 @@ def check(
     """
     given = given or {}
     _check_selectors(request, files)
-    plan = project.plan(files, given, use_prefilter=request.prefilter, jobs=request.jobs)
-    report = Report(analysed=len(plan.tasks))
-    checked = [*plan.unread, *project.check(plan.tasks, request.jobs, done, plan.looked)]
+    report = Report()
+    plan, checked = _found(request, files, given, report.problems, done)
+    report.analysed = plan.count
     if not _wants_advice(request, files):
         for each in checked:  # it costs nothing to find, and rules to show
             each.conflicts = [c for c in each.conflicts if c.facts.violation not in ADVICE.values()]
@@ -124,6 +124,31 @@ def check(
     )
     _say_limits(report)
     return report
+
+
+def _found(
+    request: Request,
+    files: Sequence[File],
+    given: Mapping[str, bytes],
+    problems: list[str],
+    done: Done | None,
+) -> tuple[project.Plan, list[project.Checked]]:
+    """What was planned, and what came of the files: of an earlier check, if nothing has changed since."""
+    from streamsafe.static.cache import Cache
+    from streamsafe.static.runs import Run
+
+    cache = Cache(request.cache) if request.cache and not given else None
+    run = Run(cache, files, request.prefilter) if cache is not None else None
+    known = run.known() if run is not None else None
+    if known is not None:
+        return known
+    plan = project.plan(files, given, use_prefilter=request.prefilter, jobs=request.jobs)
+    checked, looked = project.check(plan.tasks, request.jobs, done, plan.looked, request.cache if run else "")
+    checked = [*plan.unread, *checked]
+    if run is not None and cache is not None:
+        run.keep(plan, checked, looked)
+        problems += cache.problems
+    return plan, checked
 
 
 def _say_limits(report: Report) -> None:

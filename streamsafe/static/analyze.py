@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from streamsafe.order.hazard import (
@@ -19,6 +19,7 @@ from streamsafe.order.hazard import (
     Note,
     quoted,
 )
+from streamsafe.static.analysis import Analysis
 from streamsafe.static.autograd import GRADIENT_MADE
 from streamsafe.static.elsewhere import Doing, Question, answers
 from streamsafe.static.facts import GRADIENTS, INITIAL, Assumed, Detail, Finding, Site
@@ -32,21 +33,6 @@ if TYPE_CHECKING:
     from streamsafe.config import Models
 
 _RECURSION = 20_000
-
-
-@dataclass(slots=True)
-class Analysis:
-    """What was found in a file.
-
-    Attributes:
-        conflicts: in the order of their places.
-        explanation: for the line that was asked about, what is known there.
-        notes: the functions of which a limit cut the analysis short, and which limit.
-    """
-
-    conflicts: list[Conflict] = field(default_factory=list)
-    explanation: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
 
 def analyze(
@@ -84,10 +70,11 @@ def analyze(
                 first, interpreter = interpreter, _interpret(file, models, explain, interpreter)
             analysis = Analysis(_conflicts(interpreter))
             if any(conflict.confidence != "possible" for conflict in analysis.conflicts):
+                analysis.asks = True
                 told = _told(file, interpreter)
                 if told:
                     interpreter = _interpret(file, models, explain, first, told)
-                    analysis = Analysis(_conflicts(interpreter))
+                    analysis = Analysis(_conflicts(interpreter), asks=True)
             if explain is not None:
                 analysis.explanation = _explanation(interpreter, explain)
             analysis.notes = [f"{entry}: {limit}" for entry, limit in sorted(interpreter.cut_short.items())]

@@ -1,8 +1,8 @@
-"""What earlier runs found, on disk: an entry for each name, used while everything it rests on is unchanged.
+"""What earlier checks found, on disk.
 
-An entry is JSON. It names the version and the options it was made with, and the hash of every file that was parsed; it
-also names the places where an imported module was looked for and not found. Entries are replaced in one step, so runs
-at the same time do not disturb each other. A cache that cannot be read or written costs time and nothing else.
+An entry is JSON under the hash of what it depends on; the directory of the entries is one for each version of the
+tool and of Python. Entries are replaced in one step, so checks at the same time do not disturb each other. A cache that
+cannot be read or written costs time and nothing else.
 """
 
 from __future__ import annotations
@@ -12,38 +12,22 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from dataclasses import fields, is_dataclass
+from typing import Any, Final
 
 from streamsafe import __version__
 from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Note, Span
 
-FORMAT = 1
+FORMAT: Final = 2
+DAYS: Final = 30
+"""How long an entry is kept that no check uses."""
 
-_CLASSES: Mapping[str, type] = {
+_CLASSES: Final[Mapping[str, type]] = {
     cls.__name__: cls for cls in (Access, Conflict, Facts, Frame, Memory, Missing, Note, Span)
 }
-_DEFAULTS: dict[type, tuple[tuple[str, Any], ...]] = {}
-
-
-@dataclass(slots=True)
-class Result:
-    """What was found, and what that rests on.
-
-    Attributes:
-        conflicts: in the order of their places.
-        notes: what a limit cut short.
-        parsed: files of which every byte counts.
-        looked: files that were only looked through: their sizes and times count.
-        absent: places where a module would have been, had it existed.
-    """
-
-    conflicts: list[Conflict] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    parsed: list[str] = field(default_factory=list)
-    looked: list[str] = field(default_factory=list)
-    absent: list[str] = field(default_factory=list)
+_DEFAULTS: Final[dict[type, tuple[tuple[str, Any], ...]]] = {}
 
 
 class Cache:
@@ -51,91 +35,73 @@ class Cache:
 
     Args:
         folder: where they lie; made when the first is written.
-        options: what else the results depend on.
 
     Attributes:
         problems: what went wrong, in one sentence each.
     """
 
-    def __init__(self, folder: str, options: Iterable[str] = ()) -> None:
-        self._folder = os.path.join(folder, f"{FORMAT}-{__version__}")
+    def __init__(self, folder: str) -> None:
         self._top = folder
-        self._options = [_own_digest(), sys.version.split()[0], *options]
-        self._hashes: dict[str, str] = {}
+        python = ".".join(map(str, sys.version_info[:2]))
+        self._folder = os.path.join(folder, f"{FORMAT}-{__version__}-{python}-{_own_digest()}")
         self.problems: list[str] = []
 
-    def get(self, name: str) -> Result | None:
-        """What was found under a name, if nothing that it rests on has changed."""
+    def load(self, key: str) -> dict[str, Any] | None:
+        """The entry under a key; None where there is none that can be used."""
+        path = self._path(key)
         try:
-            with open(self._path(name), "rb") as file:
+            with open(path, "rb") as file:
                 entry = json.loads(file.read())
-            if entry["options"] != self._options:
-                return None
-            hashes, looked, absent = entry["parsed"], entry["looked"], entry["absent"]
-            if any(self.hash(path) != known for path, known in hashes.items()):
-                return None
-            if any(map(os.path.exists, absent)) or entry["state"] != self._state(looked):
-                return None
-            conflicts = [decode(one) for one in entry["conflicts"]]
-            return Result(conflicts, entry["notes"], list(hashes), looked, absent)
+            if not isinstance(entry, dict):
+                raise ValueError("not an object")
+            self._touch(path)
+            return entry
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            self._problem(
-                f"an entry of {self._top} cannot be used ({type(error).__name__}) and is made again"
-            )
+        except (OSError, ValueError) as error:
+            self.broken(error)
             return None
 
-    def put(self, name: str, result: Result) -> None:
-        """Keep what was found under a name."""
-        entry = {
-            "options": self._options,
-            "parsed": {path: self.hash(path) for path in dict.fromkeys(result.parsed)},
-            "looked": result.looked,
-            "state": self._state(result.looked),
-            "absent": result.absent,
-            "conflicts": [encode(one) for one in result.conflicts],
-            "notes": result.notes,
-        }
+    def store(self, key: str, entry: Mapping[str, Any]) -> None:
+        """Keep an entry under a key."""
         temporary = ""
         try:
             self._prepare()
             descriptor, temporary = tempfile.mkstemp(dir=self._folder)
             with open(descriptor, "w", encoding="utf-8") as file:
                 json.dump(entry, file, separators=(",", ":"))
-            os.replace(temporary, self._path(name))
+            os.replace(temporary, self._path(key))
         except OSError as error:
             self._problem(f"{self._top} cannot be written: {error.strerror or error}")
             if temporary and os.path.exists(temporary):
                 os.unlink(temporary)
 
-    def _state(self, paths: Iterable[str]) -> str:
-        """The sizes and times of files that were only looked through, as a hash."""
-        total = hashlib.blake2b(digest_size=16)
-        for path in paths:
-            try:
-                state = os.stat(path)
-            except OSError:
-                continue
-            total.update(f"{path} {state.st_size} {state.st_mtime_ns}\n".encode())
-        return total.hexdigest()
+    def broken(self, error: Exception) -> None:
+        """An entry says nothing that can be understood."""
+        self._problem(f"an entry of {self._top} cannot be used ({type(error).__name__}) and is made again")
 
-    def hash(self, path: str) -> str:
-        """The hash of a file's bytes; "" where it cannot be read."""
-        found = self._hashes.get(path)
-        if found is None:
-            try:
-                with open(path, "rb") as file:
-                    found = hashlib.blake2b(file.read(), digest_size=16).hexdigest()
-            except OSError:
-                found = ""
-            self._hashes[path] = found
-        return found
+    def prune(self) -> None:
+        """Remove the entries that no check has used for a while."""
+        oldest = time.time() - DAYS * 86_400
+        try:
+            folders = [entry.path for entry in os.scandir(self._top) if entry.is_dir()]
+            for folder in folders:
+                for entry in os.scandir(folder):
+                    if entry.stat().st_mtime < oldest:
+                        os.unlink(entry.path)
+                if folder != self._folder and not os.listdir(folder):
+                    os.rmdir(folder)
+        except OSError:
+            return  # another check is at it, or nothing may be removed here
 
-    def _path(self, name: str) -> str:
-        return os.path.join(
-            self._folder, hashlib.blake2b(name.encode(), digest_size=16).hexdigest() + ".json"
-        )
+    def _touch(self, path: str) -> None:
+        try:
+            os.utime(path)
+        except OSError:
+            return  # it may be read only
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self._folder, f"{key}.json")
 
     def _prepare(self) -> None:
         if os.path.isdir(self._folder):
@@ -151,6 +117,15 @@ class Cache:
     def _problem(self, text: str) -> None:
         if text not in self.problems:
             self.problems.append(text)
+
+
+def key_of(*parts: str) -> str:
+    """A key that stands for some texts."""
+    total = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode(errors="surrogateescape")
+        total.update(f"{len(data)}:".encode() + data)
+    return total.hexdigest()
 
 
 def encode(value: Any) -> Any:
@@ -186,8 +161,8 @@ def _defaults(cls: type) -> tuple[tuple[str, Any], ...]:
 
 
 def _own_digest() -> str:
-    """A hash of the analysis's own files: a cache of another version is none."""
-    folder = os.path.dirname(os.path.abspath(__file__))
+    """A hash of the analysis itself: what another version found is nothing to this one."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     total = hashlib.blake2b(digest_size=8)
     for path in sorted(_own_files(folder)):
         state = os.stat(path)
@@ -196,7 +171,9 @@ def _own_digest() -> str:
 
 
 def _own_files(folder: str) -> Iterable[str]:
-    for where, _, names in os.walk(folder):
-        for name in names:
-            if name.endswith((".py", ".so", ".pyd")):
-                yield os.path.join(where, name)
+    for part in ("static", "order"):
+        for where, _, names in os.walk(os.path.join(folder, part)):
+            for name in names:
+                if name.endswith((".py", ".toml", ".so", ".pyd")):
+                    yield os.path.join(where, name)
+    yield os.path.join(folder, "suppressions.py")

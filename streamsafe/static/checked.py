@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from streamsafe.config import Models
 from streamsafe.order.hazard import Access, Confidence, Conflict, Facts, Memory, Span
+from streamsafe.static.analysis import Analysis
+from streamsafe.static.cache import Cache, decode, encode, key_of
 
 
 @dataclass(slots=True)
@@ -22,6 +24,7 @@ class Checked:
         with_others: what shows together with definitions of other files.
         linked: these definitions: file, first and last row.
         caller: whether it was checked only for what it does with the stream code of other files.
+        looked: files and directories that were looked at for it, as far as this process had not done so before.
     """
 
     path: str
@@ -32,6 +35,7 @@ class Checked:
     with_others: list[Conflict] = field(default_factory=list)
     linked: Sequence[tuple[str, int, int]] = ()
     caller: bool = False
+    looked: frozenset[str] = frozenset()
 
     def uses(self, span: Span) -> bool:
         """Whether a place lies in a definition of another file that this one was checked with."""
@@ -49,6 +53,7 @@ class Task:
         data: the bytes, where they cannot be read again (standard input).
         related: names of what has to do with streams in the project.
         caller: whether it is checked only for what it does with the stream code of other files.
+        cache: where what it shows is kept; "" for nowhere.
     """
 
     path: str
@@ -59,6 +64,7 @@ class Task:
     data: bytes | None = None
     related: frozenset[str] = frozenset()
     caller: bool = False
+    cache: str = ""
 
 
 def check_file(task: Task) -> Checked:
@@ -68,22 +74,26 @@ def check_file(task: Task) -> Checked:
     is as sure as it is in the file alone. Nothing is raised: an internal error becomes ``crash``; one of a file with
     others costs what these would have shown, and nothing else: it is a note.
     """
+    from streamsafe.static import footprint
+
     if not task.analyse or task.data is not None:
         return check_one(task)
+    cache = Cache(task.cache) if task.cache else None
     try:
-        checked = _linked(task)
+        checked = _linked(task, cache)
     except Exception as error:
         checked = Checked(task.path, caller=task.caller)
         checked.notes = [f"the file with what it imports: {type(error).__name__}: {error}"]
-    if task.caller or (checked.linked and not checked.with_others):
-        return checked
-    alone = check_one(task)
-    alone.with_others, alone.linked = checked.with_others, checked.linked
-    alone.notes += [note for note in checked.notes if note not in alone.notes]
-    return alone
+    if not task.caller and (checked.with_others or not checked.linked):
+        alone = check_one(task, cache=cache)
+        alone.with_others, alone.linked = checked.with_others, checked.linked
+        alone.notes += [note for note in checked.notes if note not in alone.notes]
+        checked = alone
+    checked.looked = footprint.drain()
+    return checked
 
 
-def _linked(task: Task) -> Checked:
+def _linked(task: Task, cache: Cache | None) -> Checked:
     """What a file shows together with the definitions of its project that it uses."""
     from streamsafe.static.linking import link
 
@@ -94,9 +104,7 @@ def _linked(task: Task) -> Checked:
     if linked.cut_short:
         checked.notes.append("the file with what it imports: definitions left out")
     if linked.text:
-        from streamsafe.static.analyze import analyze
-
-        analysis = analyze(linked.text, task.path, models=task.models or None, own=linked.own)
+        analysis = _analysed(task, linked.text, cache, own=linked.own)
         checked.with_others = [_weaker(linked.unlink(conflict)) for conflict in analysis.conflicts]
         checked.linked = linked.definitions
         checked.notes += analysis.notes
@@ -109,16 +117,38 @@ def _weaker(conflict: Conflict) -> Conflict:
     return replace(conflict, confidence=weaker)
 
 
-def check_one(task: Task, explain: int | None = None) -> Checked:
+def _analysed(
+    task: Task, text: str, cache: Cache | None, *, own: range | None = None, explain: int | None = None
+) -> Analysis:
+    """What the analysis of a text shows, which is kept unless it depends on what other files say."""
+    key = key_of("text", task.path, text, repr(own), repr(task.models))
+    entry = cache.load(key) if cache is not None and explain is None else None
+    if cache is not None and entry is not None:
+        try:
+            return Analysis([decode(each) for each in entry["conflicts"]], notes=list(entry["notes"]))
+        except (ValueError, KeyError, TypeError) as error:
+            cache.broken(error)
+    from streamsafe.static.analyze import analyze
+
+    analysis = analyze(text, task.path, models=task.models or None, own=own, explain=explain)
+    if cache is not None and not analysis.asks:
+        cache.store(
+            key, {"conflicts": [encode(each) for each in analysis.conflicts], "notes": analysis.notes}
+        )
+    return analysis
+
+
+def check_one(task: Task, explain: int | None = None, cache: Cache | None = None) -> Checked:
     """Check one file. Nothing is raised: an internal error becomes ``crash``.
 
     Args:
         task: the file.
         explain: a row to explain.
+        cache: where what it shows is kept.
     """
     checked = Checked(task.path)
     try:
-        _check_into(checked, task, explain)
+        _check_into(checked, task, explain, cache)
     except Exception as error:
         frame = error.__traceback__
         while frame is not None and frame.tb_next is not None:
@@ -128,7 +158,7 @@ def check_one(task: Task, explain: int | None = None) -> Checked:
     return checked
 
 
-def _check_into(checked: Checked, task: Task, explain: int | None) -> None:
+def _check_into(checked: Checked, task: Task, explain: int | None, cache: Cache | None) -> None:
     from streamsafe.static.reading import NESTED, SourceError, parse, read
 
     try:
@@ -138,9 +168,7 @@ def _check_into(checked: Checked, task: Task, explain: int | None) -> None:
                 data = opened.read()
         text = read(data, task.path)
         if task.analyse:
-            from streamsafe.static.analyze import analyze
-
-            analysis = analyze(text.text, task.path, models=task.models or None, explain=explain)
+            analysis = _analysed(task, text.text, cache, explain=explain)
             checked.conflicts = list(analysis.conflicts)
             checked.explanation = list(analysis.explanation)
             checked.notes = list(analysis.notes)

@@ -17,6 +17,7 @@ from functools import lru_cache
 from textwrap import dedent
 from typing import NamedTuple
 
+from streamsafe.static import footprint
 from streamsafe.static.discovery import SKIPPED
 from streamsafe.static.reading import LIMIT
 
@@ -107,6 +108,7 @@ def _modules(path: str, dotted: str) -> list[str]:
         for count in range(len(parts), 0, -1):
             base = os.path.join(start, *parts[:count])
             for file in (f"{base}.py", os.path.join(base, "__init__.py")):
+                footprint.note(file)
                 if os.path.isfile(file) and file != path:
                     return [file]
     return []
@@ -136,12 +138,14 @@ def _files(package: str) -> Iterator[str]:
         yield package
         return
     for directory, inner, files in os.walk(package):
+        footprint.note(directory)
         inner[:] = sorted(name for name in inner if name not in SKIPPED and not name.startswith("."))
         yield from (os.path.join(directory, name) for name in sorted(files) if name.endswith(".py"))
 
 
 @lru_cache(maxsize=64)
 def _bytes(file: str) -> bytes:
+    footprint.note(file)
     try:
         if os.path.getsize(file) > LIMIT:
             return b""

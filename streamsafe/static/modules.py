@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Final
 
-from streamsafe.static import prefilter
+from streamsafe.static import footprint, prefilter
 from streamsafe.static.packages import packages
 from streamsafe.static.reading import SourceError, read
 
@@ -304,6 +304,7 @@ def resolved(where: str, name: str, steps: int = 5) -> Statement | None:
 
 def imports_of(path: str) -> set[str]:
     """The words in the import statements of a file."""
+    footprint.note(path)
     try:
         with open(path, "rb") as opened:
             text = opened.read().decode("utf-8", "replace")
@@ -319,6 +320,7 @@ def forget() -> None:
 
 
 def _text(path: str) -> str | None:
+    footprint.note(path)
     try:
         with open(path, "rb") as opened:
             return read(opened.read(), path).text
@@ -436,7 +438,9 @@ def _find(folder: str, dotted: str, level: int) -> str | None:
             return None  # what lies beside a package is another project's
     steps = dotted.split(".") if dotted else []
     whole = os.path.join(base, *steps)
-    for path in (f"{whole}.py", os.path.join(whole, "__init__.py")):
+    places = (f"{whole}.py", os.path.join(whole, "__init__.py"))
+    footprint.note(*places)
+    for path in places:
         if (steps or level) and os.path.isfile(path):
             return path
     return None

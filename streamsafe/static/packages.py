@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from streamsafe.static import footprint
+
 PROJECT_MARKS = ("pyproject.toml", "setup.py", ".git")
 """What lies at the root of a project: nothing above it is a package of the project."""
 
@@ -53,6 +55,7 @@ def beside(paths: Iterable[str]) -> set[str]:
     for folder in {os.path.dirname(path) for path in paths}:
         package = package_of(folder)
         if package is None:
+            footprint.note(folder)
             try:
                 found.update(
                     os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".py")
@@ -62,6 +65,7 @@ def beside(paths: Iterable[str]) -> set[str]:
         elif package not in roots:
             roots.add(package)
             for inner, folders, files in os.walk(package):
+                footprint.note(inner)
                 folders[:] = [name for name in folders if is_part(os.path.join(inner, name))]
                 found.update(os.path.join(inner, name) for name in files if name.endswith(".py"))
     return found

@@ -36,12 +36,14 @@ class Plan:
         mentions: files that may hold a suppression of ours.
         unread: files that cannot be read, with the reason.
         looked: all files that were read, and whether they have stream code.
+        count: how many files are parsed.
     """
 
     tasks: list[Task] = field(default_factory=list)
     mentions: set[str] = field(default_factory=set)
     unread: list[Checked] = field(default_factory=list)
     looked: dict[str, bool] = field(default_factory=dict)
+    count: int = 0
 
 
 def plan(
@@ -76,6 +78,7 @@ def plan(
         )
         if task.analyse or task.report_syntax:
             result.tasks.append(task)
+    result.count = len(result.tasks)
     return result
 
 
@@ -117,24 +120,33 @@ def check(
     jobs: int = 0,
     done: Callable[[int, int], None] | None = None,
     looked: Mapping[str, bool] | None = None,
-) -> list[Checked]:
-    """Check files, in the order given, each with what it uses of other files of its project.
+    cache: str = "",
+) -> tuple[list[Checked], frozenset[str]]:
+    """Check files, each with what it uses of other files of its project.
 
     Args:
         tasks: the files.
         jobs: at most so many processes; 0 for as many as there are processors.
         done: called after each file with how many are done, of how many.
         looked: all files that were read, and whether they have stream code.
+        cache: where what single files show is kept; "" for nowhere.
+
+    Returns:
+        What came of the files, in the order given; and the files and directories that were looked at.
     """
-    from streamsafe.static import elsewhere, linking
+    from streamsafe.static import elsewhere, footprint, modules
 
     elsewhere.forget()  # files may have changed since an earlier run in this process
-    linking.forget()
+    modules.forget()
+    footprint.drain()
     # trees and tables are many and live long: looking through them for cycles would be a tenth of the time
     thresholds = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER)
     try:
-        return merged(check_all(_with_callers(tasks), check_file, jobs, done), looked or {})
+        every = [replace(task, cache=cache) for task in _with_callers(tasks)]
+        own = footprint.drain()
+        checked = check_all(every, check_file, jobs, done)
+        return merged(checked, looked or {}), own.union(*(each.looked for each in checked))
     finally:
         gc.set_threshold(*thresholds)
 
