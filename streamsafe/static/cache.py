@@ -56,7 +56,7 @@ class Cache:
                 raise ValueError("not an object")
             self._touch(path)
             return entry
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
             self.broken(error)

@@ -11,11 +11,11 @@ linked text is left out, and so is what does not fit into the limits: it stays a
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections import deque
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from streamsafe.order.hazard import Conflict, Frame, Span
@@ -39,9 +39,6 @@ SHORT: Final = 30
 """Lines of a definition that has nothing to do with streams, at most: it may be what reads or keeps memory."""
 DEPTH: Final = 4
 """How many imports away from the file a definition may be."""
-CALLERS: Final = 1
-"""How many imports away from stream code a file without any is looked at, for what it does with that code."""
-
 MOST_IMPORTERS: Final = 8
 """What more files import is one of the project's common tools, and who calls it is not followed."""
 
@@ -206,52 +203,42 @@ def link(path: str, related: Set[str] = frozenset()) -> Linked | None:
     return _text(linker)
 
 
-def callers(paths: Iterable[str], others: Iterable[str]) -> tuple[list[str], frozenset[str]]:
-    """The files that import, directly or by others, what some files define that has to do with streams.
+def callers(
+    named: Set[str], streams: Iterable[str], others: Iterable[str]
+) -> tuple[list[str], frozenset[str]]:
+    """The files that import what others define that has to do with streams, as far as that may show in named files.
 
     Args:
-        paths: files with stream code.
-        others: files to look through.
+        named: the files whose hazards are shown.
+        streams: the files of their projects with stream code, named or not.
+        others: the other files of their projects, named or not.
 
     Returns:
-        These files, and the names of all that has to do with streams.
+        The callers without those of ``streams`` that are named, and the names of all that has to do with streams.
     """
-    left = {path: words for path in others if (words := imports_of(path))}
-    found: list[str] = []
-    new, known = list(paths), set[str]()
-    for _ in range(CALLERS):
-        more, modules = _exported(new, known)
-        names = (more - known) | modules
-        known |= more
-        by_name: dict[str, list[str]] = {}
-        for path, words in left.items():
-            for name in names & words:
-                by_name.setdefault(name, []).append(path)
-        new = sorted({path for some in by_name.values() if len(some) <= MOST_IMPORTERS for path in some})
-        found += new
-        for path in new:
-            del left[path]
-        if not new:
-            break
-    return sorted(found), frozenset(known)
+    exported = {path: found for path in streams if (found := _exported(path))}
+    names = frozenset[str]().union(*exported.values())
+    words = {path: found | {Path(path).stem} for path, found in exported.items()}
+    anywhere = frozenset[str]().union(*words.values())
+    in_named = frozenset[str]().union(*(found for path, found in words.items() if path in named))
+    by_name: dict[str, list[str]] = {}
+    for path in (*others, *(path for path in exported if path not in named)):
+        for name in imports_of(path) & (anywhere if path in named else in_named):
+            by_name.setdefault(name, []).append(path)
+    importers = {path for some in by_name.values() if len(some) <= MOST_IMPORTERS for path in some}
+    return sorted(importers), names
 
 
-def _exported(paths: Iterable[str], known: Set[str]) -> tuple[set[str], set[str]]:
-    """The definitions of files that name streams, or what has to do with them; and the modules of these files."""
-    found: set[str] = set()
-    modules: set[str] = set()
-    for path in paths:
-        module = module_of(path)
-        if module is None:
-            continue
-        definitions = {each.names[0]: each for each in module.statements if each.is_definition and each.names}
-        own = {n for n, each in definitions.items() if each.names_streams or each.words & known}
-        while more := {n for n, each in definitions.items() if each.words & own} - own:
-            own |= more
-        if own:
-            found |= own
-            modules.add(os.path.splitext(os.path.basename(path))[0])
-    return found, modules
+def _exported(path: str) -> frozenset[str]:
+    """The definitions of a file that name streams, or what has to do with them."""
+    module = module_of(path)
+    if module is None:
+        return frozenset()
+    definitions = {each.names[0]: each for each in module.statements if each.is_definition and each.names}
+    own = {name for name, each in definitions.items() if each.names_streams}
+    while more := {name for name, each in definitions.items() if each.words & own} - own:
+        own |= more
+    return frozenset(own)
 
 
 def _text(linker: _Linker) -> Linked | None:

@@ -9,9 +9,11 @@ import gc
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamsafe import suppressions
+from streamsafe.config import Models
 from streamsafe.static import prefilter
 from streamsafe.static.checked import Checked, Task, check_file, check_one, syntax_error, violation
 from streamsafe.static.merging import merged
@@ -119,7 +121,7 @@ def check(
     tasks: list[Task],
     jobs: int = 0,
     done: Callable[[int, int], None] | None = None,
-    looked: Mapping[str, bool] | None = None,
+    looked: Mapping[str, bool] = MappingProxyType({}),
     cache: str = "",
 ) -> tuple[list[Checked], frozenset[str]]:
     """Check files, each with what it uses of other files of its project.
@@ -143,30 +145,45 @@ def check(
     thresholds = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER)
     try:
-        every = [replace(task, cache=cache) for task in _with_callers(tasks)]
+        every = [replace(task, cache=cache) for task in _with_callers(tasks, looked)]
         own = footprint.drain()
         checked = check_all(every, check_file, jobs, done)
-        return merged(checked, looked or {}), own.union(*(each.looked for each in checked))
+        return merged(checked, looked), own.union(*(each.looked for each in checked))
     finally:
         gc.set_threshold(*thresholds)
 
 
-def _with_callers(tasks: list[Task]) -> list[Task]:
-    """The files, and those that call their stream code.
+def _with_callers(tasks: list[Task], looked: Mapping[str, bool]) -> list[Task]:
+    """The files, and those that call stream code of their projects.
 
-    Who calls it is looked for in their packages, named or not: the paths that are named decide what is reported, not
-    what is known.
+    All files of a project are looked through, named or not: the paths that are named decide what is reported, not what
+    is known.
     """
     from streamsafe.static import linking
     from streamsafe.static.packages import beside
 
-    own = {task.path: task for task in tasks if task.analyse and task.data is None}
-    if not own:
+    given = {task.path for task in tasks if task.data is not None}
+    named = looked.keys() - given
+    models: Models = tasks[0].models if tasks else {}
+    streams: list[str] = []
+    others: list[str] = []
+    for path in sorted(beside(named) | named):
+        concerned = looked[path] if path in looked else _is_concerned(path, models)
+        (streams if concerned else others).append(path)
+    if not streams:
         return tasks
-    callers, related = linking.callers(own, sorted(beside(own) - own.keys()))
-    models = next(iter(own.values())).models
+    callers, related = linking.callers(named, streams, others)
     more = [Task(path, os.path.getsize(path), models, related=related, caller=True) for path in callers]
     return [*(replace(task, related=related) for task in tasks), *more]
+
+
+def _is_concerned(path: str, models: Models) -> bool:
+    """Whether a file that is not named has stream code."""
+    try:
+        with open(path, "rb") as opened:
+            return prefilter.concerned(opened.read(), models)
+    except OSError:
+        return False
 
 
 __all__ = [

@@ -229,7 +229,7 @@ def test_what_no_run_uses_is_removed(tree: Path) -> None:
     old = time.time() - (DAYS + 1) * 86_400
     for entry in entries:
         os.utime(entry, (old, old))
-    write(tree, "main.py", FILES["main.py"] + "\n")
+    write(tree, "pkg/plain.py", FILES["pkg/plain.py"] + "\n")
     check()  # uses those of the files that did not change
     left = set(tree.glob(".streamsafe_cache/*/*.json"))
     assert entries - left and entries & left
