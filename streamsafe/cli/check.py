@@ -159,7 +159,7 @@ class _AddNoqa(click.Command):
     "--explain-line", metavar="FILE:LINE", help="Show the streams, accesses and edges known at a line."
 )
 @click.option(
-    "--cache/--no-cache", default=True, help="Keep results between runs in .streamsafe_cache.", hidden=True
+    "--cache/--no-cache", default=True, help="Use and keep results of earlier runs in .streamsafe_cache."
 )
 def check(**values: Any) -> NoReturn:
     """Find stream hazards in Python files, notebooks and directories (default: the working directory).
