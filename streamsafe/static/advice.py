@@ -72,7 +72,7 @@ def _are_pageable(interpreter: Tensors, st: State, values: Sequence[Value]) -> b
     return bool(values) and all(
         isinstance(value, Object)
         and (interpreter.place(st, value) == "pageable" or _is_of_numpy(interpreter, value))
-        and value.name.base() not in interpreter.follows
+        and value.name.base() not in interpreter.unplaced
         for value in values
     )
 

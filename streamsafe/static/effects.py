@@ -124,7 +124,7 @@ class Effects(Memory):
         self.gradients_given = False  # something was assigned to the gradient of a parameter
         self.loaded: set[Name] = set()  # what was read from files into pageable memory
         self.numbers: set[Name] = set()  # tensors of the host that may have no dimension
-        self.follows: set[Name] = set()  # what was computed of these and of a tensor that may lie elsewhere
+        self.unplaced: set[Name] = set()  # memory taken for the host's that may be pinned, or lie elsewhere
         self.of_numpy: set[Name] = set()  # arrays that are not seen made, of which torch has made tensors
         self.advice: dict[tuple[Hashable, ...], Finding] = {}  # on speed: see advice.py
         self.constructed: Name | None = None  # the object whose constructor is interpreted

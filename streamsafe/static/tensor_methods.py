@@ -824,7 +824,12 @@ class TensorMethods(Arrays):
                     self.of_numpy.add(inner.name.base())
         if found:
             return union(found)
-        return Tensor(self.host_result(call, st))
+        made = self.host_result(call, st)
+        if call.text == "torch.from_numpy":
+            self.of_numpy.add(made.base())
+        elif call.text == "torch.frombuffer" or not all(isinstance(v, _HOST_DATA) for v in iterate(value)):
+            self.unplaced.add(made.base())  # a buffer may be pinned, and a tensor be shared on any device
+        return Tensor(made)
 
     def do_numpy_function(self, call: Call, st: State) -> Value:
         """NumPy reads its arguments on the host; given arrays of CuPy's it is CuPy's function of that name."""
@@ -871,6 +876,7 @@ class TensorMethods(Arrays):
         return self.unmodelled(receiver, call, st, name)
 
 
+_HOST_DATA = (Container, Tuple, Const, Number)
 _ON_DEVICE: dict[str, Value] = {"device": Const("cuda")}
 
 

@@ -199,9 +199,9 @@ class Tensors(Expressions):
         """A tensor without a dimension goes to the device of what it is combined with, so the result may lie there."""
         names = {t.name.base() for t, place in zip(operands, places, strict=True) if place in HOST_PLACES}
         if names <= self.numbers:
-            (self.numbers if all(places) else self.follows).add(result.base())
-        elif not names.isdisjoint(self.follows):
-            self.follows.add(result.base())
+            (self.numbers if all(places) else self.unplaced).add(result.base())
+        elif not names.isdisjoint(self.unplaced):
+            self.unplaced.add(result.base())
 
     def unsure_operation(self, st: State, operands: list[Value], site: Site, text: str) -> Value:
         """An operation on objects of unknown kind: under an explicit stream they are tensors."""
