@@ -61,6 +61,7 @@ class Report:
         analysed: how many files were worth parsing.
         notes: files, and where a limit cut the analysis of one of their functions short.
         problems: what went wrong with the cache, in one sentence each.
+        cache: the directory in which results are kept between runs; "" for none.
     """
 
     outcome: Outcome | None = None
@@ -69,6 +70,7 @@ class Report:
     analysed: int = 0
     problems: list[str] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)
+    cache: str = ""
 
     @property
     def findings(self) -> list[Finding]:
@@ -96,7 +98,7 @@ def check(
     """
     given = given or {}
     _check_selectors(request, files)
-    report = Report()
+    report = Report(cache=request.cache)
     plan, checked = _found(request, files, given, report.problems, done)
     report.analysed = plan.count
     if not _wants_advice(request, files):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,6 @@ import click
 from streamsafe.cli import Failure
 from streamsafe.cli.output import count, error
 from streamsafe.edits import Edit, EditError, apply
-from streamsafe.fixing import count_fixable, repair
 from streamsafe.report.colour import wanted
 from streamsafe.report.paths import shown
 
@@ -49,6 +49,8 @@ def fix(report: Report, files: Sequence[File], check: Check, how: Fixing) -> tup
     Raises:
         Failure: a file cannot be written.
     """
+    from streamsafe.fixing import repair
+
     done = repair(report, files, check, how.given, unsafe=how.unsafe)
     for problem in done.problems:
         error(problem)
@@ -77,7 +79,7 @@ def fix(report: Report, files: Sequence[File], check: Check, how: Fixing) -> tup
 
 def offer(report: Report, *, unsafe: bool, fixing: bool = False) -> str:
     """What can be repaired, and by which option."""
-    fixable = count_fixable(report.findings, report.texts)
+    fixable = _fixable(report)
     if fixing:
         hidden = 0 if unsafe else fixable["unsafe"]
         return f"{count(hidden, 'repair')} can be made with --unsafe-fixes." if hidden else ""
@@ -90,6 +92,31 @@ def offer(report: Report, *, unsafe: bool, fixing: bool = False) -> str:
         flags = " --unsafe-fixes"
         parts.append(f"{fixable['unsafe']} fixable: --diff{flags} shows how, --fix{flags} does it.")
     return "\n".join(parts)
+
+
+def _fixable(report: Report) -> Counter[str]:
+    """How many findings have a repair, by its applicability: of the same findings in the same texts what is kept."""
+    from streamsafe.static.cache import Cache, key_of
+
+    texts = report.texts
+    if not report.cache or texts is None or not report.findings:
+        return _counted(report)
+    cache = Cache(report.cache)
+    files = sorted({finding.span.filename for finding in report.findings})
+    shown = (f"{each.rule.code} {each.span} {each.hazard.message}" for each in report.findings)
+    key = key_of("fixable", *shown, *(texts[path].text for path in files))
+    known = cache.load(key) or {}
+    if all(isinstance(value, int) for value in known.values()) and known:
+        return Counter(known)
+    fixable = _counted(report)
+    cache.store(key, {"safe": fixable["safe"], "unsafe": fixable["unsafe"]})
+    return fixable
+
+
+def _counted(report: Report) -> Counter[str]:
+    from streamsafe.fixing import count_fixable  # imports LibCST
+
+    return count_fixable(report.findings, report.texts)
 
 
 def add_noqa(report: Report, reason: str) -> int:

@@ -243,3 +243,11 @@ def test_runs_at_the_same_time_agree(tree: Path) -> None:
     results = [process.communicate() for process in running]
     assert len({out for out, _ in results}) == 1
     assert all(not err for _, err in results)
+
+
+def test_what_can_be_repaired_is_counted_once(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["check", "--isolated", "--output-format=concise", "."]
+    cold = CliRunner().invoke(main, command).stdout
+    assert "fixable: " in cold
+    monkeypatch.setattr("streamsafe.fixing.fix_of", None)  # would raise
+    assert CliRunner().invoke(main, command, catch_exceptions=False).stdout == cold
