@@ -381,7 +381,7 @@ class Containers(Captures):
             count = sequences.length(st, base)
             if count is None and type(index) is int and index >= 0 and base.kind != "dict":
                 # two places of a list are two elements, whatever stands for them
-                rounds += ((base.name.base().child("*"), range(index, index + 1)),)
+                rounds += walks.at_place(base, index)
             if known is not None:
                 return walks.met(self.one_of_every(known, index) if type(index) is int else known, rounds)
             if isinstance(index, int) and index < 0:

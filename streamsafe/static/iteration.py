@@ -466,6 +466,10 @@ class Iteration(Loops):
         self, number: int, iterable: Value, round_: Name, st: State, node: cst.CSTNode
     ) -> Value:
         """What a round is given of which the count is known."""
+        if isinstance(iterable, Container) and iterable.kind == "list" and iterable.part is None:
+            item = self.next_item(iterable, st, node)
+            whole = sequences.length(st, iterable) is None
+            return walks.met(item, walks.at_place(iterable, number)) if whole else item
         if isinstance(iterable, Partial):
             if iterable.function == Api("builtins.range"):
                 return self.number_of(number, iterable, round_, st)

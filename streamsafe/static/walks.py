@@ -21,6 +21,7 @@ from streamsafe.static.values import (
     Const,
     Device,
     Name,
+    Object,
     Opaque,
     Picks,
     Renaming,
@@ -149,6 +150,11 @@ def met(value: Value, rounds: Picks) -> Value:
     if isinstance(value, Union):
         return union((met(v, rounds), g) for v, g in value.alternatives)
     return value
+
+
+def at_place(listed: Object, number: int) -> Picks:
+    """What tells the element at a place of a list from those at others, whatever stands for them."""
+    return ((listed.name.base().child("*"), range(number, number + 1)),)
 
 
 def bare(key: Hashable) -> Hashable:
