@@ -17,7 +17,7 @@ from streamsafe.static.conditions import Outcomes
 from streamsafe.static.facts import HOOK, Site
 from streamsafe.static.helps import COMMUNICATION
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
-from streamsafe.static.state import State, leans
+from streamsafe.static.state import State, is_falsy, leans
 from streamsafe.static.values import (
     EACH,
     EVERY,
@@ -329,6 +329,8 @@ class Expressions(Computed):
                 if isinstance(found, Instance) and name in self.file.set_by_functions:
                     # another one of that class, which a function has put there since
                     found = st.store[(MODULE, name)] = self.materialized(Opaque(Name(name)), found.unit, st)
+                elif isinstance(found, Instance):
+                    self.set_up_later(name, found, st)
                 if found is not None:
                     if isinstance(found, Container):
                         self.fill_global(name, st)
@@ -340,6 +342,13 @@ class Expressions(Computed):
             return Api(f"builtins.{name}")
         starred = self.file.imports.get("*") if not bindings else None  # nothing else can have bound it
         return Api(apis.canonical(f"{starred[:-1]}{name}")) if starred else Opaque(Name(name))
+
+    def set_up_later(self, name: str, instance: Instance, st: State) -> None:
+        """An object of the module: what is None or false as the module is loaded, some function may have set since."""
+        classes = {unit.name for unit in self.ancestry(instance.unit)}
+        for key, value in list(st.store.of(instance.name).items()):
+            if isinstance(key, str) and is_falsy(value) and self.file.may_set(name, classes, key):
+                st.store[(instance.name, key)] = Opaque(instance.name.child(key))
 
     def fill_global(self, name: str, st: State) -> None:
         """What a container of the module is given as the module is loaded, by its statements and by decorators."""

@@ -37,6 +37,7 @@ _IMPORT: Final = re.compile(
     r"^[ \t]*(from[ \t]+[\w.]+[ \t]+import\b(?:[^(\n]*\([^)]*\)|[^\n]*)|import[ \t]+\w[^\n]*)", re.MULTILINE
 )
 _GLOBAL: Final = re.compile(r"^[ \t]+global[ \t]+([\w, \t]+)", re.MULTILINE)
+_ATTRIBUTE: Final = re.compile(r"^[ \t]+(\w+)(?:\.\w+)+[ \t]*(?::[^=\n]*)?=(?!=)", re.MULTILINE)
 _WORD: Final = re.compile(r"\w+")
 
 Binding = tuple[str, str]
@@ -206,8 +207,9 @@ class Module:
 
     @cached_property
     def rebound(self) -> frozenset[str]:
-        """The names of the module that its functions assign."""
-        found = _GLOBAL.finditer("\n".join(self.lines))
+        """The names of the module that its functions assign, or an attribute of which they do."""
+        text = "\n".join(self.lines)
+        found = (*_GLOBAL.finditer(text), *_ATTRIBUTE.finditer(text))
         return frozenset(name for match in found for name in _WORD.findall(match[1]))
 
     @cached_property

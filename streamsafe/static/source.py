@@ -11,7 +11,7 @@ import ast
 import io
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -518,6 +518,38 @@ class SourceFile:
                 if isinstance(node, ast.Attribute) and id(node) not in left_out:
                     users[node.attr][not isinstance(node.ctx, ast.Load)].add(qualname)
         return users
+
+    def may_set(self, name: str, classes: Set[str], attribute: str) -> bool:
+        """Whether a function, other than the constructor, may set an attribute of an object of the module.
+
+        One that asks for the attribute, too, sets it on first use: whoever needs it calls that function.
+
+        Args:
+            name: the name of the module that holds the object.
+            classes: the object's classes.
+            attribute: the attribute's name.
+        """
+        users = self._attribute_owners.get(attribute, frozenset[tuple[str, str, bool]]())
+        for function, owner, sets in users:
+            if not sets or (function, owner, False) in users:
+                continue
+            if owner == "self":
+                within, _, method = function.partition(".")
+                if within in classes and method != "__init__":
+                    return True
+            elif owner == name or owner not in self.bindings:
+                return True
+        return False
+
+    @cached_property
+    def _attribute_owners(self) -> dict[str, set[tuple[str, str, bool]]]:
+        """By name of an attribute, the functions that set it, or ask for it, each with the last name of whose it is."""
+        found: dict[str, set[tuple[str, str, bool]]] = defaultdict(set)
+        for qualname, definitions in self.definitions.items():
+            for node in (node for d in definitions for node in needles.walk(d.node)):
+                if isinstance(node, ast.Attribute):
+                    found[node.attr].add((qualname, last_name(node.value), isinstance(node.ctx, ast.Store)))
+        return found
 
     @cached_property
     def flags(self) -> frozenset[str]:

@@ -268,6 +268,27 @@ def test_a_variable_that_functions_assign_has_no_known_value(tmp_path: Path) -> 
     assert _places(_package(tmp_path, {**files, "other": other})) == [("SS101", "trainer", 9)]
 
 
+def test_an_attribute_that_functions_assign_has_no_known_value(tmp_path: Path) -> None:
+    """So it is with what an object of the module holds until somebody sets it up."""
+    files = _race("from .other import group\nfrom .mover import Mover")
+    files["trainer"] = files["trainer"].replace("mover = Mover()", "mover = Mover(); group()")
+    other = """\
+        class Groups:
+            def __init__(self):
+                self.ring = None
+
+        GROUPS = Groups()
+
+        def set_up(group):
+            GROUPS.ring = group
+
+        def group():
+            assert GROUPS.ring is not None
+            return GROUPS.ring
+        """
+    assert _places(_package(tmp_path, {**files, "other": other})) == [("SS101", "trainer", 9)]
+
+
 def test_imports_in_a_circle(tmp_path: Path) -> None:
     files = _race()
     files["mover"] += "\n    from .trainer import train\n"
