@@ -66,10 +66,6 @@ def canonical(name: str) -> str:
     return _RENAMED.get(name, name)
 
 
-DEVICE_FLAG = re.compile(r"_*(?:use|with|has|on|enable)?_?(?:cuda|gpu)(?:_available|_enabled)?")
-CPU_FLAG = re.compile(r"_*(?:use|on|force)?_?cpu(?:_only)?|no_(?:cuda|gpu)")
-"""Flags that say by their name whether the program runs on a GPU at all."""
-
 DEVICE_TAKERS = frozenset(
     "set_device setDevice device Device synchronize current_stream default_stream".split()
 )
@@ -77,44 +73,6 @@ DEVICE_TAKERS = frozenset(
 
 ORDERING = frozenset("wait_stream wait_event wait synchronize".split())
 """Methods of streams, events and handles that order; the first two take another one."""
-
-_SHARED = re.compile(
-    r"_*(?:\w+_)?(?:configs?|configuration|cfg|args|opts?|options|settings|policy|flags|mode|groups?|mesh|device|dtype"
-    r"|streams?|events?|comms?|communicators?|pools?|allocators?|managers?|contexts?|ctx|engine|runtime|parent|owner)"
-)
-
-
-def shared(parameter: str) -> bool:
-    """Whether a parameter of a constructor, by its name, is one for all objects of a program."""
-    return _SHARED.fullmatch(parameter) is not None
-
-
-_SHARED_MEMORY = re.compile(r"_*(?:\w+_)?(?:caches?|arenas?|pools?|slabs?|workspaces?)")
-
-
-def shared_memory(parameter: str) -> bool:
-    """Whether memory that constructors are given is by its name what several parts of a program work on."""
-    return _SHARED_MEMORY.fullmatch(parameter) is not None
-
-
-_HOST_MEMORY = re.compile(
-    r"_*(?:\w+_)?(?:cpu|pinned)_(?:(?!to_|gpu|cuda|device|offload)[a-z]+_)?"
-    r"(?:buf|buffer|tensor|view|staging|mem|memory|block|cache|pool|grad|param|weight|copy)s?"
-    r"|\w+_cpu"
-)
-
-
-def names_host(attribute: object) -> bool:
-    """Whether an attribute, by its name, is memory of the host."""
-    return isinstance(attribute, str) and _HOST_MEMORY.fullmatch(attribute) is not None
-
-
-_HOST_GROUP = re.compile(r"\w*(?:cpu|gloo)\w*", re.IGNORECASE)
-
-
-def names_host_group(name: object) -> bool:
-    """Whether a process group, by its name, is of processes that talk from host to host."""
-    return isinstance(name, str) and _HOST_GROUP.fullmatch(name) is not None
 
 
 KEEPING_METHODS = frozenset(
@@ -139,13 +97,6 @@ GRADIENT_METHODS = frozenset(
 
 DISMANTLING_METHODS = frozenset({"prepare_for_saving"})
 """Methods that give the tensors that a tensor is made of."""
-
-_IDENTITY = re.compile(r"_*(?:\w+_)?(?:id|identity|uid|uuid|name|key|index|idx)")
-
-
-def identifies(attribute: object) -> bool:
-    """Whether an attribute, by its name, tells an object from all others of its kind."""
-    return isinstance(attribute, str) and _IDENTITY.fullmatch(attribute) is not None
 
 
 BUILTINS = frozenset(
@@ -622,8 +573,6 @@ FACTORIES = frozenset(
 LIKE_FACTORIES = frozenset(name for name in FACTORIES if name.endswith("_like"))
 """Whoever has a function of that name means it as torch does."""
 
-RECORDING_HELPER = re.compile(r"(?:\w+_)?record_(?!event)(?:\w+_)?streams?")
-"""A function that is not seen and by its name records what it is given on a stream: it touches no memory."""
 
 HANDING_METHODS = frozenset(
     """put put_nowait submit apply_async send send_bytes sendall
@@ -639,13 +588,6 @@ SERIALIZERS = frozenset({"dumps", "packb"})
 DRAWING_METHODS = frozenset("imshow plot scatter hist bar pcolormesh contour contourf fill_between".split())
 """Of what nothing is known of, axes of a picture perhaps: they read what they are given on the host."""
 
-TOKENIZER_NAME = re.compile(r"_*(?:\w+_)?(?:de)?tok(?:enizer)?|_*(?:\w+_)?processor")
-"""What makes text of numbers by ``decode()`` or ``batch_decode()``, on the host."""
-
-LOGGER = re.compile(r"_*(?:\w+_)?log(?:ger)?", re.IGNORECASE)
-LOGGING_METHODS = frozenset("debug info warning warn error critical exception".split())
-"""What a logger is called that is not seen made, and its methods that write down what they are given."""
-
 FILLING_METHODS = frozenset(
     "readinto readinto1 recv_into recvfrom_into recv_bytes_into pack_into readv preadv".split()
 )
@@ -654,14 +596,6 @@ FILLING_METHODS = frozenset(
 RESULT_FIELDS = frozenset("values indices".split())
 """What ``topk``, ``sort`` and their like name the tensors they return; of a sparse tensor these are methods."""
 
-OPTIMIZER_NAME = re.compile(r"(?:\w+_)?opts?(?:_\w)?")
-"""What an optimizer is called that is not seen made and whose name does not spell the word out: ``opt_d``."""
-
-LOSS_NAME = re.compile(r"(?:\w+_)?(?:loss(?:es)?|criteri(?:on|a)|crit|objective)(?:_\w+)?")
-"""What a loss function is called: it is called as a module is, and has no parameters."""
-
-PARAMETER_NAME = re.compile(r"(?:\w+_)?(?:weights?|bias(?:es)?|kernel|embedding|gamma|beta)|w\d")
-"""An attribute of a module that is not seen made, which by its name is one of its parameters."""
 
 SIZED_FACTORIES = frozenset("empty zeros ones full rand randn arange eye linspace".split())
 """Take sizes or bounds as numbers: a device tensor among them is read by the host."""
@@ -772,36 +706,21 @@ CONTAINER_METHODS = frozenset(
 EXPECTING_METHODS = frozenset({"assertRaises", "assertRaisesRegex"})
 """Of a test: what is done within is meant to fail."""
 
-HOST_FUNCTION = re.compile(r"_*(?:cuda)?(?:launch)?_*host_?func(?:tion)?", re.IGNORECASE)
+HOST_FUNCTIONS = frozenset(
+    "launch_host_func launchHostFunc cudaLaunchHostFunc cuLaunchHostFunc host_func hostfunc".split()
+)
 """As CUDA calls what a stream runs on the host in its order: who is called so launches the function it is given, and
 what it decorates is launched where it is called.
 """
 
-HOST_METHOD = re.compile(
-    r"_*(?:save|export|dump|reset|set|register|print|log|enable|disable)(?:_\w+)?|(?:pre)?compile"
-    r"|(?:named_)?(?:parameters|buffers|modules|children)|(?:load_)?state_dict"
+
+WRITING_DOWN = frozenset(
+    """add_scalar add_scalars add_histogram add_image add_images add_video add_audio add_figure add_embedding
+    add_pr_curve add_mesh set_postfix set_postfix_str""".split()
 )
-"""What by its name keeps, sets, compiles or writes down something: what it is given is no work that is timed."""
-
-FILE_NAME = re.compile(r"_*(?:\w+_)?(?:io|file|fp|fh|writer|zarr|h5)")
-"""What is written to by ``write()`` like a file: it brings what it is given to the host, and waits for that."""
-
-WRITES_DOWN = re.compile(
-    r"add_(?:scalars?|histogram|images?|video|audio|figure|embedding|pr_curve|mesh)|set_postfix(?:_str)?"
-)
-"""What a writer of summaries, or of a line of progress, does: it brings what it is given to the host, and waits."""
-
-NUMPY_VIEW = re.compile(r"_*(?:as_|to_)?numpy(?:_(?:view|non_?blocking|no_?wait|async))?")
-"""Methods that some library adds to tensors, and that give an array over their memory as ``numpy()`` does."""
-
-CURRENT_STREAM = re.compile(r"_*(?:main|current|cur|default)_(?:cuda_)?stream")
-"""What an attribute is called under which the stream is kept that is current where an object is used."""
-
-DESCRIPTION = re.compile(
-    r"_*(?:\w+_)?(?:shape|strides?|size|dtype|device|layout|ndim|numel|nbytes|itemsize|requires_grad|length|len|count|total"
-    r"|id|uid|key|name|index|idx|rank|step|epoch|type|mode|config|event|stream|fn)|(?:num|n|is|has|use|max|min)_\w+|__\w+__"
-)
-"""An attribute that by its name says something of an object, and is no memory of it."""
+"""Methods of TensorBoard's writer of summaries and of tqdm's line of progress: they bring what they are given to the
+host, and wait.
+"""
 
 METADATA_METHODS = frozenset(
     """size dim numel element_size stride is_contiguous data_ptr nelement storage_offset get_device is_pinned
@@ -839,12 +758,6 @@ HOST_RANDOM = frozenset(
 
 SCALAR_METHODS = frozenset("item tolist __float__ __int__ __bool__ is_nonzero".split())
 """Give Python values: block the host on the current stream (TM-08, CS-26)."""
-
-HOST_SIDE = re.compile(
-    r"(?:\w*_)?(?:enqueue|submit|submission|launch|dispatch|issue)(?:d|ed|ing)?"
-    r"(?:_(?:\w+_)?(?:m?s|us|ns|time|seconds|cost|overhead|latency))?"
-)
-"""What a duration is called that only the host's work has a part in."""
 
 RETURNED_ARGUMENTS = frozenset({"past_key_values", "past_key_value", "cache_params", "past_buckets_states"})
 """What models fill in place and give back, under the name under which it was given to them."""
@@ -967,10 +880,6 @@ DEVICE_MODULE_METHODS: dict[str, str] = {
 """What a device module is asked for under another name (``get_accelerator()``, ``device_module``,
 ``current_platform``): an object of unknown kind that is asked for one of these is one."""
 
-DEVICE_MODULE = re.compile(
-    r"(?:\w+_)?(?:device|accelerator|platform)(?:_(?:fn|mod|module|api|lib|interface))?"
-)
-"""What a device module is called that another file hands out."""
 
 ORDERING_METHODS = frozenset(
     "synchronize synchronize_all wait sync sync_all join flush result wait_all barrier wait_until_finished".split()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Accesses, Guard
-from streamsafe.static import apis, parts, remainders, sequences, walks
+from streamsafe.static import apis, hints, parts, remainders, sequences, walks
 from streamsafe.static.concrete import spelled
 from streamsafe.static.containers import Containers
 from streamsafe.static.facts import AMBIENT, GRADIENTS, MAIN_GRADIENTS, Site
@@ -187,7 +187,7 @@ class Attributes(Containers):
                 st.store.pop((base.name, "@uncapturable"), None)
             if name in apis.VIEW_ATTRIBUTES and (self.is_tensor(st, base) or name in ("data", "mT")):
                 return self.view(st, base)
-            if spelled(apis.PARAMETER_NAME, name):
+            if spelled(hints.PARAMETER, name):
                 walked = self.parameter_of(base.name, st)
                 if walked is not None:
                     return walked
@@ -257,7 +257,7 @@ class Attributes(Containers):
         """An attribute of an instance: assigned, or found in its class."""
         held = st.store.get((base.name, name))
         if self.moved_parameters and (held is None or self.is_parameter(held, st)):
-            walked = self.parameter_of(base.name, st) if held or spelled(apis.PARAMETER_NAME, name) else None
+            walked = self.parameter_of(base.name, st) if held or spelled(hints.PARAMETER, name) else None
             if walked is not None:
                 return walked
         if held is not None:
@@ -349,7 +349,7 @@ class Attributes(Containers):
         for buffer, table in list(st.order.made.items()):
             if not isinstance(buffer, Name) or buffer.parent is None or type(buffer.site) is not str:
                 continue
-            if not spelled(apis.PARAMETER_NAME, buffer.site):
+            if not spelled(hints.PARAMETER, buffer.site):
                 continue
             if any(name in modules for name, _ in self.modules_around(buffer.parent, st)):
                 met = ((made._replace(buffer=element), ways) for made, ways in table.items())
@@ -454,7 +454,7 @@ class Attributes(Containers):
         if type(target) is cst.Name:
             value = self.identified_number(target.value, value, st, node)
             value = self.one_row(value, st, target, Instance)
-            if apis.names_host(target.value):
+            if hints.names_host(target.value):
                 self.given_by_unseen(value, st)
             if isinstance(value, Object):
                 self.call_it(value.name, target.value)
@@ -623,7 +623,7 @@ class Attributes(Containers):
             if st.graphs and isinstance(value, Object):
                 if name == "data":
                     self.replaced_memory(st, owner, value, self.site(node))
-                elif isinstance(inner, Opaque) and spelled(apis.PARAMETER_NAME, name):
+                elif isinstance(inner, Opaque) and spelled(hints.PARAMETER, name):
                     self.replaced_memory(st, owner.child(name), value, self.site(node))
             old = st.store.get(key)
             if name == "grad" and (old is None or self._may_be_of_another(old, inner)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import apis, sequences
+from streamsafe.static import apis, hints, sequences
 from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import GRADIENTS, HOOK, Site
 from streamsafe.static.hooks import AFTER_FORWARD, BEFORE_FORWARD
@@ -319,7 +319,7 @@ class Calls(Unseen):
         if model is not None:
             return self.user_model(model, call, st)
         owner, _, tail = name.rpartition(".")
-        if tail in apis.DEVICE_MODULE_METHODS and spelled(apis.DEVICE_MODULE, owner.rpartition(".")[2]):
+        if tail in apis.DEVICE_MODULE_METHODS and spelled(hints.DEVICE_MODULE, owner.rpartition(".")[2]):
             if self.api_verb(name) is None:  # the device module, as a package of the user's has it
                 call.text = f"torch.cuda.{tail}"
                 return self.verb(apis.DEVICE_MODULE_METHODS[tail], call, st)

@@ -159,38 +159,6 @@ def limits(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
     return frozenset(n for n in found if type(n) is cst.BinaryOperation)
 
 
-@lru_cache(maxsize=2048)
-def host_side(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
-    """The differences in a function that are named for what the host does: how long it takes to enqueue, say."""
-    found: list[cst.BaseExpression] = []
-    for inner in walk(node):
-        if type(inner) is cst.Assign:
-            named = any(spelled(apis.HOST_SIDE, _text_of(target.target)) for target in inner.targets)
-            value: cst.BaseExpression = inner.value
-        elif type(inner) is cst.DictElement:
-            named, value = spelled(apis.HOST_SIDE, _text_of(inner.key)), inner.value
-        elif type(inner) is cst.Arg and inner.keyword is not None:
-            named, value = spelled(apis.HOST_SIDE, inner.keyword.value), inner.value
-        else:
-            continue
-        if named:
-            found += _terms(value)
-    return frozenset(n for n in found if type(n) is cst.BinaryOperation)
-
-
-def _text_of(node: cst.BaseExpression) -> str:
-    """The name, attribute or key that is written, empty for anything else."""
-    while type(node) is cst.Subscript:
-        index = node.slice[-1].slice
-        if type(index) is not cst.Index:
-            return ""
-        node = index.value
-    if type(node) is cst.SimpleString:
-        return str(node.evaluated_value)
-    name = node.attr if type(node) is cst.Attribute else node
-    return name.value if type(name) is cst.Name else ""
-
-
 def _called(node: cst.Call) -> str:
     """The last name of what is called."""
     function = node.func.attr if type(node.func) is cst.Attribute else node.func

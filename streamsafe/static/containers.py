@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import numbers, parts, sequences, walks
+from streamsafe.static import hints, numbers, parts, sequences, walks
 from streamsafe.static.capture import Captures
 from streamsafe.static.facts import Assumed, Site
 from streamsafe.static.numbers import Form
@@ -513,7 +512,9 @@ class Containers(Captures):
         count = walked.args[0] if len(walked.args) == 1 else None
         handles = any(_is_handle(name, "stream", "event") for name in made)
         tables = [st.store.of(name) for name in made] if st is not None else []
-        handles = handles or any(isinstance(k, str) and _NAMES_HANDLE(k) for table in tables for k in table)
+        handles = handles or any(
+            isinstance(k, str) and hints.HANDLE.fullmatch(k) is not None for table in tables for k in table
+        )
         name = _number_of(count)
         if handles and name is not None:
             self.sizes_met.add(name.base())
@@ -847,8 +848,6 @@ class Containers(Captures):
 
 SLICE = Api("builtins.slice")
 
-_NAMES_HANDLE = re.compile(r"_*(?:\w+_)?(?:event|stream)").fullmatch
-"""What an attribute is called that is to hold an event or a stream."""
 MOST_WAYS_TO_PICK = 3
 """As many paths on which a slice has other bounds are told apart."""
 _KEEPS = ("list", "dict", "container", "queue")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import concrete, numbers, sequences, walks
+from streamsafe.static import concrete, hints, numbers, sequences, walks
 from streamsafe.static.computed import LENGTH
 from streamsafe.static.containers import POOL
 from streamsafe.static.facts import AMBIENT, LOADER, Assumed, Site
@@ -639,7 +639,7 @@ class Contexts(TensorMethods):
         site = iterable.name.site if isinstance(iterable, Opaque) else None
         if isinstance(site, tuple):
             return bool(site[-1] == LOADER)
-        return isinstance(site, str) and "loader" in site.lower()
+        return isinstance(site, str) and hints.names_loader(site)
 
     @staticmethod
     def _length_of(iterable: Partial) -> Name | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis
+from streamsafe.static import hints
 from streamsafe.static.attributes import Attributes
 from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import IS_CUDA
@@ -42,7 +41,6 @@ MADE_ON = "@made on"
 """Under this it is kept of a new tensor for which device of unknown kind it was asked."""
 
 _KINDS = frozenset("cuda cpu npu xpu mps hpu mlu meta".split())
-_NAMED = re.compile(r"_*(?:\w+_)?device(?:_type|_kind|_name)?|accelerator")
 
 
 def as_device(value: Value) -> Device | None:
@@ -54,7 +52,7 @@ def as_device(value: Value) -> Device | None:
     name, parent = value.name.site, value.name.parent
     if name == "type" and parent is not None:
         return Device("", parent)
-    return Device("", value.name) if isinstance(name, str) and _NAMED.fullmatch(name) else None
+    return Device("", value.name) if isinstance(name, str) and spelled(hints.DEVICE, name) else None
 
 
 def _kind(value: Value) -> str:
@@ -135,7 +133,7 @@ class Devices(Attributes):
         name = value.name.site
         if not isinstance(name, str):
             return None
-        return True if spelled(apis.DEVICE_FLAG, name) else False if spelled(apis.CPU_FLAG, name) else None
+        return True if spelled(hints.DEVICE_FLAG, name) else False if spelled(hints.CPU_FLAG, name) else None
 
     # -- tensors -------------------------------------------------------------------------------------------------
 

@@ -111,8 +111,8 @@ def made_current(statements: Iterable[ast.stmt]) -> frozenset[str]:
     return frozenset(kept - others)
 
 
-def kept_current(statements: Iterable[ast.stmt]) -> tuple[frozenset[str], frozenset[str]]:
-    """The attributes that some object is given the stream that is current, and those that are given another value."""
+def kept_current(statements: Iterable[ast.stmt]) -> frozenset[str]:
+    """The attributes that some object is given the stream that is current, and never another value."""
     kept: set[str] = set()
     others: set[str] = set()
     given: list[tuple[str, ast.expr]] = []
@@ -131,7 +131,7 @@ def kept_current(statements: Iterable[ast.stmt]) -> tuple[frozenset[str], frozen
             kept.add(word)
         elif not _is_none(value):
             others.add(word)
-    return frozenset(kept - others), frozenset(others)
+    return frozenset(kept - others)
 
 
 def _asks_for_current(node: ast.expr) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import libcst as cst
 
 from streamsafe.order.symbolic import HOST
-from streamsafe.static import apis, concrete, needles, sequences, walks
+from streamsafe.static import apis, concrete, hints, needles, sequences, walks
 from streamsafe.static.ages import newest_alike
 from streamsafe.static.contexts import DEPTH
 from streamsafe.static.elsewhere import Doing, Question, is_left_open
@@ -252,7 +252,7 @@ class Functions(Methods):
         for node in reversed(getattr(unit.node, "decorators", ())):
             expression = node.decorator
             target = expression.func if isinstance(expression, cst.Call) else expression
-            if concrete.spelled(apis.HOST_FUNCTION, _text(target).rpartition(".")[2]):
+            if _text(target).rpartition(".")[2] in apis.HOST_FUNCTIONS:
                 value = Partial(HOST_FUNCTION, (value,), ())
                 continue
             made_by = self.unit(target.value) if isinstance(target, cst.Name) else None
@@ -656,7 +656,11 @@ class Functions(Methods):
         kept = self.kept_object(function, parameter, st)
         if kept is not None:
             name = Name(word, ("kept", kept))
-        elif isinstance(owner, Instance) and function.unit.name == "__init__" and not apis.shared(word):
+        elif (
+            isinstance(owner, Instance)
+            and function.unit.name == "__init__"
+            and hints.SHARED.fullmatch(word) is None
+        ):
             kind = st.store.get((owner.name, "@materialized"))
             above = [st.store.get((n, "@materialized")) for n in owner.name.chain()][1:]
             if (
@@ -673,7 +677,7 @@ class Functions(Methods):
         return Opaque(name)
 
     def kept_object(self, function: Function, parameter: cst.Param, st: State) -> str | None:
-        """What a parameter is that is handed round: an object of a class of the file, or memory.
+        """The class of the file of which a parameter is that is handed round.
 
         What constructors of several classes, and functions of the module, are given under one name is one object; two
         objects of one class have one each.
@@ -685,8 +689,7 @@ class Functions(Methods):
         if not text and parameter.annotation is not None:
             text = _text(parameter.annotation.annotation).strip("\"'")
         kind = self.unit(self.concrete.get(text, text)) if text.isidentifier() else None
-        memory = text.rpartition(".")[2] in ("Tensor", "ndarray") and apis.shared_memory(parameter.name.value)
-        if not memory and (not isinstance(kind, ClassUnit) or getattr(owner, "unit", None) is kind):
+        if not isinstance(kind, ClassUnit) or getattr(owner, "unit", None) is kind:
             return None
         if isinstance(owner, Instance):
             key = (GIVEN_TO, f"{unit.qualname} {parameter.name.value}")
@@ -694,7 +697,7 @@ class Functions(Methods):
             if isinstance(first, Opaque) and first.name.base() != owner.name.base():
                 return None
             st.store[key] = Opaque(owner.name)
-        return kind.qualname if isinstance(kind, ClassUnit) else text
+        return kind.qualname
 
     def given_by_all(self, unit: FunctionUnit, parameter: str, st: State) -> Value | None:
         """A flag or a stream of which all calls in the file, of what objects ever, give a method the same."""

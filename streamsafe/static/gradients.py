@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis, parts
-from streamsafe.static.concrete import spelled
+from streamsafe.static import parts
 from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, PARAMETER, PASS, Assumed, Site
 from streamsafe.static.source import SourceFile
 from streamsafe.static.state import Ordered, Rebound, State
@@ -131,7 +130,14 @@ class Gradients(Tensors):
                             st.order.learn(s.name, timeline, guard=guard & stream_guard & written)
 
     def use_of_gradients(
-        self, st: State, site: Site, text: str, whose: Iterable[Value] = (), *, assigned: bool = True
+        self,
+        st: State,
+        site: Site,
+        text: str,
+        whose: Iterable[Value] = (),
+        *,
+        assigned: bool = True,
+        assumed: Assumed = Assumed.NOTHING,
     ) -> None:
         """Something that reads or changes ``.grad``, of all parameters or of some.
 
@@ -141,10 +147,11 @@ class Gradients(Tensors):
             text: what the call is called.
             whose: what it is asked for, or told of.
             assigned: whether these may be the parameters to which the program has assigned a gradient.
+            assumed: what it leans on that this reads or changes gradients at all.
         """
         tags = frozenset({"gradient use"})
         self._use_of_dropped(st, site, text)
-        self.access(st, self.gradients_of(st, whose), site, text, writes=False, tags=tags)
+        self.access(st, self.gradients_of(st, whose), site, text, writes=False, assumed=assumed, tags=tags)
         if self.gradients_given and assigned:
             tables = [table for _, table in st.store.objects.items() if "grad" in table]
             given = [v for table in tables for v in iterate(table["grad"]) if isinstance(v, Tensor)]
@@ -284,7 +291,7 @@ class Gradients(Tensors):
         name = module.name.base()
         while name.site in (EACH, ANY) and name.parent is not None:  # any of them may be meant
             name = name.parent
-        if name not in self.losses and not spelled(apis.LOSS_NAME, str(name.site)):
+        if name not in self.losses:
             self.modules.add(name)
         self.derive(st, result, [module, *given])
 

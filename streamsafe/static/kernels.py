@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 import libcst as cst
@@ -11,10 +10,6 @@ from streamsafe.static import concrete
 
 _STORES = ("store", "atomic")
 """How the functions of Triton's language that write through a pointer begin."""
-_WAITS = re.compile(r"(?:\w+_)?(?:wait|spin)(?:_(?:eq|ge|ne|until|signal|flag|on)\w*)?")
-"""Functions that kernels call to wait for a signal."""
-_PEERS = re.compile(r"symm_at|remote_(?:\w+_)?ptr|(?:\w+_)?shmem_ptr|multimem_ptr")
-"""Functions that give the pointer into the memory of another rank that has the place of the one that they are given."""
 
 
 def assigned_elements(node: cst.CSTNode) -> set[str]:
@@ -102,8 +97,7 @@ def _compiled(node: cst.CSTNode, flags: Mapping[str, bool]) -> Iterator[cst.CSTN
 def waits(node: cst.FunctionDef | cst.Lambda, flags: Mapping[str, bool]) -> bool:
     """Whether a kernel waits for a signal that another one sets: in memory that it is given, loaded by a loop's test.
 
-    Such a kernel comes after whatever sets the signal, on any stream, and reads it meanwhile. The signal may be the
-    one that another rank sets, in its own part of memory that all of them share: each of them runs the same program.
+    Such a kernel comes after whatever sets the signal, on any stream, and reads it meanwhile.
 
     Args:
         node: the function.
@@ -112,7 +106,7 @@ def waits(node: cst.FunctionDef | cst.Lambda, flags: Mapping[str, bool]) -> bool
     given = {p.name.value for p in (*node.params.posonly_params, *node.params.params)}
     compiled = list(_compiled(node, flags))
     for inner in compiled:  # pointers into it
-        if isinstance(inner, cst.Assign) and (_names(inner.value) | _peers(inner.value)) & given:
+        if isinstance(inner, cst.Assign) and _names(inner.value) & given:
             given |= {t.target.value for t in inner.targets if isinstance(t.target, cst.Name)}
 
     def asks(call: cst.CSTNode) -> bool:
@@ -120,28 +114,13 @@ def waits(node: cst.FunctionDef | cst.Lambda, flags: Mapping[str, bool]) -> bool
             _names(argument.value) & given for argument in call.args[:1]
         )
 
-    for inner in compiled:
-        if isinstance(inner, cst.While) and any(map(asks, concrete.walk(inner.test))):
-            return True
-        if isinstance(inner, cst.Call) and asks(inner):
-            name = _called(inner)
-            if name is not None and concrete.spelled(_WAITS, name):
-                return True
-    return False
+    return any(isinstance(n, cst.While) and any(map(asks, concrete.walk(n.test))) for n in compiled)
 
 
 def _called(call: cst.Call) -> str | None:
     """What a call calls, without the module that it stands in."""
     function = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
     return function.value if isinstance(function, cst.Name) else None
-
-
-def _peers(node: cst.BaseExpression) -> set[str]:
-    """The names of which an expression gives what another rank has in their place."""
-    if not (isinstance(node, cst.Call) and node.args):
-        return set()
-    name = _called(node)
-    return _names(node.args[0].value) if name is not None and concrete.spelled(_PEERS, name) else set()
 
 
 def _names(node: cst.BaseExpression) -> set[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST
-from streamsafe.static import apis, sequences
+from streamsafe.static import apis, hints, sequences
 from streamsafe.static.concrete import spelled
 from streamsafe.static.devices import as_device
 from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, LOADER, PASS, Assumed, Site
@@ -439,13 +439,10 @@ class Library(Streams):
     def do_collective(self, call: Call, st: State) -> Value:
         """A collective: on the current stream, or with ``async_op=True`` on a stream of its own."""
         name = call.text.rpartition(".")[2]
-        if spelled(apis.RECORDING_HELPER, name):
+        if spelled(hints.RECORDING_HELPER, name):
             return self.do_record_helper(call, st)
         if name in ("barrier", "monitored_barrier"):
-            group = call.kwargs.get("group", call.args[0] if call.args else NONE)
-            hosts = (isinstance(v, Object) and apis.names_host_group(v.name.site) for v in iterate(group))
-            if not any(hosts):
-                self.sync_in_capture(st, call.site, call.text, Assumed.UNMODELLED)
+            self.sync_in_capture(st, call.site, call.text, Assumed.UNMODELLED)
             self.host_learns_everything(st, call.site)
             return NONE
         if name.startswith(

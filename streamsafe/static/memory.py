@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
 from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard, Made, Way, simplify
-from streamsafe.static import apis, parts, walks
-from streamsafe.static.concrete import spelled
+from streamsafe.static import hints, parts, walks
 from streamsafe.static.facts import (
     AGAIN,
     AMBIENT,
@@ -183,7 +182,7 @@ class Memory:
         if type(name.site) is int:  # a row may be a handle: one that is used as a tensor is none
             if name.base() not in self.tensor_rows:
                 return None
-        elif type(name.site) is not str or spelled(apis.DESCRIPTION, name.site):
+        elif type(name.site) is not str:
             return None
         if any(link.parent is not None and (link.parent, link.site) in st.store for link in name.chain()):
             return None
@@ -294,7 +293,7 @@ class Memory:
             st.store.get((name, "@place")) == Const("pageable") for name in target.name.parent.chain()
         ):
             return "pageable"  # a table of what lies on the host
-        return "host" if apis.names_host(target.name.site) else ""
+        return "host" if hints.names_host(target.name.site) else ""
 
     def set_place(self, st: State, target: Value, place: str) -> None:
         """Where a buffer lies is known from now on."""

@@ -12,7 +12,7 @@ from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import HOST, Made
 from streamsafe.static import apis, sequences, walks
 from streamsafe.static.memory import KEPT
-from streamsafe.static.opaques import PARTS_OF_MODULES, Opaques, optimizes
+from streamsafe.static.opaques import PARTS_OF_MODULES, Opaques
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import (
     _TENSOR_METHODS,
@@ -89,7 +89,9 @@ class Methods(Opaques):
             )
             keyed = name in ("get", "set", "copy", "pop", "setdefault") and self.default_library == "torch"
             keyed = keyed or name in apis.KEEPING_METHODS | apis.DISMANTLING_METHODS
-            other = any(isinstance(v, Opaque) and (optimizes(v, st) or _is_maker(v, st)) for v, _ in choices)
+            other = any(
+                isinstance(v, Opaque) and (self.optimizes(v, st) or _is_maker(v, st)) for v, _ in choices
+            )
             # of what no tensor is known to be, only a tensor's own method says that it is one
             other |= name not in _OF_NO_NUMBER and not any(
                 isinstance(v, Tensor) or (isinstance(v, Opaque) and self.is_tensor(st, v)) for v, _ in choices

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis, parts, walks
+from streamsafe.static import apis, hints, parts, walks
 from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import BUCKET, GRADIENTS, Assumed
 from streamsafe.static.source import ClassUnit
@@ -167,12 +167,25 @@ class Opaques(Threads):
         if self.is_tensor(st, receiver):
             return False
         base = receiver.name.base()
-        return optimizes(receiver, st) or base in self.modules or base in self.asked_otherwise
+        return self.optimizes(receiver, st) or base in self.modules or base in self.asked_otherwise
+
+    def optimizes(self, value: Opaque, st: State) -> bool:
+        """Whether an object is an optimizer, or a scaler of gradients: as it was made or used, or by its name."""
+        text = _last_word(value.name)
+        return self.is_optimizer(value, st) or text in hints.SCALERS or _names_optimizer(text)
+
+    def is_optimizer(self, value: Opaque, st: State) -> bool:
+        """The same, without its name."""
+        if (value.name, "@optimizer") in st.store:
+            return True
+        words = (part.site for part in value.name.chain() if isinstance(part.site, str) and part.site != EACH)
+        return next(words, "") in self.file.optimizers
 
     def _of_optimizer(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
         """Of an optimizer or a scaler of gradients."""
         stepped = name in ("step", "zero_grad") and _names_optimizer(_called_on(call).lower())
-        known = optimizes(receiver, st)
+        known = self.optimizes(receiver, st)
+        assumed = Assumed.NOTHING if self.is_optimizer(receiver, st) else Assumed.UNMODELLED
         if stepped or known:
             self.step_in_capture(st, receiver, call, name)
             if name == "step":
@@ -187,7 +200,7 @@ class Opaques(Threads):
                 ):
                     # it asks whether a gradient is infinite
                     self.synchronize_stream(st, None, "torch", call.site)
-                self.use_of_gradients(st, call.site, f"{name}()", whose, assigned=known)
+                self.use_of_gradients(st, call.site, f"{name}()", whose, assigned=known, assumed=assumed)
                 self.parameters_change(st, whose, call.site, f"{name}()")
                 return UNKNOWN
             if name == "zero_grad":
@@ -242,16 +255,7 @@ class Opaques(Threads):
     def _of_recipient(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
         """Of somebody on the host who is given something: a queue, a file, a logger."""
         if name in apis.HANDING_METHODS and (call.args or call.starred):
-            if name == "write" and st.capture is None and spelled(apis.FILE_NAME, _called_on(call)):
-                self.synchronize_stream(st, None, "torch", call.site)  # by then it is on the host
             return self.hand_over(name, call, st)
-        if name in ("decode", "batch_decode") and spelled(apis.TOKENIZER_NAME, str(receiver.name.site)):
-            self.read_on_host(st, call.args[0] if call.args else UNKNOWN, call.site, f"{name}()")
-            return PLAIN
-        if name in apis.LOGGING_METHODS and spelled(apis.LOGGER, str(receiver.name.site)):
-            for value in call.args:
-                self.read_on_host(st, value, call.site, f"{name}()")
-            return NONE
         return None
 
     def _of_module(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
@@ -290,7 +294,7 @@ class Opaques(Threads):
             call.args.insert(0, Event(receiver.name))
             return self.verb("event_record", call, st)
         polled = name in ("synchronize", "query") and "event" in _called_on(call).lower()
-        polled |= name == "query" and not call.everything() and not _stream_like(receiver.name)
+        polled |= name == "query" and not call.everything() and receiver.name not in self.carriers
         if polled or (name in ("wait", "synchronize", "query") and _event_like(receiver.name)):
             call.args.insert(0, Event(receiver.name))
             return self.verb(apis.EVENT_METHODS[name], call, st)
@@ -303,8 +307,7 @@ class Opaques(Threads):
     def _on_stream(self, call: Call) -> bool:
         """Whether a call is given a stream, and nothing else."""
         return len(call.args) == 1 and all(
-            isinstance(v, Stream)
-            or (isinstance(v, Opaque) and (v.name in self.carriers or _stream_like(v.name)))
+            isinstance(v, Stream) or (isinstance(v, Opaque) and v.name in self.carriers)
             for v in iterate(call.args[0])
         )
 
@@ -400,15 +403,14 @@ class Opaques(Threads):
         ]
         return union((v, ALWAYS) for v in put) if put else None
 
-    @staticmethod
-    def is_bound(value: Value, st: State) -> bool:
+    def is_bound(self, value: Value, st: State) -> bool:
         """Whether an attribute of an object of unknown kind is a method, as its name or the object's tells."""
         if not isinstance(value, Opaque) or value.name.parent is None:
             return False
         name = value.name.site
         if (value.name.parent, name) in st.store:
             return False  # something has been assigned to it
-        return name in LIBRARY_METHODS or (name == "step" and optimizes(Opaque(value.name.parent), st))
+        return name in LIBRARY_METHODS or (name == "step" and self.optimizes(Opaque(value.name.parent), st))
 
     def is_function(self, name: str, call: Call, st: State) -> bool:
         """Whether what is called like a view of a tensor is a function of a module: it is given tensors."""
@@ -447,9 +449,7 @@ class Opaques(Threads):
             "is_current_stream_capturing",
         ):
             return True
-        return any(
-            word in text for word in ("device", "accelerator", "platform", "module", "backend", "cuda")
-        )
+        return hints.names_device_module(text)
 
 
 def _last_word(name: Name) -> str:
@@ -459,35 +459,19 @@ def _last_word(name: Name) -> str:
     return ""
 
 
-def optimizes(value: Opaque, st: State) -> bool:
-    """Whether an object is an optimizer, or a scaler of gradients, as it was made or by its name."""
-    text = _last_word(value.name)
-    named = text in ("scaler", "scalers", "grad_scaler") or _names_optimizer(text)
-    return named or (value.name, "@optimizer") in st.store
-
-
 def _names_optimizer(text: str) -> bool:
     """Whether this is what an optimizer is called."""
-    return ("optim" in text or spelled(apis.OPTIMIZER_NAME, text)) and "scheduler" not in text
+    return spelled(hints.OPTIMIZER, text)
 
 
 def _scales(value: Opaque, st: State) -> bool:
     """Whether an optimizer is a scaler of gradients, as it was made or by its name."""
-    named = "scaler" in _last_word(value.name) and (value.name, "@optimizer") not in st.store
+    named = _last_word(value.name) in hints.SCALERS and (value.name, "@optimizer") not in st.store
     return named or (value.name, "@scaler") in st.store
 
 
 def _event_like(name: Name) -> bool:
-    text = _last_word(name)
-    return (
-        "event" in text
-        or text.endswith(("_evt", "_done", "_ready"))
-        or text in ("evt", "ev", "done", "ready")
-    )
-
-
-def _stream_like(name: Name) -> bool:
-    return "stream" in _last_word(name)
+    return hints.names_event(_last_word(name))
 
 
 def _of_axes(call: Call) -> bool:

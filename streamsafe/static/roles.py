@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from streamsafe.static import needles
+from streamsafe.static import hints, needles
 from streamsafe.static.given import OTHER, Given, itself, written_type
 from streamsafe.static.needles import last_name
 from streamsafe.static.opaques import LIBRARY_METHODS
@@ -43,10 +43,6 @@ _BASES = {
     **dict.fromkeys(_MARKS, frozenset()),
 }
 """What the classes have that are no classes of a file, by the last name of their base."""
-_MODULES = frozenset("model module net network layer block".split())
-"""What a module is called of which only that is said."""
-_WHOLE = frozenset("model module net network".split())
-"""Of these, those that are no part of another one."""
 _ROWS = frozenset(("list", "List", "Sequence"))
 _COMMON_ATTRIBUTES = frozenset(
     """weight bias device dtype data grad config cfg args name dim stream event graph x y value params state lock
@@ -283,7 +279,7 @@ class Roles:
     def _modules(self, word: str, owner: str) -> list[str]:
         """The classes of the file that are modules; for a whole model those that neither are parts nor wrap one."""
         found = self._heirs.get("Module", [])
-        if word in _WHOLE:
+        if word in hints.WHOLE_MODELS:
             parts = set().union(*(self._mentions[c] for c in self._members if c != owner))
             found = [c for c in found if c not in parts and c != owner and not self._wraps(c)]
         return found
@@ -293,7 +289,7 @@ class Roles:
         made = self._file.definitions.get(f"{name}.__init__", ())
         parameters = [p for d in made for p in (*d.node.args.args, *d.node.args.kwonlyargs)]
         return any(
-            p.arg in _MODULES or (p.annotation is not None and written_type(p.annotation) == "Module")
+            p.arg in hints.MODULES or (p.annotation is not None and written_type(p.annotation) == "Module")
             for p in parameters
         )
 
@@ -331,7 +327,7 @@ class Roles:
         names = dict(fitting)
         if base not in ("", "Module"):
             return fitting[0][0] if len(fitting) == len(self._heirs[base]) == 1 else None
-        if word in _MODULES or base:
+        if word in hints.MODULES or base:
             modules = self._modules(word, owner)
             if len(modules) == 1 and names.get(modules[0]):
                 return modules[0]
@@ -344,7 +340,7 @@ class Roles:
         rare = {a for a in methods if a not in COMMON_METHODS and a not in LIBRARY_METHODS}
         shown = len(own) > 1 and not own <= methods  # an attribute, and what else the class has
         called = "__call__" in own and min(arities) > 1
-        called = called and (word not in _MODULES or name in self._heirs.get("Module", ()))
+        called = called and (word not in hints.MODULES or name in self._heirs.get("Module", ()))
         return name if rare or shown or called or _is_named_after(word, name) else None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -56,8 +55,6 @@ from streamsafe.static.values import (
 )
 
 PROTOCOL_ROUNDS = 3
-_INITIALIZES = re.compile(r"_(?:init|initialize)_\w+")
-"""A method that nobody in the file calls and that by its name is part of how a base, not seen, makes an object."""
 SET_UP = ("setUp", "asyncSetUp", "setup_method")
 
 
@@ -445,10 +442,6 @@ class Roots:
             prepare = interpreter.find_method(unit, name_)
             if prepare is not None and not start.dead:  # a test case: this comes before each test
                 self._run(Function(prepare, None, instance), [], start, f"{name}.{name_}")
-        for method in [method for method in methods if _INITIALIZES.fullmatch(method.name)]:
-            methods.remove(method)  # whoever makes an object calls this, a base that is not seen: once
-            if not start.dead:
-                self._run(Function(method, None, instance), [], start, method.qualname)
         if start.dead:
             start = self.state()
         for key, value in list(start.store.of(self_name).items()):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 AstFunction = ast.FunctionDef | ast.AsyncFunctionDef
 _PARSING = threading.Lock()
+_OF_OPTIMIZERS = ("zero_grad", "param_groups")
 _OTHER_LIBRARIES = frozenset("mxnet paddle mindspore oneflow tensorflow keras jax flax".split())
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
@@ -381,6 +382,17 @@ class SourceFile:
         )
 
     @cached_property
+    def optimizers(self) -> frozenset[str]:
+        """The names and attributes of what steps and has gradients that it sets to zero, or groups of parameters."""
+        used: dict[str, set[str]] = defaultdict(set)
+        for node in needles.walk(self.tree):
+            if isinstance(node, ast.Attribute) and node.attr in ("step", *_OF_OPTIMIZERS):
+                used[last_name(node.value)].add(node.attr)
+        return frozenset(
+            name for name, asked in used.items() if "step" in asked and not asked.isdisjoint(_OF_OPTIMIZERS)
+        )
+
+    @cached_property
     def functions_that_keep_gradients(self) -> list[str]:
         """The classes of the file that are functions of autograd's, and add to gradients beside ``.grad``."""
         return [
@@ -443,17 +455,14 @@ class SourceFile:
     def keeps_current(self, name: str) -> bool:
         """Whether an object that is not seen made keeps the current stream of its maker under this attribute.
 
-        All that the file gives it says so; where it gives it nothing, the name does.
+        All that the file gives it says so.
         """
-        kept, others = self._kept_current
-        return name in kept or (
-            name.endswith("stream") and apis.CURRENT_STREAM.fullmatch(name) is not None and name not in others
-        )
+        return name in self._kept_current
 
     @cached_property
-    def _kept_current(self) -> tuple[frozenset[str], frozenset[str]]:
+    def _kept_current(self) -> frozenset[str]:
         mentioned = any("stream" in line for line in self.lines)
-        return entered.kept_current(self.statements) if mentioned else (frozenset(), frozenset())
+        return entered.kept_current(self.statements) if mentioned else frozenset()
 
     @cached_property
     def is_foreign(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import advice, apis, parts
+from streamsafe.static import advice, apis, hints, parts
 from streamsafe.static.arrays import Arrays
 from streamsafe.static.computed import COUNT
 from streamsafe.static.concrete import sizes, spelled
@@ -81,8 +81,6 @@ class TensorMethods(Arrays):
         special = getattr(self, f"tensor_{name.strip('_')}", None) if name in _TENSOR_METHODS else None
         if special is not None:
             return special(receiver, call, st)  # type: ignore[no-any-return]
-        if spelled(apis.NUMPY_VIEW, name):
-            return self.tensor_numpy(receiver, call, st)
         if name in HOOK_REGISTRATIONS:
             return self.register_hooks(name, call, st, receiver)
         if name == "__dlpack__":
@@ -169,7 +167,7 @@ class TensorMethods(Arrays):
         if out is not None:
             self.in_place(st, out, operands, call.site, f"{name}()")
             return out
-        tags: frozenset[str] = frozenset({"method"} if spelled(apis.HOST_METHOD, name) else ())
+        tags: frozenset[str] = frozenset({"method"} if spelled(hints.KEEPS_OR_SETS, name) else ())
         result = self.operation(st, operands, call.site, f"{name}()", library=library, tags=tags)
         return self.mask(st, result) if name in apis.MASKS else result
 

@@ -10,7 +10,7 @@ import libcst as cst
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
-from streamsafe.static import advice, apis, concrete, helps
+from streamsafe.static import advice, apis, concrete, helps, hints
 from streamsafe.static.conditions import BOTH, Outcomes
 from streamsafe.static.devices import MADE_ON, PLACED, as_device, placed_on
 from streamsafe.static.expressions import Expressions
@@ -493,7 +493,7 @@ class Tensors(Expressions):
             self.mark_tensor(st, v)
         if host_target:
             pinned = any(self.place(st, v) == "pinned" for v in targets)
-            named = any(apis.names_host(v.name.site) for v in targets)
+            named = any(hints.names_host(v.name.site) for v in targets)
             assumed = Assumed.NOTHING if pinned else Assumed.PLACE if named else Assumed.POSSIBLE
             if not asynchronous:
                 self.sync_in_capture(st, site, text)
@@ -640,9 +640,7 @@ class Tensors(Expressions):
             for start in iterate(right):
                 if not (isinstance(end, Clock) and isinstance(start, Clock)):
                     continue
-                if unit is not None and site.node in concrete.limits(unit.node) | concrete.host_side(
-                    unit.node
-                ):
+                if unit is not None and site.node in concrete.limits(unit.node):
                     return
                 pending = st.store.get((Name(end), ("since", start)))
                 if not isinstance(pending, Const) or not pending.value:

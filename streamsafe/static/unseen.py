@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterator, Sequence
 
 import libcst as cst
 
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import apis, concrete
+from streamsafe.static import apis, concrete, hints
 from streamsafe.static.concrete import spelled
 from streamsafe.static.elsewhere import Doing, Question
 from streamsafe.static.facts import Assumed
@@ -86,8 +85,8 @@ class Unseen(Generics):
             for t, _ in tensors
             if t is v or not any(isinstance(inner, (Opaque, Instance)) and inner != t for inner in iterate(v))
         )
-        method = name not in ("", "forward", "__call__") or spelled(apis.HOST_METHOD, called)
-        method = method or waits or (isinstance(function, Api) and spelled(_MOVES, called))
+        method = name not in ("", "forward", "__call__") or spelled(hints.KEEPS_OR_SETS, called)
+        method = method or waits
         # who takes CuPy's arrays by their addresses launches something or copies it while the host waits
         method = method or (isinstance(function, Api) and self.default_library == "cupy")
         tags = frozenset({"method"} if method else ())
@@ -120,10 +119,6 @@ class Unseen(Generics):
         if not any(tensors for _, tensors in reached):
             return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
         computed = self._computed_result(function, called, call, st, library, tags, sure=sure)
-        owner = function.name.rpartition(".")[0] if isinstance(function, Api) else ""
-        alternate = spelled(_ALTERNATE, called) and _constructs(owner.rpartition(".")[2])
-        if alternate and isinstance(computed, Object):
-            st.store[(computed.name, "@class")] = Const(owner)
         if isinstance(computed, Object):
             for key, given in call.kwargs.items():
                 if key in apis.RETURNED_ARGUMENTS:
@@ -168,7 +163,10 @@ class Unseen(Generics):
         """Whether an argument nothing is known of is a rank, a count or words by its name."""
         return (
             isinstance(value, Opaque)
-            and (value in named or (isinstance(value.name.site, str) and spelled(_NUMBER, value.name.site)))
+            and (
+                value in named
+                or (isinstance(value.name.site, str) and spelled(hints.NUMBER, value.name.site))
+            )
             and value.name not in st.order.made
             and not self.is_tensor(st, value)
         )
@@ -177,27 +175,21 @@ class Unseen(Generics):
         self, function: Value, called: str, call: Call, st: State, name: str
     ) -> Value | None:
         """What a call does whose name, or kernel, tells all of it."""
-        if spelled(_CURRENT, called):
-            return (
-                self.do_current_cupy_stream(call, st)
-                if self.default_library == "cupy"
-                else self.do_current_stream(call, st)
-            )
         if called in apis.SERIALIZERS:
             for value in call.everything():
                 self.read_on_host(st, value, call.site, f"{called}()")
             return PLAIN
         if called in apis.EXPECTING_METHODS:
             return self.do_raises_context(call, st)
-        if spelled(apis.HOST_FUNCTION, called):
+        if called in apis.HOST_FUNCTIONS:
             return self.do_host_function(call, st)
-        if spelled(apis.RECORDING_HELPER, called):
+        if spelled(hints.RECORDING_HELPER, called):
             return self.do_record_helper(call, st)
-        if spelled(_STREAM_WAITS, called) and isinstance(function, Api):
+        if called in ("wait_stream", "wait_event") and isinstance(function, Api):
             for value in call.everything():  # of these one is the stream that waits
                 if isinstance(value, (Stream, Opaque)):
                     st.order.learn_everything(value.name)
-        if spelled(_SYNCHRONIZES, called):
+        if spelled(hints.SYNCHRONIZES, called):
             self.host_learns_everything(st, call.site)
             return NONE
         if called in apis.LIKE_FACTORIES:
@@ -210,9 +202,9 @@ class Unseen(Generics):
 
         It is asked to by a flag, or it is named for it and given a handle or nothing.
         """
-        if any(call.kwargs.get(flag) == Const(True) for flag in _WAITING_FLAGS) or _stops_timer(call):
+        if any(call.kwargs.get(flag) == Const(True) for flag in _WAITING_FLAGS):
             return True
-        return spelled(_WAITS, called) and not any(
+        return spelled(hints.MAY_WAIT, called) and not any(
             isinstance(t, Tensor) or (self.is_tensor(st, t) and t.name.base() not in self.presumed)
             for value in values
             for t, _ in self.tensors(st, value)
@@ -243,7 +235,7 @@ class Unseen(Generics):
     ) -> Value | None:
         """What a call gives whose name tells that it computes nothing on the device."""
         kept = isinstance(function, Api) and called in apis.CONTAINER_METHODS
-        if kept or spelled(_STORES, name):
+        if kept:
             return NONE  # it keeps what it is given
         if _constructs(called):
             made_object = self.do_make_module(call, st)  # it stores what it is given
@@ -252,7 +244,7 @@ class Unseen(Generics):
                 if isinstance(function, Api):
                     st.store[(made_object.name, "@class")] = Const(function.name)
             return made_object
-        if spelled(apis.WRITES_DOWN, called):
+        if called in apis.WRITING_DOWN:
             for value in values:
                 self.read_on_host(st, value, call.site, f"{called}()")
             return NONE
@@ -323,7 +315,7 @@ class Unseen(Generics):
                         assumed=assumed,
                         tags=tags,
                     )
-        if name not in ("", "forward", "__call__") or spelled(_DOES, called):
+        if name not in ("", "forward", "__call__"):
             return
         weights = self.parameter_of(receiver.name, st)
         for target, guard in self.tensors(st, weights) if weights is not None else ():
@@ -446,8 +438,12 @@ class Unseen(Generics):
         # given something, only a getter tells of it what there is: others, ``degree(nodes)``, compute
         gets = called.lstrip("_").startswith("get_") or called.endswith("world_size")
         bare = all(isinstance(v, Const) for v in call.everything())
-        group = bare and spelled(_GROUP, called)
-        setting = group or spelled(_CONFIGURATION, called) or ((bare or gets) and spelled(_SETTING, called))
+        group = bare and spelled(hints.GROUP, called)
+        setting = (
+            group
+            or spelled(hints.CONFIGURATION, called)
+            or ((bare or gets) and spelled(hints.SETTING, called))
+        )
         receiver = function.receiver if isinstance(function, Method) else function
         subject = receiver.name if isinstance(receiver, Object) else None
         words = [subject.site] if subject is not None else []
@@ -467,7 +463,7 @@ class Unseen(Generics):
         for names in self.rounds if not group else ():
             names.add(Name(key))
         if setting:
-            if not group and not spelled(_CONFIGURATION, called):
+            if not group and not spelled(hints.CONFIGURATION, called):
                 self.plain.add(Name(key))
             return Opaque(Name(key))
         assert isinstance(result, Object)
@@ -527,18 +523,8 @@ def _named_as_numbers(call: Call) -> list[Value]:
     return [
         v
         for a, v in zip(nodes, call.everything(), strict=False)
-        if isinstance(a.value, cst.Attribute) and spelled(_NUMBER, a.value.attr.value)
+        if isinstance(a.value, cst.Attribute) and spelled(hints.NUMBER, a.value.attr.value)
     ]
-
-
-def _stops_timer(call: Call) -> bool:
-    """``timers("step").stop()``: one of Megatron's timers, which read the clock when the device is done."""
-    method = call.node.func if isinstance(call.node, cst.Call) else None
-    if not isinstance(method, cst.Attribute) or method.attr.value not in ("start", "stop"):
-        return False
-    given = method.value.func if isinstance(method.value, cst.Call) else None
-    named = given.attr if isinstance(given, cst.Attribute) else given
-    return isinstance(named, cst.Name) and spelled(_TIMERS, named.value)
 
 
 def _constructs(name: str) -> bool:
@@ -547,43 +533,5 @@ def _constructs(name: str) -> bool:
     return (bare[:1].isupper() and bare.upper() != bare) or bare == "cls" or bare.endswith(("_class", "_cls"))
 
 
-_ALTERNATE = re.compile(r"(?:from|of|create|make|build)(?:_\w+)?")
-"""A method of a class that makes an object of it, by its name."""
-_CURRENT = re.compile(r"_*(?:get_)?current_(?:\w+_)?stream(?:_\w+)?")
-"""A helper that gives the current stream, by its name."""
-_SYNCHRONIZES = re.compile(
-    r"_*(?:(?:cuda|gpu|devices?|torch|accelerator)_)?sync(?:hronize)?"
-    r"(?:_(?:all|cuda|gpus?|devices?|streams?|accelerator))?"
-)
-"""A function that makes the host wait for its devices, by its name."""
-_WAITS = re.compile(
-    r"_*(?:\w+_)?(?:(?:sync|synchronize|wait|block)(?:_(?:op|fn|func|call|handles?|works?))?|(?:wait|block)_\w+)"
-)
-"""What is not Python and may make the host wait, by its name."""
-_TIMERS = re.compile(r"_*(?:get_)?timers")
-"""What gives one of several timers by its name, as Megatron and DeepSpeed have it."""
 _WAITING_FLAGS = ("sync", "synchronize", "blocking", "block", "wait")
 """Parameters by which a call is asked to return when its work is done."""
-_MOVES = re.compile(r"_*(?:\w+_)?(?:transfer|swap|memcpy|pread|pwrite)(?:_\w+)?")
-"""A library function that carries blocks between memories, by its name: whether it waits for them is its own affair."""
-_STREAM_WAITS = re.compile(r"_*(?:\w+_)?wait_(?:for_|on_)?(?:cuda_)?(?:event|stream)s?")
-"""A function that makes a stream wait, by its name."""
-_SETTING = re.compile(
-    r"_*(?:get_)?(?:\w+_)?(?:world_size|rank|degree|parallel_size|num_(?:gpus|nodes|devices|ranks|stages)|backend|device_count)"
-)
-"""A call that asks how many processes or devices there are, or which of them this is, by its name."""
-_GROUP = re.compile(r"_*(?!new|make|create|build|init|next|split)(?:\w+_)?(?:process_)?group")
-"""A call that gives a group of processes, by its name: there is one as long as the program runs."""
-_CONFIGURATION = re.compile(r"_*get_(?:\w+_)?(?:args|config|cfg|options|settings|flags|hparams)")
-"""A call that gives the settings of the program, by its name."""
-_DOES = re.compile(
-    r"_*(?:add|apply|build|check|convert|find|get|has|init|is|load|make|map|parse|prepare|register|set|to|update)_\w+"
-)
-"""What is called so is a function, whoever gave it, and no module."""
-
-_NUMBER = re.compile(
-    r"_*(?:\w+_)?(?:rank|size|numel|count|len|length|nbytes|epoch|step|names?|paths?|dtype|config|cfg)|(?:num|n)_\w+"
-)
-"""What an argument is called that is a number, or words."""
-_STORES = re.compile(r"append|appendleft|extend|insert|add|setdefault|register(?:_\w+)?|__init__")
-"""Methods that keep what they are given, whatever they belong to."""

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis, parts
+from streamsafe.static import hints, parts
 from streamsafe.static.values import (
     ANY,
     EACH,
@@ -115,7 +115,7 @@ def rounds_of(key: Value) -> Picks:
     name, site = key.name, key.name.site
     first = site == 0 and name.parent is not None and name.parent.site == EACH
     walked = site == EACH or _is_counted(site) or (type(site) is tuple and site[0] == "[]")
-    return parts.rounds(key.part) if walked or first or apis.identifies(site) else ()
+    return parts.rounds(key.part) if walked or first or hints.identifies(site) else ()
 
 
 def begin(st: State, round_: Name, *, first: bool) -> None:

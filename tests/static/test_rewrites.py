@@ -92,7 +92,7 @@ def sampled(rewrite: str, name: str) -> bool:
     return zlib.crc32(f"{rewrite}/{name}".encode()) % SAMPLE == 0
 
 
-HINT = "a name hint"
+HINT = "a row of streamsafe/static/hints.py, or what methods of other classes are called"
 OPTIMIZER = "a parameter or an attribute is an optimizer by its name"
 MODULE = "a parameter is of the class of the file that it is named after, or a module by its name"
 ENDS = "two ends of a generic function count as one value when they lie in blocks"
@@ -108,14 +108,10 @@ KNOWN: dict[str, dict[str, str]] = {
     "second names": {
         "real_code_passed_on.py": MODULE,
     },
-    "aliases": {
-        "real_code_clocks.py": HINT,
-    },
     "renamed locals": {
         **dict.fromkeys(
-            """real_code_carriers.py real_code_helpers.py real_code_workers.py ss111_backward_semantics.py
-            ss111_spellings.py ss111_structures.py ss111_uses_of_gradients.py
-            ss311_unsynchronized_timing.py""".split(),
+            """real_code_carriers.py real_code_clocks.py real_code_helpers.py ss111_backward_semantics.py
+            ss111_structures.py ss111_uses_of_gradients.py ss311_unsynchronized_timing.py""".split(),
             OPTIMIZER,
         ),
         **dict.fromkeys(
@@ -124,28 +120,35 @@ KNOWN: dict[str, dict[str, str]] = {
             MODULE,
         ),
         **dict.fromkeys(
-            """real_code_clocks.py real_code_compared_modules.py real_code_gathered.py real_code_given_streams.py
-            real_code_handed_out.py real_code_handed_round.py real_code_next.py
-            real_code_queued_pairs.py real_code_waiting_libraries.py ss111_whose_gradients.py
-            ss301_readers.py ss401_values_on_the_host.py""".split(),
+            """real_code_compared_modules.py real_code_gathered.py real_code_given_streams.py
+            real_code_handed_out.py real_code_next.py real_code_queued_pairs.py
+            real_code_waiting_libraries.py""".split(),
             HINT,
         ),
     },
     "renamed attributes": {
-        **dict.fromkeys("""real_code_one_each.py real_code_words_and_counts.py""".split(), HINT),
-        "real_code_roles.py": MODULE,
-        "ss111_trainers.py": OPTIMIZER,
+        **dict.fromkeys(
+            """ss111_structures.py ss111_trainers.py""".split(),
+            OPTIMIZER,
+        ),
+        **dict.fromkeys(
+            """real_code_one_each.py real_code_words_and_counts.py""".split(),
+            HINT,
+        ),
+        **dict.fromkeys(
+            """real_code_roles.py""".split(),
+            MODULE,
+        ),
     },
     "renamed functions": {
         **dict.fromkeys(
-            """real_code_classes.py real_code_objects.py ss403_captured_steps.py
-            ss409_shared_pool_replay_order.py""".split(),
+            """real_code_classes.py ss403_captured_steps.py ss409_shared_pool_replay_order.py""".split(),
             HINT,
         ),
     },
     "helpers elsewhere": {
         **dict.fromkeys(
-            """real_code_compared_modules.py real_code_conditions.py real_code_cupy.py real_code_gathered.py
+            """real_code_compared_modules.py real_code_conditions.py real_code_gathered.py
             real_code_helpers.py real_code_lambdas.py real_code_passed_on.py real_code_roles.py
             ss311_unsynchronized_timing.py""".split(),
             LINKED,
