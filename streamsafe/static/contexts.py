@@ -348,7 +348,7 @@ class Contexts(TensorMethods):
                 if not more or st.dead:
                     break
                 self.release_unreachable(st, self.site(clause), self.suspended())
-                self.age(st, made)
+                self.age_round(st, clause)
                 slots, turned = self._numbers_in_turn(st), slots
                 body(self.of_round(self.next_item(iterable, st, clause), clause, st), st)
                 more = slots != turned

@@ -37,12 +37,14 @@ from streamsafe.static.values import (
     Number,
     Object,
     Opaque,
+    Renaming,
     Stream,
     Tensor,
     Text,
     Tuple,
     Value,
     aging,
+    aging_walks,
     alternatives,
     iterate,
     least,
@@ -120,6 +122,8 @@ class Expressions(Computed):
         self.closures: dict[Name, Name] = {}
         self.closed.add(MODULE)
         self.rounds: list[set[Name]] = []
+        # the innermost loop, and the calls that lead to it, whose rounds make an object
+        self.made_in: dict[Name, Hashable] = {}
         self.late_rounds: Set[Name] = frozenset()  # known by number, they stand for those that follow, too
         self.handles: set[Name] = set()  # events and works that rounds of a loop, or calls, make
         self.default_devices: list[Value] = []  # of the blocks ``with torch.device(...)`` that are under way
@@ -231,15 +235,40 @@ class Expressions(Computed):
                     break
         return bits
 
-    def age(self, st: State, names: set[Name]) -> None:
+    def age_round(self, st: State, loop: cst.CSTNode | None) -> None:
+        """A round of a loop is over: what it has made is of the round before."""
+        here = (loop, self.stack[-1].path)
+        for name in self.rounds[-1]:
+            self.made_in.setdefault(name, here)
+        self._age_made(st, self.rounds[-1], here)
+
+    def age_call(self, st: State, made: set[Name]) -> None:
+        """A call is over: what it has made is of the call before."""
+        self._age_made(st, made, None)
+
+    def _age_made(self, st: State, made: set[Name], here: Hashable) -> None:
+        """Memory that a loop within has made is told apart from what the loop makes next, in however many rounds.
+
+        Of events and works it is not: whoever waits for the older ones waits for all of them.
+        """
+        inner = {
+            name
+            for name in made
+            if self.made_in.get(name, here) != here and not walks.is_of_walk(name) and not _is_handle(name)
+        }
+        self.age(st, made - inner)
+        self.age(st, inner, aging_walks)
+
+    def age(self, st: State, names: set[Name], renaming_of: Callable[[set[Name]], Renaming] = aging) -> None:
         """The newest objects of these names become those of the round before."""
         if not names:
             return
         bits = self.asked_about(names)
+        renaming = renaming_of(names)
         if any(leans(value, bits) for value in st.current.values()):
-            self.tell_current([st], bits, aging(names))
+            self.tell_current([st], bits, renaming)
         st.forget(bits)
-        renaming = st.age(names)
+        st.rename(renaming, names)
         self.candidates = [renaming(name) for name in self.candidates]
         self.ended = {renaming(name) for name in self.ended}
         for name in list(names):
@@ -798,6 +827,12 @@ MOST_NUMBERS = 4
 """Of how many numbers it is computed which of them a result is."""
 
 _HANDLES = ("event", "work")
+
+
+def _is_handle(name: Name) -> bool:
+    return type(name.site) is tuple and name.site[-1] in (*_HANDLES, "stream")
+
+
 _TURNING = (cst.Modulo, cst.BitAnd, cst.BitXor, cst.ModuloAssign, cst.BitAndAssign, cst.BitXorAssign)
 """Operators that bring a number down to one of a few."""
 

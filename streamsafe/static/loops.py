@@ -117,7 +117,7 @@ class Loops(Slots):
                 self.tell_rounds(current)
                 self.tell_elements(current)
                 self.tell_slots(current)
-                self.age(current, self.rounds[-1])
+                self.age_round(current, node)
                 sums.end(current)
             if round_ == 0:
                 # the first round stands by itself: what it starts from is not mixed with what a round leaves

@@ -207,7 +207,7 @@ class Roots:
         }
         if pools and not st.dead:
             # it may be called again: what it released then is handed out
-            interpreter.age(st, made)
+            interpreter.age_call(st, made)
             for buffer in list(st.order.made):
                 if buffer not in pools:
                     del st.order.made[buffer]
@@ -300,7 +300,7 @@ class Roots:
                 interpreter.rounds.pop()
                 if end.dead:
                     break
-                interpreter.age(end, made)
+                interpreter.age_call(end, made)
                 st.become(end)
 
     def _handed_out(self, result: Value, st: State) -> None:
@@ -659,7 +659,7 @@ class Roots:
         interpreter.tell_flags(st, end.instance.name)
         interpreter.rounds = []
         interpreter.forget_plain(st)
-        interpreter.age(st, end.made)
+        interpreter.age_call(st, end.made)
         interpreter.prune(st)  # the next call meets only what this one leaves on the object, or elsewhere
         interpreter.forget_clocks(st)
         return st

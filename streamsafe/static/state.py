@@ -22,7 +22,6 @@ from streamsafe.static.values import (
     Renaming,
     Union,
     Value,
-    aging,
     alternatives,
     asked_by,
     iterate,
@@ -515,16 +514,6 @@ class State:
         }
         for key, value in self.store.leaning(asked | beside):
             self.store[key] = reguarded(value, lambda guard: retold(guard, told, asked))
-
-    def age(self, names: set[Name]) -> Renaming:
-        """The newest objects of these names become those of the round before: every mention of them changes.
-
-        Returns:
-            How names change.
-        """
-        renaming = aging(names)
-        self.rename(renaming, names)
-        return renaming
 
     def rename(self, renaming: Renaming, names: set[Name]) -> None:
         """Every mention of an object changes.

@@ -53,7 +53,8 @@ class Name:
         site: a syntax node, or a word such as ``ambient`` for what no source line makes.
         path: the call sites through which it was reached, outermost first, at most four.
         parent: the object it is an attribute or element of.
-        age: 0 for the newest object of the site, 1 for the one of the round before, 2 for all older ones.
+        age: 0 for the newest object of the site, 1 for the one of the round before, 2 for all older ones of the same
+            walk of a loop; 3 for all of the walk before, 4 for those of earlier ones.
     """
 
     __slots__ = ("_base", "_family", "_older", "_unknown", "age", "parent", "path", "site")
@@ -158,7 +159,7 @@ class _Renamed(dict[Name, Name]):
 
     __slots__ = ("_ages", "_names")
 
-    def __init__(self, names: set[Name], ages: tuple[int, int, int]) -> None:
+    def __init__(self, names: set[Name], ages: tuple[int, int, int, int, int]) -> None:
         self._names = names
         self._ages = ages
 
@@ -180,17 +181,22 @@ class _Renamed(dict[Name, Name]):
 
 def aging(names: set[Name]) -> Renaming:
     """A renaming after which the newest objects of these names are those of the round before."""
-    return _Renamed(names, (1, 2, 2)).__getitem__
+    return _Renamed(names, (1, 2, 2, 3, 4)).__getitem__
+
+
+def aging_walks(names: set[Name]) -> Renaming:
+    """A renaming after which what the last walk of a loop has made is of the walk before."""
+    return _Renamed(names, (3, 3, 3, 4, 4)).__getitem__
 
 
 def met_again(names: set[Name]) -> Renaming:
     """A renaming after which all objects of these names are the newest."""
-    return _Renamed(names, (0, 0, 0)).__getitem__
+    return _Renamed(names, (0, 0, 0, 0, 0)).__getitem__
 
 
 def younger(names: set[Name]) -> Renaming:
     """A renaming after which the objects of the round before are the newest of these names."""
-    return _Renamed(names, (0, 0, 2)).__getitem__
+    return _Renamed(names, (0, 0, 2, 3, 4)).__getitem__
 
 
 Picks = tuple[tuple[Hashable, Hashable], ...]

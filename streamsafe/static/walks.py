@@ -245,6 +245,11 @@ def mentioned(key: Hashable) -> Iterator[Name]:
             yield from (what for _, what in key[2] if isinstance(what, Name))  # not a place
 
 
+def is_of_walk(name: Name) -> bool:
+    """Whether a name stands for a round, or for what it meets, not for an object that the round makes."""
+    return name.site == EACH or (type(name.site) is tuple and name.site[-1] == ROUND)
+
+
 def leave(st: State, made: set[Name], walked: set[Name]) -> None:
     """A loop is over: what its rounds have met is told apart no more, and another walk meets it again.
 
@@ -253,7 +258,7 @@ def leave(st: State, made: set[Name], walked: set[Name]) -> None:
         made: the objects that its rounds have made.
         walked: the elements of what it has walked.
     """
-    over = {name for name in made if type(name.site) is tuple and name.site[-1] == ROUND}
+    over = {name for name in made if name.site != EACH and is_of_walk(name)}
     if over or walked:
         again = met_again(walked)
         st.rename(lambda name: PAST if name.base() in over else again(name), over | walked)
