@@ -335,7 +335,9 @@ class Containers(Captures):
         if self._made_on_use(container, index, key, st):
             return True
         if known is None or walks.is_unsure(index):
-            return None
+            # who finds nothing to wait for under a key has nothing under way there, as who finds None has
+            held = [v for value in self.held(container, st) for v in iterate(value)]
+            return True if held and all(isinstance(v, (Event, Work)) for v in held) else None
         if index in known:
             return True
         # of two objects that are told apart, neither's identity is the other's
