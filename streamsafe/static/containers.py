@@ -320,7 +320,11 @@ class Containers(Captures):
     def contains(self, container: Value, key: Value, st: State) -> bool | None:
         """Whether a dict has a key; None where that is not known."""
         if isinstance(container, Opaque):
-            return True if self._made_on_use(container, walks.index_of(key), key, st) else None
+            index = walks.index_of(key)
+            put = st.store.get((container.name, index))
+            if put is not None and self._is_awaited([put]):
+                return True
+            return True if self._made_on_use(container, index, key, st) else None
         if not isinstance(container, Container) or (container.name, "@factory") in st.store:
             return None
         known, index = sequences.keys(st, container), self.index_of(container, key, st)
@@ -335,14 +339,20 @@ class Containers(Captures):
         if self._made_on_use(container, index, key, st):
             return True
         if known is None or walks.is_unsure(index):
-            # who finds nothing to wait for under a key has nothing under way there, as who finds None has
-            held = [v for value in self.held(container, st) for v in iterate(value)]
-            return True if held and all(isinstance(v, (Event, Work)) for v in held) else None
+            return True if self._is_awaited(self.held(container, st)) else None
         if index in known:
             return True
         # of two objects that are told apart, neither's identity is the other's
         told_apart = isinstance(key, Const) or (isinstance(key, Opaque) and key.name.site == "identity")
         return False if told_apart else None
+
+    @staticmethod
+    def _is_awaited(held: list[Value]) -> bool:
+        """Whether a table holds what is waited for: who finds nothing there under a key, as who finds None, has
+        nothing under way.
+        """
+        found = [v for value in held for v in iterate(value)]
+        return bool(found) and all(isinstance(v, (Event, Work)) for v in found)
 
     @staticmethod
     def _made_on_use(container: Object, index: Hashable, key: Value, st: State) -> bool:

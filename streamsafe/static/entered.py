@@ -134,6 +134,66 @@ def kept_current(statements: Iterable[ast.stmt]) -> frozenset[str]:
     return frozenset(kept - others)
 
 
+def consumers(statements: Iterable[ast.stmt]) -> frozenset[str]:
+    """The parameters and attributes that are the current stream where none is given, and that do nothing but wait.
+
+    Whoever makes such a stream wait for what it is about to use, and records it there, uses it on that stream: who
+    gives one gives the stream that is current then.
+    """
+    defaults: set[str] = set()
+    others: set[str] = set()
+    same: dict[str, set[str]] = defaultdict(set)
+    harmless: set[int] = set()
+    statements = list(statements)
+    for statement in statements:
+        for node in needles.walk(statement):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+                word = _word(node.targets[0])
+                if word is None:
+                    continue
+                harmless.add(id(node.targets[0]))
+                value = node.value
+                if isinstance(value, ast.BoolOp):  # ``stream or current_stream()``
+                    harmless |= {id(part) for part in value.values}
+                    value = value.values[-1]
+                if _asks_for_current(value):
+                    defaults.add(word)
+                    harmless |= {id(part) for part in ast.iter_child_nodes(value)}
+                elif isinstance(value, ast.Name):
+                    same[word].add(value.id)
+                    harmless.add(id(value))
+                elif not _is_none(value):
+                    others.add(word)
+            elif isinstance(node, ast.Call):
+                harmless |= set(map(id, _waiting(node)))
+            elif isinstance(node, ast.Compare) and _is_none(node.comparators[-1]):
+                harmless.add(id(node.left))
+            elif isinstance(node, (ast.If, ast.IfExp)):
+                harmless.add(id(node.test))
+    if not defaults:
+        return frozenset()
+    for statement in statements:
+        for node in needles.walk(statement):
+            if isinstance(node, (ast.Name, ast.Attribute)) and id(node) not in harmless:
+                others.add(node.id if isinstance(node, ast.Name) else node.attr)
+    groups = [{word, *same.get(word, ())} for word in {*defaults, *same}]
+    return frozenset(
+        word
+        for words in groups
+        if words.isdisjoint(others) and not words.isdisjoint(defaults)
+        for word in words
+    )
+
+
+def _waiting(call: ast.Call) -> Iterable[ast.expr]:
+    """The streams that a call makes wait, or on which it records memory."""
+    name = last_name(call.func)
+    if name in ("wait_stream", "wait_event") and isinstance(call.func, ast.Attribute):
+        yield call.func.value
+    elif name == "record_stream" or (name == "wait" and len(call.args) == 1):
+        yield from call.args
+
+
 def _asks_for_current(node: ast.expr) -> bool:
     """Whether a value is the stream that is current now, if any."""
     if isinstance(node, ast.IfExp):

@@ -651,6 +651,12 @@ class Functions(Methods):
         known = self.given_by_all(function.unit, word, st) if self.callers is not None else None
         if known is not None:
             return known
+        if (
+            parameter.default is not None
+            and _text(parameter.default) == "None"
+            and word in self.file.consumers
+        ):
+            return Stream(AMBIENT, self.default_library)
         name = Name(word, (id(function.unit.node),))
         owner = function.receiver
         kept = self.kept_object(function, parameter, st)

@@ -447,6 +447,12 @@ class SourceFile:
         return entered.only_entered(self.statements)
 
     @cached_property
+    def consumers(self) -> frozenset[str]:
+        """The parameters and attributes that stand for the stream which is current where memory is used."""
+        asks = any("current_stream" in line for line in self.lines)
+        return entered.consumers(self.statements) if asks else frozenset()
+
+    @cached_property
     def made_current(self) -> frozenset[str]:
         """Where the file keeps the stream that its getter has made current."""
         sets = any("set_stream" in line for line in self.lines)

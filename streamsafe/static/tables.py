@@ -11,6 +11,7 @@ from streamsafe.static.values import (
     UNKNOWN,
     Const,
     Container,
+    Event,
     Function,
     Instance,
     Name,
@@ -140,6 +141,14 @@ _UNTOLD = {"@front": UNKNOWN, "@last": UNKNOWN, "@left": NONE, "@left next": NON
 """What a note says where there is none."""
 
 
+def _other_event(table: Table) -> Value | None:
+    """The event that a container gives for a key on a path which has put it under what may be the same key."""
+    held = [v for k, value in table.items() if k == "*" or type(k) is tuple for v in iterate(value)]
+    if "@keys" in table or not held or not all(type(v) is Event for v in held):
+        return None
+    return union((v, ALWAYS) for v in held)
+
+
 def joined(
     owner: Name,
     left: Table,
@@ -188,6 +197,8 @@ def joined(
                 default = Opaque(owner.child(key))  # what it is before anything is assigned to it
             if isinstance(one or other, Stream) and default == Opaque((one or other).name):  # type: ignore[union-attr]
                 default = None  # made on first use: it is this one, whoever was the first
+            if default is None and left and right and not (isinstance(key, str) and key[0] in "@*"):
+                default = _other_event(right if other is None else left)
             if default is None or default in (one, other):
                 table[key] = one if one is not None else other  # type: ignore[assignment]
                 continue
