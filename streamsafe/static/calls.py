@@ -107,6 +107,7 @@ class Calls(Unseen):
         self.roles: dict[tuple[str, str], str] = {}  # the classes of functions' parameters
         self.roles_of_elements: dict[tuple[str, str], str] = {}
         self.callers: Given | None = None  # what the calls of the file give its functions
+        self.callers_with_streams: Given | None = None  # and those that hold stream code
         self.concrete: dict[str, str] = {}  # of abstract classes, the one that implements them
         self._method_owners: dict[str, list[ClassUnit]] | None = None
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from streamsafe.static import needles
 from streamsafe.static.needles import last_name
+
+AstFunction = ast.FunctionDef | ast.AsyncFunctionDef
 
 _ENTERS = frozenset({"stream", "StreamContext", "set_stream"})
 """Calls that make a stream current, by their names."""
@@ -134,55 +136,66 @@ def kept_current(statements: Iterable[ast.stmt]) -> frozenset[str]:
     return frozenset(kept - others)
 
 
-def consumers(statements: Iterable[ast.stmt]) -> frozenset[str]:
-    """The parameters and attributes that are the current stream where none is given, and that do nothing but wait.
+def consumers(
+    statements: Iterable[ast.stmt], functions: Mapping[str, AstFunction]
+) -> frozenset[tuple[str, str]]:
+    """The parameters that are the current stream where none is given, and that do nothing but wait.
 
     Whoever makes such a stream wait for what it is about to use, and records it there, uses it on that stream: who
     gives one gives the stream that is current then.
+
+    Args:
+        statements: a file.
+        functions: its functions by qualified name.
+
+    Returns:
+        Qualified names of functions with names of their parameters.
     """
-    defaults: set[str] = set()
-    others: set[str] = set()
-    same: dict[str, set[str]] = defaultdict(set)
     harmless: set[int] = set()
-    statements = list(statements)
+    used: dict[str, set[int]] = defaultdict(set)
     for statement in statements:
         for node in needles.walk(statement):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1:
-                word = _word(node.targets[0])
-                if word is None:
-                    continue
-                harmless.add(id(node.targets[0]))
-                value = node.value
-                if isinstance(value, ast.BoolOp):  # ``stream or current_stream()``
-                    harmless |= {id(part) for part in value.values}
-                    value = value.values[-1]
-                if _asks_for_current(value):
-                    defaults.add(word)
-                    harmless |= {id(part) for part in ast.iter_child_nodes(value)}
-                elif isinstance(value, ast.Name):
-                    same[word].add(value.id)
-                    harmless.add(id(value))
-                elif not _is_none(value):
-                    others.add(word)
-            elif isinstance(node, ast.Call):
-                harmless |= set(map(id, _waiting(node)))
-            elif isinstance(node, ast.Compare) and _is_none(node.comparators[-1]):
-                harmless.add(id(node.left))
-            elif isinstance(node, (ast.If, ast.IfExp)):
-                harmless.add(id(node.test))
-    if not defaults:
-        return frozenset()
-    for statement in statements:
-        for node in needles.walk(statement):
-            if isinstance(node, (ast.Name, ast.Attribute)) and id(node) not in harmless:
-                others.add(node.id if isinstance(node, ast.Name) else node.attr)
-    groups = [{word, *same.get(word, ())} for word in {*defaults, *same}]
-    return frozenset(
-        word
-        for words in groups
-        if words.isdisjoint(others) and not words.isdisjoint(defaults)
-        for word in words
-    )
+            harmless |= set(map(id, _only_waits(node)))
+            if isinstance(node, ast.Attribute):
+                used[node.attr].add(id(node))
+    found = set()
+    for qualname, function in functions.items():
+        names: dict[str, set[int]] = defaultdict(set)
+        defaults: set[str] = set()
+        kept: dict[str, set[str]] = defaultdict(set)
+        others: set[str] = set()
+        for node in needles.walk(function):
+            if isinstance(node, ast.Name):
+                names[node.id].add(id(node))
+            elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+                target, value = node.targets[0], node.value
+                value = value.values[-1] if isinstance(value, ast.BoolOp) else value
+                if isinstance(target, ast.Name):
+                    (defaults if _asks_for_current(value) else others).add(target.id)
+                elif isinstance(target, ast.Attribute) and isinstance(value, ast.Name):
+                    kept[value.id].add(target.attr)
+        for name in defaults - others:
+            if names[name] <= harmless and all(used[attribute] <= harmless for attribute in kept[name]):
+                found.add((qualname, name))
+    return frozenset(found)
+
+
+def _only_waits(node: ast.AST) -> Iterable[ast.AST]:
+    """The streams that are given a default here, kept, asked for, made to wait, or have memory recorded on them."""
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        yield node.targets[0]
+        yield node.value
+        parts = node.value.values if isinstance(node.value, ast.BoolOp) else [node.value]
+        yield from parts
+        for part in parts:
+            if _asks_for_current(part):
+                yield from ast.iter_child_nodes(part)
+    elif isinstance(node, ast.Call):
+        yield from _waiting(node)
+    elif isinstance(node, ast.Compare) and _is_none(node.comparators[-1]):
+        yield node.left
+    elif isinstance(node, (ast.If, ast.IfExp)):
+        yield node.test
 
 
 def _waiting(call: ast.Call) -> Iterable[ast.expr]:

@@ -95,6 +95,7 @@ class Functions(Methods):
     roles: dict[tuple[str, str], str]
     roles_of_elements: dict[tuple[str, str], str]
     callers: Given | None
+    callers_with_streams: Given | None
     concrete: dict[str, str]
     _own_names: frozenset[str]
     _makes: dict[str, bool]
@@ -648,14 +649,14 @@ class Functions(Methods):
         What an object that was made elsewhere was given is its own, but for what a whole program shares.
         """
         word = parameter.name.value
+        if self.callers_with_streams is not None and self.callers_with_streams.is_current(
+            function.unit.qualname, word
+        ):
+            return Stream(AMBIENT, self.default_library)
         known = self.given_by_all(function.unit, word, st) if self.callers is not None else None
         if known is not None:
             return known
-        if (
-            parameter.default is not None
-            and _text(parameter.default) == "None"
-            and word in self.file.consumers
-        ):
+        if parameter.default is not None and (function.unit.qualname, word) in self.file.consumers:
             return Stream(AMBIENT, self.default_library)
         name = Name(word, (id(function.unit.node),))
         owner = function.receiver

@@ -36,10 +36,12 @@ class Given:
         self._waited: dict[
             int, _Waits
         ] = {}  # by an argument's node: the waits that its caller has made before
+        self._current: set[int] = set()  # arguments that are the stream which is current at their call
         targets = self._targets(wanted)
         for caller, tree, names in self._bodies():
             if not names.isdisjoint(targets):
                 waits = dict(_waits_before([tree], frozenset())) if "wait_stream" in names else {}
+                self._current.update(_current_arguments(tree, ""))
                 for node in needles.walk(tree):
                     if isinstance(node, ast.Call):
                         name = last_name(node.func)
@@ -87,6 +89,11 @@ class Given:
             ast.unparse(v) for v in self._everywhere(qualname, parameter) if "stream" in last_name(v).lower()
         }
         return names.pop() if len(names) == 1 else None
+
+    def is_current(self, qualname: str, parameter: str) -> bool:
+        """Whether all calls give a parameter the stream that is current there."""
+        given = self._everywhere(qualname, parameter)
+        return bool(given) and all(id(value) in self._current for value in given)
 
     def waited_for(self, qualname: str, parameter: str) -> frozenset[str]:
         """What all calls name the streams for which they have made waited the one that they give a parameter."""
@@ -272,6 +279,33 @@ def _waits_before(suite: list[ast.AST], waits: _Waits) -> Iterator[tuple[int, _W
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args:
             if call.func.attr == "wait_stream":
                 waits |= {(ast.unparse(call.func.value), ast.unparse(call.args[0]))}
+
+
+def _current_arguments(node: ast.AST, current: str) -> Iterator[int]:
+    """The arguments of calls that are the current stream, as a block around the call has it, or as it is asked for.
+
+    Args:
+        node: where the calls are.
+        current: how the stream is written that is current there; empty where that is not seen.
+    """
+    if isinstance(node, (*_SCOPES, ast.Lambda)):
+        current = ""  # it runs some other time
+    elif isinstance(node, ast.Call):
+        for value in (*node.args, *(k.value for k in node.keywords)):
+            asked = isinstance(value, ast.Call) and last_name(value.func) == "current_stream"
+            if asked or (current and ast.unparse(value) == current):
+                yield id(value)
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        for item in node.items:
+            yield from _current_arguments(item, current)
+            made = item.context_expr
+            if isinstance(made, ast.Call) and last_name(made.func) in ("stream", "StreamContext"):
+                current = ast.unparse(made.args[0]) if made.args else ""
+        for statement in node.body:
+            yield from _current_arguments(statement, current)
+        return
+    for inner in ast.iter_child_nodes(node):
+        yield from _current_arguments(inner, current)
 
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

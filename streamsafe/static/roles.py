@@ -112,6 +112,7 @@ class Roles:
         elements: the same of what is walked: the class of its elements.
         asks: by qualified name of a function, the methods that it asks parameters and their like for.
         given: what the calls of the file give its functions.
+        streams: what they give those that hold stream code.
         concrete: of classes that are there to be implemented, the one class of the file that does.
     """
 
@@ -120,6 +121,8 @@ class Roles:
         self.elements: dict[tuple[str, str], str] = {}
         self.asks: dict[str, set[str]] = {}
         self.given: Given | None = None
+        taking = [q for q, ds in file.definitions.items() if any(d.needles for d in ds)]
+        self.streams = Given(file, taking) if taking else None
         self._file = file
         self._members: dict[str, _Members] = {}
         self._heirs: dict[str, list[str]] = {}  # by the last name of a base that is not in the file

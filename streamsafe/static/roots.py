@@ -95,6 +95,7 @@ class Roots:
         interpreter.roles = concerned.roles.classes
         interpreter.roles_of_elements = concerned.roles.elements
         interpreter.callers = concerned.roles.given
+        interpreter.callers_with_streams = concerned.roles.streams
         interpreter.concrete = concerned.roles.concrete
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}

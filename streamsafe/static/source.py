@@ -447,10 +447,11 @@ class SourceFile:
         return entered.only_entered(self.statements)
 
     @cached_property
-    def consumers(self) -> frozenset[str]:
-        """The parameters and attributes that stand for the stream which is current where memory is used."""
-        asks = any("current_stream" in line for line in self.lines)
-        return entered.consumers(self.statements) if asks else frozenset()
+    def consumers(self) -> frozenset[tuple[str, str]]:
+        """The parameters, by function, that stand for the stream which is current where memory is used."""
+        if not any("current_stream" in line for line in self.lines):
+            return frozenset()
+        return entered.consumers(self.statements, {q: ds[-1].node for q, ds in self.definitions.items()})
 
     @cached_property
     def made_current(self) -> frozenset[str]:
