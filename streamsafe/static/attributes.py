@@ -633,7 +633,10 @@ class Attributes(Containers):
             if old is not None:
                 self.lose(st, old)
             if isinstance(old, Tensor) and old.name == GRADIENTS and value == NONE:
-                if (GRADIENTS, "@allocated") in st.store:
+                if self._keeps_gradient(key, st):
+                    taken = self.fresh(node, st, "taken")
+                    st.rename(lambda name, new=taken: new if name is GRADIENTS else name, {GRADIENTS})  # type: ignore[misc]
+                elif (GRADIENTS, "@allocated") in st.store:
                     self.release(st, GRADIENTS, self.site(node))
                 elif isinstance(inner, Span) and walks.is_met(inner):
                     st.order.drop(GRADIENTS)  # as that of the element before
@@ -652,6 +655,15 @@ class Attributes(Containers):
                 and not value.name.parent
             ):
                 st.store[(value.name, "@part of")] = inner
+
+    def _keeps_gradient(self, owner: tuple[Name, Hashable], st: State) -> bool:
+        """Whether a name still means the gradient that an attribute is about to lose: no later pass writes that one."""
+        frame = self.stack[-1].frame
+        return any(
+            isinstance(held, Tensor) and held.name == GRADIENTS and (frame, key) != owner
+            for key, value in st.store.of(frame).items()
+            for held in iterate(value)
+        )
 
     @staticmethod
     def _may_be_of_another(gradient: Value, owner: Value) -> bool:
