@@ -199,10 +199,11 @@ def _only_waits(node: ast.AST) -> Iterable[ast.AST]:
 
 
 def _waiting(call: ast.Call) -> Iterable[ast.expr]:
-    """The streams that a call makes wait, or on which it records memory."""
+    """The streams that a call makes wait, or waits for, or on which it records memory."""
     name = last_name(call.func)
     if name in ("wait_stream", "wait_event") and isinstance(call.func, ast.Attribute):
         yield call.func.value
+        yield from call.args
     elif name == "record_stream" or (name == "wait" and len(call.args) == 1):
         yield from call.args
 
