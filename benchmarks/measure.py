@@ -25,8 +25,10 @@ class Run:
     timed_out: bool
 
 
-def run(command: Sequence[str], *, timeout: float, keep_output: bool = True) -> Run:
-    """Run ``command`` and measure it.
+def run(
+    command: Sequence[str], *, timeout: float, keep_output: bool = True, folder: Path | None = None
+) -> Run:
+    """Run ``command``, in ``folder`` where one is given, and measure it.
 
     The output goes to temporary files, so no pipe slows the program down; ``keep_output=False`` sends
     standard output to the null device. The peak is ``ru_maxrss`` of wait4(2).
@@ -40,6 +42,7 @@ def run(command: Sequence[str], *, timeout: float, keep_output: bool = True) -> 
             stdin=subprocess.DEVNULL,
             stdout=out if keep_output else subprocess.DEVNULL,
             stderr=err,
+            cwd=folder,
         )
         timed_out = False
         # wait4 has no timeout of its own: poll until the limit is near, in steps far below what is measured.
