@@ -110,7 +110,7 @@ CASES: dict[str, Callable[[], str]] = {
 
 def measure(path: Path) -> tuple[float, float, str]:
     """Processor seconds, megabytes and what was printed, of one check."""
-    command = [sys.executable, "-m", "streamsafe", "check", "--isolated", "-j", "1", "-q"]
+    command = [sys.executable, "-m", "streamsafe", "check", "--isolated", "--no-cache", "-j", "1", "-q"]
     with subprocess.Popen(
         [*command, "--output-format", "concise", str(path)], stdout=subprocess.PIPE, text=True
     ) as process:

@@ -64,7 +64,7 @@ def main() -> int:
         size = sum(file.stat().st_size for file in files)
         print(f"{path}: {len(files):,} files, {size / 1e6:.1f} MB")
         for mode in args.mode:
-            command = [*streamsafe_command(), "check", "--isolated", "--output-format=json"]
+            command = [*streamsafe_command(), "check", "--isolated", "--no-cache", "--output-format=json"]
             result = run([*command, *MODES[mode], str(path)], timeout=args.timeout)
             findings, problems = problems_of(result)
             failed = failed or bool(problems)

@@ -13,20 +13,18 @@ from __future__ import annotations
 import ast
 import re
 from collections import deque
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from streamsafe.order.hazard import Conflict, Frame, Span
 from streamsafe.static import prefilter
+from streamsafe.static.index import Entry
 from streamsafe.static.modules import (
     Binding,
     Module,
     Statement,
-    forget,
-    imports_of,
-    module_of,
     parsed,
     resolved,
 )
@@ -48,10 +46,11 @@ T = TypeVar("T")
 
 
 class Segment(NamedTuple):
-    """Rows of the linked text that are a file's: the first of them, from 1, and how many there are."""
+    """Rows of the linked text that are a file's: the first of them there and in the file, and how many there are."""
 
     path: str
     start: int
+    first: int
     length: int
 
 
@@ -88,11 +87,11 @@ class Linked:
         """A part of a conflict with all its places in their own files."""
         if isinstance(part, Span):
             at = self._file(part.row)
-            up = at.start - 1
+            up = at.start - at.first
             return replace(part, filename=at.path, row=part.row - up, end_row=part.end_row - up)
         if isinstance(part, Frame):
             at = self._file(part.line)
-            return replace(part, filename=at.path, line=part.line - at.start + 1)
+            return replace(part, filename=at.path, line=part.line - at.start + at.first)
         if isinstance(part, tuple):
             return cast(T, tuple(map(self._mapped, part)))
         if is_dataclass(part) and not isinstance(part, type):
@@ -203,51 +202,41 @@ def link(path: str, related: Set[str] = frozenset()) -> Linked | None:
     return _text(linker)
 
 
-def callers(
-    named: Set[str], streams: Iterable[str], others: Iterable[str]
-) -> tuple[list[str], frozenset[str]]:
+def callers(named: Set[str], known: Mapping[str, Entry]) -> tuple[list[str], frozenset[str]]:
     """The files that import what others define that has to do with streams, as far as that may show in named files.
 
     Args:
         named: the files whose hazards are shown.
-        streams: the files of their projects with stream code, named or not.
-        others: the other files of their projects, named or not.
+        known: all files of their projects.
 
     Returns:
-        The callers without those of ``streams`` that are named, and the names of all that has to do with streams.
+        The callers, without named files that have stream code themselves; and the names of all that has to do with
+        streams.
     """
-    exported = {path: found for path in streams if (found := _exported(path))}
-    names = frozenset[str]().union(*exported.values())
-    words = {path: found | {Path(path).stem} for path, found in exported.items()}
+    words = {path: each.exported | {Path(path).stem} for path, each in known.items() if each.exported}
     anywhere = frozenset[str]().union(*words.values())
     in_named = frozenset[str]().union(*(found for path, found in words.items() if path in named))
     by_name: dict[str, list[str]] = {}
-    for path in (*others, *(path for path in exported if path not in named)):
-        for name in imports_of(path) & (anywhere if path in named else in_named):
+    for path, each in known.items():
+        if path not in named:
+            asked = in_named
+        elif not each.concerned:
+            asked = anywhere
+        else:
+            continue
+        for name in each.imports & asked:
             by_name.setdefault(name, []).append(path)
     importers = {path for some in by_name.values() if len(some) <= MOST_IMPORTERS for path in some}
-    return sorted(importers), names
-
-
-def _exported(path: str) -> frozenset[str]:
-    """The definitions of a file that name streams, or what has to do with them."""
-    module = module_of(path)
-    if module is None:
-        return frozenset()
-    definitions = {each.names[0]: each for each in module.statements if each.is_definition and each.names}
-    own = {name for name, each in definitions.items() if each.names_streams}
-    while more := {name for name, each in definitions.items() if each.words & own} - own:
-        own |= more
-    return frozenset(own)
+    return sorted(importers), frozenset[str]().union(*(each.exported for each in known.values()))
 
 
 def _text(linker: _Linker) -> Linked | None:
     lines: list[str] = []
     segments: list[Segment] = []
     for path in [*reversed(linker.included), linker.root.path]:  # what is used stands above who uses it
-        own = _block(linker, path)
-        segments.append(Segment(path, len(lines) + 1, len(own)))
-        lines += own
+        for first, rows in _blocks(linker, path):
+            segments.append(Segment(path, len(lines) + 1, first, len(rows)))
+            lines += rows
     text = "\n".join(lines)
     if not prefilter.names_streams(text.encode()):
         return None
@@ -257,8 +246,11 @@ def _text(linker: _Linker) -> Linked | None:
     return Linked(text, segments, definitions, linker.cut_short)
 
 
-def _block(linker: _Linker, path: str) -> list[str]:
-    """The rows of a module with what is in the text of it, the others blank, and without imports of what is linked."""
+def _blocks(linker: _Linker, path: str) -> list[tuple[int, list[str]]]:
+    """The rows of a module that are in the text, in pieces with the first row of each.
+
+    Imports of what is linked are left out. Of the file itself all rows are there: what is left out of it is blank.
+    """
     if path == linker.root.path:
         module = linker.root
         own, kept = list(module.lines), list(module.statements)
@@ -268,10 +260,8 @@ def _block(linker: _Linker, path: str) -> list[str]:
     else:
         kept = list(linker.included[path].values())
         module = kept[0].module
-        own = [""] * len(module.lines)
         kept += _libraries(module, kept)
-        for statement in kept:
-            own[statement.first - 1 : statement.last] = module.lines[statement.first - 1 : statement.last]
+        own = list(module.lines)
     of_project = module.of_project
     for statement in kept:
         if "import" not in statement.words and statement.words.isdisjoint(of_project):
@@ -283,7 +273,12 @@ def _block(linker: _Linker, path: str) -> list[str]:
             meant = module.attribute(attribute)
             if meant is not None and linker.held(*meant) is not None:
                 _without_module(own, attribute)
-    return own
+    if module is linker.root:
+        return [(1, own)]
+    rows = sorted({row for each in kept for row in range(each.first, each.last + 1)})
+    starts = [row for row, before in zip(rows, [-1, *rows], strict=False) if row != before + 1]
+    ends = [row for row, after in zip(rows, [*rows[1:], -1], strict=True) if after != row + 1]
+    return [(start, own[start - 1 : end]) for start, end in zip(starts, ends, strict=True)]
 
 
 def _unrelated(linker: _Linker) -> list[Statement]:
@@ -358,4 +353,4 @@ def _without_module(own: list[str], node: ast.Attribute) -> None:
         own[row] = (data[: node.col_offset] + name + data[node.end_col_offset :]).decode()
 
 
-__all__ = ["Linked", "callers", "forget", "link"]
+__all__ = ["Linked", "callers", "link"]

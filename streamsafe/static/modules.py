@@ -304,14 +304,8 @@ def resolved(where: str, name: str, steps: int = 5) -> Statement | None:
     return resolved(*further, steps - 1) if further is not None and further[1] else None
 
 
-def imports_of(path: str) -> set[str]:
-    """The words in the import statements of a file."""
-    footprint.note(path)
-    try:
-        with open(path, "rb") as opened:
-            text = opened.read().decode("utf-8", "replace")
-    except OSError:
-        return set()
+def imports_in(text: str) -> set[str]:
+    """The words in the import statements of a text."""
     return {word for match in _IMPORT.finditer(text) for word in _WORD.findall(match[1])}
 
 
@@ -477,7 +471,7 @@ __all__ = [
     "Module",
     "Statement",
     "forget",
-    "imports_of",
+    "imports_in",
     "module_of",
     "parsed",
     "resolved",

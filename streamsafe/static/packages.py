@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from streamsafe.static import footprint
 
@@ -48,24 +48,30 @@ def package_of(folder: str) -> str | None:
     return os.path.join(above, names[0]) if names else None
 
 
-def beside(paths: Iterable[str]) -> set[str]:
-    """The Python files of the packages that some files belong to; of scripts, those of their directories."""
-    found: set[str] = set()
-    roots: set[str] = set()
-    for folder in {os.path.dirname(path) for path in paths}:
-        package = package_of(folder)
-        if package is None:
-            footprint.note(folder)
-            try:
-                found.update(
-                    os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".py")
-                )
-            except OSError:
-                continue
-        elif package not in roots:
-            roots.add(package)
-            for inner, folders, files in os.walk(package):
-                footprint.note(inner)
-                folders[:] = [name for name in folders if is_part(os.path.join(inner, name))]
-                found.update(os.path.join(inner, name) for name in files if name.endswith(".py"))
+def beside(paths: Iterable[str]) -> dict[str, set[str]]:
+    """The Python files of the packages that some files belong to; of scripts, those of their directories.
+
+    Returns:
+        Them and the given files, by the directory of the package or of the scripts.
+    """
+    found: dict[str, set[str]] = {}
+    tops: dict[str, str] = {}
+    for path in paths:
+        folder = os.path.dirname(path)
+        if folder not in tops:
+            tops[folder] = package_of(folder) or folder
+        if tops[folder] not in found:
+            found[tops[folder]] = set(_files(tops[folder], tops[folder] != folder or _is_package(folder)))
+        found[tops[folder]].add(path)
     return found
+
+
+def _is_package(folder: str) -> bool:
+    return package_of(folder) is not None
+
+
+def _files(top: str, deep: bool) -> Iterator[str]:
+    for folder, folders, files in os.walk(top):
+        footprint.note(folder)
+        folders[:] = [name for name in folders if deep and is_part(os.path.join(folder, name))]
+        yield from (os.path.join(folder, name) for name in files if name.endswith(".py"))

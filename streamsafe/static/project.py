@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamsafe import suppressions
 from streamsafe.config import Models
 from streamsafe.static import prefilter
+from streamsafe.static.cache import Cache
 from streamsafe.static.checked import Checked, Task, check_file, check_one, syntax_error, violation
 from streamsafe.static.merging import merged
 from streamsafe.static.workers import check_all, pool, processors
@@ -145,7 +146,8 @@ def check(
     thresholds = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER)
     try:
-        every = [replace(task, cache=cache) for task in _with_callers(tasks, looked)]
+        kept = Cache(cache) if cache else None
+        every = [replace(task, cache=cache) for task in _with_callers(tasks, looked, kept)]
         own = footprint.drain()
         checked = check_all(every, check_file, jobs, done)
         return merged(checked, looked), own.union(*(each.looked for each in checked))
@@ -153,37 +155,21 @@ def check(
         gc.set_threshold(*thresholds)
 
 
-def _with_callers(tasks: list[Task], looked: Mapping[str, bool]) -> list[Task]:
+def _with_callers(tasks: list[Task], looked: Mapping[str, bool], cache: Cache | None) -> list[Task]:
     """The files, and those that call stream code of their projects.
 
     All files of a project are looked through, named or not: the paths that are named decide what is reported, not what
     is known.
     """
-    from streamsafe.static import linking
-    from streamsafe.static.packages import beside
+    from streamsafe.static.index import index
+    from streamsafe.static.linking import callers
 
     given = {task.path for task in tasks if task.data is not None}
-    named = looked.keys() - given
+    named = {path: concerned for path, concerned in looked.items() if path not in given}
     models: Models = tasks[0].models if tasks else {}
-    streams: list[str] = []
-    others: list[str] = []
-    for path in sorted(beside(named) | named):
-        concerned = looked[path] if path in looked else _is_concerned(path, models)
-        (streams if concerned else others).append(path)
-    if not streams:
-        return tasks
-    callers, related = linking.callers(named, streams, others)
-    more = [Task(path, os.path.getsize(path), models, related=related, caller=True) for path in callers]
+    found, related = callers(named.keys(), index(named, models, cache))
+    more = [Task(path, os.path.getsize(path), models, related=related, caller=True) for path in found]
     return [*(replace(task, related=related) for task in tasks), *more]
-
-
-def _is_concerned(path: str, models: Models) -> bool:
-    """Whether a file that is not named has stream code."""
-    try:
-        with open(path, "rb") as opened:
-            return prefilter.concerned(opened.read(), models)
-    except OSError:
-        return False
 
 
 __all__ = [
