@@ -126,6 +126,8 @@ class Iteration(Loops):
 
         def enter(current: State) -> State | None:
             nonlocal first
+            if ended and not first:
+                return None  # it is left by the round that is the last
             leaves = current.copy()
             if first and told:
                 current.assume(*(guard for outcome, guard in outcomes if outcome))
@@ -135,10 +137,10 @@ class Iteration(Loops):
 
         marked = self.holds_stream_code(node) or self.meets_lasting(node, st)
         mapped = isinstance(node, cst.For) and concrete.maps_elements(node)
-        begun = False
+        begun = ended = False
 
         def round_(current: State) -> None:
-            nonlocal begun
+            nonlocal begun, ended
             item = self.next_item(iterable, current, node)
             if marked:
                 round_ = self.round_name(node, current)
@@ -149,7 +151,7 @@ class Iteration(Loops):
             if not current.dead:
                 body(item, current)
             if marked:
-                self._leave_after_last(round_, current)
+                ended = self._leave_after_last(round_, current)
 
         self.activation.held.append(iterable)
         if mapped:
@@ -397,6 +399,7 @@ class Iteration(Loops):
         self.rounds.append(set())
         self.counting += 1
         early: list[State | None] = []
+        ended = False
         late = self.late_rounds
         last = self._last_waited_for(node)
         streams: dict[Name, Name] = {}
@@ -411,7 +414,7 @@ class Iteration(Loops):
                 if last and isinstance(node, cst.For):
                     item = self._stream_of_round(node.target, item, last, number, streams, st)
                 body(met_in_round(item, iterable, ((round_.base(), round_),)), st)
-            self._leave_after_last(round_, st)
+            ended = self._leave_after_last(round_, st)
             self.settle(st, self.joined([st, *loop.continues]))
             early = early if number else [*loop.breaks]
             if st.dead:
@@ -420,6 +423,9 @@ class Iteration(Loops):
             self.tell_slots(st)
             self.age(st, {round_, *(name for name in self.rounds[-1] if name.site == EACH)})
         self.activation.loops.pop()
+        if ended and loop.breaks:
+            loop.breaks.reverse()  # those that went together the longest meet first
+            st.become(loop.breaks.pop(0))
         for own, stream in streams.items():  # who asks for it elsewhere means all of them
             for state in (st, *loop.breaks):
                 state.order.learn(stream, own)
@@ -482,18 +488,25 @@ class Iteration(Loops):
                 )
         return self.next_item(iterable, st, node)
 
-    def _leave_after_last(self, round_: Name, st: State) -> None:
-        """No round follows one that a test has told to be the last."""
+    def _leave_after_last(self, round_: Name, st: State) -> bool:
+        """No round follows one that a test has told to be the last, and one follows each other; whether one has."""
         loop = self.activation.loops[-1]
+        last = before = ALWAYS
         for key, outcome in self.lasts.pop(round_, {}).items():
             bit = self.conditions.get(key)
-            if bit is None:
-                continue  # on no path is it known any more how that came out
-            before = Guard(0, bit) if outcome else Guard(bit, 0)
-            for state in (st, *loop.continues):
-                if not state.dead:
-                    loop.breaks.append(state.copy())
-                    state.assume(before)
+            if bit is not None:  # else on no path is it known any more how that came out
+                yes, no = Guard(bit, 0), Guard(0, bit)
+                last, before = (last & yes, before & no) if outcome else (last & no, before & yes)
+        if last == ALWAYS:
+            return False
+        for state in (st, *loop.continues):
+            if not state.dead:
+                leaving = state.copy()
+                leaving.assume(last)
+                if not leaving.dead:
+                    loop.breaks.append(leaving)
+                state.assume(before)
+        return True
 
     def _unrolled(
         self, items: Sequence[Value], st: State, node: cst.CSTNode, body: Callable[[Value, State], object]

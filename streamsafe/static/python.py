@@ -178,6 +178,9 @@ class Builtins(Gradients):
         for value in call.args if call.text.endswith("range") else ():
             if any(isinstance(v, Tensor) for v in iterate(value)):
                 self.read_on_host(st, value, call.site, "range()")
+            self.plain.update(
+                v.name.base() for v in iterate(value) if isinstance(v, Opaque) and not self.is_tensor(st, v)
+            )
         args = tuple(self.sized(value, st) for value in call.args)
         return Partial(Api(call.text), args, tuple(call.kwargs.items()))
 
