@@ -394,6 +394,7 @@ FUNCTIONS: dict[str, str] = {
     "builtins.map": "map_call",
     "builtins.filter": "map_call",
     "builtins.len": "length",
+    "importlib.import_module": "import_module",
     "torch.distributed.P2POp": "make_p2p",
     "torch.distributed.batch_isend_irecv": "batch_p2p",
     "torch.distributed.get_rank": "place_on_ring",

@@ -304,7 +304,20 @@ _ASKS = frozenset(
             "id",
         ),
         *("str", "int", "type", "repr", "bool", "tuple", "list", "dict", "set", "sorted", "reversed", "iter"),
-        *("next", "any", "all", "print", "callable", "super", "min", "max", "field", "frozenset", "deque"),
+        *(
+            "cast",
+            "next",
+            "any",
+            "all",
+            "print",
+            "callable",
+            "super",
+            "min",
+            "max",
+            "field",
+            "frozenset",
+            "deque",
+        ),
     }
 )
 """Functions that ask or make tables: of tensors in them they touch nothing."""
@@ -329,6 +342,21 @@ _TABLES = frozenset(
     }
 )
 """Methods of tables, queues, texts, locks and logs."""
+_METADATA = frozenset(
+    {
+        "device",
+        "dtype",
+        "shape",
+        "ndim",
+        "layout",
+        "itemsize",
+        "nbytes",
+        "requires_grad",
+        "is_cuda",
+        "is_meta",
+    }
+)
+"""Attributes of a tensor that say nothing of what is in its memory."""
 _SHAPES = frozenset(
     {"size", "dim", "numel", "data_ptr", "element_size", "is_contiguous", "stride", "nelement"}
 )
@@ -394,6 +422,43 @@ class _Reader:
         offered = [*zip(ordinary[len(ordinary) - len(defaults) :], defaults, strict=True)]
         offered += [(a, d) for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if d]
         self.switched_on = {a.arg for a, d in offered if isinstance(d, ast.Constant) and d.value is True}
+        metadata = {a.arg for a in given if a.annotation is not None and _is_metadata_type(a.annotation)}
+        self.carrying = {a.arg for a in given} - self.numbers - metadata
+        self._find_carrying(node)
+
+    def _find_carrying(self, function: ast.AST) -> None:
+        """Which names may lead to the tensors that a function is given, beside its parameters."""
+        bound: list[tuple[ast.expr, ast.expr]] = []
+        for inner in ast.walk(function):
+            if isinstance(inner, ast.Assign):
+                bound += [(target, inner.value) for target in inner.targets]
+            elif isinstance(inner, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and inner.value is not None:
+                bound.append((inner.target, inner.value))
+            elif isinstance(inner, (ast.For, ast.AsyncFor, ast.comprehension)):
+                bound.append((inner.target, inner.iter))
+            elif isinstance(inner, ast.withitem) and inner.optional_vars is not None:
+                bound.append((inner.optional_vars, inner.context_expr))
+        more = True
+        while more:
+            new = {
+                name.id
+                for target, value in bound
+                if self.carries(value)
+                for name in ast.walk(target)
+                if isinstance(name, ast.Name)
+            }
+            more = not new <= self.carrying
+            self.carrying |= new
+
+    def carries(self, node: ast.AST) -> bool:
+        """Whether an expression may lead to the tensors that a function is given, or that its object keeps."""
+        if isinstance(node, ast.Attribute) and node.attr in _METADATA:
+            return False
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SHAPES:
+            return False
+        if isinstance(node, ast.Name):
+            return node.id in self.carrying
+        return any(map(self.carries, ast.iter_child_nodes(node)))
 
     def called(self, name: str, *, method: bool) -> list[Doing | None]:
         """What the functions, or the methods, of the same file do that have a name."""
@@ -458,7 +523,9 @@ class _Reader:
         """Whether a piece of a function touches no device memory."""
         if isinstance(node, ast.stmt):
             if isinstance(node, ast.With):
-                return all(map(_is_lock, node.items)) and all(map(self.keeps, node.body))
+                return all(_is_lock(item) or not self.carries(item) for item in node.items) and all(
+                    map(self.keeps, node.body)
+                )
             if not isinstance(node, _ORDINARY):
                 return False
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -470,7 +537,7 @@ class _Reader:
             if not self._harmless(node):
                 return False
         elif isinstance(node, ast.BinOp):
-            return self._is_number(node)
+            return self._is_number(node) or not self.carries(node)
         elif isinstance(node, (ast.Await, ast.Yield, ast.YieldFrom)):
             return False
         elif isinstance(node, ast.Lambda):
@@ -479,6 +546,8 @@ class _Reader:
 
     def _harmless(self, call: ast.Call) -> bool:
         function = call.func
+        if self.carrying and not self.carries(call):
+            return True  # it is given metadata at most; one that is given nothing may take what is kept elsewhere
         if isinstance(function, ast.Name):
             name = function.id
             if name in _ASKS or (name[:1].isupper() and name not in self.given):
@@ -520,6 +589,11 @@ class _Reader:
         return isinstance(
             node, (ast.Constant, ast.Attribute, ast.JoinedStr, ast.UnaryOp, ast.List, ast.Tuple)
         )
+
+
+def _is_metadata_type(annotation: ast.expr) -> bool:
+    """Whether a parameter is said to be a device, a type of elements or a shape."""
+    return ast.unparse(annotation) in ("torch.device", "torch.dtype", "torch.Size")
 
 
 _NUMBER = re.compile(r"(?:Optional\[|\"|')?(?:int|float|str|bool)\b")

@@ -12,6 +12,7 @@ from streamsafe.cli import main
 from streamsafe.static import elsewhere
 
 HANDED_ON = """
+import importlib
 import torch
 from pkg.store import Store, put_aside
 
@@ -75,6 +76,7 @@ def step(x):
     return y, time.time() - start
 """
 METHOD, FUNCTION = "store.put_aside(y)", "put_aside(y)"
+BY_NAME = 'importlib.import_module("pkg.store").put_aside(y)'
 KEEPS = "class Store:\n    def put_aside(self, value):\n        {body}\n"
 KEEPS_PLAINLY = "KEPT = []\ndef put_aside(value):\n    {body}\nclass Store: ...\n"
 WAITS = "import torch\nclass Store:\n    def note_all(self, x):\n        {body}\n"
@@ -91,6 +93,7 @@ HEIR = (
     "from .step import Trainer\nclass Own(Trainer):\n    def mean_of_losses(self, losses):\n        {body}\n"
 )
 
+METADATA = (HANDED_ON, METHOD, KEEPS)
 CASES = {
     "a method keeps what it is given": (HANDED_ON, METHOD, KEEPS, "self.kept.append(value)", []),
     "a method computes": (HANDED_ON, METHOD, KEEPS, "self.kept.append(value + 1)", ["SS101"]),
@@ -100,6 +103,20 @@ CASES = {
     "a method hands it on": (HANDED_ON, METHOD, KEEPS, "self.model(value)", ["SS101"]),
     "a function keeps it": (HANDED_ON, FUNCTION, KEEPS_PLAINLY, "KEPT.append(value)", []),
     "a function computes": (HANDED_ON, FUNCTION, KEEPS_PLAINLY, "KEPT.append(value.sum())", ["SS101"]),
+    "a method asks for a device": (
+        *METADATA,
+        *("at = value.device; return limits(at, value.shape[0] // 2)", []),
+    ),
+    "a method asks for what is in a tensor": (*METADATA, "at = value[0]; return limits(at, 2)", ["SS101"]),
+    "a method looks a size up": (*METADATA, "return TABLE[value.size(0) * rows(value.dtype)]", []),
+    "a method looks an element up": (*METADATA, "return TABLE[value.size(0) * rows(value)]", ["SS101"]),
+    "a method asks the device": (*METADATA, "with on(value.device): return handle()", []),
+    "a method uses the device": (*METADATA, "with on(value.device): return handle(value)", ["SS101"]),
+    "a module is imported by its name": (HANDED_ON, BY_NAME, KEEPS_PLAINLY, "KEPT.append(value)", []),
+    "a function of such a module computes": (
+        *(HANDED_ON, BY_NAME, KEEPS_PLAINLY),
+        *("KEPT.append(value * 2)", ["SS101"]),
+    ),
     "the host waits": (READ, "", WAITS, "torch.cuda.synchronize()", []),
     "the host waits if it is told to": (READ, "", WAITS, "if self.slow: torch.cuda.synchronize()", ["SS301"]),
     "the host waits for what there is": (READ, "", WAITS, "if len(x): torch.cuda.synchronize()", ["SS301"]),
