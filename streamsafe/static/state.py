@@ -452,9 +452,7 @@ class State:
             self.capture = replace(self.capture, guard=change(self.capture.guard))
         self.rebound = {r._replace(guard=change(r.guard)): None for r in self.rebound}
         for key, value in self.store.leaning(conditions):
-            self.store[key] = union(
-                (v, change(g)) for v, g in alternatives(value, path) or alternatives(value)
-            )
+            self.store[key] = reguarded(value, lambda guard: (change(guard),), path)
         for library, value in self.current.items():
             if leans(value, conditions):
                 self.current[library] = union((v, change(g)) for v, g in alternatives(value))

@@ -669,7 +669,7 @@ def _told_by(row: Tuple) -> Hashable:
 
 
 def _fewer_rows(choices: dict[Value, Guard], told_by: Callable[[Tuple], Hashable]) -> dict[Value, Guard]:
-    """Of many rows that are alike it is known what stands in each place."""
+    """Of many rows that are alike it is known what stands in each place, and under which guard."""
     rows: dict[Hashable, list[tuple[Tuple, Guard]]] = {}
     for value, guard in choices.items():
         if isinstance(value, Tuple):
@@ -677,8 +677,9 @@ def _fewer_rows(choices: dict[Value, Guard], told_by: Callable[[Tuple], Hashable
     merged = {v: g for v, g in choices.items() if not isinstance(v, Tuple)}
     for alike in rows.values():
         columns = zip(*(row.items for row, _ in alike), strict=True)
-        row = Tuple(tuple(union((item, ALWAYS) for item in column) for column in columns))
-        merged[row] = reduce(Guard.common, (guard for _, guard in alike))
+        guards = [guard for _, guard in alike]
+        row = Tuple(tuple(union(zip(column, guards, strict=True)) for column in columns))
+        merged[row] = reduce(Guard.common, guards)
     return merged
 
 
