@@ -152,7 +152,8 @@ class Conflict:
     """Two accesses with no edge between them (or one illegal operation), before a rule gives it a code.
 
     ``first`` is None for a violation. ``notes`` come in the order in which they are shown. ``hindsight``, where set, is
-    to be asked at the end: whether the ineffective wait has turned out to be for something else.
+    to be asked at the end: whether the ineffective wait has turned out to be for something else. ``between_calls``:
+    the accesses are of two calls, and whoever makes these may order them (static side).
     """
 
     second: Access
@@ -164,6 +165,7 @@ class Conflict:
     notes: tuple[Note, ...] = ()
     confidence: Confidence = "certain"
     latent: bool = False
+    between_calls: bool = field(default=False, compare=False)
     hindsight: Callable[[], bool] | None = field(default=None, compare=False)
 
     @property

@@ -22,7 +22,7 @@ from streamsafe.order.hazard import (
 from streamsafe.static.analysis import Analysis
 from streamsafe.static.autograd import GRADIENT_MADE
 from streamsafe.static.elsewhere import Doing, Question, answers
-from streamsafe.static.facts import GRADIENTS, INITIAL, Assumed, Detail, Finding, Site
+from streamsafe.static.facts import AGAIN, GRADIENTS, INITIAL, Assumed, Detail, Finding, Site
 from streamsafe.static.helps import Help
 from streamsafe.static.interpreter import Interpreter
 from streamsafe.static.roots import Roots
@@ -80,6 +80,7 @@ def analyze(
             analysis.notes = [f"{entry}: {limit}" for entry, limit in sorted(interpreter.cut_short.items())]
             analysis.conflicts += [_conflict(each, interpreter) for each in interpreter.advice.values()]
             analysis.conflicts.sort(key=_place)
+            analysis.entered = sorted(unit.slice.rows(unit.node) for unit in interpreter.entered)
             _take_apart(interpreter)
             return analysis
     finally:
@@ -256,8 +257,9 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
     detail = cast("Detail", made.detail)
     writes: Mode = "writes"
     reads: Mode = "reads"
+    apart = detail.entry != finding.entry or AGAIN in finding.tags
     if finding.kind == "reuse":
-        return _reuse(finding, detail, notes, confidence)
+        return replace(_reuse(finding, detail, notes, confidence), between_calls=apart)
     first = Access(
         detail.operation,
         finding.first_timeline,
@@ -292,6 +294,7 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
         missing=Missing(first.timeline, second.timeline, _help(finding).edge(first, second, host)),
         notes=tuple(notes),
         confidence=confidence,
+        between_calls=apart,
     )
 
 

@@ -23,6 +23,7 @@ class Checked:
         notes: where a limit cut the analysis of a function short.
         with_others: what shows together with definitions of other files.
         linked: these definitions: file, first and last row.
+        entered: the functions of other files that it calls: file, first and last row.
         caller: whether it was checked only for what it does with the stream code of other files.
         looked: files and directories that were looked at for it, as far as this process had not done so before.
     """
@@ -34,12 +35,13 @@ class Checked:
     notes: list[str] = field(default_factory=list)
     with_others: list[Conflict] = field(default_factory=list)
     linked: Sequence[tuple[str, int, int]] = ()
+    entered: Sequence[tuple[str, int, int]] = ()
     caller: bool = False
     looked: frozenset[str] = frozenset()
 
-    def uses(self, span: Span) -> bool:
-        """Whether a place lies in a definition of another file that this one was checked with."""
-        return any(path == span.filename and first <= span.row <= last for path, first, last in self.linked)
+    def reaches(self, span: Span) -> bool:
+        """Whether a place lies in a function of another file that this one calls, directly or by others."""
+        return any(path == span.filename and first <= span.row <= last for path, first, last in self.entered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def check_file(task: Task) -> Checked:
         checked.notes = [f"the file with what it imports: {type(error).__name__}: {error}"]
     if not task.caller and (checked.with_others or not checked.linked):
         alone = check_one(task, cache=cache)
-        alone.with_others, alone.linked = checked.with_others, checked.linked
+        alone.with_others, alone.linked, alone.entered = checked.with_others, checked.linked, checked.entered
         alone.notes += [note for note in checked.notes if note not in alone.notes]
         checked = alone
     checked.looked = footprint.drain()
@@ -107,6 +109,8 @@ def _linked(task: Task, cache: Cache | None) -> Checked:
         analysis = _analysed(task, linked.text, cache, own=linked.own)
         checked.with_others = [_weaker(linked.unlink(conflict)) for conflict in analysis.conflicts]
         checked.linked = linked.definitions
+        places = [linked.place(*rows) for rows in analysis.entered]
+        checked.entered = [place for place in places if place[0] != task.path]
         checked.notes += analysis.notes
     return checked
 
@@ -125,15 +129,20 @@ def _analysed(
     entry = cache.load(key) if cache is not None and explain is None else None
     if cache is not None and entry is not None:
         try:
-            return Analysis([decode(each) for each in entry["conflicts"]], notes=list(entry["notes"]))
+            return Analysis(
+                [decode(each) for each in entry["conflicts"]],
+                notes=list(entry["notes"]),
+                entered=[(first, last) for first, last in entry["entered"]],
+            )
         except (ValueError, KeyError, TypeError) as error:
             cache.broken(error)
     from streamsafe.static.analyze import analyze
 
     analysis = analyze(text, task.path, models=task.models or None, own=own, explain=explain)
     if cache is not None and not analysis.asks:
+        conflicts = [encode(each) for each in analysis.conflicts]
         cache.store(
-            key, {"conflicts": [encode(each) for each in analysis.conflicts], "notes": analysis.notes}
+            key, {"conflicts": conflicts, "notes": analysis.notes, "entered": analysis.entered}
         )
     return analysis
 

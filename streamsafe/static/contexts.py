@@ -47,6 +47,7 @@ from streamsafe.static.values import (
     Value,
     Work,
     alternatives,
+    deeper,
     iterate,
     least,
     under,
@@ -478,7 +479,7 @@ class Contexts(TensorMethods):
         """What one of a few known rounds makes is not what another makes."""
         activation = self.stack[-1]
         outer, before = activation.path, self.unrolling
-        activation.path = (*outer, (id(node), number))[-4:]
+        activation.path = deeper(outer, (id(node), number))
         self.unrolling = before * max(count, 1)
         try:
             yield

@@ -179,7 +179,7 @@ class Expressions(Computed):
 
     def fresh(self, node: cst.CSTNode, st: State, what: Hashable = "") -> Name:
         """The name of an object made here; an object made here before has aged."""
-        name = Name((id(node), what), self.stack[-1].path[-4:] if self.stack else ())
+        name = Name((id(node), what), self.stack[-1].path if self.stack else ())
         lazily = self.lazily and what == "stream"
         if what == "stream" and self.kept_under is not None and self.kept_under[0] is self.stack[-1]:
             name, self.kept_under, lazily = self.kept_under[1], None, True

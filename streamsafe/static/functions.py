@@ -46,6 +46,7 @@ from streamsafe.static.values import (
     Union,
     Value,
     alternatives,
+    deeper,
     iterate,
     union,
 )
@@ -521,7 +522,7 @@ class Functions(Methods):
         if not self.silent:  # what was met without a word is still to be judged
             self.entered.add(unit)
         outer = self.stack[-1].path if self.stack else ()
-        path = (*outer, id(node))[-4:]
+        path = deeper(outer, id(node))
         frame = Name((id(unit.node), "frame"), path)
         self.closed.add(frame)
         if function.frame is not None:
@@ -841,7 +842,7 @@ class Functions(Methods):
                 return
             outer = self.stack[-1].path if self.stack else ()
             if self.stack and not known:
-                self.stack[-1].path = (*outer, instance.name)[-4:]
+                self.stack[-1].path = deeper(outer, instance.name)
             try:
                 self.run_function(
                     Function(init, None, instance),
@@ -888,7 +889,7 @@ class Functions(Methods):
         """What is made meanwhile is made through this call."""
         activation = self.stack[-1]
         outer = activation.path
-        activation.path = (*outer, id(node))[-4:]
+        activation.path = deeper(outer, id(node))
         try:
             yield
         finally:

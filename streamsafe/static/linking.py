@@ -80,6 +80,11 @@ class Linked:
         """A conflict of the linked text, as one of the files that it is made of."""
         return self._mapped(conflict)
 
+    def place(self, first: int, last: int) -> tuple[str, int, int]:
+        """Rows of the linked text as a file's: the file, the first and the last row."""
+        at = self._file(first)
+        return at.path, first - at.start + 1, last - at.start + 1
+
     def _file(self, row: int) -> Segment:
         return next((each for each in reversed(self.segments) if row >= each.start), self.segments[0])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from streamsafe.order.hazard import CONFIDENCES, Conflict
 from streamsafe.static.checked import Checked
@@ -20,6 +21,12 @@ def merged(checked: Sequence[Checked], looked: Mapping[str, bool]) -> list[Check
     found = {each.path: each for each in results}
     shown: dict[object, Conflict] = {}
     for each in results:
+        each.conflicts[:] = [
+            replace(conflict, confidence="possible")
+            if conflict.between_calls and _is_refuted(conflict, each, linked)
+            else conflict
+            for conflict in each.conflicts
+        ]
         shown.update((_shown_as(conflict), conflict) for conflict in each.conflicts)
     for each in linked:
         for conflict in each.with_others:
@@ -73,14 +80,14 @@ def _strength(conflict: Conflict) -> int:
 def _is_refuted(conflict: Conflict, of: Checked, linked: Sequence[Checked]) -> bool:
     """Whether who calls the definitions that a conflict is about is in sight elsewhere, and shows no such conflict.
 
-    A file is seen without its callers; a file that uses both places is one of them.
+    A file is seen without its callers; a file that reaches both places is one of them.
     """
     spans = [
         access.span for access in (conflict.first, conflict.second) if access is not None and access.span
     ]
     refuted = False
     for other in linked:
-        if other is of or not all(other.uses(span) for span in spans):
+        if other is of or not all(other.reaches(span) for span in spans):
             continue
         if any(_shown_as(each) == _shown_as(conflict) for each in other.with_others):
             return False

@@ -10,7 +10,7 @@ import libcst as cst
 
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import HOST, Made
-from streamsafe.static import apis, sequences, walks
+from streamsafe.static import apis, parts, sequences, walks
 from streamsafe.static.memory import KEPT
 from streamsafe.static.opaques import PARTS_OF_MODULES, Opaques
 from streamsafe.static.state import State
@@ -361,8 +361,11 @@ class Methods(Opaques):
         held = st.store.get((receiver.name, name))
         if held is not None:
             unset = Opaque(receiver.name.child(name))
-            there = [(v, g) for v, g in alternatives(held, st.path) if v != unset]
-            return self.call_value(union(there) if there else held, call, st)  # or it could not be called
+            there = [
+                (v, g) for v, g in alternatives(held, st.path) if v != unset
+            ]  # or it could not be called
+            held = walks.met(union(there) if there else held, parts.rounds(receiver.part))
+            return self.call_value(held, call, st)
         method = self.find_method(receiver.unit, name)
         if method is not None and method.is_property:
             return self.call_value(self.attribute(receiver, name, st, call.node), call, st)

@@ -445,12 +445,8 @@ class Roots:
                 self._run(Function(prepare, None, instance), [], start, f"{name}.{name_}")
         if start.dead:
             start = self.state()
+        self._open_to_others(start, self_name)
         for key, value in list(start.store.of(self_name).items()):
-            empty = isinstance(value, Container) and sequences.length(start, value) == 0
-            if isinstance(value, Container) and empty and key not in interpreter.filled:
-                sequences.blur(start, value)  # others put something into it
-                if value.kind != "dict":
-                    start.store[(value.name, "*")] = Opaque(self_name.child(str(key)).child(EACH))
             if value == Device("cpu") and key in reassigned_attributes(self.file, interpreter.ancestry(unit)):
                 start.store[(self_name, key)] = Device("")  # where a module is made is not where it runs
         unset = {key for key, value in start.store.of(self_name).items() if value == NONE}
@@ -525,6 +521,22 @@ class Roots:
         self.kept = []
         interpreter.protocol_roots = []
         self._between_methods(name)
+
+    def _open_to_others(self, start: State, owner: Name, *, part: bool = False) -> None:
+        """Whoever uses an object puts something into the lists and dicts that its constructor leaves empty.
+
+        Of the object itself those that its methods fill are left to these; a part of it has methods for others, too.
+        """
+        for key, value in list(start.store.of(owner).items()):
+            if type(value) is Instance and not part:
+                self._open_to_others(start, value.name, part=True)
+            if not isinstance(value, Container) or sequences.length(start, value) != 0:
+                continue
+            filled = key in self.interpreter.filled
+            if part or not filled:
+                sequences.blur(start, value)
+            if value.kind != "dict" and not filled:
+                start.store[(value.name, "*")] = Opaque(owner.child(str(key)).child(EACH))
 
     def _walk(self, method: FunctionUnit, instance: Instance, made: State) -> None:
         """An object that gives one element after another is walked."""

@@ -587,7 +587,7 @@ class Tensors(Expressions):
 
     def read_clock(self, st: State, site: Site) -> Value:
         """A host clock is read: what was launched since each earlier reading and is not waited for."""
-        key = (id(site.node), self.stack[-1].path[-4:])
+        key = (id(site.node), self.stack[-1].path)
         clock = Clock(frozenset((key,)))
         elsewhere = self.conditions.get(("truth", IS_CUDA), 0)  # without a device nothing is launched
         for other in st.clocks:

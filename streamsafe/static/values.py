@@ -51,7 +51,7 @@ class Name:
 
     Args:
         site: a syntax node, or a word such as ``ambient`` for what no source line makes.
-        path: the call sites through which it was reached, outermost first, at most four.
+        path: the call sites through which it was reached, and the rounds that are told apart, as ``deeper`` has it.
         parent: the object it is an attribute or element of.
         age: 0 for the newest object of the site, 1 for the one of the round before, 2 for all older ones of the same
             walk of a loop; 3 for all of the walk before, 4 for those of earlier ones.
@@ -149,6 +149,24 @@ class Name:
         if self._older is None:
             self._older = any(name.age > 1 for name in self.chain())
         return self._older
+
+
+MOST_CALLS = 4
+"""How many call sites of a path are kept, and how many rounds: the innermost."""
+
+
+def deeper(path: tuple[Hashable, ...], step: Hashable) -> tuple[Hashable, ...]:
+    """A path one step longer; a call deep inside a round is still one of that round.
+
+    Args:
+        path: the steps so far, outermost first.
+        step: a call site, or a round of a loop: the loop and a number.
+    """
+    path = (*path, step)
+    alike = [position for position, each in enumerate(path) if (type(each) is tuple) == (type(step) is tuple)]
+    if len(alike) <= MOST_CALLS:
+        return path
+    return path[: alike[0]] + path[alike[0] + 1 :]
 
 
 Renaming = Callable[[Name], Name]

@@ -23,6 +23,7 @@ from streamsafe.static.values import (
     Name,
     Object,
     Opaque,
+    Partial,
     Picks,
     Renaming,
     Span,
@@ -147,6 +148,9 @@ def met(value: Value, rounds: Picks) -> Value:
         return value.placed(value.name, parts.met_in(value.part, rounds))
     if isinstance(value, Tuple):
         return Tuple(tuple(met(v, rounds) for v in value.items))
+    if isinstance(value, Partial):
+        given = tuple(_given(v, rounds) for v in value.args)
+        return Partial(value.function, given, tuple((k, _given(v, rounds)) for k, v in value.kwargs))
     if isinstance(value, Union):
         return union((met(v, rounds), g) for v, g in value.alternatives)
     return value
@@ -155,6 +159,12 @@ def met(value: Value, rounds: Picks) -> Value:
 def at_place(listed: Object, number: int) -> Picks:
     """What tells the element at a place of a list from those at others, whatever stands for them."""
     return ((listed.name.base().child("*"), range(number, number + 1)),)
+
+
+def _given(value: Value, rounds: Picks) -> Value:
+    """What a callable was given that those rounds have met: all were given what was there before, and is no element."""
+    shared = type(value) is Opaque and all(name.site not in (EACH, ANY) for name in value.name.chain())
+    return value if shared else met(value, rounds)
 
 
 def bare(key: Hashable) -> Hashable:
