@@ -213,13 +213,13 @@ class Arrays(Interop):
             return self.array_factory(name, call, st)
         if out is not None:
             for value in self.tensor_results(st, out):
-                self.in_place(st, value, operands, call.site, text)
+                self.in_place(st, value, operands, call.site, text, library="cupy")
             return out
         if name in apis.ARRAY_WRITING_FUNCTIONS and call.args:
-            self.in_place(st, call.args[0], call.everything()[1:], call.site, text)
+            self.in_place(st, call.args[0], call.everything()[1:], call.site, text, library="cupy")
             return NONE
         if name == "nan_to_num" and call.get(1, "copy") == Const(False):
-            self.in_place(st, call.args[0], call.args[:1], call.site, text)
+            self.in_place(st, call.args[0], call.args[:1], call.site, text, library="cupy")
             return call.args[0]
         if name in ("split", "array_split", "hsplit", "vsplit"):
             return self.pieces(call, st)

@@ -602,6 +602,9 @@ class Effects(Memory):
             if not writes and not made.writes:
                 continue
             finding.ineffective = self._ineffective(st, made, timeline)
+            if finding.ineffective is not None and buffer.is_older():
+                if self._is_of_another(st, made, finding.ineffective):
+                    finding.assumed |= Assumed.POSSIBLE
             self.report(st, finding, way)
             # one missing edge, one finding: go on as if the second timeline had waited
             joins = self.open_branches(st)
@@ -692,6 +695,22 @@ class Effects(Memory):
         """The wait that was meant for an access: of several the last one, a wait of the timeline's own before all."""
         found = [w for w in reversed(st.waits) if w.timeline in (timeline, HOST) and made.site in w.uncovered]
         return max(found, key=lambda w: (w.timeline == timeline, w.recorded is not None)) if found else None
+
+    def _is_of_another(self, st: State, made: Made, waited: Waited) -> bool:
+        """Whether an access to one of many objects is known to an event that was recorded where the awaited one was.
+
+        Each of the objects has an event of its own, and which one was waited for is not known.
+        """
+        if waited.recorded is None:
+            return False
+        ways = st.order.accesses(made.buffer).get(made, ())
+        for event in self.carriers.known():
+            site = st.store.get((event, "@record site")) if isinstance(event, Name) else None
+            if site is not None and waited.recorded in constants(site):
+                bit = self.carriers.bit(event)
+                if any(way.carriers & bit for way in ways):
+                    return True
+        return False
 
     def is_spent(self) -> bool:
         """Whether an entry, or the file, has made as many accesses as it may: the rest of the entry is left out."""

@@ -257,8 +257,9 @@ class Gradients(Tensors):
         site: Site,
         text: str,
         tags: frozenset[str] = frozenset(),
+        library: str = "",
     ) -> None:
-        super().in_place(st, target, operands, site, text, tags)
+        super().in_place(st, target, operands, site, text, tags, library)
         self.derive(st, target, operands)
 
     # -- whose they are --------------------------------------------------------------------------------------------

@@ -255,9 +255,10 @@ class Tensors(Expressions):
         site: Site,
         text: str,
         tags: frozenset[str] = frozenset(),
+        library: str = "",
     ) -> None:
         """A write into a tensor, by the current stream or, in host memory, by the host."""
-        library = self.library_of(st, [target, *operands])
+        library = library or self.library_of(st, [target, *operands])
         self.read_operands(st, operands, site, text, library=library)
         for inner, guard in alternatives(target, st.path):
             if not isinstance(inner, (Tensor, Opaque)):

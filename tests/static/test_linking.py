@@ -218,6 +218,159 @@ def test_a_caller_in_a_third_file_decides(tmp_path: Path) -> None:
     assert _places(package / "runner.py") == []  # shown where it is named only
 
 
+RING = """
+    import cupy as cp
+    import cupyx
+
+    class Ring:
+        def __init__(self, rows):
+            self.lane = cp.cuda.Stream(non_blocking=True)
+            self.done = cp.cuda.Event(disable_timing=True)
+            self.host = cupyx.zeros_pinned(rows, dtype="f4")
+            self.device = cp.zeros(rows, dtype="f4")
+            cp.cuda.get_current_stream().synchronize()
+
+        def put(self, values):
+            self.host[:] = values
+
+        def push(self):
+            self.device.set(self.host, stream=self.lane)
+
+        def mark(self, stream):
+            self.done.record(stream)
+
+        def free(self):
+            self.done.synchronize()
+"""
+FEED = """
+    from .ring import Ring
+
+    class Feed:
+        def __init__(self, rows):
+            self.ring = Ring(rows)
+
+        def step(self, values):
+            self.ring.put(values)
+            self.ring.push()
+            {order}
+"""
+OUTBOX = """
+    import torch
+
+    class Outbox:
+        def __init__(self, rows):
+            self.side = torch.cuda.Stream()
+            self.host = torch.empty(rows, pin_memory=True)
+
+        def send(self, x):
+            self.side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.side):
+                self.host.copy_(x, non_blocking=True)
+                x.record_stream(self.side)
+
+        def read(self):
+            return self.host.tolist()
+"""
+STEP = """
+    from . import Outbox
+
+    def step(x, outbox: Outbox):
+        outbox.send(x)
+        {order}
+        return outbox.read()
+"""
+STAGES = """
+    import torch
+
+    class Stages:
+        def __init__(self, rows):
+            self.first = torch.cuda.Stream()
+            self.second = torch.cuda.Stream()
+            self.between = torch.zeros(rows, device="cuda")
+            self.out = torch.zeros(rows, device="cuda")
+            torch.cuda.synchronize()
+
+        def fill(self, value):
+            with torch.cuda.stream(self.first):
+                self.between.fill_(value)
+
+        def drain(self):
+            with torch.cuda.stream(self.second):
+                self.out.copy_(self.between)
+"""
+QUEUED = """
+    from collections import deque
+
+    class Requests:
+        def __init__(self):
+            self.waiting = deque()
+
+        def add(self, request):
+            self.waiting.append(request)
+
+        def next(self):
+            return self.waiting.popleft() if self.waiting else None
+"""
+LOOP = """
+    from .requests import Requests
+    from .stages import Stages
+
+    class Loop:
+        def __init__(self, rows):
+            self.stages = Stages(rows)
+            self.requests = Requests()
+
+        def run(self):
+            while True:
+                request = self.requests.next()
+                if request is None:
+                    return
+                self.stages.fill(request)
+                {order}
+                self.stages.drain()
+                self.stages.first.wait_stream(self.stages.second)
+                self.requests.add(request)
+"""
+CALLED: dict[str, tuple[dict[str, str], str, tuple[str, str, str]]] = {
+    "an event that the caller has recorded": (
+        {"ring": RING, "feed": FEED},
+        "self.ring.mark(self.ring.lane); self.ring.free()",
+        ("SS302", "ring", "self.host[:] = values"),
+    ),
+    "a function that waits between two calls": (
+        {"__init__": "from .outbox import Outbox\n", "outbox": OUTBOX, "step": STEP},
+        "outbox.side.synchronize()",
+        ("SS301", "outbox", "tolist"),
+    ),
+    "a loop over what others put into a queue": (
+        {"stages": STAGES, "requests": QUEUED, "loop": LOOP},
+        "self.stages.second.wait_stream(self.stages.first)",
+        ("SS101", "stages", "self.out.copy_"),
+    ),
+}
+"""Files of which one calls another's methods, what orders them, and what is shown where nothing does."""
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_who_calls_the_methods_of_an_object_orders_them(name: str, tmp_path: Path) -> None:
+    """A file alone shows what its methods do in any order; a caller that is in sight decides."""
+    files, order, (code, stem, part) = CALLED[name]
+    *_, caller = files
+    shown = [(code, stem, _row(textwrap.dedent(files[stem]).lstrip("\n"), part))]
+    package = _package(tmp_path, {**files, caller: files[caller].format(order="pass")})
+    assert _places(package) == shown
+    (package / f"{caller}.py").write_text(
+        textwrap.dedent(files[caller]).lstrip("\n").format(order=order), encoding="utf-8"
+    )
+    assert _places(package) == []
+
+
+def test_who_makes_an_object_without_calling_its_methods_orders_nothing(tmp_path: Path) -> None:
+    feed = FEED.replace("self.ring.put(values)", "self.ring.lane.synchronize()")
+    feed = feed.replace("self.ring.push()", "return").format(order="")
+    assert [code for code, *_ in _places(_package(tmp_path, {"ring": RING, "feed": feed}))] == ["SS302"]
+
+
 def _race(imports: str = "from .mover import Mover") -> dict[str, str]:
     return {"mover": MOVER, "trainer": _trainer(imports).format(join=RACES)}
 
