@@ -540,6 +540,7 @@ PREFIXES: dict[str, str] = {
         statistics. pyarrow. polars. h5py. skimage. tifffile. av. seaborn. plotly. wandb. mlflow. rich.""".split(),
         "host_library",
     ),
+    "mpi4py.": "unseen",
     "math.": "host_number",
     "logging.": "host_library",
     **dict.fromkeys(
@@ -578,10 +579,12 @@ LIKE_FACTORIES = frozenset(name for name in FACTORIES if name.endswith("_like"))
 HANDING_METHODS = frozenset(
     """put put_nowait submit apply_async send send_bytes sendall
     sendto send_multipart send_pyobj dump dumps write writelines writerow writerows set_result create_dataset
-    call_soon_threadsafe""".split()
+    call_soon_threadsafe
+    Send Bsend Ssend Rsend Isend Ibsend Issend Irsend Sendrecv Bcast Ibcast Gather Gatherv Igather Scatter Scatterv
+    Iscatter Allgather Allgatherv Iallgather Alltoall Alltoallv Ialltoall Reduce Ireduce Allreduce Iallreduce""".split()
 )
-"""Of a queue, a pipe, a future, a socket, a file or a picture that is not seen made: they hand over what they are given
-on the host."""
+"""Of a queue, a pipe, a future, a socket, a file or a picture that is not seen made, or of an MPI communicator (mpi4py,
+"Communication of buffer-like objects"): they hand over what they are given on the host."""
 
 SERIALIZERS = frozenset({"dumps", "packb"})
 """Functions that are not seen and give bytes or a text: they bring what they are given to the host, and wait."""
@@ -590,9 +593,10 @@ DRAWING_METHODS = frozenset("imshow plot scatter hist bar pcolormesh contour con
 """Of what nothing is known of, axes of a picture perhaps: they read what they are given on the host."""
 
 FILLING_METHODS = frozenset(
-    "readinto readinto1 recv_into recvfrom_into recv_bytes_into pack_into readv preadv".split()
+    "readinto readinto1 recv_into recvfrom_into recv_bytes_into pack_into readv preadv Recv Irecv".split()
 )
-"""Of a file, a socket or a format that is not seen made: the host fills the memory that it is given."""
+"""Of a file, a socket, a format or an MPI communicator that is not seen made: the host fills the memory that it is
+given."""
 
 RESULT_FIELDS = frozenset("values indices".split())
 """What ``topk``, ``sort`` and their like name the tensors they return; of a sparse tensor these are methods."""

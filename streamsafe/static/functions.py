@@ -766,12 +766,13 @@ class Functions(Methods):
         if text in ("argparse.Namespace", "Namespace"):
             self.settings.add(value.name.base())
             return value
+        cupy = self.file.imports.get(text.partition(".")[0], "").partition(".")[0] == "cupy"
         if tail in ("Stream", "CUstream", "cudaStream_t"):
-            return self.as_stream(value, "cupy" if self.default_library == "cupy" else "torch")
+            return self.as_stream(value, "cupy" if cupy or self.default_library == "cupy" else "torch")
         if tail in ("Tensor", "ndarray") and not text.startswith(("np.", "numpy.")):
             self.mark_tensor(st, value)
-            if tail == "Tensor":
-                self.libraries.setdefault(value.name.base(), "torch")
+            if cupy or tail == "Tensor":
+                self.libraries.setdefault(value.name.base(), "cupy" if cupy else "torch")
             return value
         if text.startswith(("np.ndarray", "numpy.ndarray")):
             st.store[(value.name, "@place")] = Const("pageable")

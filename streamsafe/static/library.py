@@ -599,10 +599,6 @@ class Library(Streams):
                 self.hand_to_host(st, [value], call.site, f"{name}()")
         return UNKNOWN
 
-    def do_unseen(self, call: Call, st: State) -> Value:
-        """What its name tells more of than the module that it is in."""
-        return self.unmodelled(Api(call.text), call, st)
-
     def do_arithmetic(self, call: Call, st: State) -> Value:
         """``abs(x)`` and its like: of a tensor an operation, else a number."""
         given = [v for value in call.args[:1] for v in iterate(value)]

@@ -417,14 +417,34 @@ class Roots:
 
         With ``nobody``: methods that are called by name somewhere but were never reached.
         """
-        interpreter = self.interpreter
-        unit = interpreter.unit(name)
+        unit = self.interpreter.unit(name)
         if not isinstance(unit, ClassUnit):
             return
         methods = self._protocol_methods(unit, nobody=nobody)
+        parts = self._protocol(unit, [*methods], nobody=nobody)
+        unmet = self._unmet([m for m in methods if m in self.interpreter.entered], unit) if parts else []
+        if unmet:  # nobody in sight fills what it waits for
+            self._protocol(unit, unmet, nobody=nobody, brought=True)
+
+    def _protocol(
+        self, unit: ClassUnit, methods: list[FunctionUnit], *, nobody: bool, brought: bool = False
+    ) -> bool:
+        """What the methods of a class do one after the other.
+
+        Args:
+            unit: the class.
+            methods: those that others call; changed in place.
+            nobody: whether these were never reached.
+            brought: whether others have put something into the lists that parts of the object are made with.
+
+        Returns:
+            Whether a part has such lists.
+        """
+        interpreter = self.interpreter
+        name = unit.qualname
         init_unit = unit.methods.get("__init__")
         if not methods and (not nobody or init_unit is None or init_unit in interpreter.entered):
-            return
+            return False
         self_name = Name(f"self of {name}")
         interpreter.texts[self_name] = "self"
         instance = Instance(self_name, unit)
@@ -445,7 +465,7 @@ class Roots:
                 self._run(Function(prepare, None, instance), [], start, f"{name}.{name_}")
         if start.dead:
             start = self.state()
-        self._open_to_others(start, self_name)
+        parts = self._open_to_others(start, self_name, brought=brought)
         for key, value in list(start.store.of(self_name).items()):
             if value == Device("cpu") and key in reassigned_attributes(self.file, interpreter.ancestry(unit)):
                 start.store[(self_name, key)] = Device("")  # where a module is made is not where it runs
@@ -521,22 +541,29 @@ class Roots:
         self.kept = []
         interpreter.protocol_roots = []
         self._between_methods(name)
+        return parts
 
-    def _open_to_others(self, start: State, owner: Name, *, part: bool = False) -> None:
+    def _open_to_others(self, start: State, owner: Name, *, brought: bool) -> bool:
         """Whoever uses an object puts something into the lists and dicts that its constructor leaves empty.
 
-        Of the object itself those that its methods fill are left to these; a part of it has methods for others, too.
+        Those that its methods fill are left to these. Those of its parts may be filled by what others call of a part.
+
+        Returns:
+            Whether a part has lists that are empty.
         """
+        found = False
         for key, value in list(start.store.of(owner).items()):
-            if type(value) is Instance and not part:
-                self._open_to_others(start, value.name, part=True)
-            if not isinstance(value, Container) or sequences.length(start, value) != 0:
-                continue
-            filled = key in self.interpreter.filled
-            if part or not filled:
-                sequences.blur(start, value)
-            if value.kind != "dict" and not filled:
-                start.store[(value.name, "*")] = Opaque(owner.child(str(key)).child(EACH))
+            for part in start.store.of(value.name).values() if type(value) is Instance else ():
+                if isinstance(part, Container) and sequences.length(start, part) == 0:
+                    found = True
+                    if brought:
+                        sequences.blur(start, part)
+            if isinstance(value, Container) and sequences.length(start, value) == 0:
+                if key not in self.interpreter.filled:
+                    sequences.blur(start, value)
+                    if value.kind != "dict":
+                        start.store[(value.name, "*")] = Opaque(owner.child(str(key)).child(EACH))
+        return found
 
     def _walk(self, method: FunctionUnit, instance: Instance, made: State) -> None:
         """An object that gives one element after another is walked."""

@@ -143,7 +143,9 @@ class Unseen(Generics):
         return self.told(Question(name, method=True)) if "_" in name.strip("_") else None
 
     def do_unseen(self, call: Call, st: State) -> Value:
-        """A function of a library of which nothing else is known."""
+        """A function of a library of which nothing else is known than what its name tells."""
+        if call.text.rpartition(".")[2] in apis.HANDING_METHODS:
+            return self.hand_over(call.text.rpartition(".")[2], call, st)
         return self.unmodelled(Api(call.text), call, st)
 
     def _has_streams(self, value: Value) -> bool:
@@ -237,7 +239,7 @@ class Unseen(Generics):
         kept = isinstance(function, Api) and called in apis.CONTAINER_METHODS
         if kept:
             return NONE  # it keeps what it is given
-        if _constructs(called):
+        if _constructs(called) and called not in apis.FILLING_METHODS:
             made_object = self.do_make_module(call, st)  # it stores what it is given
             if isinstance(made_object, Object) and not called.endswith("Tensor"):
                 st.store[(made_object.name, "@built")] = PLAIN
