@@ -141,9 +141,7 @@ def _analysed(
     analysis = analyze(text, task.path, models=task.models or None, own=own, explain=explain)
     if cache is not None and not analysis.asks:
         conflicts = [encode(each) for each in analysis.conflicts]
-        cache.store(
-            key, {"conflicts": conflicts, "notes": analysis.notes, "entered": analysis.entered}
-        )
+        cache.store(key, {"conflicts": conflicts, "notes": analysis.notes, "entered": analysis.entered})
     return analysis
 
 
