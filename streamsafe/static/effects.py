@@ -556,7 +556,7 @@ class Effects(Memory):
             if timeline == ASIDE and not self.comes_later(made, site):
                 continue
             best = by_stream.get(made.timeline)
-            if best is None or _tells_more(made) > _tells_more(best[0]):
+            if best is None or _tells_more(made, self.entry) > _tells_more(best[0], self.entry):
                 by_stream[made.timeline] = (made, way)
         for made, way in by_stream.values():
             detail: Detail = made.detail  # type: ignore[assignment]
@@ -837,9 +837,13 @@ def _met(buffer: Name, made: Made) -> Made:
     return made._replace(buffer=buffer, detail=detail._replace(assumed=detail.assumed | Assumed.OLDER))
 
 
-def _tells_more(made: Made) -> tuple[bool, bool]:
-    """Which of one stream's accesses a hazard is reported with: a write before a read, a pass's before all."""
-    return made.writes, "backward" in made.detail.tags  # type: ignore[attr-defined]
+def _tells_more(made: Made, entry: str) -> tuple[bool, bool, bool]:
+    """Which of one stream's accesses a hazard is reported with.
+
+    A write before a read, a pass's before all, and one of the same call before one of an earlier call.
+    """
+    detail: Detail = made.detail  # type: ignore[assignment]
+    return made.writes, "backward" in detail.tags, detail.entry == entry
 
 
 def _stands_for(named: Hashable, other: Hashable) -> bool:
