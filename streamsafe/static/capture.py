@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamsafe.order import edges
-from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard, Made
+from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Guard, Made, Way
 from streamsafe.static.facts import AMBIENT, COPIES, GRADIENTS, PASS, Assumed, Detail, Finding, Site
 from streamsafe.static.memory import KEPT
 from streamsafe.static.replays import Replays, rows_used
@@ -109,8 +109,8 @@ class Captures(Replays):
             self.violation(
                 st, "capture-on-default-stream", site_of, "begins a capture", assumed=Assumed.AMBIENT
             )
-        reported = set()
-        for made, ways in list(st.order.iterate()):
+        unjoined: dict[Hashable, tuple[Made, tuple[Way, ...]]] = {}
+        for made, ways in st.order.iterate():
             if not (isinstance(made.buffer, tuple) and made.buffer[:1] == ("captured",)):
                 continue
             lacking = [
@@ -119,17 +119,19 @@ class Captures(Replays):
                 if not st.path.contradicts(way.guard)
                 and not all(way.carriers & self.carriers.bit(origin) for origin in capture.origin)
             ]
-            if lacking and made.timeline not in reported:
-                reported.add(made.timeline)
-                detail: Detail = made.detail  # type: ignore[assignment]
-                self.violation(
-                    st,
-                    "unjoined-capture-stream",
-                    made.site,  # type: ignore[arg-type]
-                    f"{detail.operation} on {self.timeline_text(made.timeline)}",
-                    [("the capture ends without waiting for that stream", capture.site)],  # type: ignore[list-item]
-                    tags=frozenset({"unjoined"}),
-                )
+            # who waits for the last fork has waited for those before: its first operation is shown
+            if lacking and (made.timeline not in unjoined or unjoined[made.timeline][1] != ways):
+                unjoined[made.timeline] = made, ways
+        for timeline, (made, _) in unjoined.items():
+            detail: Detail = made.detail  # type: ignore[assignment]
+            self.violation(
+                st,
+                "unjoined-capture-stream",
+                made.site,  # type: ignore[arg-type]
+                f"{detail.operation} on {self.timeline_text(timeline)}",
+                [("the capture ends without waiting for that stream", capture.site)],  # type: ignore[list-item]
+                tags=frozenset({"unjoined"}),
+            )
         if capture.graph is not None:
             self.graph_reset(st, capture.graph)
             st.graphs[capture.graph] = self.inputs(st)

@@ -331,6 +331,67 @@ LOOP = """
                 self.stages.first.wait_stream(self.stages.second)
                 self.requests.add(request)
 """
+SAVER = """
+    import torch
+
+    class Saver:
+        def __init__(self, pages: list[torch.Tensor], event: torch.cuda.Event):
+            self.pages = pages
+            self.event = event
+            self.side = torch.cuda.Stream()
+            self.host = [torch.empty(page.shape, pin_memory=True) for page in pages]
+
+        def save(self):
+            self.side.wait_event(self.event)
+            with torch.cuda.stream(self.side):
+                for host, page in zip(self.host, self.pages):
+                    host.copy_(page, non_blocking=True)
+            self.side.synchronize()
+"""
+PAGES = """
+    import torch
+    from .saver import Saver
+
+    class Pages:
+        def __init__(self, count, rows):
+            self.pages = [torch.zeros(rows, device="cuda") for _ in range(count)]
+            self.written = torch.cuda.Event()
+            self.saver = Saver(self.pages, self.written)
+
+        def step(self, x: torch.Tensor):
+            for page in self.pages:
+                page.copy_(x)
+            {order}
+            self.saver.save()
+"""
+LOGGED = """
+    import cupy as cp
+
+    class Log:
+        def __init__(self, total: cp.ndarray):
+            self.total = total
+            self.lane = cp.cuda.Stream(non_blocking=True)
+
+        def note(self):
+            with self.lane:
+                line = self.total.sum()
+            self.lane.synchronize()
+            return line
+"""
+RUNS = """
+    import cupy as cp
+    from .log import Log as Journal
+
+    class Run:
+        def __init__(self, rows):
+            self.total = cp.zeros(rows)
+            self.log = Journal(self.total)
+
+        def step(self, x: cp.ndarray):
+            cp.add(self.total, x, out=self.total)
+            {order}
+            return self.log.note()
+"""
 CALLED: dict[str, tuple[dict[str, str], str, tuple[str, str, str]]] = {
     "an event that the caller has recorded": (
         {"ring": RING, "feed": FEED},
@@ -341,6 +402,16 @@ CALLED: dict[str, tuple[dict[str, str], str, tuple[str, str, str]]] = {
         {"__init__": "from .outbox import Outbox\n", "outbox": OUTBOX, "step": STEP},
         "outbox.side.synchronize()",
         ("SS301", "outbox", "tolist"),
+    ),
+    "an event of the caller that what it calls waits for": (
+        {"saver": SAVER, "pages": PAGES},
+        "self.written.record()",
+        ("SS103", "saver", "host.copy_"),
+    ),
+    "a write of the same call, under another name of the class": (
+        {"log": LOGGED, "runs": RUNS},
+        "self.log.lane.wait_event(cp.cuda.get_current_stream().record())",
+        ("SS101", "log", "self.total.sum()"),
     ),
     "a loop over what others put into a queue": (
         {"stages": STAGES, "requests": QUEUED, "loop": LOOP},
