@@ -83,7 +83,8 @@ class Linked:
     def place(self, first: int, last: int) -> tuple[str, int, int]:
         """Rows of the linked text as a file's: the file, the first and the last row."""
         at = self._file(first)
-        return at.path, first - at.start + 1, last - at.start + 1
+        up = at.start - at.first
+        return at.path, first - up, last - up
 
     def _file(self, row: int) -> Segment:
         return next((each for each in reversed(self.segments) if row >= each.start), self.segments[0])
