@@ -223,7 +223,7 @@ class Library(Streams):
         """``importlib.import_module("a.b")``: what ``import a.b`` names."""
         name = call.get(0, "name")
         known = isinstance(name, Const) and type(name.value) is str and not name.value.startswith(".")
-        return Api(name.value) if known and len(call.args) == 1 else self.do_unseen(call, st)  # type: ignore[union-attr]
+        return Api(name.value) if known and len(call.args) == 1 else self.unmodelled(Api(call.text), call, st)  # type: ignore[union-attr]
 
     def do_cuda_device(self, call: Call, st: State) -> Value:
         """``torch.cuda.device(d)``: whatever is given there is a CUDA device."""
