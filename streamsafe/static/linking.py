@@ -29,12 +29,12 @@ from streamsafe.static.modules import (
     resolved,
 )
 
-LINES: Final = 400
-"""Lines of definitions of other files that are linked to a file, at most."""
-LONGEST: Final = 300
-"""Lines of one such definition, at most."""
-SHORT: Final = 30
-"""Lines of a definition that has nothing to do with streams, at most: it may be what reads or keeps memory."""
+STATEMENTS: Final = 240
+"""Statements of definitions of other files that are linked to a file, at most: comments and layout do not count."""
+LONGEST: Final = 180
+"""Statements of one such definition, at most."""
+SHORT: Final = 25
+"""Statements of a definition that has nothing to do with streams, at most: it may be what reads or keeps memory."""
 DEPTH: Final = 4
 """How many imports away from the file a definition may be."""
 MOST_IMPORTERS: Final = 8
@@ -122,7 +122,7 @@ class _Linker:
         included: file -> row -> the statement of it that is in the text. A parsed file may be forgotten and parsed
             again meanwhile: files and statements are known by path and row, not by identity.
         names: what these bind, and what names they are used by.
-        lines: how many rows they have.
+        size: how many statements they have.
         cut_short: whether a limit left definitions out.
     """
 
@@ -131,7 +131,7 @@ class _Linker:
     meanings: dict[str, Binding] = field(default_factory=dict)
     included: dict[str, dict[int, Statement]] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
-    lines: int = 0
+    size: int = 0
     cut_short: bool = False
 
     def run(self) -> None:
@@ -156,9 +156,9 @@ class _Linker:
 
     def _include(self, statement: Statement) -> bool:
         """Put a definition into the text, unless a name of it means something else there, or it is too long."""
-        length = statement.last - statement.first + 1
         related = statement.names_streams or not self.related.isdisjoint(statement.words)
-        if length > (LONGEST if related else SHORT) or self.lines + length > LINES:
+        size = statement.size
+        if size > (LONGEST if related else SHORT) or self.size + size > STATEMENTS:
             self.cut_short = self.cut_short or statement.names_streams
             return False
         if not statement.is_definition and not statement.module.rebound.isdisjoint(statement.names):
@@ -167,7 +167,7 @@ class _Linker:
         if any(self._meaning(name) not in (None, meaning) for name, meaning in wanted.items()):
             return False
         self.meanings.update(wanted)
-        self.lines += length
+        self.size += size
         self.included.setdefault(statement.module.path, {})[statement.first] = statement
         return True
 

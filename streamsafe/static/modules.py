@@ -106,6 +106,7 @@ class Statement:
     _words: tuple[bool, frozenset[str]] | None = None
     _meanings: dict[str, Binding] | None = None
     _uses: tuple[Binding, ...] | None = None
+    _size: int | None = None
 
     @property
     def text(self) -> str:
@@ -137,6 +138,14 @@ class Statement:
         if self._parts is None:
             self._parts = Parts.of(self.node) if self.node is not None else Parts()
         return self._parts
+
+    @property
+    def size(self) -> int:
+        """How many statements there are in it, itself included."""
+        if self._size is None:
+            node = self.node
+            self._size = sum(isinstance(each, ast.stmt) for each in ast.walk(node)) if node is not None else 0
+        return self._size
 
     @property
     def names_streams(self) -> bool:

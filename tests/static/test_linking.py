@@ -534,7 +534,7 @@ def test_imports_in_a_circle(tmp_path: Path) -> None:
 def test_a_limit_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = _package(tmp_path, _race())
     (package / "trainer.py").write_text("s = torch.cuda.Stream()\n" + _race()["trainer"], encoding="utf-8")
-    monkeypatch.setattr(linking, "LINES", 3)
+    monkeypatch.setattr(linking, "STATEMENTS", 3)
     command = ["check", "--isolated", "--jobs", "1", "-v", str(package)]
     result = CliRunner().invoke(main, command, catch_exceptions=False)
     assert "the file with what it imports" in result.output
