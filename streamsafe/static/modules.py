@@ -206,6 +206,7 @@ class Module:
         statements: those at the top level, in order.
         bound: name -> the statement at the top level that binds it last, imports left out.
         imported: name -> the module, the name in it ("" for the module itself), and the level, as an import has them.
+        stars: the modules, and the levels, of which all public names are imported.
     """
 
     path: str
@@ -213,6 +214,7 @@ class Module:
     statements: list[Statement] = field(default_factory=list)
     bound: dict[str, Statement] = field(default_factory=dict)
     imported: dict[str, tuple[str, str, int]] = field(default_factory=dict)
+    stars: list[tuple[str, int]] = field(default_factory=list)
 
     @cached_property
     def rebound(self) -> frozenset[str]:
@@ -220,6 +222,13 @@ class Module:
         text = "\n".join(self.lines)
         found = (*_GLOBAL.finditer(text), *_ATTRIBUTE.finditer(text))
         return frozenset(name for match in found for name in _WORD.findall(match[1]))
+
+    @cached_property
+    def starred(self) -> list[str]:
+        """The files of the project of which all public names are imported."""
+        folder = os.path.dirname(self.path)
+        found = (_find(folder, name, level) for name, level in self.stars)
+        return [path for path in found if path is not None and path != self.path]
 
     @cached_property
     def of_project(self) -> frozenset[str]:
@@ -310,7 +319,10 @@ def resolved(where: str, name: str, steps: int = 5) -> Statement | None:
     if name in module.bound:
         return module.bound[name]
     further = module.target(name)
-    return resolved(*further, steps - 1) if further is not None and further[1] else None
+    if further is not None:
+        return resolved(*further, steps - 1) if further[1] else None
+    found = (resolved(star, name, steps - 1) for star in module.starred if not name.startswith("_"))
+    return next((each for each in found if each is not None), None)
 
 
 def imports_in(text: str) -> set[str]:
@@ -320,7 +332,7 @@ def imports_in(text: str) -> set[str]:
 
 def forget() -> None:
     """Files may have changed since they were read."""
-    for cached in (module_of, parsed, _names, _find, _top):
+    for cached in (module_of, parsed, _names, _is_starred, _find, _top):
         cached.cache_clear()
 
 
@@ -397,7 +409,10 @@ def _imports(text: str) -> Iterator[ast.stmt]:
 def _import(module: Module, node: ast.AST) -> None:
     if isinstance(node, ast.ImportFrom):
         for alias in node.names:
-            module.imported[alias.asname or alias.name] = (node.module or "", alias.name, node.level)
+            if alias.name == "*":
+                module.stars.append((node.module or "", node.level))
+            else:
+                module.imported[alias.asname or alias.name] = (node.module or "", alias.name, node.level)
     elif isinstance(node, ast.Import):
         for alias in node.names:
             top = alias.name.partition(".")[0]
@@ -431,6 +446,13 @@ def _names(path: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=20_000)
+def _is_starred(path: str, name: str) -> bool:
+    """Whether a file has a name from another module of the project of which it imports all names."""
+    module = module_of(path)
+    return module is not None and bool(module.stars) and resolved(path, name) is not None
+
+
+@lru_cache(maxsize=20_000)
 def _find(folder: str, dotted: str, level: int) -> str | None:
     """The file of a module of the project that a file in a folder imports; None where it is no file of it."""
     base = folder
@@ -460,8 +482,6 @@ def _top(folder: str) -> tuple[str, str]:
 
 def _imported(importer: str, module: str, name: str, level: int) -> tuple[str, str] | None:
     """The file and the name in it that an import binds, "" for a whole module; None outside the project."""
-    if name == "*":
-        return None
     folder = os.path.dirname(importer)
     where = _find(folder, module, level)
     if not name:
@@ -469,7 +489,7 @@ def _imported(importer: str, module: str, name: str, level: int) -> tuple[str, s
     inner = _find(folder, f"{module}.{name}" if module else name, level)
     if inner is not None:
         return inner, ""  # a module, also where the package imports from it
-    if where is not None and where != importer and name in _names(where):
+    if where is not None and where != importer and (name in _names(where) or _is_starred(where, name)):
         return where, name
     return None
 

@@ -183,6 +183,12 @@ class Unseen(Generics):
             return PLAIN
         if called in apis.EXPECTING_METHODS:
             return self.do_raises_context(call, st)
+        if spelled(hints.CURRENT_STREAM, called):
+            return (
+                self.do_current_cupy_stream(call, st)
+                if self.default_library == "cupy"
+                else self.do_current_stream(call, st)
+            )
         if called in apis.HOST_FUNCTIONS:
             return self.do_host_function(call, st)
         if spelled(hints.RECORDING_HELPER, called):

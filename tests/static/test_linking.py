@@ -525,6 +525,12 @@ def test_an_attribute_that_functions_assign_has_no_known_value(tmp_path: Path) -
     assert _places(_package(tmp_path, {**files, "other": other})) == [("SS101", "trainer", 9)]
 
 
+def test_all_names_of_a_module_handed_on(tmp_path: Path) -> None:
+    files = _race("from .all import Mover")
+    hub = {"all": "from .mover import *\nfrom .trainer import *\n"}
+    assert _places(_package(tmp_path, {**files, **hub})) == [("SS101", "trainer", 8)]
+
+
 def test_imports_in_a_circle(tmp_path: Path) -> None:
     files = _race()
     files["mover"] += "\n    from .trainer import train\n"
