@@ -27,18 +27,17 @@ class Entry(NamedTuple):
     imports: frozenset[str]
 
 
-def index(looked: Mapping[str, bool], models: Models, cache: Cache | None) -> dict[str, Entry]:
-    """All files of the projects that some files belong to, by path; of projects without stream code none.
+def index(looked: Mapping[str, bool], models: Models, cache: Cache | None) -> list[dict[str, Entry]]:
+    """The projects that some files belong to, each with all its files by path; without those that have no stream code.
 
     Args:
         looked: the files, and whether they have stream code.
         models: of the user's own wrappers.
         cache: where this is kept between runs, by the contents of the files.
     """
-    found: dict[str, Entry] = {}
-    for top, paths in sorted(beside(looked).items()):
-        found.update(_of_project(top, sorted(paths), looked, models, cache))
-    return found
+    projects = sorted(beside(looked).items())
+    found = (_of_project(top, sorted(paths), looked, models, cache) for top, paths in projects)
+    return [each for each in found if each]
 
 
 def _of_project(

@@ -209,11 +209,11 @@ def link(path: str, related: Set[str] = frozenset()) -> Linked | None:
 
 
 def callers(named: Set[str], known: Mapping[str, Entry]) -> tuple[list[str], frozenset[str]]:
-    """The files that import what others define that has to do with streams, as far as that may show in named files.
+    """The files of a project that import what others define of streams, as far as that may show in named files.
 
     Args:
         named: the files whose hazards are shown.
-        known: all files of their projects.
+        known: all files of a project.
 
     Returns:
         The callers, without named files that have stream code themselves; and the names of all that has to do with

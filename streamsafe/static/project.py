@@ -167,9 +167,13 @@ def _with_callers(tasks: list[Task], looked: Mapping[str, bool], cache: Cache | 
     given = {task.path for task in tasks if task.data is not None}
     named = {path: concerned for path, concerned in looked.items() if path not in given}
     models: Models = tasks[0].models if tasks else {}
-    found, related = callers(named.keys(), index(named, models, cache))
-    more = [Task(path, os.path.getsize(path), models, related=related, caller=True) for path in found]
-    return [*(replace(task, related=related) for task in tasks), *more]
+    own = {task.path: task for task in tasks}
+    more: list[Task] = []
+    for project in index(named, models, cache):
+        found, related = callers(named.keys(), project)
+        own.update((path, replace(own[path], related=related)) for path in own.keys() & project.keys())
+        more += [Task(path, os.path.getsize(path), models, related=related, caller=True) for path in found]
+    return [*own.values(), *more]
 
 
 __all__ = [
