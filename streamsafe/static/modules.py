@@ -20,7 +20,7 @@ from streamsafe.static.packages import packages
 from streamsafe.static.reading import SourceError, read
 
 DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-KEPT: Final = 1000
+KEPT: Final = 300
 """How many files are kept in memory."""
 
 _DEFINED: Final = re.compile(r"(?:async[ \t]+def|def|class)[ \t]+(\w+)")
