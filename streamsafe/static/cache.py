@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from streamsafe import __version__
@@ -84,11 +85,13 @@ class Cache:
         """Remove the entries that no check has used for a while."""
         oldest = time.time() - DAYS * 86_400
         try:
-            folders = [entry.path for entry in os.scandir(self._top) if entry.is_dir()]
-            for folder in folders:
-                for entry in os.scandir(folder):
-                    if entry.stat().st_mtime < oldest:
-                        os.unlink(entry.path)
+            for name in os.listdir(self._top):
+                folder = os.path.join(self._top, name)
+                if not os.path.isdir(folder):
+                    continue
+                for path in (os.path.join(folder, each) for each in os.listdir(folder)):
+                    if os.stat(path).st_mtime < oldest:
+                        os.unlink(path)
                 if folder != self._folder and not os.listdir(folder):
                     os.rmdir(folder)
         except OSError:
@@ -160,20 +163,22 @@ def _defaults(cls: type) -> tuple[tuple[str, Any], ...]:
     return found
 
 
+@lru_cache(maxsize=1)
 def _own_digest() -> str:
-    """A hash of the analysis itself: what another version found is nothing to this one."""
+    """A hash of the analysis and the repairs: what another version found is nothing to this one.
+
+    Of their contents: an installation that is made anew, as in CI, uses the cache of the last one.
+    """
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     total = hashlib.blake2b(digest_size=8)
     for path in sorted(_own_files(folder)):
-        state = os.stat(path)
-        total.update(f"{path} {state.st_size} {state.st_mtime_ns}\n".encode())
+        with open(path, "rb") as file:
+            total.update(os.path.relpath(path, folder).encode() + b"\0" + file.read())
     return total.hexdigest()
 
 
 def _own_files(folder: str) -> Iterable[str]:
-    for part in ("static", "order"):
+    for part in ("static", "order", "repairs"):
         for where, _, names in os.walk(os.path.join(folder, part)):
-            for name in names:
-                if name.endswith((".py", ".toml", ".so", ".pyd")):
-                    yield os.path.join(where, name)
-    yield os.path.join(folder, "suppressions.py")
+            yield from (os.path.join(where, name) for name in names if name.endswith((".py", ".so", ".pyd")))
+    yield from (os.path.join(folder, name) for name in ("suppressions.py", "fixing.py", "config.py"))

@@ -247,9 +247,9 @@ class Expressions(Computed):
         self._age_made(st, made, None)
 
     def _age_made(self, st: State, made: set[Name], here: Hashable) -> None:
-        """Memory that a loop within has made is told apart from what the loop makes next, in however many rounds.
+        """Keep memory that an inner loop has made distinct from what it makes when it runs again, whatever its rounds.
 
-        Of events and works it is not: whoever waits for the older ones waits for all of them.
+        Events and works stay together: whoever waits for the older ones waits for all of them.
         """
         inner = {
             name

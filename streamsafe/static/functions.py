@@ -54,7 +54,7 @@ from streamsafe.static.values import (
 HANDING_DEPTH = 3
 """So many calls deeper than others: what it hands on is not to look like something that it has worked out."""
 GIVEN_TO = Name("given to")
-"""Under this it is kept of a constructor's parameter which object was the first to be given what is handed round."""
+"""The key, for a constructor's parameter, of the first object that was given the shared argument."""
 
 
 class Scope:
@@ -685,7 +685,7 @@ class Functions(Methods):
         return Opaque(name)
 
     def kept_object(self, function: Function, parameter: cst.Param, st: State) -> str | None:
-        """The class of the file of which a parameter is that is handed round.
+        """The class of the file of a parameter that several objects share.
 
         What constructors of several classes, and functions of the module, are given under one name is one object; two
         objects of one class have one each.

@@ -2,8 +2,8 @@
 
 A verdict does not hang on a name that a file is free to choose, except here. Each row says what it assumes. *Needed by*
 counts the labelled places that change without it: *cases* are bugs of public projects and their mended twins,
-*fixtures* are files in fixtures/static. Measured by switching one row off at a time; a row that changes neither does
-not stay.
+*fixtures* are files in fixtures/static, a *public wheel* is one whose hazards were labelled by reading. Measured by
+switching one row off at a time; a row that changes none of these does not stay.
 
 What only a name says about an object is one assumption: a finding that leans on it is at most *likely* where the row
 says so.

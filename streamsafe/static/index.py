@@ -54,7 +54,10 @@ def _of_project(
             continue
         data = _bytes(path)
         digests[path] = _digest(data)
-        entry = _known(kept.get(path), digests[path])
+        try:
+            entry = _known(kept.get(path), digests[path])
+        except TypeError:  # it holds something else
+            entry = None
         if entry is not None:
             found[path] = entry
         else:

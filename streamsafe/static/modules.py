@@ -244,6 +244,7 @@ class Module:
         if name not in self.imported:
             return None
         if name not in self._targets:
+            self._targets[name] = None  # meanwhile: modules may import from each other in a circle
             self._targets[name] = _imported(self.path, *self.imported[name])
         return self._targets[name]
 
@@ -311,18 +312,32 @@ def parsed(path: str) -> Module | None:
     return module
 
 
-def resolved(where: str, name: str, steps: int = 5) -> Statement | None:
-    """The statement that binds a name which a module has, or hands on from another one."""
-    module = module_of(where)
-    if module is None or not steps:
+def resolved(where: str, name: str, visited: set[str] | None = None) -> Statement | None:
+    """The statement that binds a name which a module has, or hands on from another one.
+
+    Args:
+        where: the file of the module.
+        name: the name in it.
+        visited: the modules that were asked already: they may import from each other in a circle.
+    """
+    visited = set() if visited is None else visited
+    module = module_of(where) if where not in visited else None
+    if module is None:
         return None
+    visited.add(where)
     if name in module.bound:
-        return module.bound[name]
+        found = module.bound[name]
+        if found.node is not None:
+            return found
+        whole = parsed(where)  # the text does not split as Python reads it
+        return whole.bound.get(name) if whole is not None else None
     further = module.target(name)
     if further is not None:
-        return resolved(*further, steps - 1) if further[1] else None
-    found = (resolved(star, name, steps - 1) for star in module.starred if not name.startswith("_"))
-    return next((each for each in found if each is not None), None)
+        return resolved(*further, visited) if further[1] else None
+    if name.startswith("_"):
+        return None
+    starred = (resolved(star, name, visited) for star in module.starred)
+    return next((each for each in starred if each is not None), None)
 
 
 def imports_in(text: str) -> set[str]:
@@ -351,7 +366,7 @@ def _split(lines: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]] | Non
     quote = ""
     decorated = False
     for row, line in enumerate(lines, 1):
-        if not quote and line and not _GOES_ON.match(line):
+        if not quote and line.strip() and not _GOES_ON.match(line):
             if not decorated:
                 starts.append((row, row))
             decorated = line[0] == "@"

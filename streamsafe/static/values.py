@@ -51,7 +51,7 @@ class Name:
 
     Args:
         site: a syntax node, or a word such as ``ambient`` for what no source line makes.
-        path: the call sites through which it was reached, and the rounds that are told apart, as ``deeper`` has it.
+        path: the call sites through which it was reached, and the rounds of loops that stay distinct, see ``deeper``.
         parent: the object it is an attribute or element of.
         age: 0 for the newest object of the site, 1 for the one of the round before, 2 for all older ones of the same
             walk of a loop; 3 for all of the walk before, 4 for those of earlier ones.

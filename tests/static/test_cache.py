@@ -251,3 +251,14 @@ def test_what_can_be_repaired_is_counted_once(tree: Path, monkeypatch: pytest.Mo
     assert "fixable: " in cold
     monkeypatch.setattr("streamsafe.fixing.fix_of", None)  # would raise
     assert CliRunner().invoke(main, command, catch_exceptions=False).stdout == cold
+
+
+def test_an_index_that_holds_something_else_is_made_again(tree: Path) -> None:
+    cold = check()
+    for entry in tree.glob(".streamsafe_cache/*/*.json"):
+        held = json.loads(entry.read_text())
+        if "looked" in held:
+            entry.unlink()
+        elif all(isinstance(value, list) for value in held.values()) and "conflicts" not in held:
+            entry.write_text(json.dumps({path: [value[0], True, 3, None] for path, value in held.items()}))
+    assert check() == cold

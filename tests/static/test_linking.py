@@ -559,3 +559,42 @@ def test_a_suppression_where_the_hazard_is_shown(tmp_path: Path) -> None:
     files = _race()
     files["trainer"] = files["trainer"].replace("moved.sum()", "moved.sum()  # noqa: SS101")
     assert _places(_package(tmp_path, files)) == []
+
+
+SPLIT: dict[str, tuple[str, str]] = {
+    "lines that end as on Windows": ("\n", "\r\n"),
+    "a form feed in a class": ("\n\n        def fetch", "\n\f\n        def fetch"),
+    "a row of a header that begins at the margin": ("(self, host):", "(self,\nhost):"),
+    "quotes in a string": ("import torch\n", "import torch\nQUOTES = \"'''\"\n"),
+    "a string that holds code": ("import torch\n", 'import torch\nCODE = """\nclass Mover:\n    pass\n"""\n'),
+}
+"""How a module is written that a text does not show its statements plainly -> what is replaced, and by what."""
+
+
+@pytest.mark.parametrize("case", SPLIT)
+def test_a_module_is_split_as_python_reads_it(tmp_path: Path, case: str) -> None:
+    old, new = SPLIT[case]
+    package = _package(tmp_path, _race())
+    text = (package / "mover.py").read_text(encoding="utf-8")
+    changed = text.replace(old.replace("\n        ", "\n    "), new.replace("\n        ", "\n    "))
+    assert changed != text
+    (package / "mover.py").write_text(changed, encoding="utf-8", newline="")
+    assert _places(package) == [("SS101", "trainer", 8)]
+
+
+CIRCLES = {
+    "names of all modules": ("from .trainer import *\nfrom .mover import *\n", ""),
+    "a name that none has": (
+        "from .trainer import *\nfrom .mover import *\n",
+        "from . import nowhere\nnowhere()\n",
+    ),
+}
+"""How a package imports from a module that imports from it -> its text, and what the module has beside."""
+
+
+@pytest.mark.parametrize("case", CIRCLES)
+def test_all_names_in_a_circle(tmp_path: Path, case: str) -> None:
+    text, more = CIRCLES[case]
+    files = _race("from . import Mover")
+    files["trainer"] += more
+    assert _places(_package(tmp_path, {**files, "__init__": text})) == [("SS101", "trainer", 8)]
