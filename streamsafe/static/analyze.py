@@ -80,7 +80,7 @@ def analyze(
             analysis.notes = [f"{entry}: {limit}" for entry, limit in sorted(interpreter.cut_short.items())]
             analysis.conflicts += [_conflict(each, interpreter) for each in interpreter.advice.values()]
             analysis.conflicts.sort(key=_place)
-            analysis.entered = sorted(unit.slice.rows(unit.node) for unit in interpreter.entered)
+            analysis.entered = _entered(interpreter)
             _take_apart(interpreter)
             return analysis
     finally:
@@ -138,6 +138,16 @@ def _with_room(work: Callable[[], None]) -> None:
 
 # in words of 8 bytes; a piece is a power of two, here 1 MB
 _with_room.__code__ = _with_room.__code__.replace(co_stacksize=70_000)
+
+
+def _entered(interpreter: Interpreter) -> list[tuple[int, int]]:
+    """The rows of the functions that were followed; a lambda inside one of them has no rows of its own."""
+    named = [unit for unit in interpreter.entered if unit.node in interpreter.file.function_rows]
+    slices = {unit.slice for unit in named}
+    others = [unit for unit in interpreter.entered if unit.node not in interpreter.file.function_rows]
+    return sorted(
+        unit.slice.rows(unit.node) for unit in (*named, *(u for u in others if u.slice not in slices))
+    )
 
 
 def _take_apart(interpreter: Interpreter) -> None:

@@ -408,11 +408,15 @@ class Builder:
     Args:
         lines: of the file: a body may begin in the line of its head.
         hollow: functions whose bodies are left out.
+
+    Attributes:
+        rows: the first and the last row of each function that was made, without its decorators.
     """
 
     def __init__(self, lines: Sequence[str], hollow: Collection[ast.stmt] = ()) -> None:
         self._lines = lines
         self._hollow = hollow
+        self.rows: dict[cst.CSTNode, tuple[int, int]] = {}
 
     def module(self, statements: Sequence[ast.stmt]) -> cst.Module:
         """Statements of a file."""
@@ -506,7 +510,7 @@ class Builder:
 
     def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> cst.FunctionDef:
         """A function."""
-        return _node(
+        made = _node(
             cst.FunctionDef,
             _name(node.name),
             _signature(node.args),
@@ -514,6 +518,8 @@ class Builder:
             _decorators(node.decorator_list),
             _annotated(node.returns),
         )
+        self.rows[made] = node.lineno, node.end_lineno or node.lineno
+        return made
 
     def _class(self, node: ast.ClassDef) -> cst.ClassDef:
         arguments = _arguments(node.bases, node.keywords)

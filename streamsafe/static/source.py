@@ -79,7 +79,10 @@ class Slice:
         from streamsafe.static.nodes import Builder
 
         hollow = {method.node for methods in self.methods.values() for method in methods}
-        return Builder(self.file.lines, hollow).module(self.file.starting_at[self.first])
+        builder = Builder(self.file.lines, hollow)
+        made = builder.module(self.file.starting_at[self.first])
+        self.file.function_rows.update(builder.rows)
+        return made
 
     @property
     def tree(self) -> cst.CSTNode:
@@ -124,6 +127,8 @@ class Slice:
 
     def rows(self, node: cst.CSTNode) -> tuple[int, int]:
         """First and last line of a node in the file."""
+        if node in self.file.function_rows:
+            return self.file.function_rows[node]
         row, _, end_row, _ = self._positions.get(node, (1, 0, 1, 1))
         return row + self.base, end_row + self.base
 
@@ -150,7 +155,10 @@ class MethodSlice(Slice):
         """Its definition."""
         from streamsafe.static.nodes import Builder
 
-        return Builder(self.file.lines).function(self.node)
+        builder = Builder(self.file.lines)
+        made = builder.function(self.node)
+        self.file.function_rows.update(builder.rows)
+        return made
 
     @property
     def tree(self) -> cst.CSTNode:
@@ -347,6 +355,7 @@ class SourceFile:
         self.bindings: dict[str, list[ast.stmt]] = defaultdict(list)
         self.definitions: dict[str, list[Definition]] = defaultdict(list)
         self.implementations: dict[str, list[AstFunction]] = defaultdict(list)
+        self.function_rows: dict[cst.CSTNode, tuple[int, int]] = {}  # of those that were made into nodes
         self._slices: dict[ast.stmt, Slice] = {}
         self._index()
 
