@@ -16,11 +16,9 @@ class Analysis:
         explanation: for the line that was asked about, what is known there.
         notes: the functions of which a limit cut the analysis short, and which limit.
         entered: the first and the last row of each function that was followed.
-        asks: whether what is found depends on what other files say of what the file calls.
     """
 
     conflicts: list[Conflict] = field(default_factory=list)
     explanation: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     entered: list[tuple[int, int]] = field(default_factory=list)
-    asks: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -21,7 +21,6 @@ from streamsafe.order.hazard import (
 )
 from streamsafe.static.analysis import Analysis
 from streamsafe.static.autograd import GRADIENT_MADE
-from streamsafe.static.elsewhere import Doing, Question, answers
 from streamsafe.static.facts import AGAIN, GRADIENTS, INITIAL, Assumed, Detail, Finding, Site
 from streamsafe.static.helps import Help
 from streamsafe.static.interpreter import Interpreter
@@ -61,20 +60,13 @@ def analyze(
     try:
         file = SourceFile(source, filename, own)
         with Name.kept():
-            first = None
             interpreter = _interpret(file, models, explain)
             asked = interpreter.modules and any(f.buffer == GRADIENTS for f in interpreter.findings.values())
             if asked or interpreter.sizes_met:
                 # what is called further down tells whose gradients a hook or a pass further up is about, and
                 # what is made further down of which numbers it matters what they are
-                first, interpreter = interpreter, _interpret(file, models, explain, interpreter)
+                interpreter = _interpret(file, models, explain, interpreter)
             analysis = Analysis(_conflicts(interpreter))
-            if any(conflict.confidence != "possible" for conflict in analysis.conflicts):
-                analysis.asks = True
-                told = _told(file, interpreter)
-                if told:
-                    interpreter = _interpret(file, models, explain, first, told)
-                    analysis = Analysis(_conflicts(interpreter), asks=True)
             if explain is not None:
                 analysis.explanation = _explanation(interpreter, explain)
             analysis.notes = [f"{entry}: {limit}" for entry, limit in sorted(interpreter.cut_short.items())]
@@ -92,38 +84,15 @@ def _interpret(
     models: Models | None,
     explain: int | None,
     earlier: Interpreter | None = None,
-    told: Mapping[Question, Doing] | None = None,
 ) -> Interpreter:
-    """Interpret a file, with what an earlier reading has shown and what other files say."""
+    """Interpret a file, with what an earlier reading has shown."""
     interpreter = Interpreter(file, models)
     interpreter.explained = None if explain is None else []
     if earlier is not None:
         interpreter.modules = earlier.modules
         interpreter.pool_sizes = earlier.sizes_met
-    interpreter.told_of = told or {}
     _with_room(Roots(interpreter, models or ()).run)
     return interpreter
-
-
-def _told(file: SourceFile, interpreter: Interpreter) -> dict[Question, Doing]:
-    """What other files say that may matter to what is shown.
-
-    That a function waits matters to all that its entry does, that it touches nothing to findings about its own call.
-    """
-    shown = [f for f in interpreter.findings.values() if _confidence(f, interpreter) != "possible"]
-    firsts = [f.first.detail for f in shown if f.first is not None and isinstance(f.first.detail, Detail)]
-    entries = {f.entry for f in shown} | {detail.entry for detail in firsts}
-    called = {f.operation.removesuffix("()") for f in shown} | {
-        d.operation.removesuffix("()") for d in firsts
-    }
-    asked = interpreter.asked_elsewhere.items()
-    questions = [question for question, askers in asked if not entries.isdisjoint(askers)]
-    found = answers(file.filename, file.imports, questions)
-    return {
-        question: doing
-        for question, doing in found.items()
-        if doing is not Doing.KEEPS or question.name.rpartition(".")[2] in called
-    }
 
 
 def _with_room(work: Callable[[], None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,6 @@ from streamsafe.static.values import (
 
 if TYPE_CHECKING:
     from streamsafe.config import Model, Models
-    from streamsafe.static.elsewhere import Doing, Question
     from streamsafe.static.given import Given
     from streamsafe.static.interpreter import Activation
 
@@ -67,8 +66,6 @@ class Calls(Unseen):
     def __init__(self, file: SourceFile, models: Models | None) -> None:
         super().__init__(file)
         self.models = models
-        self.told_of: Mapping[Question, Doing] = {}  # what other files say of what is called
-        self.asked_elsewhere: dict[Question, set[str]] = {}  # and which entries asked
         self.hooks: list[tuple[Function, list[Value], State, str]] = []  # with what registered each
         self.passing = False  # a backward pass calls its hooks
         self.hooked: dict[Value, Ordered[Name]] = {}  # what each hook was registered with

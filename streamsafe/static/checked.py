@@ -124,7 +124,7 @@ def _weaker(conflict: Conflict) -> Conflict:
 def _analysed(
     task: Task, text: str, cache: Cache | None, *, own: range | None = None, explain: int | None = None
 ) -> Analysis:
-    """What the analysis of a text shows, which is kept unless it depends on what other files say."""
+    """What the analysis of a text shows, which is kept for the next check."""
     key = key_of("text", task.path, text, repr(own), repr(task.models))
     entry = cache.load(key) if cache is not None and explain is None else None
     if cache is not None and entry is not None:
@@ -139,7 +139,7 @@ def _analysed(
     from streamsafe.static.analyze import analyze
 
     analysis = analyze(text, task.path, models=task.models or None, own=own, explain=explain)
-    if cache is not None and not analysis.asks:
+    if cache is not None:
         conflicts = [encode(each) for each in analysis.conflicts]
         cache.store(key, {"conflicts": conflicts, "notes": analysis.notes, "entered": analysis.entered})
     return analysis

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
@@ -14,7 +14,6 @@ from streamsafe.order.symbolic import HOST
 from streamsafe.static import apis, concrete, hints, needles, sequences, walks
 from streamsafe.static.ages import newest_alike
 from streamsafe.static.contexts import DEPTH
-from streamsafe.static.elsewhere import Doing, Question, is_left_open
 from streamsafe.static.expressions import MODULE
 from streamsafe.static.facts import AMBIENT, COPIES, EXHAUSTED
 from streamsafe.static.given import Given
@@ -88,8 +87,6 @@ class Functions(Methods):
 
     # declared here, implemented further down the chain
     nested: dict[cst.CSTNode, FunctionUnit | ClassUnit]
-    told_of: Mapping[Question, Doing]
-    asked_elsewhere: dict[Question, set[str]]
     with_calls: dict[str, bool]
     new_parameters: bool
     element_types: dict[Name, cst.BaseExpression]
@@ -369,21 +366,11 @@ class Functions(Methods):
         counted = any(isinstance(v, Const) and type(v.value) is int for v in (*args, *kwargs.values()))
         if sum(a.unit is unit for a in self.stack) > (DEPTH if counted else 1):
             return UNKNOWN  # what a recursion does it has done one call further up
-        if deep or (self.is_left_open(unit) and self.told(Question(unit.name, method=True))):
+        if deep:
             return self.unmodelled(function, Call(node, self.site(node), list(args), dict(kwargs)), st)
         result = self.run_function(function, args, kwargs, st, node, starred=starred)
         self.stack[-1].temporaries.append(result)
         return result
-
-    def is_left_open(self, unit: FunctionUnit) -> bool:
-        """Whether a method does not say what it does: its heirs do."""
-        definitions = self.file.definitions.get(unit.qualname, ())
-        return bool(definitions) and all(is_left_open(d.node) for d in definitions)
-
-    def told(self, question: Question) -> Doing | None:
-        """What another file says of what is called; that it was asked is noted."""
-        self.asked_elsewhere.setdefault(question, set()).add(self.entry)
-        return self.told_of.get(question)
 
     def calls_something(self, unit: FunctionUnit) -> bool:
         """Whether a function calls anything: one that only asks, or builds a dict, say, is soon followed."""

@@ -137,10 +137,9 @@ def check(
     Returns:
         What came of the files, in the order given; and the files and directories that were looked at.
     """
-    from streamsafe.static import elsewhere, footprint, modules
+    from streamsafe.static import footprint, modules
 
-    elsewhere.forget()  # files may have changed since an earlier run in this process
-    modules.forget()
+    modules.forget()  # files may have changed since an earlier run in this process
     footprint.drain()
     # trees and tables are many and live long: looking through them for cycles would be a tenth of the time
     thresholds = gc.get_threshold()

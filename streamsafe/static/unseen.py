@@ -10,7 +10,6 @@ from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import apis, concrete, hints
 from streamsafe.static.concrete import spelled
-from streamsafe.static.elsewhere import Doing, Question
 from streamsafe.static.facts import Assumed
 from streamsafe.static.generics import Generics
 from streamsafe.static.state import State
@@ -54,14 +53,7 @@ class Unseen(Generics):
         """
         called = name or callable_text(function, call)
         values = [self.told_stream(value, st) for value in call.everything()]
-        told = self._told_elsewhere(function, name, st)
-        if told is Doing.WAITS:
-            self.host_learns_everything(st, call.site)
-        elif told is Doing.READS and st.capture is None:
-            self.synchronize_stream(st, None, self.default_library, call.site)
-        waits = bool(st.clocks) and (
-            told in (Doing.WAITS, Doing.READS) or self._may_wait(called, values, call, st)
-        )
+        waits = bool(st.clocks) and self._may_wait(called, values, call, st)
         if waits:
             for clock in st.clocks:
                 st.order.drop(("since", clock))
@@ -70,7 +62,7 @@ class Unseen(Generics):
             return found
         streams = [v for value in values for v in iterate(value) if isinstance(v, (Stream, Event, Context))]
         self._order_before(values, streams, st)
-        if told is Doing.KEEPS or called in apis.KEEPING_METHODS:
+        if called in apis.KEEPING_METHODS:
             return self.answer(function, called, Opaque(self.fresh(call.node, st, "result")), call, st)
         found = self._result_by_name(function, called, values, call, st, name)
         if found is not None:
@@ -124,23 +116,6 @@ class Unseen(Generics):
                 if key in apis.RETURNED_ARGUMENTS:
                     st.store[(computed.name, key)] = given
         return computed
-
-    def _told_elsewhere(self, function: Value, name: str, st: State) -> Doing | None:
-        """What another file says of what is called."""
-        if isinstance(function, Api):
-            return self.told(Question(function.name, method=False))
-        receiver = function.receiver if isinstance(function, Method) else function
-        made_by = st.store.get((receiver.name, "@class")) if isinstance(receiver, Object) else None
-        if isinstance(made_by, Const):
-            called = [name] if name else ["__call__", "forward"]
-            found = [self.told(Question(f"{made_by.value}.{method}", method=False)) for method in called]
-            told = next((doing for doing in found if doing is not None), None)
-            if told is not None:
-                return told
-        if isinstance(function, Function) and self.is_left_open(function.unit):
-            name = function.unit.name
-        # many have a method of a single word, and of another kind
-        return self.told(Question(name, method=True)) if "_" in name.strip("_") else None
 
     def do_unseen(self, call: Call, st: State) -> Value:
         """A function of a library of which nothing else is known than what its name tells."""

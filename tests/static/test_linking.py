@@ -598,3 +598,43 @@ def test_all_names_in_a_circle(tmp_path: Path, case: str) -> None:
     files = _race("from . import Mover")
     files["trainer"] += more
     assert _places(_package(tmp_path, {**files, "__init__": text})) == [("SS101", "trainer", 8)]
+
+
+WHAT_IT_DOES = """\
+import torch
+from pkg.{module} import Store, put_aside
+
+def step(x, side: torch.cuda.Stream):
+    store = Store()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = x * 2
+    {call}
+    torch.cuda.current_stream().wait_stream(side)
+    return y
+"""
+STORE = """\
+KEPT = []
+
+def put_aside(value):
+    KEPT.append(value{more})
+
+class Store:
+    def __init__(self):
+        self.kept = []
+
+    def put(self, value):
+        self.kept.append(value{more})
+"""
+
+
+@pytest.mark.parametrize("call", ["put_aside(y)", "store.put(y)"])
+@pytest.mark.parametrize("module", ["store", "handed_on"])
+def test_what_another_file_keeps(module: str, call: str, tmp_path: Path) -> None:
+    """A function that only stores a tensor does not use it; one that computes with it does."""
+    handed_on = "from .store import Store, put_aside\n"
+    files = {"step": WHAT_IT_DOES.format(module=module, call=call), "handed_on": handed_on}
+    package = _package(tmp_path, {**files, "store": STORE.format(more="")})
+    assert _places(package) == []
+    (package / "store.py").write_text(STORE.format(more=" + 1"), encoding="utf-8")
+    assert [code for code, _, _ in _places(package)] == ["SS101"]
