@@ -31,6 +31,7 @@ class Given:
     def __init__(self, file: SourceFile, wanted: Iterable[str]) -> None:
         self._file = file
         self._assigned: dict[str, dict[str, list[ast.expr]]] = {}
+        self._known: dict[tuple[str, str, int], set[str]] = {}  # by name, function and depth: its classes
         self._arguments: dict[str, list[tuple[str, ast.expr, str]]] = defaultdict(list)
         self._calls: dict[str, int] = defaultdict(int)
         self._waited: dict[
@@ -198,6 +199,12 @@ class Given:
         return {OTHER} if written[:1].isupper() else set()
 
     def _named(self, name: str, where: str, depth: int) -> set[str]:
+        key = (name, where, depth)
+        if key not in self._known:  # names that are given on in a circle are asked for over and over
+            self._known[key] = self._found(name, where, depth)
+        return self._known[key]
+
+    def _found(self, name: str, where: str, depth: int) -> set[str]:
         owner = where.rpartition(".")[0]
         if name == "self" and owner in self._file.classes:
             return {owner}
