@@ -827,10 +827,11 @@ MOST_NUMBERS = 4
 """Of how many numbers it is computed which of them a result is."""
 
 _HANDLES = ("event", "work")
+_ORDERING = (*_HANDLES, "stream")
 
 
 def _is_handle(name: Name) -> bool:
-    return type(name.site) is tuple and name.site[-1] in (*_HANDLES, "stream")
+    return type(name.site) is tuple and name.site[-1] in _ORDERING
 
 
 _TURNING = (cst.Modulo, cst.BitAnd, cst.BitXor, cst.ModuloAssign, cst.BitAndAssign, cst.BitXorAssign)
