@@ -96,7 +96,6 @@ class Calls(Unseen):
         self.supers: dict[tuple[ClassUnit, ClassUnit], ClassUnit | None] = {}
         self._owners: dict[str, list[str]] = {}
         self.element_types: dict[Name, cst.BaseExpression] = {}
-        self._generic: dict[FunctionUnit, list[tuple[cst.BaseExpression, FunctionUnit]]] = {}
         self.ran = set()
         self.cold = {}
         self._own_names = frozenset(q.rpartition(".")[2] for q in file.definitions) | frozenset(file.classes)
@@ -225,8 +224,6 @@ class Calls(Unseen):
             if compiled is not None:
                 return self.launch_compiled(function.unit, compiled, call, st)
             call.kwargs.pop("@grid", None)
-            if function.unit.is_generic and call.args:
-                return self.dispatched(function, call, st)
             return self.call_function(function, call.args, call.kwargs, st, call.node, starred=call.starred)
         if isinstance(function, (Opaque, Instance)):
             captured = st.store.get((function.name, "@graphed"))

@@ -182,10 +182,6 @@ class Functions(Methods):
                     if any(d.endswith(".setter") for d in method.decorators):
                         unit.setters[name] = method
                         continue
-                    generic = (unit.methods.get(d.removesuffix(".register")) for d in method.decorators)
-                    if found := [g for g in generic if g is not None and g.is_generic]:
-                        found[0].implementations.append(method)
-                        continue
                     unit.methods[name] = method
                 elif isinstance(inner, cst.ClassDef):
                     name = inner.name.value

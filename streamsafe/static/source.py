@@ -13,7 +13,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -177,7 +177,6 @@ class FunctionUnit:
 
     Attributes:
         head: its definition, without its body if that stands ``apart``, in a slice of its own.
-        implementations: of a generic method, the methods of its class that are registered for types.
     """
 
     name: str
@@ -188,7 +187,6 @@ class FunctionUnit:
     generator: bool = False
     decorators: tuple[str, ...] = ()
     apart: MethodSlice | None = None
-    implementations: list[FunctionUnit] = field(default_factory=list)
 
     @property
     def node(self) -> cst.FunctionDef | cst.Lambda:
@@ -219,13 +217,6 @@ class FunctionUnit:
     def is_memoized(self) -> bool:
         """Whether it gives the same object again for the same arguments."""
         return any(d.rpartition(".")[2] in ("lru_cache", "cache") for d in self.decorators)
-
-    @property
-    def is_generic(self) -> bool:
-        """Whether the type of its first argument says what a call of it runs."""
-        return any(
-            d.rpartition(".")[2] in ("singledispatch", "singledispatchmethod") for d in self.decorators
-        )
 
     @property
     def is_classmethod(self) -> bool:
@@ -354,7 +345,6 @@ class SourceFile:
         self.nested: dict[str, ast.ClassDef] = {}  # classes in the bodies of classes, by qualified name
         self.bindings: dict[str, list[ast.stmt]] = defaultdict(list)
         self.definitions: dict[str, list[Definition]] = defaultdict(list)
-        self.implementations: dict[str, list[AstFunction]] = defaultdict(list)
         self.function_rows: dict[cst.CSTNode, tuple[int, int]] = {}  # of those that were made into nodes
         self._slices: dict[ast.stmt, Slice] = {}
         self._index()
@@ -884,11 +874,6 @@ class SourceFile:
                     self._import(statement)
                 definition = Definition(qualname, inner, calls, found, generator, top)
                 self.definitions[qualname].append(definition)
-                for generic in _registered_for(inner):
-                    whole = f"{prefix}{generic}"
-                    if whole in self.definitions:  # what is registered for it is part of it
-                        self.definitions[whole].insert(0, replace(definition, qualname=whole))
-                        self.implementations[whole].append(inner)
                 for child in inner.body:
                     self._define_inside(child, f"{qualname}.", top)
             elif isinstance(inner, ast.ClassDef):
@@ -951,16 +936,6 @@ def _flat(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _flat(getattr(statement, block, []))
             for handler in getattr(statement, "handlers", ()):
                 yield from _flat(handler.body)
-
-
-def _registered_for(function: AstFunction) -> set[str]:
-    """The names of which ``@name.register`` or ``@name.register(type)`` decorates a function."""
-    called = [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
-    return {
-        d.value.id
-        for d in called
-        if isinstance(d, ast.Attribute) and d.attr == "register" and isinstance(d.value, ast.Name)
-    }
 
 
 _NAMING = frozenset({"getattr", "methodcaller", "setattr"})

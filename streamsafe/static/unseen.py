@@ -11,7 +11,7 @@ from streamsafe.order.symbolic import Guard
 from streamsafe.static import apis, concrete, hints
 from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import Assumed
-from streamsafe.static.generics import Generics
+from streamsafe.static.functions import Functions
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
@@ -41,7 +41,7 @@ from streamsafe.static.values import (
 )
 
 
-class Unseen(Generics):
+class Unseen(Functions):
     """What a call does whose code is not seen."""
 
     def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value:

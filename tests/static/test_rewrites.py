@@ -95,16 +95,9 @@ def sampled(rewrite: str, name: str) -> bool:
 HINT = "a row of streamsafe/static/hints.py, or what methods of other classes are called"
 OPTIMIZER = "a parameter or an attribute is an optimizer by its name"
 MODULE = "a parameter is of the class of the file that it is named after, or a module by its name"
-ENDS = "two ends of a generic function count as one value when they lie in blocks"
 LINKED = "of a caller in another file less is known than of one in the same file"
 
 KNOWN: dict[str, dict[str, str]] = {
-    "if True": {
-        "real_code_dispatch.py": ENDS,
-    },
-    "nullcontext": {
-        "real_code_dispatch.py": ENDS,
-    },
     "second names": {
         "real_code_passed_on.py": MODULE,
     },
