@@ -97,7 +97,7 @@ class Output:
             if self.format in MACHINE:
                 self._machine(report, file)
             else:
-                self._blocks(report.findings, report.texts, file)
+                self._blocks(report, file)
         if self.quiet:
             return
         if self.format in MACHINE and self.format != "grouped" and self.file is None:
@@ -121,19 +121,21 @@ class Output:
         if text and self.format == "grouped" and self.file is None:
             click.echo(file=file)
 
-    def _blocks(self, findings: list[Finding], texts: Texts | None, file: TextIO | None) -> None:
+    def _blocks(self, report: Report, file: TextIO | None) -> None:
+        texts = report.texts
         if texts is None:
             return
         from streamsafe.report import concise, full
 
         colour, links = wanted(file or sys.stdout), links_wanted(file or sys.stdout)
-        for finding in findings:
+        repaired = _elsewhere(report, texts) if self.format != "concise" else [""] * len(report.findings)
+        for finding, elsewhere in zip(report.findings, repaired, strict=True):
             if self.format == "concise":
                 block = concise.render(finding, texts)
             else:
                 said = [("run", finding.run.text)] if finding.run is not None else []
                 block = full.render(finding.hazard, texts, click.style, said)
-                block += _repair(finding, texts, block) + "\n"
+                block += _repair(elsewhere, block) + "\n"
             if links and finding.rule.url:
                 code = finding.hazard.code
                 block = block.replace(code, linked(code, finding.rule.url), 1)
@@ -200,12 +202,38 @@ def _summary(findings: list[Finding], outcome: Outcome | None, files: int, limit
     return f"{line} ({'; '.join(rest)})." if rest else f"{line}."
 
 
-def _repair(finding: Finding, texts: Texts, block: str) -> str:
-    """One more line of a block: where the repair goes, when that is not the line that is shown."""
-    from streamsafe.fixing import fix_of, where
+def _elsewhere(report: Report, texts: Texts) -> list[str]:
+    """Where the repair of each finding goes, when that is not the line that is shown; else "".
 
-    fix = fix_of(finding, texts)
-    elsewhere = where(finding, fix, texts[finding.span.filename]) if fix is not None else ""
+    Of the same findings in the same texts what is kept: repairs are made with LibCST, which takes a while.
+    """
+    from streamsafe.static.cache import Cache, key_of
+
+    if not report.cache or not report.findings:
+        return _placed(report, texts)
+    cache = Cache(report.cache)
+    files = sorted({finding.span.filename for finding in report.findings})
+    shown = (f"{each.rule.code} {each.span} {each.hazard!r}" for each in report.findings)
+    key = key_of("elsewhere", *shown, *(texts[path].text for path in files))
+    known = (cache.load(key) or {}).get("elsewhere")
+    if isinstance(known, list) and [*map(type, known)] == [str] * len(report.findings):
+        return known
+    placed = _placed(report, texts)
+    cache.store(key, {"elsewhere": placed})
+    return placed
+
+
+def _placed(report: Report, texts: Texts) -> list[str]:
+    from streamsafe.fixing import fix_of, where  # imports LibCST
+
+    fixes = ((finding, fix_of(finding, texts)) for finding in report.findings)
+    return [
+        where(finding, fix, texts[finding.span.filename]) if fix is not None else "" for finding, fix in fixes
+    ]
+
+
+def _repair(elsewhere: str, block: str) -> str:
+    """One more line of a block: where the repair goes, when that is not the line that is shown."""
     if not elsewhere:
         return ""
     last = click.unstyle(block).rpartition("\n")[2]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamsafe.order.hazard import Span
 from streamsafe.repairs.edges import handed_out, insertion, visible
-from streamsafe.repairs.interop import for_torch, taken_by
+from streamsafe.repairs.external import for_torch
 from streamsafe.repairs.names import File, inside, path
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ def advised(finding: Finding, texts: Texts) -> Finding:
         return replace(finding, hazard=replace(finding.hazard, help=line))
     first = other.span if other is not None else None
     if finding.hazard.code == "SS501":
+        from streamsafe.repairs.interop import taken_by  # imports LibCST
+
         line = taken_by(text.text, finding.hazard.message, finding.span, first) or line
         return replace(finding, hazard=replace(finding.hazard, help=line))
     line = for_torch(text.text, line)
