@@ -44,7 +44,6 @@ from streamsafe.static.values import (
 
 if TYPE_CHECKING:
     from streamsafe.config import Model, Models
-    from streamsafe.static.given import Given
     from streamsafe.static.interpreter import Activation
 
 STEPS = 600
@@ -100,11 +99,6 @@ class Calls(Unseen):
         self.cold = {}
         self._own_names = frozenset(q.rpartition(".")[2] for q in file.definitions) | frozenset(file.classes)
         self._makes: dict[str, bool] = {}
-        self.roles: dict[tuple[str, str], str] = {}  # the classes of functions' parameters
-        self.roles_of_elements: dict[tuple[str, str], str] = {}
-        self.callers: Given | None = None  # what the calls of the file give its functions
-        self.callers_with_streams: Given | None = None  # and those that hold stream code
-        self.concrete: dict[str, str] = {}  # of abstract classes, the one that implements them
         self._method_owners: dict[str, list[ClassUnit]] | None = None
 
     # -- calls ---------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from functools import cached_property, reduce
 from operator import or_
 
 from streamsafe.static import needles
-from streamsafe.static.roles import COMMON_METHODS, Roles
+from streamsafe.static.needles import COMMON_METHODS
 from streamsafe.static.source import Definition, SourceFile
 
 LEVELS = ((needles.STREAM | needles.COPY, 3), (needles.CLOCK, 3))
@@ -82,7 +82,6 @@ class Concerned:
                         self._tables[made].add(name)
         self._heirs = _heirs(file)
         self._bases = {name: {b for b, heirs in self._heirs.items() if name in heirs} for name in self._heirs}
-        self.roles = Roles(file)
         self.quiet = self.one_stream and not (everything & needles.PINNED and everything & needles.COPY)
         self.functions: set[str] = set()
         for kind, levels in LEVELS:
@@ -242,7 +241,6 @@ class Concerned:
                     d.calls & (names | inside.get(qualname.partition(".")[0], set()))
                     or self._decorators(d.node) & names
                     or self._speaks_of(qualname, d, common)
-                    or not found.isdisjoint(self.roles.asks.get(qualname, ()))
                     or (d.calls & plain and _names(d.node) & plain)
                     for d in definitions
                 )

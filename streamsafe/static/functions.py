@@ -16,11 +16,9 @@ from streamsafe.static.ages import newest_alike
 from streamsafe.static.contexts import DEPTH
 from streamsafe.static.expressions import MODULE
 from streamsafe.static.facts import AMBIENT, COPIES, EXHAUSTED
-from streamsafe.static.given import Given
 from streamsafe.static.methods import Methods
-from streamsafe.static.needles import last_name
+from streamsafe.static.needles import COMMON_METHODS, last_name
 from streamsafe.static.opaques import LIBRARY_METHODS
-from streamsafe.static.roles import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, Definition, FunctionUnit, MethodSlice, Slice
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
@@ -52,7 +50,6 @@ from streamsafe.static.values import (
 
 HANDING_DEPTH = 3
 """So many calls deeper than others: what it hands on is not to look like something that it has worked out."""
-GIVEN_TO = Name("given to")
 """The key, for a constructor's parameter, of the first object that was given the shared argument."""
 
 
@@ -90,11 +87,6 @@ class Functions(Methods):
     with_calls: dict[str, bool]
     new_parameters: bool
     element_types: dict[Name, cst.BaseExpression]
-    roles: dict[tuple[str, str], str]
-    roles_of_elements: dict[tuple[str, str], str]
-    callers: Given | None
-    callers_with_streams: Given | None
-    concrete: dict[str, str]
     _own_names: frozenset[str]
     _makes: dict[str, bool]
     _method_owners: dict[str, list[ClassUnit]] | None
@@ -633,21 +625,11 @@ class Functions(Methods):
         What an object that was made elsewhere was given is its own, but for what a whole program shares.
         """
         word = parameter.name.value
-        if self.callers_with_streams is not None and self.callers_with_streams.is_current(
-            function.unit.qualname, word
-        ):
-            return Stream(AMBIENT, self.default_library)
-        known = self.given_by_all(function.unit, word, st) if self.callers is not None else None
-        if known is not None:
-            return known
         if parameter.default is not None and (function.unit.qualname, word) in self.file.consumers:
             return Stream(AMBIENT, self.default_library)
         name = Name(word, (id(function.unit.node),))
         owner = function.receiver
-        kept = self.kept_object(function, parameter, st)
-        if kept is not None:
-            name = Name(word, ("kept", kept))
-        elif (
+        if (
             isinstance(owner, Instance)
             and function.unit.name == "__init__"
             and hints.SHARED.fullmatch(word) is None
@@ -667,57 +649,10 @@ class Functions(Methods):
                 self.cuda_devices.add(name.base())  # what it is given by default it is meant for
         return Opaque(name)
 
-    def kept_object(self, function: Function, parameter: cst.Param, st: State) -> str | None:
-        """The class of the file of a parameter that several objects share.
-
-        What constructors of several classes, and functions of the module, are given under one name is one object; two
-        objects of one class have one each.
-        """
-        unit, owner = function.unit, function.receiver
-        if unit.name != "__init__" and (owner is not None or "." in unit.qualname):
-            return None
-        text = self.roles.get((unit.qualname, parameter.name.value), "")
-        if not text and parameter.annotation is not None:
-            text = _text(parameter.annotation.annotation).strip("\"'")
-        kind = self.unit(self.concrete.get(text, text)) if text.isidentifier() else None
-        if not isinstance(kind, ClassUnit) or getattr(owner, "unit", None) is kind:
-            return None
-        if isinstance(owner, Instance):
-            key = (GIVEN_TO, f"{unit.qualname} {parameter.name.value}")
-            first = st.store.get(key)
-            if isinstance(first, Opaque) and first.name.base() != owner.name.base():
-                return None
-            st.store[key] = Opaque(owner.name)
-        return kind.qualname
-
-    def given_by_all(self, unit: FunctionUnit, parameter: str, st: State) -> Value | None:
-        """A flag or a stream of which all calls in the file, of what objects ever, give a method the same."""
-        assert self.callers is not None
-        if unit.name == "__init__":  # what is set up in another way elsewhere is looked at in all ways
-            return None
-        flag = self.callers.flag(unit.qualname, parameter)
-        if flag is not None:
-            return Const(flag)
-        stream = self.callers.stream(unit.qualname, parameter)
-        if stream is None:
-            return None
-        name = Name(stream, ("given",))
-        self.texts.setdefault(name, parameter)
-        for other in sorted(self.callers.waited_for(unit.qualname, parameter)):
-            st.order.learn(name, Name(other, ("given",)))
-        return Opaque(name)
-
     def meant(self, value: Value, function: Function, parameter: cst.Param, st: State) -> Value:
         """What a parameter's annotation, or its role, says of an object of unknown kind."""
         if not isinstance(value, Opaque):
             return value
-        asked = (function.unit.qualname, parameter.name.value)
-        role = self.unit(self.roles.get(asked, "")) if asked in self.roles else None
-        if isinstance(role, ClassUnit) and not self.is_tensor(st, value):
-            return self.materialized(value, role, st)
-        elements = self.roles_of_elements.get(asked)
-        if elements is not None:
-            self.element_types.setdefault(value.name.base(), cst.Name(elements))
         return self.annotated(value, parameter.annotation, st)
 
     def annotated(self, value: Value, annotation: cst.Annotation | None, st: State) -> Value:
@@ -737,7 +672,7 @@ class Functions(Methods):
                 self.element_types[value.name.base()] = last.value
             return value
         text = _text(annotation).strip("\"'")
-        unit = self.unit(self.concrete.get(text, text)) if text.isidentifier() else None
+        unit = self.unit(text) if text.isidentifier() else None
         if isinstance(unit, ClassUnit):
             # a TypedDict is a dict: its class has no say in what it holds
             is_dict = any(base.rpartition(".")[2] == "TypedDict" for base in unit.bases)

@@ -79,6 +79,15 @@ KINDS = frozenset(
 """The kinds of nodes that may say something."""
 
 
+COMMON_METHODS = frozenset(
+    """step forward run get put put_nowait wait to start stop close reset update append pop add clear copy items keys
+    values join load save read write send recv call apply backward train eval cuda cpu numpy item query record
+    synchronize result submit flush size shape view reshape replay capture setup build init process execute next
+    state_dict load_state_dict parameters zero_grad scale""".split()
+)
+"""Methods that many classes have: that one of the file has them, too, says little."""
+
+
 @cache
 def of_word(word: str) -> int:
     """What an identifier says by itself."""

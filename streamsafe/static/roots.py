@@ -28,7 +28,7 @@ from streamsafe.static.facts import (
 from streamsafe.static.hooks import PACKED_IN_A_ROW, hook_arguments
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
-from streamsafe.static.roles import COMMON_METHODS
+from streamsafe.static.needles import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.stages import handles_made, late_attributes, reassigned_attributes, set_by_others
 from streamsafe.static.state import Ordered, State, Waited
@@ -92,11 +92,6 @@ class Roots:
         interpreter.is_stream_code = concerned.speaks
         interpreter.concerned = concerned.followed | concerned.beside
         interpreter.one_stream = concerned.one_stream
-        interpreter.roles = concerned.roles.classes
-        interpreter.roles_of_elements = concerned.roles.elements
-        interpreter.callers = concerned.roles.given
-        interpreter.callers_with_streams = concerned.roles.streams
-        interpreter.concrete = concerned.roles.concrete
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
         self.kept: list[State] = []  # states beside the one of the entry under way
