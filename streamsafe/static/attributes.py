@@ -9,10 +9,10 @@ from dataclasses import replace
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Accesses, Guard
-from streamsafe.static import apis, hints, parts, remainders, sequences, walks
+from streamsafe.static import apis, hints, parts, sequences, walks
 from streamsafe.static.concrete import spelled
 from streamsafe.static.containers import Containers
-from streamsafe.static.facts import AMBIENT, GRADIENTS, MAIN_GRADIENTS, Site
+from streamsafe.static.facts import GRADIENTS, MAIN_GRADIENTS, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice
 from streamsafe.static.state import State
 from streamsafe.static.values import (
@@ -195,8 +195,6 @@ class Attributes(Containers):
                 return self.device_of(base, st)
             if name == "is_cuda":
                 return self.is_cuda(base, st)
-            if self.file.keeps_current(name) and st.capture is None:
-                return Stream(AMBIENT, self.default_library)
             part = base.name.child(name)
             if name in apis.METADATA_ATTRIBUTES:
                 self.plain.add(part.base())
@@ -645,8 +643,6 @@ class Attributes(Containers):
             else:
                 value_here = value
             st.store[key] = value_here
-            if name in self.file.remainders:
-                remainders.keep(st, *key, self.file.remainders[name], value_here)
             self.gradients_given |= name == "grad" and value != NONE
             self.holds(owner)
             if (

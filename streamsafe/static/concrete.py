@@ -564,41 +564,6 @@ def looks_up(node: cst.Try | cst.TryStar) -> bool:
     return isinstance(value, cst.Subscript) and isinstance(value.value, (cst.Name, cst.Attribute))
 
 
-def waited_events(body: cst.BaseSuite) -> Iterator[cst.Name]:
-    """What statements of a block itself name as the event that they wait for."""
-    for statement in body.body:
-        for inner in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():
-            call = inner.value if isinstance(inner, cst.Expr) else None
-            if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
-                continue
-            named: cst.BaseExpression = call.func.value
-            if call.func.attr.value == "wait_event" and len(call.args) == 1:
-                named = call.args[0].value
-            elif call.func.attr.value not in ("wait", "synchronize"):
-                continue
-            if isinstance(named, cst.Name):
-                yield named
-
-
-@lru_cache(maxsize=2048)
-def last_waited_for(function: cst.CSTNode, loop: cst.For) -> str:
-    """The name of the stream of which, when a loop over streams is over, the last round's alone is waited for, if any.
-
-    ``for s in streams: ...`` and then ``main.wait_stream(s)``; not where another loop binds that name again.
-    """
-    names = names_in(loop.target)
-    rebound = [inner for inner in walk(function) if type(inner) is cst.For and names_in(inner.target) & names]
-    inside = {id(inner) for other in rebound for inner in walk(other)}
-    for call in walk(function):
-        if type(call) is not cst.Call or type(call.func) is not cst.Attribute or id(call) in inside:
-            continue
-        method = call.func.attr.value
-        waited = call.args[0].value if method == "wait_stream" and call.args else call.func.value
-        if method in ("wait_stream", "synchronize") and type(waited) is cst.Name and waited.value in names:
-            return waited.value
-    return ""
-
-
 def brings_to_device(body: cst.BaseSuite) -> bool:
     """Whether a block takes something to the device and begins what does not wait for it there."""
     calls = [inner for inner in walk(body) if type(inner) is cst.Call]

@@ -17,7 +17,6 @@ from streamsafe.static.facts import (
     ACCESSES_AN_ACCESS,
     AGAIN,
     AMBIENT,
-    ASIDE,
     CALLER,
     COPIES,
     EFFORT,
@@ -117,8 +116,6 @@ class Effects(Memory):
         self.tensorish: set[Name] = set()  # objects of unknown kind that are used as tensors somewhere
         # those of them that are only what a call of unknown kind has made of one
         self.presumed: set[Name] = set()
-        self.pass_streams: frozenset[Name] = frozenset()  # of the backward pass under way, its caller's
-        self.pass_order: dict[Hashable, int] | None = None  # where its hooks touch memory, one after another
         self.asked_otherwise: set[Name] = set()  # objects that are asked for a method which no tensor has
         self.leaf_tensors: set[Name] = set()  # tensors that were made leaves, each of a pass of its own
         self.gradients_given = False  # something was assigned to the gradient of a parameter
@@ -170,8 +167,6 @@ class Effects(Memory):
         for value, guard in alternatives(chosen, st.path):
             if isinstance(value, Opaque):
                 value = self.as_stream(value, library)
-            if isinstance(value, Stream) and value.name.site in self.file.made_current:
-                value = NONE if stream is not None else Stream(AMBIENT, library)
             if isinstance(value, Stream):
                 self.heard_in_walks(st, value.name)
                 found.append((value, guard))
@@ -444,8 +439,6 @@ class Effects(Memory):
         if st.current.get("device") == PLAIN and self.table.is_legacy(stream.name):
             tags |= {UNNUMBERED}
         st.order.obey(edges.launch(stream.name, HOST, self.table), guard)
-        if self.pass_order is not None:
-            self.pass_order.setdefault(site, len(self.pass_order))
         self._check(st, buffer, part, writes, stream.name, site, operation, guard, assumed, tags, target)
         met = self.met_in_walk(buffer)
         if met is not None and met in st.order.made:
@@ -553,8 +546,6 @@ class Effects(Memory):
                 continue
             if "backward" in tags and not made.writes and self.is_of_leaf(made.part):
                 continue  # the leaf of another pass: its gradient is other memory
-            if timeline == ASIDE and not self.comes_later(made, site):
-                continue
             best = by_stream.get(made.timeline)
             if best is None or _tells_more(made, self.entry) > _tells_more(best[0], self.entry):
                 by_stream[made.timeline] = (made, way)
@@ -584,8 +575,7 @@ class Effects(Memory):
                 kind="pair",
                 second=site,
                 operation=operation,
-                # what is launched over a bucket that hooks have filled reads it, whatever it makes of it
-                writes=writes and made.timeline not in self.pass_streams,
+                writes=writes,
                 timeline=self.timeline_text(timeline),
                 first=made,
                 first_timeline=self.timeline_text(made.timeline),
@@ -650,14 +640,6 @@ class Effects(Memory):
             self.report(st, finding, way)
             st.order.learn(timeline, made.timeline, guard=guard & way)
             break
-
-    def comes_later(self, made: Made, site: Site) -> bool:
-        """Whether a hook for one parameter meets what those for others have done.
-
-        What all of them do each does to its own slot of a bucket; what one does last, a launch, comes after that.
-        """
-        order = self.pass_order or {}
-        return made.timeline in self.pass_streams and order.get(made.site, len(order)) < order.get(site, -1)
 
     def is_of_leaf(self, part: Hashable | None) -> bool:
         """Whether a part of all gradients is that of a tensor which was made a leaf for one pass."""

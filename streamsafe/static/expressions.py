@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, concrete, remainders, sequences, walks
+from streamsafe.static import apis, concrete, sequences, walks
 from streamsafe.static.computed import Computed
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.facts import HOOK, Site
@@ -127,7 +127,6 @@ class Expressions(Computed):
         self.late_rounds: Set[Name] = frozenset()  # known by number, they stand for those that follow, too
         self.handles: set[Name] = set()  # events and works that rounds of a loop, or calls, make
         self.default_devices: list[Value] = []  # of the blocks ``with torch.device(...)`` that are under way
-        self.turns = 0  # how often a known number was brought down to one of a few
         self.conditions: dict[Hashable, int] = {}
         # by round: the questions that tell whether it is the last, and how they then come out
         self.lasts: dict[Name, dict[Hashable, bool]] = {}
@@ -426,35 +425,10 @@ class Expressions(Computed):
         right = self.eval(node.right, st)
         if replays != self.replays:
             self.computed_twice(st, [(left, replays), (right, self.replays)], self.site(node))
-        number = self._remainder(node, right, st) or self.computed(node, left, right, st)
+        number = self.computed(node, left, right, st)
         if number is not None:
             return number
         return self.numbered(node.operator, left, right, self.binary(left, right, node, st), st)
-
-    def place_of(self, node: cst.BaseExpression, st: State) -> tuple[Name, str] | None:
-        """What holds a name, or an attribute of a named object, and what it is called there."""
-        if type(node) is cst.Name:
-            return self.scope_of(node.value, st), node.value
-        if type(node) is cst.Attribute and type(node.value) is cst.Name:
-            owner = self.eval(node.value, st)
-            return (owner.name, node.attr.value) if isinstance(owner, Object) else None
-        return None
-
-    def _remainder(self, node: cst.BinaryOperation, right: Value, st: State) -> Value | None:
-        """``i % 2``, ``(i + 1) % 2``, of what is counted up."""
-        if type(node.operator) is not cst.Modulo or not isinstance(right, Const):
-            return None
-        counted: cst.BaseExpression = node.left
-        ahead = 0
-        if isinstance(counted, cst.BinaryOperation) and type(counted.operator) is cst.Add:
-            if isinstance(counted.right, cst.Integer):
-                ahead = counted.right.evaluated_value
-                counted = counted.left
-        name = counted.attr if type(counted) is cst.Attribute else counted
-        if type(name) is not cst.Name or right.value not in self.file.remainders.get(name.value, ()):
-            return None
-        place = self.place_of(counted, st)
-        return remainders.asked(st, *place, right.value, ahead) if place else None
 
     def computed(
         self, node: cst.BinaryOperation | cst.AugAssign, left: Value, right: Value, st: State
@@ -473,9 +447,6 @@ class Expressions(Computed):
                     found.append((number, first & second))
         if not found:
             return None
-        if isinstance(operator, _TURNING) or (isinstance(operator, cst.Subtract) and left == Const(1)):
-            # of what goes round by itself conditions say which it is
-            self.turns += self.file.turning.isdisjoint(concrete.names_in(node))
         return union(found)
 
     def binary(self, left: Value, right: Value, node: cst.CSTNode, st: State) -> Value:
@@ -833,9 +804,6 @@ _ORDERING = (*_HANDLES, "stream")
 def _is_handle(name: Name) -> bool:
     return type(name.site) is tuple and name.site[-1] in _ORDERING
 
-
-_TURNING = (cst.Modulo, cst.BitAnd, cst.BitXor, cst.ModuloAssign, cst.BitAndAssign, cst.BitXorAssign)
-"""Operators that bring a number down to one of a few."""
 
 _DIVIDING = (
     cst.Divide,

@@ -36,7 +36,6 @@ ENTERED = ("entered",)
 HOOK = Name("hook stream")
 """The stream on which autograd runs a hook: its node's (TA-06)."""
 
-ASIDE = Name("hook stream of a part of the model")
 """The stream of those nodes whose forward pass ran on a stream that the model entered for a part of itself."""
 
 GRADIENTS = Name("gradients")

@@ -12,7 +12,6 @@ import libcst as cst
 
 from streamsafe.order.symbolic import HOST
 from streamsafe.static import apis, concrete, hints, needles, sequences, walks
-from streamsafe.static.ages import newest_alike
 from streamsafe.static.contexts import DEPTH
 from streamsafe.static.expressions import MODULE
 from streamsafe.static.facts import AMBIENT, COPIES, EXHAUSTED
@@ -519,8 +518,6 @@ class Functions(Methods):
         finally:
             self.stack.pop()
         ends = activation.returns
-        if root and self.rounds and len(ends) > 1:
-            ends = list(newest_alike(ends, self.rounds[0], self.mentions))
         result = self.join_values(ends, st)
         for value in result.items if isinstance(result, Tuple) else (result,):
             self.given_by(value, node, st)
@@ -578,7 +575,7 @@ class Functions(Methods):
             else:
                 value = self.parameter(function, parameter, st)
             if isinstance(value, (Opaque, Union)):
-                said = [(v, self.meant(v, function, parameter, st), g) for v, g in alternatives(value)]
+                said = [(v, self.annotated(v, parameter.annotation, st), g) for v, g in alternatives(value)]
                 if any(old is not new for old, new, _ in said):
                     value = union((new, g) for _, new, g in said)
             st.store[(frame, name)] = value
@@ -625,8 +622,6 @@ class Functions(Methods):
         What an object that was made elsewhere was given is its own, but for what a whole program shares.
         """
         word = parameter.name.value
-        if parameter.default is not None and (function.unit.qualname, word) in self.file.consumers:
-            return Stream(AMBIENT, self.default_library)
         name = Name(word, (id(function.unit.node),))
         owner = function.receiver
         if (
@@ -648,12 +643,6 @@ class Functions(Methods):
             if str(parameter.default.evaluated_value).partition(":")[0] == "cuda":
                 self.cuda_devices.add(name.base())  # what it is given by default it is meant for
         return Opaque(name)
-
-    def meant(self, value: Value, function: Function, parameter: cst.Param, st: State) -> Value:
-        """What a parameter's annotation, or its role, says of an object of unknown kind."""
-        if not isinstance(value, Opaque):
-            return value
-        return self.annotated(value, parameter.annotation, st)
 
     def annotated(self, value: Value, annotation: cst.Annotation | None, st: State) -> Value:
         """What an annotation says of an object of unknown kind."""
@@ -704,8 +693,6 @@ class Functions(Methods):
 
     def typed_attribute(self, base: Instance, name: str, st: State) -> Value:
         """An attribute that is not seen assigned: its annotation in the class may tell what it is."""
-        if self.file.keeps_current(name) and st.capture is None:
-            return Stream(AMBIENT, self.default_library)
         value = Opaque(base.name.child(name))
         annotation = base.unit.annotations.get(name)
         return value if annotation is None else self.described(value, annotation, st)

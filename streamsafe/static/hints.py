@@ -60,12 +60,6 @@ NUMBER = re.compile(
 HANDLE = re.compile(r"_*(?:\w+_)?(?:event|stream)")
 """An attribute that is to hold an event or a stream, and holds None until then. Needed by 2 fixtures."""
 
-MODULES = frozenset("model module net network layer block".split())
-"""A module of torch's, of the one class of the file that is not part of another one. Needed by 3 fixtures."""
-
-WHOLE_MODELS = frozenset("model module net network".split())
-"""A module that is no part of another one of the file. Needed by 3 fixtures."""
-
 
 def names_host(attribute: object) -> bool:
     """Whether an attribute is memory of the host."""

@@ -10,7 +10,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, parts
 from streamsafe.static.contexts import Contexts
-from streamsafe.static.facts import ASIDE, BUCKET, GRADIENTS, PARAMETER, PASS, Assumed, Site
+from streamsafe.static.facts import BUCKET, GRADIENTS, PARAMETER, PASS, Assumed, Site
 from streamsafe.static.source import ClassUnit, FunctionUnit
 from streamsafe.static.state import Ordered, State
 from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
@@ -27,7 +27,6 @@ from streamsafe.static.values import (
     Name,
     Opaque,
     Partial,
-    Stream,
     Tensor,
     Tuple,
     Value,
@@ -354,9 +353,8 @@ class Hooks(Contexts):
     def run_gradient_hooks(self, st: State, site: Site, modules: frozenset[Name] = frozenset()) -> None:
         """A backward pass calls what was registered with parameters and tensors, on the stream of their nodes.
 
-        That is taken to be the current one: hooks by themselves are interpreted where it is any. Where a model of the
-        file runs a part of itself on another stream, hooks run there as well (TA-06). Each is given a gradient of its
-        own. What was queued for the end of the pass follows.
+        That is taken to be the current one: hooks by themselves are interpreted where it is any. Each is given a
+        gradient of its own. What was queued for the end of the pass follows.
 
         Args:
             st: changed in place.
@@ -369,20 +367,7 @@ class Hooks(Contexts):
         try:
             self.run_captured_passes(st, site)
             self.run_functions_backward(st, site)
-            current = self.streams(st, "torch")
-            if self.file.runs_parts_aside:
-                self.pass_order = {}
-                for s, guard in current:
-                    st.order.learn(ASIDE, s.name, guard=guard)
-            self._call_gradient_hooks(st, site, modules, PARAMETER)
-            if self.file.runs_parts_aside:
-                before = dict(st.current)
-                st.current["torch"] = Stream(ASIDE)
-                self.pass_streams = frozenset(s.name for s, _ in current)
-                self._call_gradient_hooks(st, site, modules, Name("another parameter"))
-                st.current, self.pass_streams, self.pass_order = before, frozenset(), None
-                for s, guard in current:  # all that ended a path is waited for (TA-02)
-                    st.order.learn(s.name, ASIDE, guard=guard)
+            self._call_gradient_hooks(st, site, modules)
             for callback in iterate(st.store.pop((GRADIENTS, f"@{apis.AFTER_PASS}"), NONE)):
                 if isinstance(callback, (Function, Partial)) and not st.dead:
                     self.call_value(callback, Call(site.node, site), st)
@@ -397,7 +382,7 @@ class Hooks(Contexts):
                 if isinstance(key, str) and key.isidentifier() and key != "grad":
                     st.store[(parameter, key)] = value
 
-    def _call_gradient_hooks(self, st: State, site: Site, modules: frozenset[Name], parameter: Name) -> None:
+    def _call_gradient_hooks(self, st: State, site: Site, modules: frozenset[Name]) -> None:
         st.order.repeat(GRADIENTS, "a gradient before its hook")
         for name in sorted(HOOK_REGISTRATIONS):
             for hook in iterate(st.store.get((GRADIENTS, f"@{name}")) or NONE):
@@ -407,10 +392,10 @@ class Hooks(Contexts):
                 if isinstance(hook, (Function, Partial)) and not st.dead:
                     st.order.repeat("a gradient before its hook", GRADIENTS)
                     self.given = owners & modules if owners else modules
-                    st.store.pop((parameter, "grad"), None)  # each is called when a gradient is there
+                    st.store.pop((PARAMETER, "grad"), None)  # each is called when a gradient is there
                     if "p" in _GIVEN[name]:
-                        self._is_of_these(st, parameter, self.hooked.get(hook, ()))
-                    arguments = list(hook_arguments(name, self.given, parameter))
+                        self._is_of_these(st, PARAMETER, self.hooked.get(hook, ()))
+                    arguments = list(hook_arguments(name, self.given, PARAMETER))
                     self.call_value(hook, Call(site.node, site, arguments), st)
                     st.order.move(GRADIENTS, "gradients after their hooks", lambda _: True)
         st.order.move("gradients after their hooks", GRADIENTS, lambda _: True)

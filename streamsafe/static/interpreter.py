@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, concrete, remainders
-from streamsafe.static.ages import newest_alike
+from streamsafe.static import apis, concrete
 from streamsafe.static.facts import Site
 from streamsafe.static.iteration import Iteration
 from streamsafe.static.loops import Loop
@@ -250,15 +249,6 @@ class Interpreter(Iteration):
             self.assign(node.target, self._to_keep(node.value, node.target, st), st, node)
 
     def _augmented(self, node: cst.AugAssign, st: State) -> None:
-        adds = type(node.operator) is cst.AddAssign and isinstance(node.value, cst.Integer)
-        place = self.place_of(node.target, st) if adds else None
-        step = node.value.evaluated_value if isinstance(node.value, cst.Integer) else 0
-        told = remainders.after(st, *place, self.file.remainders.get(place[1], ()), step) if place else {}
-        self._change(node, st)
-        if place:
-            remainders.put(st, *place, told)
-
-    def _change(self, node: cst.AugAssign, st: State) -> None:
         """``target += value`` and its like."""
         target = self.eval(node.target, st)
         value = self.eval(node.value, st)
@@ -409,20 +399,7 @@ class Interpreter(Iteration):
                 self.suite(node.orelse.body, otherwise)
         self.branching = outside
         self.none_to_wait_for(otherwise, self.foreign_waits[waits:])
-        self.last_handles(st, otherwise)
         self.settle(st, self.join(st, otherwise))
-
-    def last_handles(self, first: State, second: State) -> None:
-        """Two branches meet of which one has made an event: who waits for the last one, whenever that was made, waits
-        for one event.
-        """
-        if first.dead or second.dead or not self.handles:
-            return
-        made = [{name for name in self.handles if (name, "@made") in st.store} for st in (first, second)]
-        alone = made[0] ^ made[1]
-        if alone and (alone <= made[0] or alone <= made[1]):
-            for _ in newest_alike([(first, NONE), (second, NONE)], alone, self.mentions):
-                pass
 
     def _fills_place(self, node: cst.If, st: State) -> bool:
         """Whether a branch makes an element that is not there yet, under a key that is the same whenever it is met."""
@@ -626,8 +603,6 @@ class Interpreter(Iteration):
         if st.graphs and self.naming:
             self.name_output(st, key, value)
         st.store[key] = value
-        if name in self.file.remainders:
-            remainders.keep(st, *key, self.file.remainders[name], value)
 
     def scope_of(self, name: str, st: State) -> Name:
         """The scope in which a name is bound here."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 
 import libcst as cst
 
-from streamsafe.order.forks import differing
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import concrete, remainders, sequences, walks
+from streamsafe.static import concrete, sequences, walks
 from streamsafe.static.conditions import Outcomes
-from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
+from streamsafe.static.contexts import MOST_ROUNDS
 from streamsafe.static.facts import GRADIENTS
 from streamsafe.static.loops import Loop, Loops
 from streamsafe.static.numbers import SLOT_ROUNDS
@@ -25,7 +23,6 @@ from streamsafe.static.values import (
     Api,
     Const,
     Container,
-    Event,
     Function,
     Generator,
     Instance,
@@ -33,10 +30,8 @@ from streamsafe.static.values import (
     Opaque,
     Partial,
     Picks,
-    Stream,
     Tuple,
     Value,
-    iterate,
 )
 
 
@@ -53,31 +48,9 @@ class Iteration(Loops):
         runs = self.never_empty(node.iter, iterable, st)
         runs = runs or (self.holds_stream_code(node) and concrete.walks_devices(node))
         runs = runs or (GRADIENTS in st.order.made and concrete.drops_gradients(node.body))
-        runs = runs or (self.holds_stream_code(node) and self._is_prepared(node, st))
         self.iterate_over(iterable, st, node, body, at_least_once=runs)
         if node.orelse is not None and not st.dead:
             self.suite(node.orelse.body, st)
-
-    def _fills_gap(self, node: cst.CSTNode, st: State) -> bool:
-        """Whether a name is None before a loop and something after a round: what it is then tells of the rounds."""
-        if not isinstance(node, cst.For) or not self.holds_stream_code(node):
-            return False
-        frame = self.activation.frame
-        return any(
-            isinstance(target, cst.Name) and st.store.get((frame, target.value)) == NONE
-            for target in concrete.assigned(node.body)
-        )
-
-    def _is_prepared(self, node: cst.For, st: State) -> bool:
-        """Whether each round begins by waiting for an event of this function that has been recorded before the loop.
-
-        Whoever starts the work of the first round ahead of the loop knows that there is one.
-        """
-        return any(
-            isinstance(event, Event) and event.name.parent is None and (event.name, "@recorded") in st.store
-            for waited in concrete.waited_events(node.body)
-            for event in iterate(self.eval(waited, st))
-        )
 
     def iterate_over(
         self,
@@ -117,9 +90,6 @@ class Iteration(Loops):
             for count in counts
         ]
         told = [outcomes for outcomes in told or [self.holds_some(iterable, st)] if outcomes]
-        if not told and not at_least_once and self._fills_gap(node, st):
-            walk = self.fresh(node, st, "walk")
-            told = [self.condition(("truth", walk), (walk,), st, True)]
         outcomes = self.as_one(_all_of(told), st)
 
         first = True
@@ -161,41 +131,9 @@ class Iteration(Loops):
         ) and self.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
             self._numbered(iterable, st, node, enter, body, at_least_once=at_least_once)
         else:
-            before, turns, findings = st.copy(), self.turns, dict(self.findings)
-            returns = len(self.activation.returns)
             self.loop(st, enter, round_, at_least_once=at_least_once, node=node)
-            if self.turns > turns and any(self._turned(before, st)) and self.unrolling <= SLOT_ROUNDS:
-                self.findings = findings  # a number that is brought down to one of a few picks slots in turn
-                del self.activation.returns[returns:]
-                st.become(before.copy())
-                first = True
-                self._numbered(iterable, st, node, enter, body, at_least_once=at_least_once)
-                self._wrap(before, st)
-                self.turns = turns
         self.activation.held.pop()
         st.threads = {thread: None for thread in st.threads if thread not in threads}
-
-    def _turned(self, before: State, after: State) -> Iterator[Name]:
-        """The objects and scopes of which a number that was known before is another one now."""
-        for owner in differing(before.store.objects, after.store.objects):
-            table = after.store.of(owner)
-            if any(
-                all(isinstance(v, Const) and type(v.value) is int for v in iterate(value))
-                and table.get(key) != value
-                for key, value in before.store.of(owner).items()
-                if key not in self.file.turning and not (isinstance(key, str) and key.startswith("@"))
-            ):
-                yield owner
-
-    def _wrap(self, before: State, after: State) -> None:
-        """After as many rounds as stand for all, a number that picks slots in turn picks the same as before."""
-        frame = self.activation.frame
-        for key, value in list(before.store.of(frame).items()):
-            found = after.store.get((frame, key))
-            counted = [v for v in iterate(found) if v != value] if found is not None else []
-            number = value.value if isinstance(value, Const) else None
-            if type(number) is int and counted == [Const(number + SLOT_ROUNDS)]:
-                after.store[(frame, key)] = value
 
     def _driven(
         self,
@@ -207,14 +145,10 @@ class Iteration(Loops):
     ) -> None:
         """A generator of the file runs up to each yield; what is walked beside it is asked there for its next one.
 
-        ``enumerate`` gives numbers that are known as long as the generator's own rounds are. Of others it may be known
-        which remainder they have.
+        ``enumerate`` gives numbers that are known as long as the generator's own rounds are.
         """
         loops, loop = self.fixpoints, Loop()
         count = 0
-        frame, name = self.activation.frame, self._number_of_yields(iterable, node)
-        asked = self.file.remainders.get(name, frozenset())
-        remainders.keep(st, frame, name, asked, Const(-1))  # one before the first
 
         def item_of(part: Value, value: Value, state: State) -> Value:
             if part is driver:
@@ -231,10 +165,6 @@ class Iteration(Loops):
             if part.function == _ZIP:
                 return Tuple(items)
             known = self.fixpoints == loops and len(part.args) == 1
-            if asked and part is iterable:
-                index = Opaque(self.fresh(node, state, "index"))
-                remainders.tell(state, index.name, remainders.after(state, frame, name, asked, 1))
-                return Tuple((index, *items))
             return Tuple((Const(count) if known else Opaque(self.fresh(node, state, "index")), *items))
 
         def consumer(value: Value, current: State) -> Value:
@@ -251,36 +181,17 @@ class Iteration(Loops):
 
         numbering = self.numbering
         if iterable is not driver:
-            self.numbering = not asked and self._picks_slots(node, iterable)
+            self.numbering = self._picks_slots(node, iterable)
         self.activation.loops.append(loop)
         self.run_generator(driver, st, node, consumer)
         self.activation.loops.pop()
         self.numbering = numbering
         self.settle(st, self.joined([st, *loop.breaks]))
 
-    def _number_of_yields(self, iterable: Value, node: cst.CSTNode) -> str:
-        """The name under which ``enumerate`` counts what a generator yields."""
-        if not (
-            isinstance(iterable, Partial) and iterable.function == _ENUMERATE and len(iterable.args) == 1
-        ):
-            return ""
-        target = node.target if isinstance(node, cst.For) else None
-        number = target.elements[0].value if isinstance(target, cst.Tuple) and target.elements else None
-        return number.value if isinstance(number, cst.Name) else ""
-
     def _picks_slots(self, node: cst.CSTNode, iterable: Value) -> bool:
         if any(map(_goes_round, iterable.args if isinstance(iterable, Partial) else (iterable,))):
             return True
-        if self._last_waited_for(node):
-            return True
         return _picks_slots(node, iterable, handed_on=self.file.picks_by_remainder)
-
-    def _last_waited_for(self, node: cst.CSTNode) -> str:
-        """The name under which a loop gives each round another stream, and leaves the last one to be waited for."""
-        unit = self.activation.unit
-        if not isinstance(node, cst.For) or unit is None or not self.holds_stream_code(node):
-            return ""
-        return concrete.last_waited_for(unit.node, node)
 
     def _begin_instances(self, iterable: Partial, st: State, node: cst.CSTNode) -> None:
         """What is walked beside others, or counted, makes itself ready; those that are their own iterators do."""
@@ -326,8 +237,7 @@ class Iteration(Loops):
             if not current.dead:
                 body(value, current)
 
-        if not self._exhausted(st, node, following, body):
-            self.loop(st, lambda current: current.copy(), round_)
+        self.loop(st, lambda current: current.copy(), round_)
 
     def _until(
         self, iterable: Partial, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
@@ -340,45 +250,6 @@ class Iteration(Loops):
             return value or UNKNOWN
 
         self._ask(following, st, node, body)
-
-    def _exhausted(
-        self,
-        st: State,
-        node: cst.CSTNode,
-        following: Callable[[State], Value],
-        body: Callable[[Value, State], object],
-    ) -> bool:
-        """Walk round by round where lists whose length is known say when there is no other element, or a round leaves
-        the loop; whether it came to that.
-        """
-        trial = st.copy()
-        loop = Loop()
-        blocked = len(self.blocked)
-        self.activation.loops.append(loop)
-        ended = False
-        stalled = 0
-        for number in range(UNROLLED):
-            before = trial.copy()
-            loop.continues.clear()
-            with self.round_apart(node, number, 2):
-                value = following(trial)
-                if trial.dead:
-                    loop.breaks.append(before)
-                else:
-                    body(value, trial)
-            self.settle(trial, self.joined([trial, *loop.continues]))
-            ended = trial.dead
-            if ended:
-                break
-            stalled = stalled + 1 if sequences.lengths(trial) == sequences.lengths(before) else 0
-            if stalled > 1:
-                break
-        self.activation.loops.pop()
-        if ended:
-            self.settle(st, self.joined(loop.breaks))
-        else:
-            del self.blocked[blocked:]
-        return ended
 
     def _numbered(
         self,
@@ -401,8 +272,6 @@ class Iteration(Loops):
         early: list[State | None] = []
         ended = False
         late = self.late_rounds
-        last = self._last_waited_for(node)
-        streams: dict[Name, Name] = {}
         for number in range(SLOT_ROUNDS):
             before = st.copy()
             loop.continues.clear()
@@ -411,8 +280,6 @@ class Iteration(Loops):
             walks.begin(st, round_, first=not number)
             with self.round_apart(node, number, SLOT_ROUNDS):
                 item = self._numbered_item(number, iterable, round_, st, node)
-                if last and isinstance(node, cst.For):
-                    item = self._stream_of_round(node.target, item, last, number, streams, st)
                 body(met_in_round(item, iterable, ((round_.base(), round_),)), st)
             ended = self._leave_after_last(round_, st)
             self.settle(st, self.joined([st, *loop.continues]))
@@ -426,47 +293,12 @@ class Iteration(Loops):
         if ended and loop.breaks:
             loop.breaks.reverse()  # those that went together the longest meet first
             st.become(loop.breaks.pop(0))
-        for own, stream in streams.items():  # who asks for it elsewhere means all of them
-            for state in (st, *loop.breaks):
-                state.order.learn(stream, own)
         self.late_rounds = late
         self._runs_when_timed(skipped, early, [st, *loop.breaks])
-        if skipped is not None and not at_least_once:
-            self.last_handles(skipped, st)
         self.tell_slots(st, *loop.breaks, skipped)
         self.settle(st, self.joined([st, *loop.breaks, None if at_least_once else skipped]))
         self.counting -= 1
         self.leave_rounds(st, again=False)
-
-    def _stream_of_round(
-        self,
-        target: cst.BaseExpression,
-        item: Value,
-        name: str,
-        number: int,
-        streams: dict[Name, Name],
-        st: State,
-    ) -> Value:
-        """What a round is given, the stream under that name being one of its own, which knows what all of them do."""
-        if (
-            isinstance(target, cst.Tuple)
-            and isinstance(item, Tuple)
-            and len(item.items) == len(target.elements)
-        ):
-            return Tuple(
-                tuple(
-                    self._stream_of_round(e.value, v, name, number, streams, st)
-                    for e, v in zip(target.elements, item.items, strict=True)
-                )
-            )
-        if not isinstance(target, cst.Name) or target.value != name or not isinstance(item, (Stream, Opaque)):
-            return item
-        own = item.name.child((number, walks.ROUND))
-        st.order.learn(own, item.name)
-        self.table.alike(own, item.name)
-        self.texts.setdefault(own.newest(), name)
-        streams[own] = item.name
-        return replace(item, name=own)
 
     def _numbered_item(
         self, number: int, iterable: Value, round_: Name, st: State, node: cst.CSTNode

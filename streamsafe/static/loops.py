@@ -66,8 +66,6 @@ class Loops(Slots):
 
     def suite(self, body: cst.BaseSuite, st: State) -> None: ...
 
-    def last_handles(self, first: State, second: State) -> None: ...
-
     # -- loops ---------------------------------------------------------------------------------------------------
 
     def loop(

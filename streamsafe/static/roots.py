@@ -30,7 +30,7 @@ from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
 from streamsafe.static.needles import COMMON_METHODS
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
-from streamsafe.static.stages import handles_made, late_attributes, reassigned_attributes, set_by_others
+from streamsafe.static.stages import late_attributes, reassigned_attributes
 from streamsafe.static.state import Ordered, State, Waited
 from streamsafe.static.values import (
     EACH,
@@ -464,15 +464,6 @@ class Roots:
         for key, value in list(start.store.of(self_name).items()):
             if value == Device("cpu") and key in reassigned_attributes(self.file, interpreter.ancestry(unit)):
                 start.store[(self_name, key)] = Device("")  # where a module is made is not where it runs
-        unset = {key for key, value in start.store.of(self_name).items() if value == NONE}
-        if unset:
-            # who calls the others has called these before: there is a stream by then
-            before = {m.name for m in unit.methods.values() if m not in methods} - {"__init__"}
-            before -= self._calls_of(unit.qualname)  # what the others call makes it then
-            filled = handles_made(self.file, name, before)
-            filled |= set_by_others(self.file, interpreter.ancestry(unit))
-            for key in filled & unset:
-                start.store[(self_name, key)] = Opaque(self_name.child(key))
         if late is not None:
             interpreter.late[self_name] = late - set(map(str, start.store.of(self_name)))
         made = start.copy()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from streamsafe.static import apis, aside, entered, needles
+from streamsafe.static import apis, needles
 from streamsafe.static.needles import last_name
 from streamsafe.static.reading import NESTED, SourceError, parse
 
@@ -316,10 +316,6 @@ class Definition:
         )
 
 
-MOST_SLOTS = 4
-"""By how many slots at most a count is told from others by its remainder."""
-
-
 class SourceFile:
     """A file, its imports and its top-level statements.
 
@@ -400,75 +396,6 @@ class SourceFile:
             if any(apis.MAIN_GRADIENT in d.calls for d in self.definitions.get(f"{name}.backward", ()))
             and any("Function" in (getattr(b, "attr", "") or getattr(b, "id", "")) for b in node.bases)
         ]
-
-    @cached_property
-    def runs_parts_aside(self) -> bool:
-        """Whether a module of the file calls a part of itself under a stream that its ``forward`` enters.
-
-        The backward pass of that part runs there, and so do its hooks (TA-01, TA-06).
-        """
-        return any(
-            aside.runs_parts(self._methods_of(qualname.rpartition(".")[0]), self._enters_stream)
-            for qualname in self.definitions
-            if qualname.endswith(".forward")
-        )
-
-    def _methods_of(self, owner: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-        """What a class defines, by name."""
-        within = ((q.rpartition("."), ds) for q, ds in self.definitions.items())
-        return {name: ds[-1].node for (prefix, _, name), ds in within if prefix == owner}
-
-    def _enters_stream(self, item: ast.withitem) -> bool:
-        """Whether this makes a stream current: a call of ``stream``, or a stream that is its own context."""
-        entered = item.context_expr
-        return (
-            last_name(entered.func) == "stream"
-            if isinstance(entered, ast.Call)
-            else (last_name(entered) in self._made_streams)
-        )
-
-    @cached_property
-    def _made_streams(self) -> frozenset[str]:
-        """The names and attributes that some statement makes a stream."""
-        nodes = (node for ds in self.definitions.values() for d in ds for node in ast.walk(d.node))
-        return frozenset(
-            last_name(target)
-            for node in nodes
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-            if last_name(node.value.func) == "Stream"
-            for target in node.targets
-            if isinstance(target, (ast.Name, ast.Attribute))
-        )
-
-    @cached_property
-    def only_entered(self) -> frozenset[str]:
-        """The streams of objects that may be the current one for all that the file shows."""
-        return entered.only_entered(self.statements)
-
-    @cached_property
-    def consumers(self) -> frozenset[tuple[str, str]]:
-        """The parameters, by function, that stand for the stream which is current where memory is used."""
-        if not any("current_stream" in line for line in self.lines):
-            return frozenset()
-        return entered.consumers(self.statements, {q: ds[-1].node for q, ds in self.definitions.items()})
-
-    @cached_property
-    def made_current(self) -> frozenset[str]:
-        """Where the file keeps the stream that its getter has made current."""
-        sets = any("set_stream" in line for line in self.lines)
-        return entered.made_current(self.statements) if sets else frozenset()
-
-    def keeps_current(self, name: str) -> bool:
-        """Whether an object that is not seen made keeps the current stream of its maker under this attribute.
-
-        All that the file gives it says so.
-        """
-        return name in self._kept_current
-
-    @cached_property
-    def _kept_current(self) -> frozenset[str]:
-        mentioned = any("stream" in line for line in self.lines)
-        return entered.kept_current(self.statements) if mentioned else frozenset()
 
     @cached_property
     def is_foreign(self) -> bool:
@@ -675,59 +602,7 @@ class SourceFile:
                 continue
             if turns and isinstance(target, (ast.Name, ast.Attribute)):
                 found.add(target.id if isinstance(target, ast.Name) else target.attr)
-        kept = {remainder(name, by) for name, numbers in self.remainders.items() for by in numbers}
-        return frozenset(found | kept)
-
-    @cached_property
-    def constants(self) -> dict[str, int]:
-        """The names of the module, or of classes, that are given a whole number and never another one."""
-        found: dict[str, int] = {}
-        stored: dict[str, int] = defaultdict(int)
-        for node in needles.walk(self.tree):
-            if isinstance(node, (ast.Name, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
-                stored[last_name(node)] += 1
-        bodies = [self.statements, *(node.body for node in (*self.classes.values(), *self.nested.values()))]
-        for statement in (statement for body in bodies for statement in body):
-            if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant):
-                value = statement.value.value
-                found.update((last_name(t), value) for t in statement.targets if type(value) is int)
-        return {name: value for name, value in found.items() if stored[name] == 1}
-
-    @cached_property
-    def remainders(self) -> dict[str, frozenset[int]]:
-        """The names and attributes that are counted up, and by which numbers their remainders are asked:
-        ``slots[i % 2]``, ``i += 1``. The remainders go round, whatever else the number is used for.
-        """
-        if not any("%" in line for line in self.lines):
-            return {}
-        asked: dict[str, set[int]] = defaultdict(set)
-        counted: set[str] = set()
-        for node in needles.walk(self.tree):
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-                literal = node.right.value if isinstance(node.right, ast.Constant) else None
-                by = literal if literal is not None else self.constants.get(last_name(node.right))
-                place = _counted_on(node.left)
-                if type(by) is int and 1 < by <= MOST_SLOTS and isinstance(place, (ast.Name, ast.Attribute)):
-                    asked[last_name(place)].add(by)
-            elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-                if isinstance(node.value, ast.Constant) and type(node.value.value) is int:
-                    counted.add(last_name(node.target))
-            elif isinstance(node, (ast.For, ast.AsyncFor)):
-                number = self._number_of_yields(node)
-                if number is not None:
-                    counted.add(number.id)
-        return {name: frozenset(asked[name]) for name in sorted(counted & asked.keys())}
-
-    def _number_of_yields(self, loop: ast.For | ast.AsyncFor) -> ast.Name | None:
-        """The name for how often a generator of the file has yielded: ``for i, x in enumerate(generator()):``."""
-        call, target = loop.iter, loop.target
-        if not (isinstance(call, ast.Call) and last_name(call.func) == "enumerate" and len(call.args) == 1):
-            return None
-        driver = call.args[0]
-        if not (isinstance(driver, ast.Call) and last_name(driver.func) in self.generators):
-            return None
-        number = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else None
-        return number if isinstance(number, ast.Name) else None
+        return frozenset(found)
 
     @cached_property
     def generators(self) -> frozenset[str]:
@@ -1003,21 +878,6 @@ def _given_names(function: AstFunction, called: str) -> frozenset[str]:
         for value in (*node.args, *(keyword.value for keyword in node.keywords))
         if isinstance(value, ast.Constant) and isinstance(value.value, str)
     )
-
-
-def remainder(name: str, by: int) -> str:
-    """Under what it is kept which remainder a number of that name has."""
-    return f"{name} % {by}"
-
-
-def _counted_on(value: ast.expr) -> ast.expr:
-    """What a number is counted on from: the ``i`` of ``i + 1``."""
-    ahead = (
-        isinstance(value, ast.BinOp)
-        and isinstance(value.op, ast.Add)
-        and isinstance(value.right, ast.Constant)
-    )
-    return value.left if ahead else value  # type: ignore[attr-defined]
 
 
 def _turns(value: ast.expr) -> bool:

@@ -72,39 +72,6 @@ def reassigned_attributes(file: SourceFile, classes: Iterable[ClassUnit]) -> set
     }
 
 
-def handles_made(file: SourceFile, class_name: str, methods: Iterable[str]) -> set[str]:
-    """The attributes of ``self`` to which some methods of a class assign streams, events or graphs that they make."""
-    return {
-        target.attr
-        for method in methods
-        for definition in file.definitions.get(f"{class_name}.{method}", ())
-        for node in needles.walk(definition.node)
-        if isinstance(node, ast.Assign) and needles.of_tree(node.value) & needles.HANDLE
-        for target in node.targets
-        if isinstance(target, ast.Attribute)
-        and isinstance(target.value, ast.Name)
-        and target.value.id == "self"
-    }
-
-
-def set_by_others(file: SourceFile, classes: Iterable[ClassUnit]) -> set[str]:
-    """The attributes of which a class reads attributes, and which none of its methods but the constructor assigns."""
-    known = list(classes)
-    names = {unit.name for unit in known}
-    read = {
-        node.value.attr
-        for qualname, definitions in file.definitions.items()
-        if qualname.partition(".")[0] in names
-        for definition in definitions
-        for node in needles.walk(definition.node)
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Attribute)
-        and isinstance(node.value.value, ast.Name)
-        and node.value.value.id == "self"
-    }
-    return read - reassigned_attributes(file, known)
-
-
 def _assigned(function: ast.AST) -> Iterable[str]:
     for node in needles.walk(function):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):

@@ -145,13 +145,9 @@ class Streams(Builtins):
     def do_stream_context(self, call: Call, st: State) -> Value:
         """``torch.cuda.stream(s)``."""
         stream = call.get(0, "stream")
-        if stream is None or self._may_be_current(stream):
+        if stream is None:
             return Context("stream", (NONE,))
         return Context("stream", (self.as_stream(stream, "torch"),))
-
-    def _may_be_current(self, stream: Value) -> bool:
-        """Whether an object was given a stream of which nothing shows that it is another than the current one."""
-        return isinstance(stream, Opaque) and stream.name.site in self.file.only_entered
 
     def do_current_stream(self, call: Call, st: State) -> Value:
         """The calling thread's current stream, now."""

@@ -212,11 +212,6 @@ def met_again(names: set[Name]) -> Renaming:
     return _Renamed(names, (0, 0, 0, 0, 0)).__getitem__
 
 
-def younger(names: set[Name]) -> Renaming:
-    """A renaming after which the objects of the round before are the newest of these names."""
-    return _Renamed(names, (0, 0, 2, 3, 4)).__getitem__
-
-
 Picks = tuple[tuple[Hashable, Hashable], ...]
 
 PAST = Name(OVER)
