@@ -94,13 +94,9 @@ def sampled(rewrite: str, name: str) -> bool:
 
 HINT = "a row of streamsafe/static/hints.py, or what methods of other classes are called"
 OPTIMIZER = "a parameter or an attribute is an optimizer by its name"
-MODULE = "a parameter is of the class of the file that it is named after, or a module by its name"
 LINKED = "of a caller in another file less is known than of one in the same file"
 
 KNOWN: dict[str, dict[str, str]] = {
-    "second names": {
-        "real_code_passed_on.py": MODULE,
-    },
     "renamed locals": {
         **dict.fromkeys(
             """real_code_carriers.py real_code_clocks.py real_code_helpers.py ss111_backward_semantics.py
@@ -108,12 +104,7 @@ KNOWN: dict[str, dict[str, str]] = {
             OPTIMIZER,
         ),
         **dict.fromkeys(
-            """real_code_modules.py real_code_passed_on.py real_code_roles.py real_code_whole_model.py
-            ss403_captured_steps.py""".split(),
-            MODULE,
-        ),
-        **dict.fromkeys(
-            """real_code_compared_modules.py real_code_gathered.py real_code_given_streams.py
+            """real_code_compared_modules.py real_code_gathered.py
             real_code_handed_out.py real_code_next.py real_code_queued_pairs.py
             real_code_waiting_libraries.py""".split(),
             HINT,
@@ -128,10 +119,6 @@ KNOWN: dict[str, dict[str, str]] = {
             """real_code_one_each.py real_code_words_and_counts.py""".split(),
             HINT,
         ),
-        **dict.fromkeys(
-            """real_code_roles.py""".split(),
-            MODULE,
-        ),
     },
     "renamed functions": {
         **dict.fromkeys(
@@ -142,7 +129,7 @@ KNOWN: dict[str, dict[str, str]] = {
     "helpers elsewhere": {
         **dict.fromkeys(
             """real_code_compared_modules.py real_code_conditions.py real_code_gathered.py
-            real_code_helpers.py real_code_lambdas.py real_code_passed_on.py real_code_roles.py
+            real_code_helpers.py real_code_lambdas.py real_code_roles.py
             ss311_unsynchronized_timing.py""".split(),
             LINKED,
         ),
