@@ -661,7 +661,7 @@ class Functions(Methods):
                 self.element_types[value.name.base()] = last.value
             return value
         text = _text(annotation).strip("\"'")
-        unit = self.unit(text) if text.isidentifier() else None
+        unit = self.unit(self.file.implementations.get(text, text)) if text.isidentifier() else None
         if isinstance(unit, ClassUnit):
             # a TypedDict is a dict: its class has no say in what it holds
             is_dict = any(base.rpartition(".")[2] == "TypedDict" for base in unit.bases)

@@ -9,7 +9,7 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import concrete, sequences, walks
 from streamsafe.static.conditions import Outcomes
-from streamsafe.static.contexts import MOST_ROUNDS
+from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
 from streamsafe.static.facts import GRADIENTS
 from streamsafe.static.loops import Loop, Loops
 from streamsafe.static.numbers import SLOT_ROUNDS
@@ -237,7 +237,8 @@ class Iteration(Loops):
             if not current.dead:
                 body(value, current)
 
-        self.loop(st, lambda current: current.copy(), round_)
+        if not self._exhausted(st, node, following, body):
+            self.loop(st, lambda current: current.copy(), round_)
 
     def _until(
         self, iterable: Partial, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
@@ -250,6 +251,45 @@ class Iteration(Loops):
             return value or UNKNOWN
 
         self._ask(following, st, node, body)
+
+    def _exhausted(
+        self,
+        st: State,
+        node: cst.CSTNode,
+        following: Callable[[State], Value],
+        body: Callable[[Value, State], object],
+    ) -> bool:
+        """Walk round by round where lists whose length is known say when there is no other element, or a round leaves
+        the loop; whether it came to that.
+        """
+        trial = st.copy()
+        loop = Loop()
+        blocked = len(self.blocked)
+        self.activation.loops.append(loop)
+        ended = False
+        stalled = 0
+        for number in range(UNROLLED):
+            before = trial.copy()
+            loop.continues.clear()
+            with self.round_apart(node, number, 2):
+                value = following(trial)
+                if trial.dead:
+                    loop.breaks.append(before)
+                else:
+                    body(value, trial)
+            self.settle(trial, self.joined([trial, *loop.continues]))
+            ended = trial.dead
+            if ended:
+                break
+            stalled = stalled + 1 if sequences.lengths(trial) == sequences.lengths(before) else 0
+            if stalled > 1:
+                break
+        self.activation.loops.pop()
+        if ended:
+            self.settle(st, self.joined(loop.breaks))
+        else:
+            del self.blocked[blocked:]
+        return ended
 
     def _numbered(
         self,

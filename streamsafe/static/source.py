@@ -398,6 +398,21 @@ class SourceFile:
         ]
 
     @cached_property
+    def implementations(self) -> dict[str, str]:
+        """Of abstract classes and protocols the one class of the file that implements them."""
+        heirs: dict[str, list[str]] = defaultdict(list)
+        for name, node in self.classes.items():
+            for base in node.bases:
+                heirs[last_name(base)].append(name)
+        abstract = {
+            name
+            for name, node in self.classes.items()
+            if any(last_name(base) in ("ABC", "Protocol") for base in node.bases)
+            or any(last_name(keyword.value) == "ABCMeta" for keyword in node.keywords)
+        }
+        return {name: heirs[name][0] for name in abstract if len(heirs[name]) == 1}
+
+    @cached_property
     def is_foreign(self) -> bool:
         """Whether it is written for another library, whose arrays and gradients are not torch's or CuPy's."""
         tops = {name.partition(".")[0] for name in self.imports.values()}

@@ -105,7 +105,7 @@ KNOWN: dict[str, dict[str, str]] = {
         ),
         **dict.fromkeys(
             """real_code_compared_modules.py real_code_gathered.py
-            real_code_handed_out.py real_code_next.py real_code_queued_pairs.py
+            real_code_handed_out.py real_code_modules.py real_code_next.py real_code_queued_pairs.py
             real_code_waiting_libraries.py""".split(),
             HINT,
         ),
