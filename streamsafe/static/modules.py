@@ -124,12 +124,12 @@ class Statement:
         """The syntax tree, with the rows of the file; None where its text does not parse by itself."""
         if self._node is None:
             try:
-                found = ast.parse(self.text).body
+                found = ast.parse("\n" * (self.first - 1) + self.text).body
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 return None
             if len(found) != 1:
                 return None
-            self._node = ast.increment_lineno(found[0], self.first - 1)
+            self._node = found[0]
         return self._node
 
     @property
@@ -143,8 +143,7 @@ class Statement:
     def size(self) -> int:
         """How many statements there are in it, itself included."""
         if self._size is None:
-            node = self.node
-            self._size = sum(isinstance(each, ast.stmt) for each in ast.walk(node)) if node is not None else 0
+            self._size = _size(self.node) if self.node is not None else 0
         return self._size
 
     @property
@@ -445,6 +444,21 @@ def _binds(node: ast.stmt) -> Iterator[str]:
             yield each.id
         elif not isinstance(each, ast.Lambda | ast.expr_context | ast.Constant):
             todo.extend(ast.iter_child_nodes(each))
+
+
+def _size(node: ast.stmt) -> int:
+    """How many statements there are in one, itself included."""
+    count = 0
+    todo: list[ast.AST] = [node]
+    while todo:
+        each = todo.pop()
+        count += isinstance(each, ast.stmt)
+        for block in _BLOCKS:
+            todo += getattr(each, block, ())
+    return count
+
+
+_BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
 def _rows(node: ast.stmt) -> tuple[int, int]:

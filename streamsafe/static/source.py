@@ -354,6 +354,11 @@ class SourceFile:
         return found
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All that there is in it, as :func:`needles.walk` gives it."""
+        return list(needles.walk(self.tree))
+
+    @cached_property
     def first_rows(self) -> list[int]:
         """The line of each top-level statement, in order; of a function or class, that of its name."""
         return [statement.lineno for statement in self.statements]
@@ -373,14 +378,14 @@ class SourceFile:
                 isinstance(node, ast.Attribute)
                 and (node.attr == "backward" or (node.attr == "grad" and last_name(node.value) == "autograd"))
             )
-            for node in needles.walk(self.tree)
+            for node in self.nodes
         )
 
     @cached_property
     def optimizers(self) -> frozenset[str]:
         """The names and attributes of what steps and has gradients that it sets to zero, or groups of parameters."""
         used: dict[str, set[str]] = defaultdict(set)
-        for node in needles.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Attribute) and node.attr in ("step", *_OF_OPTIMIZERS):
                 used[last_name(node.value)].add(node.attr)
         return frozenset(
@@ -416,11 +421,11 @@ class SourceFile:
     def is_foreign(self) -> bool:
         """Whether it is written for another library, whose arrays and gradients are not torch's or CuPy's."""
         tops = {name.partition(".")[0] for name in self.imports.values()}
-        if "torch_xla" in tops and not any(map(_says_cuda, needles.walk(self.tree))):
+        if "torch_xla" in tops and not any(map(_says_cuda, self.nodes)):
             return True  # torch's, on devices whose queues are not CUDA's
         return not tops.isdisjoint(_OTHER_LIBRARIES) and not any(
             name.startswith(("torch", "cupy"))
-            for node in needles.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, (ast.Import, ast.ImportFrom))
             for name in (
                 [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
@@ -430,9 +435,7 @@ class SourceFile:
     @cached_property
     def asks_for_device(self) -> bool:
         """Whether it asks of tensors whether they are on the device."""
-        return any(
-            isinstance(node, ast.Attribute) and node.attr == "is_cuda" for node in needles.walk(self.tree)
-        )
+        return any(isinstance(node, ast.Attribute) and node.attr == "is_cuda" for node in self.nodes)
 
     @cached_property
     def asks_for_kind(self) -> bool:
@@ -441,7 +444,7 @@ class SourceFile:
             isinstance(node, ast.Compare)
             and isinstance(node.ops[0], (ast.Eq, ast.NotEq))
             and any(map(_says_host, (node.left, node.comparators[0])))
-            for node in needles.walk(self.tree)
+            for node in self.nodes
         )
 
     @cached_property
@@ -512,9 +515,7 @@ class SourceFile:
     def flags(self) -> frozenset[str]:
         """The names that some ``if`` or ``while`` asks whether they are set."""
         found: set[str] = set()
-        asked = [
-            node.test for node in needles.walk(self.tree) if isinstance(node, (ast.If, ast.While, ast.IfExp))
-        ]
+        asked = [node.test for node in self.nodes if isinstance(node, (ast.If, ast.While, ast.IfExp))]
         while asked:
             test = asked.pop()
             if isinstance(test, ast.BoolOp):
@@ -531,7 +532,7 @@ class SourceFile:
     def stored(self) -> frozenset[str]:
         """The attributes that something assigns, and every word that a call other than a question is given."""
         found: set[str] = set()
-        for node in needles.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
                 found.add(node.attr)
             elif isinstance(node, ast.Call) and getattr(node.func, "id", "") not in ("getattr", "hasattr"):
@@ -553,7 +554,7 @@ class SourceFile:
     @cached_property
     def _calls_by_name(self) -> dict[str, list[ast.Call]]:
         found: dict[str, list[ast.Call]] = defaultdict(list)
-        for node in needles.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Call):
                 found[last_name(node.func)].append(node)
                 if last_name(node.func) == "partial" and node.args:
@@ -566,7 +567,7 @@ class SourceFile:
         """Private names of lists that are filled, and emptied, and never read: they keep things alive."""
         filled: dict[str, int] = defaultdict(int)
         met: dict[str, int] = defaultdict(int)
-        for node in needles.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
                 function = node.value.func
                 if isinstance(function, ast.Attribute) and function.attr in ("append", "extend", "clear"):
@@ -582,7 +583,7 @@ class SourceFile:
         """Names of lists from which elements are taken, and to which none is ever added."""
         taken: set[str] = set()
         others: set[str] = set()
-        for node in needles.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 owner = last_name(node.func.value)
                 (taken if node.func.attr in ("pop", "popleft") else others).add(owner)
@@ -600,14 +601,14 @@ class SourceFile:
         """The names of the module that some function binds anew."""
         if not any(line.lstrip().startswith("global ") for line in self.lines):
             return frozenset()
-        nodes = (node for node in needles.walk(self.tree) if isinstance(node, ast.Global))
+        nodes = (node for node in self.nodes if isinstance(node, ast.Global))
         return frozenset(name for node in nodes for name in node.names)
 
     @cached_property
     def turning(self) -> frozenset[str]:
         """The names and attributes that go round a few numbers: ``i = 1 - i``, ``i ^= 1``, ``i = (i + 1) % n``."""
         found: set[str] = set()
-        for node in needles.walk(self.tree):
+        for node in self.nodes:
             target: ast.expr
             if isinstance(node, ast.AugAssign):
                 target, turns = node.target, isinstance(node.op, (ast.BitXor, ast.Mod))
@@ -626,7 +627,7 @@ class SourceFile:
             return frozenset()
         return frozenset(
             node.name
-            for node in needles.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.FunctionDef)
             and any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in ast.walk(node))
         )
@@ -636,7 +637,7 @@ class SourceFile:
         """The attributes that something is added to."""
         return frozenset(
             node.target.attr
-            for node in needles.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.AugAssign)
             and isinstance(node.target, ast.Attribute)
             and isinstance(node.op, (ast.Add, ast.Sub))

@@ -111,7 +111,11 @@ class Store:
         aged: list[tuple[Name, Table]] = []
         elsewhere = names.isdisjoint
         for owner, table in list(self.settled().items()):
-            if elsewhere(table.mentioned(owner)):
+            try:
+                mentioned = table.known_mentioned  # most are not touched, and this is done often
+            except AttributeError:
+                mentioned = table.mentioned(owner)
+            if elsewhere(mentioned):
                 continue
             changed = Table()
             touched = False

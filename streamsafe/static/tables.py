@@ -33,11 +33,11 @@ from streamsafe.static.values import (
 class Table(dict[Hashable, Value]):
     """What one object holds."""
 
-    __slots__ = ("_conditions", "_leads", "_mentioned")
+    __slots__ = ("_conditions", "_leads", "known_mentioned")
 
     _conditions: int
     _leads: frozenset[Name]
-    _mentioned: frozenset[Name]
+    known_mentioned: frozenset[Name]
 
     def conditions(self) -> int:
         """The conditions on which it depends what is held; the table must not change any more."""
@@ -69,7 +69,7 @@ class Table(dict[Hashable, Value]):
     def mentioned(self, owner: Name) -> frozenset[Name]:
         """The newest of every name that its owner's and the values speak of; the table must not change any more."""
         try:
-            return self._mentioned
+            return self.known_mentioned
         except AttributeError:
             names = set(owner.family())
 
@@ -91,8 +91,8 @@ class Table(dict[Hashable, Value]):
             for key in self:
                 if type(key) is tuple:
                     names.update(name.newest() for name in walks.mentioned(key))
-            self._mentioned = frozenset(names)
-            return self._mentioned
+            self.known_mentioned = frozenset(names)
+            return self.known_mentioned
 
 
 _SPANS = (Opaque, Tensor, Container, Instance)
