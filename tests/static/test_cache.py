@@ -121,6 +121,28 @@ def test_a_warm_run_says_the_same_and_analyses_nothing(tree: Path, analysed: lis
     assert check("--no-cache", ".")[1] == ""
 
 
+def test_a_warm_run_shows_the_same_text_without_libcst(tree: Path) -> None:
+    code = """
+import sys
+from streamsafe.cli import main
+try:
+    main()
+except SystemExit:
+    print("libcst" in sys.modules)
+"""
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code, "check", "--isolated", "."],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.rpartition("True" if number == 0 else "False")
+        for number in range(2)
+    ]
+    assert runs[0][0] == runs[1][0] and runs[0][0].count("SS") >= len(COLD)
+    assert [run[1] for run in runs] == ["True", "False"]
+
+
 CHANGES: dict[str, tuple[str, str, set[tuple[str, str]]]] = {
     "the file": (
         "main.py",

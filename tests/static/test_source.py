@@ -143,6 +143,37 @@ class C:
 """
 
 
+def test_the_rows_of_functions_are_those_that_libcst_gives() -> None:
+    text = textwrap.dedent(
+        """
+        import functools
+
+        @functools.cache
+        def outer(
+            x,
+        ):
+            \"\"\"Text.\"\"\"
+            def inner(): return [
+                x,
+            ]
+            return inner  # here
+
+        if outer:
+            async def other(x): pass
+        """
+    )
+    file = SourceFile(text, "f.py")
+    found = []
+    for statement in file.statements:
+        slice_ = file.slice(statement)
+        for node in concrete.walk(slice_.module):
+            if isinstance(node, cst.FunctionDef):
+                row, _, end_row, _ = slice_._positions[node]
+                assert slice_.rows(node) == (row + slice_.base, end_row + slice_.base)
+                found.append((node.name.value, *slice_.rows(node)))
+    assert sorted(found) == [("inner", 9, 11), ("other", 15, 15), ("outer", 5, 12)]
+
+
 def test_a_class_may_stand_in_a_method() -> None:
     (found,) = analyze(CLASS_IN_A_METHOD, "f.py").conflicts
     assert found.second.span is not None
