@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import concrete, numbers, parts, sequences, walks
+from streamsafe.static import concrete, numbers, parts, sequences
 from streamsafe.static.conditions import BOUNDS, Conditions
 from streamsafe.static.numbers import Derived, Form
 from streamsafe.static.state import State
@@ -37,8 +37,6 @@ from streamsafe.static.values import (
 if TYPE_CHECKING:
     from streamsafe.static.tensors import Call
 
-BEGUN = "@begun "
-"""Under this and its name is kept what a number was when the round began."""
 
 LENGTH = "len"
 """What the length of something that is not seen made, or has grown, is called."""
@@ -276,52 +274,3 @@ def columns(item: Value, iterable: Value) -> Iterator[tuple[Value, Value]]:
                 yield from columns(each, walked)
             return
     yield item, iterable
-
-
-class Sums:
-    """What the rounds of a loop add up: after a round it is at least what it was before and what the round has added.
-
-    Args:
-        node: the loop, None where nothing is to be told of it.
-        st: what is known before it.
-        computed: the interpreter.
-    """
-
-    def __init__(self, node: cst.CSTNode | None, st: State, computed: Computed) -> None:
-        self.computed = computed
-        self.sums: dict[str, tuple[cst.AugAssign, Form, Form | None]] = {}
-        body = getattr(node, "body", None)
-        if body is None or not computed.stack:
-            return
-        self.frame = computed.stack[-1].frame
-        for place in concrete.accumulated(body):
-            name = place.target.value  # type: ignore[attr-defined]
-            value = st.store.get((self.frame, name))
-            least = computed.form_of(value, st) if value is not None else None
-            if least is not None and numbers.positive(least):
-                self.sums[name] = (place, least, None)
-
-    def begin(self, st: State) -> None:
-        """A round begins, not the first one: what has been added up before it gets a name."""
-        for name, (place, least, step) in self.sums.items():
-            if step is not None:
-                round_ = self.computed.fresh(place, st, walks.ROUND)
-                atom = Derived("sum", (round_, least, step))
-                st.store[(self.frame, name)] = Number(..., numbers.of_atom(atom))
-            st.store[(self.frame, BEGUN + name)] = st.store[(self.frame, name)]
-
-    def end(self, st: State) -> None:
-        """A round is over, and its objects have aged: what it has added is what any has."""
-        for name, (place, least, step) in list(self.sums.items()):
-            before, after = (
-                self.computed.form_of(value, st)
-                for value in (
-                    st.store.pop((self.frame, BEGUN + name), UNKNOWN),
-                    st.store.get((self.frame, name), UNKNOWN),
-                )
-            )
-            added = (after - before).fits() if before is not None and after is not None else None
-            if added is None or not numbers.positive(added) or step not in (None, added):
-                del self.sums[name]
-            else:
-                self.sums[name] = (place, least, added)

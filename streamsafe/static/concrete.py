@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Set
 from functools import lru_cache
 
 import libcst as cst
@@ -12,10 +12,10 @@ import libcst as cst
 from streamsafe.static import apis
 from streamsafe.static.nodes import FIELDS
 
-_ORDERS = (cst.LessThan, cst.LessThanEqual, cst.GreaterThan, cst.GreaterThanEqual)
 _INNER: dict[type[cst.CSTNode], tuple[str, ...]] = {
     kind: tuple(reversed(fields)) for kind, fields in FIELDS.items()
 }
+_ORDERS = (cst.LessThan, cst.LessThanEqual, cst.GreaterThan, cst.GreaterThanEqual)
 
 
 def walk(node: cst.CSTNode, closed: Collection[type[cst.CSTNode]] = ()) -> Iterator[cst.CSTNode]:
@@ -219,105 +219,6 @@ def walks_devices(node: cst.For) -> bool:
     return False
 
 
-@lru_cache(maxsize=2048)
-def maps_elements(node: cst.For) -> bool:
-    """Whether all that a loop does is to put under each key what is made of the element there: as a comprehension does.
-
-    ``for k, v in batch.items(): batch[k] = v.to(device)``: no round touches what another one does.
-    """
-    return any(type(inner) is cst.Assign for inner in walk(node.body)) and _maps(
-        node.body.body, names_in(node.target)
-    )
-
-
-def _maps(statements: Sequence[cst.CSTNode], met: frozenset[str]) -> bool:
-    """Whether every statement makes something of what this round has met, in the place of that."""
-    for statement in statements:
-        if isinstance(statement, (cst.SimpleStatementLine, cst.Else)):
-            inner = statement.body if isinstance(statement, cst.SimpleStatementLine) else statement.body.body
-            if not _maps(inner, met):
-                return False
-        elif isinstance(statement, cst.If):
-            otherwise = [statement.orelse] if statement.orelse is not None else []
-            if not _maps([*statement.body.body, *otherwise], met):
-                return False
-        elif isinstance(statement, cst.Assign):
-            if not all(_is_place(t.target, met) for t in statement.targets) or not _of(statement.value, met):
-                return False
-        elif isinstance(statement, cst.Expr):
-            if not (isinstance(statement.value, cst.Call) and _of(statement.value, met)):
-                return False
-        elif not isinstance(statement, (cst.Pass, cst.Continue)):
-            return False
-    return True
-
-
-def _is_place(node: cst.BaseExpression, met: frozenset[str]) -> bool:
-    """Whether an expression is the element under a key that a round has met."""
-    index = node.slice[0].slice if type(node) is cst.Subscript and len(node.slice) == 1 else None
-    return type(index) is cst.Index and type(index.value) is cst.Name and index.value.value in met
-
-
-def _of(value: cst.BaseExpression, met: frozenset[str]) -> bool:
-    """Whether all calls of an expression are those of methods of what a round has met."""
-    inner = {name for n in walk(value) if type(n) is cst.CompFor for name in names_in(n.target)}
-    for call in walk(value):
-        if type(call) is not cst.Call:
-            continue
-        root: cst.BaseExpression = call.func
-        while type(root) is cst.Attribute or type(root) is cst.Call:
-            root = root.value if type(root) is cst.Attribute else root.func  # type: ignore[union-attr]
-        own = type(root) is cst.Name and root.value in met | inner
-        if root is call.func or not (own or _is_place(root, met)):
-            return False
-    return True
-
-
-@lru_cache(maxsize=2048)
-def drops_gradients(node: cst.BaseSuite) -> bool:
-    """Whether a body sets gradients to None: ``p.grad = None``."""
-    return any(
-        type(inner) is cst.Assign
-        and type(inner.value) is cst.Name
-        and inner.value.value == "None"
-        and any(type(t.target) is cst.Attribute and t.target.attr.value == "grad" for t in inner.targets)
-        for inner in walk(node)
-    )
-
-
-@lru_cache(maxsize=2048)
-def notes_failure(node: cst.ExceptHandler | cst.ExceptStarHandler) -> bool:
-    """Whether a handler writes down what has happened, and goes on: ``result.error = e``."""
-    statements = [
-        s
-        for line in node.body.body
-        for s in (getattr(line, "body", ()) if type(line) is cst.SimpleStatementLine else (line,))
-    ]
-    return any(type(s) is cst.Assign for s in statements) and not isinstance(
-        statements[-1], (cst.Raise, cst.Return, cst.Break, cst.Continue)
-    )
-
-
-@lru_cache(maxsize=2048)
-def takes_turns(node: cst.BaseSuite) -> bool:
-    """Whether an index of a body is computed anew from itself alone, as in ``slot = 1 - slot``."""
-    turning = set()
-    for inner in walk(node):
-        if type(inner) is cst.Assign and len(inner.targets) == 1:
-            target, value = inner.targets[0].target, inner.value
-            if type(target) is cst.Name and names_in(value) == {target.value} and target is not value:
-                turning.add(target.value)
-        elif type(inner) is cst.AugAssign and type(inner.target) is cst.Name:
-            if not names_in(inner.value) and isinstance(inner.operator, (cst.BitXorAssign, cst.ModuloAssign)):
-                turning.add(inner.target.value)
-    return bool(turning) and any(
-        not turning.isdisjoint(names_in(element))
-        for inner in walk(node)
-        if type(inner) is cst.Subscript
-        for element in inner.slice
-    )
-
-
 def _slice_bounds(node: cst.CSTNode) -> list[cst.BaseExpression]:
     """The bounds of a slice, written ``a:b`` or ``slice(a, b)``."""
     if type(node) is cst.Slice:
@@ -388,22 +289,6 @@ def _operands(node: cst.BaseExpression) -> Iterator[str]:
 
 
 @lru_cache(maxsize=2048)
-def accumulated(node: cst.CSTNode) -> tuple[cst.AugAssign, ...]:
-    """Where a body adds to a name that it assigns in no other way."""
-    added: dict[str, list[cst.AugAssign]] = {}
-    others: set[str] = set()
-    for inner in walk(node):
-        if type(inner) is cst.AugAssign and type(inner.target) is cst.Name:
-            if type(inner.operator) is cst.AddAssign:
-                added.setdefault(inner.target.value, []).append(inner)
-            else:
-                others.add(inner.target.value)
-        elif type(inner) in (cst.AssignTarget, cst.AnnAssign, cst.NamedExpr, cst.For, cst.CompFor):
-            others |= names_in(inner.target)  # type: ignore[attr-defined]
-    return tuple(places[0] for name, places in added.items() if name not in others)
-
-
-@lru_cache(maxsize=2048)
 def fills_gap(node: cst.If) -> bool:
     """Whether a branch makes what is not there yet: ``if x is None: x = ...``."""
     test: cst.BaseExpression = node.test
@@ -442,137 +327,11 @@ def looked_for(node: cst.CSTNode) -> frozenset[str]:
     return frozenset(found)
 
 
-_TEXT_METHODS = frozenset(
-    """strip lstrip rstrip lower upper title capitalize casefold startswith endswith splitlines encode isdigit isalpha
-    isspace removeprefix removesuffix rsplit zfill""".split()
-)
-"""Methods that texts have and no tensor."""
-_PLAIN_TYPES = frozenset(("str", "int", "float"))
-_HOLDERS = frozenset("list List tuple Tuple Sequence Optional".split())
-
-
-@lru_cache(maxsize=2048)
-def text_calls(node: cst.CSTNode) -> frozenset[int]:
-    """The calls in a function whose results are texts or numbers: by an annotation, or as they are used."""
-    returns = getattr(node, "returns", None)
-    answers = returns is not None and _is_plain_type(returns.annotation)
-    inside = list(walk(node))
-    names: set[str] = set()
-    found: set[int] = set()
-    for inner in inside:
-        used = (
-            _behind(inner.value)
-            if answers and isinstance(inner, cst.Return) and inner.value
-            else _as_text(inner)
-        )
-        if isinstance(used, str):
-            names.add(used)
-        elif used is not None:
-            found.add(id(used))
-    copied = {
-        inner.targets[0].target.value: inner.value.value
-        for inner in inside
-        if isinstance(inner, cst.Assign) and isinstance(inner.value, cst.Name)
-        if isinstance(inner.targets[0].target, cst.Name)
-    }
-    while more := {source for name, source in copied.items() if name in names} - names:
-        names |= more
-    for inner in inside if names else ():
-        targets = [t.target for t in inner.targets] if isinstance(inner, cst.Assign) else []
-        if isinstance(inner, cst.AnnAssign):
-            targets = [inner.target]
-        for target in targets:
-            if isinstance(target, cst.Name) and target.value in names:
-                found.add(id(inner.value))  # type: ignore[attr-defined]
-    return frozenset(found)
-
-
-def _as_text(node: cst.CSTNode) -> str | cst.Call | None:
-    """What is used as a text, or annotated as one or as a number: a name, or a call."""
-    if type(node) is cst.AnnAssign:
-        return _behind(node.target) if _is_plain_type(node.annotation.annotation) else None
-    if type(node) is not cst.Call or type(node.func) is not cst.Attribute:
-        return None
-    word = node.func.attr.value
-    worded = all(isinstance(a.value, cst.SimpleString) for a in node.args)
-    if word in _TEXT_METHODS or (word in ("split", "replace") and worded):
-        return _behind(node.func.value)
-    return None
-
-
-def _is_plain_type(node: cst.BaseExpression) -> bool:
-    """Whether an annotation says that something is a text or a number, or a list of them."""
-    if isinstance(node, cst.Name):
-        return node.value in _PLAIN_TYPES
-    if isinstance(node, cst.BinaryOperation):
-        sides = [side for side in (node.left, node.right) if getattr(side, "value", "") != "None"]
-        return bool(sides) and all(map(_is_plain_type, sides))
-    if not isinstance(node, cst.Subscript):
-        return False
-    holder = node.value.attr if isinstance(node.value, cst.Attribute) else node.value
-    inner = [e.slice.value for e in node.slice if isinstance(e.slice, cst.Index)]
-    inner = [e for e in inner if not isinstance(e, cst.Ellipsis)]
-    return getattr(holder, "value", "") in _HOLDERS and bool(inner) and all(map(_is_plain_type, inner))
-
-
-def _behind(node: cst.BaseExpression) -> str | cst.Call | None:
-    """The name or the call of which something is a part."""
-    while isinstance(node, cst.Subscript):
-        node = node.value
-    return node.value if isinstance(node, cst.Name) else node if isinstance(node, cst.Call) else None
-
-
-def fills_place(node: cst.If) -> cst.BaseExpression | None:
-    """The key of an element that a branch makes where there is none yet: ``if key not in d: d[key] = ...``."""
-    for test in _required(node.test):
-        if not (isinstance(test, cst.Comparison) and len(test.comparisons) == 1):
-            continue
-        operator, holder = test.comparisons[0].operator, test.comparisons[0].comparator
-        for target in assigned(node.body) if isinstance(operator, cst.NotIn) else ():
-            if not (isinstance(target, cst.Subscript) and same(target.value, holder)):
-                continue
-            index = target.slice[0].slice
-            if len(target.slice) == 1 and isinstance(index, cst.Index) and same(index.value, test.left):
-                return test.left
-    return None
-
-
-def _required(test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """What has to hold, all of it, for a test to hold."""
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        yield from _required(test.left)
-        yield from _required(test.right)
-    else:
-        yield test
-
-
 def assigned(body: cst.CSTNode) -> Iterator[cst.BaseExpression]:
     """Whatever some statement of a body assigns to."""
     for inner in walk(body):
         if isinstance(inner, cst.Assign):
             yield from (target.target for target in inner.targets)
-
-
-def looks_up(node: cst.Try | cst.TryStar) -> bool:
-    """Whether a block does nothing but look something up, and is prepared for its not being there alone."""
-    kinds = {getattr(handler.type, "value", None) for handler in node.handlers}
-    if kinds != {"KeyError"} or len(node.body.body) != 1:
-        return False
-    statement = node.body.body[0]
-    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else statement
-    value = getattr(small, "value", None)
-    return isinstance(value, cst.Subscript) and isinstance(value.value, (cst.Name, cst.Attribute))
-
-
-def brings_to_device(body: cst.BaseSuite) -> bool:
-    """Whether a block takes something to the device and begins what does not wait for it there."""
-    calls = [inner for inner in walk(body) if type(inner) is cst.Call]
-    brings = any(type(call.func) is cst.Attribute and call.func.attr.value == "cuda" for call in calls)
-    return brings and any(
-        a.keyword is not None and a.keyword.value == "async_op" and names_in(a.value) != {"False"}
-        for call in calls
-        for a in call.args
-    )
 
 
 def leading_waits(body: cst.BaseSuite) -> int:
@@ -592,46 +351,6 @@ def leading_waits(body: cst.BaseSuite) -> int:
     return count
 
 
-@lru_cache(maxsize=2048)
-def waits_once_round(node: cst.If, function: cst.CSTNode) -> bool:
-    """Whether a branch does nothing but wait, and is taken once a count has gone round what it picks a slot of.
-
-    Before that, the slots are fresh: ``if n >= depth: done[n % depth].synchronize()``.
-    """
-    test = node.test
-    if node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
-        return False
-    if leading_waits(node.body) < len(node.body.body) or type(test) is not cst.Comparison:
-        return False
-    count, slots = _spelled(test.left), _spelled(test.comparisons[0].comparator)
-    if len(test.comparisons) > 1 or type(test.comparisons[0].operator) is not cst.GreaterThanEqual:
-        return False
-    return bool(count and slots) and any(
-        type(inner) is cst.BinaryOperation
-        and type(inner.operator) is cst.Modulo
-        and (_spelled(inner.left), _spelled(inner.right)) == (count, slots)
-        for inner in walk(function)
-    )
-
-
-def _spelled(node: cst.BaseExpression) -> str:
-    """A name, an attribute, a number or a length as it is written; nothing for anything else."""
-    if isinstance(node, (cst.Name, cst.Integer)):
-        return node.value
-    if isinstance(node, cst.Attribute):
-        owner = _spelled(node.value)
-        return f"{owner}.{node.attr.value}" if owner else ""
-    if (
-        isinstance(node, cst.Call)
-        and isinstance(node.func, cst.Name)
-        and node.func.value == "len"
-        and node.args
-    ):
-        counted = _spelled(node.args[0].value)
-        return f"len({counted})" if counted else ""
-    return ""
-
-
 _WAITS = frozenset("synchronize wait_stream wait_event record_event record_stream".split())
 
 
@@ -649,20 +368,3 @@ def sizes(node: cst.CSTNode) -> Iterator[str]:
         shape = argument.value if argument.keyword is None else None
         parts = [e.value for e in shape.elements] if isinstance(shape, (cst.Tuple, cst.List)) else [shape]
         yield from (part.value for part in parts if isinstance(part, cst.Name))
-
-
-def asks_kind_if_there(node: cst.BooleanOperation) -> bool:
-    """Whether this is ``device is not None and device.type == "cuda"``: one question for the kind of a device."""
-    subject, asked = node.left, node.right
-    if type(subject) is cst.Comparison and len(subject.comparisons) == 1:
-        target = subject.comparisons[0]
-        none = type(target.comparator) is cst.Name and target.comparator.value == "None"
-        if not (none and type(target.operator) in (cst.IsNot, cst.NotEqual)):
-            return False
-        subject = subject.left
-    if type(subject) is not cst.Name or type(asked) is not cst.Comparison:
-        return False
-    of = asked.left
-    if type(of) is not cst.Attribute or type(of.value) is not cst.Name or of.value.value != subject.value:
-        return False
-    return of.attr.value == "type" and type(asked.comparisons[0].operator) is cst.Equal

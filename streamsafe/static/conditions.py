@@ -339,9 +339,6 @@ class Conditions(Devices):
         found: Outcomes = []
         left = self.test(node.left, st, track=track)
         right: Outcomes | None = None
-        if not stops and concrete.asks_kind_if_there(node) and self.asks_for_cuda(node.right, st):
-            left = [(True, guard) for outcome, guard in left if outcome] or left
-            right = [(True, ALWAYS)]
         for outcome, guard in left:
             if outcome is stops:
                 found.append((outcome, guard))

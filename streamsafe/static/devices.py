@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import hints
 from streamsafe.static.attributes import Attributes
@@ -14,7 +12,6 @@ from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import IS_CUDA
 from streamsafe.static.state import State
 from streamsafe.static.values import (
-    NONE,
     PLAIN,
     Asked,
     Const,
@@ -84,25 +81,6 @@ class Devices(Attributes):
         if device is None or device.kind or not kind:
             return None
         return Asked(kind == "cuda", device.name, kind == "cpu")
-
-    def asks_for_cuda(self, node: cst.BaseExpression, st: State) -> bool:
-        """Whether this is ``device.type == "cuda"`` of devices of unknown kind, where streams matter one of CUDA.
-
-        One that is None is no device of another kind: then there is nothing on any.
-        """
-        if not isinstance(node, cst.Comparison) or not isinstance(node.left, cst.Attribute):
-            return False
-        kind = self.eval(node.comparisons[0].comparator, st)
-        devices = [v for v in iterate(self.eval(node.left.value, st)) if v != NONE]
-        asked = [self.is_of_kind(self.attribute(v, "type", st, node), kind) for v in devices]
-        return bool(asked) and all(one is not None and one.value for one in asked)
-
-    def asks_for_host(self, node: cst.BaseExpression, st: State) -> bool:
-        """Whether this is ``x.device.type == "cpu"``, or another question whether something lies on the host."""
-        if not isinstance(node, cst.Comparison) or len(node.comparisons) != 1:
-            return False
-        asked = self.is_of_kind(self.eval(node.left, st), self.eval(node.comparisons[0].comparator, st))
-        return asked is not None and asked.on_host
 
     @staticmethod
     def says_where(value: Value) -> bool:

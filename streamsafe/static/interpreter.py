@@ -102,7 +102,6 @@ class Interpreter(Iteration):
         self.exchanged: dict[
             Key, Value
         ] = {}  # names that a loop exchanges: what the first held when a condition was made
-        self.sure_lookups = 0  # subscripts that found what they asked for
         self.equalities: dict[cst.MatchValue, cst.Comparison] = {}  # what patterns ask
         self.flags: dict[Key, int] = {}  # attributes whose truth keeps the calls of an object's methods apart
 
@@ -374,12 +373,6 @@ class Interpreter(Iteration):
 
     def _if(self, node: cst.If, st: State) -> None:
         outcomes = self.as_one(self.test(node.test, st), st)
-        unit = self.activation.unit
-        if len(outcomes) > 1 and unit is not None and concrete.waits_once_round(node, unit.node):
-            outcomes = [(True, ALWAYS)]
-        if outcomes == [(False, ALWAYS)] and self.asks_for_host(node.test, st):
-            if concrete.brings_to_device(node.body):  # where streams matter, too
-                outcomes = [(True, ALWAYS), (False, ALWAYS)]
         otherwise = st.copy()
         outside = self.branching
         waits = len(self.foreign_waits)
@@ -387,7 +380,7 @@ class Interpreter(Iteration):
             self.branching |= guard.true | guard.false
         self.enter_branch(node.test, outcomes, True, st)
         if not st.dead:
-            lazily = concrete.fills_gap(node) or self._fills_place(node, st)
+            lazily = concrete.fills_gap(node)
             self.lazily += lazily
             self.suite(node.body, st)
             self.lazily -= lazily
@@ -400,14 +393,6 @@ class Interpreter(Iteration):
         self.branching = outside
         self.none_to_wait_for(otherwise, self.foreign_waits[waits:])
         self.settle(st, self.join(st, otherwise))
-
-    def _fills_place(self, node: cst.If, st: State) -> bool:
-        """Whether a branch makes an element that is not there yet, under a key that is the same whenever it is met."""
-        key = concrete.fills_place(node)
-        if key is None or self.fixpoints:
-            return False
-        names = [v.name if isinstance(v, Object) else None for v in iterate(self.eval(key, st))]
-        return all(name and not any(name.family() & made for made in self.rounds) for name in names)
 
     def _match(self, node: cst.Match, st: State) -> None:
         subject = self.eval(node.subject, st)
@@ -534,13 +519,10 @@ class Interpreter(Iteration):
             self.block(node.body.body[:ordering], st)  # these do not fail
             self.activation.tried += 1
             caught: State | None = st.copy()  # a handler is taken to begin with what held before
-            if self.file.turning or any(map(concrete.notes_failure, node.handlers)):
+            if self.file.turning:
                 self._tell_raised(node, st, caught)
-            sure = self.sure_lookups
             self.block(node.body.body[ordering:], st)
             self.activation.tried -= 1
-            if sure < self.sure_lookups and concrete.looks_up(node):
-                caught = None  # it was there
             if caught is not None:
                 if not capturing or (st.capture is None and not st.dead):
                     caught.leave_capture()  # the exception that gets here has ended it
@@ -565,8 +547,7 @@ class Interpreter(Iteration):
     def _tell_raised(self, node: cst.Try | cst.TryStar, st: State, caught: State | None) -> None:
         """A condition says whether this has been left by an exception.
 
-        That matters where something goes round a few slots and may not have got on, and where a handler notes what has
-        happened and goes on: whoever asks for the note later knows which of both it was.
+        That matters where something goes round a few slots and may not have got on.
         """
         name = self.fresh(node, st, "raised")
         bit = self.new_condition(("raised", name), (name,))

@@ -10,7 +10,6 @@ from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import concrete, sequences, walks
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
-from streamsafe.static.facts import GRADIENTS
 from streamsafe.static.loops import Loop, Loops
 from streamsafe.static.numbers import SLOT_ROUNDS
 from streamsafe.static.slots import MOST_SLOTS
@@ -47,7 +46,6 @@ class Iteration(Loops):
 
         runs = self.never_empty(node.iter, iterable, st)
         runs = runs or (self.holds_stream_code(node) and concrete.walks_devices(node))
-        runs = runs or (GRADIENTS in st.order.made and concrete.drops_gradients(node.body))
         self.iterate_over(iterable, st, node, body, at_least_once=runs)
         if node.orelse is not None and not st.dead:
             self.suite(node.orelse.body, st)
@@ -106,7 +104,6 @@ class Iteration(Loops):
             return None if leaves.dead else leaves
 
         marked = self.holds_stream_code(node) or self.meets_lasting(node, st)
-        mapped = isinstance(node, cst.For) and concrete.maps_elements(node)
         begun = ended = False
 
         def round_(current: State) -> None:
@@ -124,9 +121,7 @@ class Iteration(Loops):
                 ended = self._leave_after_last(round_, current)
 
         self.activation.held.append(iterable)
-        if mapped:
-            self.one_round(st, enter, round_, at_least_once=at_least_once)
-        elif (
+        if (
             self.numbering or self._picks_slots(node, iterable)
         ) and self.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
             self._numbered(iterable, st, node, enter, body, at_least_once=at_least_once)
@@ -438,8 +433,6 @@ def _picks_slots(node: cst.CSTNode, iterable: Value, *, handed_on: bool) -> bool
         iterable: what it walks.
         handed_on: who is given the number may take it for an index.
     """
-    if isinstance(node, cst.For) and concrete.takes_turns(node.body):
-        return True
     if not (
         isinstance(node, cst.For) and isinstance(iterable, Partial) and isinstance(iterable.function, Api)
     ):

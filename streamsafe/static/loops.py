@@ -10,7 +10,6 @@ import libcst as cst
 
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import concrete, sequences
-from streamsafe.static.computed import Sums
 from streamsafe.static.contexts import UNROLLED
 from streamsafe.static.differences import exchanged, false_in_one, says, split
 from streamsafe.static.slots import Slots
@@ -93,7 +92,6 @@ class Loops(Slots):
             if not (isinstance(value, Union) and says(value, bit)):
                 st.forget(bit)  # the name has been given something else since
         head = st.copy()
-        sums = Sums(node, st, self)
         leaves: list[State | None] = []
         left: list[State | None] = []
         period = 1
@@ -109,14 +107,12 @@ class Loops(Slots):
             for _ in range(period):
                 if current is None:
                     break
-                sums.begin(current)
                 current = self._round(current, enter, body, left)
             if current is not None:
                 self.tell_rounds(current)
                 self.tell_elements(current)
                 self.tell_slots(current)
                 self.age_round(current, node)
-                sums.end(current)
             if round_ == 0:
                 # the first round stands by itself: what it starts from is not mixed with what a round leaves
                 leaves = left

@@ -2,7 +2,7 @@
 
 A number that is not written down is known by how it is computed: ``(i + 1) * n`` is the product ``i * n`` plus ``n``.
 Its atoms are the names of host integers, and what only Python's own operators make of such: quotients, remainders, the
-number of a loop's round, what has been added up before a round. No atom is taken to be negative: it is an index or a
+number of a loop's round. No atom is taken to be negative: it is an index or a
 size; what counts from the end is written with a minus.
 
 That a difference is not negative is shown by its signs alone, after at most a few atoms have been replaced by their
@@ -36,10 +36,8 @@ class Derived(NamedTuple):
     """An atom that is more than a name.
 
     Attributes:
-        kind: ``//``, ``%`` and ``min``; ``walk``, the number of a loop's round; ``sum``, what has been added up before
-            a round.
-        args: two forms, the operands; the round's name, and what its number is below, None where that is not known;
-            the round's name, what there was before the loop, and what an older round has added to it.
+        kind: ``//``, ``%`` and ``min``; ``walk``, the number of a loop's round.
+        args: two forms, the operands; the round's name, and what its number is below, None where that is not known.
     """
 
     kind: str
@@ -80,7 +78,7 @@ class Form:
         """What the number is at least, None where something is subtracted."""
         if any(count < 0 for monomial, count in self.terms if monomial):
             return None
-        return sum(count * math.prod(map(_least, monomial)) for monomial, count in self.terms)
+        return self.offset()
 
     def atoms(self) -> set[Atom]:
         """The atoms of its products."""
@@ -132,13 +130,6 @@ class Form:
         """The form with other names."""
         terms = frozenset((_ordered([_mapped(a, change) for a in m]), c) for m, c in self.terms)
         return Form(terms)
-
-
-def _least(atom: Atom) -> int:
-    """What an atom is at least: what has been added up before a round, not the first one, is more than nothing."""
-    if not isinstance(atom, Derived) or atom.kind != "sum":
-        return 0
-    return sum(max(0, form.least() or 0) for form in atom.args[1:])
 
 
 _UNCHANGED: dict[Any, Any] = {}
@@ -254,7 +245,7 @@ def apart(first: Bounds, second: Bounds) -> bool:
                     first, second, one, of_atom(other) + ONE
                 ):
                     return True
-    return any(_separate_if(first, second, *found) for found in _sums_apart(atoms, others))
+    return False
 
 
 def _is_elsewhere(place: Form | None, index: Form | None, later: list[tuple[Derived, Form]]) -> bool:
@@ -287,21 +278,6 @@ def _in_order(one: Derived, other: Derived) -> tuple[Derived, Form]:
     """Of the numbers of two rounds the later one, and what it is at least."""
     later, earlier = (one, other) if _age(one.args[0]) < _age(other.args[0]) else (other, one)
     return later, of_atom(earlier) + ONE
-
-
-def _sums_apart(atoms: list[Atom], others: list[Atom]) -> Iterator[tuple[Derived, Form]]:
-    """What has been added up before this round, and what it is at least: more than before an older round."""
-    for mine, theirs, seen in ((atoms, others, _other), (others, atoms, _same)):
-        for later in mine:
-            if not isinstance(later, Derived) or later.kind != "sum" or len(later.args) == 1:
-                continue
-            _, least, step = later.args
-            same = [a for a in theirs if isinstance(a, Derived) and a.kind == "sum"]
-            for earlier in same:
-                if _of_two_rounds(earlier, later):
-                    yield later, of_atom(earlier) + step.mapped(_aged_to(_age(earlier.args[0]))).mapped(seen)
-            for age in () if same else (1, 2):  # the first round has begun with what there was before
-                yield later, least + step.mapped(_aged_to(age)).mapped(seen)
 
 
 def _of_two_rounds(one: Derived, other: Derived) -> bool:
@@ -462,7 +438,7 @@ def _lower(form: Form) -> Iterator[Form]:
 
 def walks(form: Form) -> bool:
     """Whether a number tells the rounds of a loop apart by itself."""
-    return any(isinstance(a, Derived) and a.kind in ("walk", "sum") for a in form.atoms())
+    return any(isinstance(a, Derived) and a.kind == "walk" for a in form.atoms())
 
 
 def _is_extent(atom: Atom) -> bool:
@@ -521,18 +497,6 @@ def _from_start(form: Form) -> Form:
     return form + of_atom(END) if positive(-form - ONE) else form
 
 
-def _aged_to(age: int) -> Callable[[Any], Any]:
-    """Names of the round before as those of another one."""
-
-    def change(name: Any) -> Any:
-        if isinstance(name, _Other) or not _age(name):
-            return name
-        parent = change(name.parent) if name.parent is not None else None
-        return type(name)(name.site, name.path, parent, age if name.age else 0)
-
-    return change
-
-
 def _age(name: Any) -> int:
     """How often names have aged."""
     total = 0
@@ -563,8 +527,6 @@ def _mapped(atom: Atom, change: Callable[[Any], Any]) -> Atom:
     args = tuple(
         a.mapped(change) if isinstance(a, Form) else None if a is None else change(a) for a in atom.args
     )
-    if atom.kind == "sum" and args[0] is not atom.args[0]:
-        args = args[:1]  # what comes after a round is told from it, not the other way round
     return Derived(atom.kind, args)
 
 

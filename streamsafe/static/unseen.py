@@ -8,7 +8,7 @@ import libcst as cst
 
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import apis, concrete, hints
+from streamsafe.static import apis, hints
 from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import Assumed
 from streamsafe.static.functions import Functions
@@ -101,9 +101,6 @@ class Unseen(Functions):
         if isinstance(receiver, (Opaque, Instance)):
             self._read_held(receiver, called, call, st, name, library, tags)
         self._order_after(touched, streams, call, st, library)
-        if self._gives_text(call) and any(tensors for _, tensors in reached):
-            self.synchronize_stream(st, None, library, call.site)
-            return self.unknown_flag(call.node, st)
         if called in apis.GENERATING_METHODS and any(tensors for _, tensors in reached):
             self.synchronize_stream(st, None, library, call.site)
         if called in apis.FILLING_METHODS:
@@ -130,11 +127,6 @@ class Unseen(Functions):
             isinstance(carrier, Name) and carrier not in names and not names.isdisjoint(carrier.chain())
             for carrier in self.carriers.known()
         )
-
-    def _gives_text(self, call: Call) -> bool:
-        """Whether a call gives a text, or numbers: what was computed for them has been waited for."""
-        unit = self.stack[-1].unit
-        return unit is not None and id(call.node) in concrete.text_calls(unit.node)
 
     def _is_number(self, value: Value, named: list[Value], st: State) -> bool:
         """Whether an argument nothing is known of is a rank, a count or words by its name."""
