@@ -67,7 +67,6 @@ def aged(part: Any, name: Name) -> Any:
 SHAPE = Name("x").child("shape").child(0)
 WALK = Derived("walk", (ROUND, None))
 RING = Derived("walk", (ROUND, form(N, -1)))
-SUM = Derived("sum", (Name(("+=", "round")), numbers.NOTHING, form(K)))
 
 TABLE: list[tuple[Any, Any, bool]] = [
     (pick(cut(None, H)), pick(cut(H)), True),
@@ -137,22 +136,6 @@ def test_rounds_of_a_loop(start: Form, stop: Form, expected: bool) -> None:
     assert parts.disjoint(older, now) is expected
     assert not parts.disjoint(older, older)
     assert not parts.disjoint(now, now)
-
-
-def test_what_is_added_up() -> None:
-    """A round's part begins where the part of the round before ended, or later."""
-    name, size = SUM.args[0], Name("size")
-    total = Derived("sum", (name, numbers.NOTHING, form(size.aged(1))))
-    now = pick(cut(form(total), form(total, size)))
-    first = pick(cut(0, form(size)))
-    previous = parts.pick(None, [cut(form(total), form(total, size))], read)
-    renaming = aging({name, size})
-    for earlier in (first, previous):
-        once = rename_part(earlier, renaming)
-        assert parts.disjoint(now, once)
-        assert parts.disjoint(now, rename_part(once, renaming))
-    wider = pick(cut(0, form(size, 1)))
-    assert not parts.disjoint(now, rename_part(wider, renaming))
 
 
 def test_a_number_of_rounds_that_are_no_longer_told_apart_is_forgotten() -> None:
