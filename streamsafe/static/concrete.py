@@ -334,6 +334,17 @@ def assigned(body: cst.CSTNode) -> Iterator[cst.BaseExpression]:
             yield from (target.target for target in inner.targets)
 
 
+def looks_up(node: cst.Try | cst.TryStar) -> bool:
+    """Whether a block does nothing but look something up, and is prepared for its not being there alone."""
+    kinds = {getattr(handler.type, "value", None) for handler in node.handlers}
+    if kinds != {"KeyError"} or len(node.body.body) != 1:
+        return False
+    statement = node.body.body[0]
+    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else statement
+    value = getattr(small, "value", None)
+    return isinstance(value, cst.Subscript) and isinstance(value.value, (cst.Name, cst.Attribute))
+
+
 def leading_waits(body: cst.BaseSuite) -> int:
     """How many statements at the head of a block only order: if these fail, the device is lost."""
     count = 0

@@ -57,6 +57,7 @@ class Containers(Captures):
     """Containers, elements and views."""
 
     # declared here, implemented further down the chain
+    sure_lookups: int
     counting: int
     moved_parameters: bool
 
@@ -712,6 +713,7 @@ class Containers(Captures):
                     held = self.front(inner, held, st, node)
                 if self.is_mapping(inner) and factory is None and self.stack[-1].tried:
                     there = self.contains(inner, keys[0], st)
+                    self.sure_lookups += there is True
                     if there is False:
                         st.dead = True  # a handler goes on
                         return UNKNOWN

@@ -102,6 +102,7 @@ class Interpreter(Iteration):
         self.exchanged: dict[
             Key, Value
         ] = {}  # names that a loop exchanges: what the first held when a condition was made
+        self.sure_lookups = 0  # subscripts that found what they asked for
         self.equalities: dict[cst.MatchValue, cst.Comparison] = {}  # what patterns ask
         self.flags: dict[Key, int] = {}  # attributes whose truth keeps the calls of an object's methods apart
 
@@ -521,8 +522,11 @@ class Interpreter(Iteration):
             caught: State | None = st.copy()  # a handler is taken to begin with what held before
             if self.file.turning:
                 self._tell_raised(node, st, caught)
+            sure = self.sure_lookups
             self.block(node.body.body[ordering:], st)
             self.activation.tried -= 1
+            if sure < self.sure_lookups and concrete.looks_up(node):
+                caught = None  # it was there
             if caught is not None:
                 if not capturing or (st.capture is None and not st.dead):
                     caught.leave_capture()  # the exception that gets here has ended it
