@@ -32,7 +32,18 @@ class Failure(click.ClickException):
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are asked for."""
+    """A group whose commands are imported when they are asked for.
+
+    Attributes:
+        owns_process: whether the process ends with the command.
+    """
+
+    owns_process = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the console script does."""
+        self.owns_process = True
+        return super().__call__(*args, **kwargs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 import time
@@ -19,6 +21,7 @@ from streamsafe.config import ConfigError, Configs
 from streamsafe.order.hazard import CONFIDENCES, Confidence
 from streamsafe.report.paths import shown
 from streamsafe.rule import SEVERITIES, Severity
+from streamsafe.static import project
 from streamsafe.static.discovery import File, Found, discover
 
 if TYPE_CHECKING:
@@ -201,7 +204,18 @@ def _run(options: Options) -> int:
         from streamsafe.cli.watch import watch
 
         return watch(options.paths or (".",), lambda: _once(options, configs.again()))
+    if getattr(click.get_current_context().find_root().command, "owns_process", False):
+        _spare_the_end()
     return _once(options, configs)
+
+
+def _spare_the_end() -> None:
+    """Do not look for unreachable cycles after the check: the process ends, and its memory with it.
+
+    Python would look through all that is left twice, a tenth to a quarter of the time of a check in one process.
+    """
+    gc.set_threshold(project.COLLECT_AFTER)
+    atexit.register(gc.freeze)
 
 
 def _once(options: Options, configs: Configs) -> int:

@@ -68,6 +68,20 @@ def test_python_m(project: Path) -> None:
     assert result.stderr == b""
 
 
+@pytest.mark.parametrize("process", ["its own", "another's"])
+def test_memory_is_left_to_the_end_of_a_process_of_its_own(project: Path, process: str) -> None:
+    call = "main()" if process == "its own" else "main.main(standalone_mode=False)"
+    code = (
+        "import atexit, gc; before = gc.get_threshold()\n"
+        "from streamsafe.cli import main\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 0, gc.get_threshold() == before))\n"
+        f"try: {call}\nexcept SystemExit: pass"
+    )
+    result = run("-c", code, "check", "--isolated", "--no-cache", ".", cwd=project)
+    told = b"True False" if process == "its own" else b"False True"
+    assert result.stdout.strip().endswith(told), result.stderr
+
+
 def test_closed_pipe(project: Path) -> None:
     for number in range(60):
         (project / f"bug{number}.py").write_text(BUG)
