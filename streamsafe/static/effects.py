@@ -76,6 +76,7 @@ class Effects(Memory):
     rounds: list[set[Name]]
 
     # declared here, implemented further down the chain
+    conditions: dict[Hashable, int]
     file: SourceFile
 
     def __init__(self) -> None:
@@ -266,6 +267,7 @@ class Effects(Memory):
                 recorded_on,
                 before,
                 guard,
+                event.name,
             )
             self.capture_wait(st, event.name, s.name, site, is_stream=False)
         self.explain(st, site, f"{self._streams_text(st, library, stream)} waits for {self.describe(event)}")
@@ -308,7 +310,7 @@ class Effects(Memory):
         before = self.lacking(st, HOST, ALWAYS)
         for source in self.spread(event.name):
             st.order.obey(edges.synchronize_event(HOST, source))
-        self._waited(st, HOST, site, at, sources, before, ALWAYS)
+        self._waited(st, HOST, site, at, sources, before, ALWAYS, event.name)
         self.explain(st, site, f"the host waits for {self.describe(event)}")
 
     def host_learns_everything(self, st: State, site: Site | None = None) -> None:
@@ -347,6 +349,7 @@ class Effects(Memory):
         sources: set[Name],
         before: dict[Made, None],
         guard: Guard,
+        event: Name | None = None,
     ) -> None:
         """Remember a wait that leaves something uncovered which it may have been meant for (SS103)."""
         if not before and learner == HOST:
@@ -360,7 +363,9 @@ class Effects(Memory):
         )
         if uncovered:
             st.waits = {w: None for w in st.waits if (w.timeline, w.site) != (learner, site)}
-            st.waits[Waited(learner, site, recorded, frozenset(uncovered), useless)] = None
+            st.waits[
+                Waited(learner, site, recorded, frozenset(uncovered), useless, event, st.path & guard)
+            ] = None
         if turned and learner != HOST:
             for source in sources:  # in any order: of one timeline there is one
                 st.waits = st.waits | {Waited(source, site, recorded, frozenset(turned)): None}
@@ -592,8 +597,8 @@ class Effects(Memory):
             if not writes and not made.writes:
                 continue
             finding.ineffective = self._ineffective(st, made, timeline)
-            if finding.ineffective is not None and buffer.is_older():
-                if self._is_of_another(st, made, finding.ineffective):
+            if finding.ineffective is not None:
+                if self._is_of_another(st, made, finding.ineffective, way, guard):
                     finding.assumed |= Assumed.POSSIBLE
             self.report(st, finding, way)
             # one missing edge, one finding: go on as if the second timeline had waited
@@ -678,21 +683,47 @@ class Effects(Memory):
         found = [w for w in reversed(st.waits) if w.timeline in (timeline, HOST) and made.site in w.uncovered]
         return max(found, key=lambda w: (w.timeline == timeline, w.recorded is not None)) if found else None
 
-    def _is_of_another(self, st: State, made: Made, waited: Waited) -> bool:
-        """Whether an access to one of many objects is known to an event that was recorded where the awaited one was.
+    def _is_of_another(self, st: State, made: Made, waited: Waited, way: Guard, guard: Guard) -> bool:
+        """Whether one of many objects has an event of its own, and the one awaited may be that of another.
 
-        Each of the objects has an event of its own, and which one was waited for is not known.
+        The event that covers the access was recorded where the awaited one was, or is an element of the same
+        container: which element a key means that is computed is not known of either.
         """
-        if waited.recorded is None:
+        buffer = made.buffer
+        if not isinstance(buffer, Name) or not _is_one_of_many(buffer):
             return False
-        ways = st.order.accesses(made.buffer).get(made, ())
+        decided = waited.guard.common(guard & way).without(st.path)
+        picks = sum(bit for key, bit in self.conditions.items() if type(key) is tuple and key[0] == "slot")
+        if (decided.true | decided.false) & picks and not buffer.is_older():
+            return False  # the index of one ring picks both
+        ways = st.order.accesses(buffer).get(made, ())
         for event in self.carriers.known():
-            site = st.store.get((event, "@record site")) if isinstance(event, Name) else None
-            if site is not None and waited.recorded in constants(site):
+            if not isinstance(event, Name) or event == waited.event:
+                continue
+            site = st.store.get((event, "@record site"))
+            same = site is not None and waited.recorded is not None and waited.recorded in constants(site)
+            if same or (waited.event is not None and self._may_be_one_element(event, waited.event)):
                 bit = self.carriers.bit(event)
                 if any(way.carriers & bit for way in ways):
                     return True
         return False
+
+    def _may_be_one_element(self, first: Name, second: Name) -> bool:
+        """Whether two objects are in one container, or were made by one statement in two rounds of a loop."""
+        if first.site == second.site and first.parent is second.parent is None:
+            return _outside_rounds(first) == _outside_rounds(second)
+        return any(
+            one.parent is not None
+            and (
+                other.base() in self.members.get(one.parent.base(), ())
+                or (
+                    other.parent is not None
+                    and other.parent.base() is one.parent.base()
+                    and not (_is_constant(one.site) and _is_constant(other.site))
+                )
+            )
+            for one, other in ((first, second), (second, first))
+        )
 
     def is_spent(self) -> bool:
         """Whether an entry, or the file, has made as many accesses as it may: the rest of the entry is left out."""
@@ -835,3 +866,20 @@ def _stands_for(named: Hashable, other: Hashable) -> bool:
     if named.assumed & ~other.assumed:
         return False
     return bool(other.assumed & Assumed.POSSIBLE) or (named.tags == other.tags and named.entry == other.entry)
+
+
+def _is_one_of_many(name: Name) -> bool:
+    """Whether an object was made in a round of a loop, or is an element under a key that is not a constant."""
+    for each in name.chain():
+        computed = type(each.site) is tuple and each.parent is not None
+        if computed or each.site in (ANY, EACH) or any(type(step) is tuple for step in each.path):
+            return True
+    return False
+
+
+def _outside_rounds(name: Name) -> tuple[Hashable, ...]:
+    return tuple(step[0] if type(step) is tuple else step for step in name.path)
+
+
+def _is_constant(key: Hashable) -> bool:
+    return isinstance(key, (int, str)) and key not in (ANY, EACH)

@@ -28,6 +28,7 @@ from streamsafe.static.values import (
     Stream,
     Tuple,
     Value,
+    Work,
     alternatives,
     iterate,
 )
@@ -221,19 +222,18 @@ class Threads(Hooks):
 
     @staticmethod
     def carries_event(values: list[Value], st: State) -> bool:
-        """Whether something is handed over together with the event or stream to wait for, or what holds the event."""
-        flat = [v for value in values for v in iterate(value)]
-        flat += [
-            v for value in flat if isinstance(value, Tuple) for item in value.items for v in iterate(item)
-        ]
-        held = [
-            v
-            for value in flat
-            if isinstance(value, Instance)
-            for attribute in st.store.of(value.name).values()
-            for v in iterate(attribute)
-        ]
-        return any(isinstance(v, (Event, Stream)) for v in flat) or any(isinstance(v, Event) for v in held)
+        """Whether something is handed over with the stream to wait for, or with an event that it leads to."""
+        given = [v for value in values for v in iterate(value)]
+        if any(isinstance(v, (Event, Stream)) for v in given):
+            return True
+        reached: set[Name] = set()
+        for value in given:  # grows
+            if isinstance(value, Tuple):
+                given.extend(v for item in value.items for v in iterate(item))
+            elif isinstance(value, (Instance, Container)) and value.name not in reached:
+                reached.add(value.name)
+                given.extend(v for held in st.store.of(value.name).values() for v in iterate(held))
+        return any(isinstance(v, (Event, Work)) for v in given)
 
     def _thread_method(self, receiver: Opaque | Instance, name: str, call: Call, st: State) -> Value:
         target, items = self._thread_target(receiver, st)
