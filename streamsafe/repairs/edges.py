@@ -19,7 +19,7 @@ from streamsafe.repairs.names import (
     path,
     statements,
 )
-from streamsafe.static.helps import BEFORE
+from streamsafe.static.suggestions import BEFORE
 
 _STREAMS = ("device", "use", "graph")
 """Calls in a ``with`` that make a stream current, beside those whose name says "stream"."""

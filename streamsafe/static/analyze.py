@@ -22,10 +22,10 @@ from streamsafe.order.hazard import (
 from streamsafe.static.analysis import Analysis
 from streamsafe.static.autograd import GRADIENT_MADE
 from streamsafe.static.facts import AGAIN, GRADIENTS, INITIAL, Assumed, Detail, Finding, Site
-from streamsafe.static.helps import Help
 from streamsafe.static.interpreter import Interpreter
 from streamsafe.static.roots import Roots
 from streamsafe.static.source import ClassUnit, SourceFile
+from streamsafe.static.suggestions import Help
 from streamsafe.static.values import Name
 
 if TYPE_CHECKING:

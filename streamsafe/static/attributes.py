@@ -9,7 +9,7 @@ from dataclasses import replace
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Accesses, Guard
-from streamsafe.static import apis, hints, parts, sequences, walks
+from streamsafe.static import apis, element_keys, hints, parts, sequences
 from streamsafe.static.concrete import spelled
 from streamsafe.static.containers import Containers
 from streamsafe.static.facts import GRADIENTS, MAIN_GRADIENTS, Site
@@ -166,7 +166,7 @@ class Attributes(Containers):
 
     def _attribute_met(self, base: Value, name: str, st: State, node: cst.CSTNode) -> Value:
         value = self._attribute_of(base, name, st, node)
-        return walks.met(value, parts.rounds(base.part)) if isinstance(base, Span) else value
+        return element_keys.met(value, parts.rounds(base.part)) if isinstance(base, Span) else value
 
     def _attribute_of(self, base: Value, name: str, st: State, node: cst.CSTNode) -> Value:
         if isinstance(base, Api):
@@ -636,7 +636,7 @@ class Attributes(Containers):
                     st.rename(lambda name, new=taken: new if name is GRADIENTS else name, {GRADIENTS})  # type: ignore[misc]
                 elif (GRADIENTS, "@allocated") in st.store:
                     self.release(st, GRADIENTS, self.site(node))
-                elif isinstance(inner, Span) and walks.is_met(inner):
+                elif isinstance(inner, Span) and element_keys.is_met(inner):
                     st.order.drop(GRADIENTS)  # as that of the element before
             if many and old is not None:
                 value_here = union([(value, guard), (old, ALWAYS)])
@@ -664,7 +664,7 @@ class Attributes(Containers):
     @staticmethod
     def _may_be_of_another(gradient: Value, owner: Value) -> bool:
         """Whether only the gradients of others that the same walk meets are known to be gone."""
-        if not (isinstance(owner, Span) and walks.is_met(owner)):
+        if not (isinstance(owner, Span) and element_keys.is_met(owner)):
             return False
         unset = (NONE, Opaque(owner.name.child("grad")))
         return all(v in unset or (isinstance(v, Tensor) and v.name == GRADIENTS) for v in iterate(gradient))
@@ -721,13 +721,13 @@ class Attributes(Containers):
             self.extend_container(st, base, value)
         elif len(keys) == 1:
             for inner in iterate(base):
-                index = walks.key_of(keys[0])
+                index = element_keys.key_of(keys[0])
                 if isinstance(inner, Container) and isinstance(index, int) and index < 0:
                     index += sequences.length(st, inner) or 0
                 if (
                     isinstance(inner, (Container, Opaque))
                     and isinstance(keys[0], (Const, Tuple))
-                    and not walks.is_unsure(index)
+                    and not element_keys.is_unsure(index)
                 ):
                     named = f"[{index!r}]" if isinstance(inner, Opaque) and isinstance(index, str) else index
                     self.rebound_input(st, (inner.name, named), value, self.site(target))
@@ -786,7 +786,7 @@ class Attributes(Containers):
                 sequences.put(st, container, known)
                 return True
         names = sequences.keys(st, container)
-        index = walks.key_of(key)
+        index = element_keys.key_of(key)
         if names is not None and index in names:
             sequences.set_keys(st, container, names - {index})
             self.lose(st, st.store.pop((container.name, index), NONE))

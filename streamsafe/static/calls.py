@@ -88,7 +88,7 @@ class Calls(Unseen):
         # what threads run that wait for what others do, and the object that they belong to, if any
         self.waiting: dict[FunctionUnit, Value | None] = {}
         self.followed = 0
-        self.concerned: set[str] = set(file.definitions)  # by qualified name
+        self.relevant: set[str] = set(file.definitions)  # by qualified name
         self.new_parameters = False  # each call of a method is taken to be given other objects
         self.paused: list[list[Activation]] = []
         self.begun: dict[Generator, tuple[tuple[Hashable, ...], dict[str, Value]]] = {}

@@ -9,10 +9,10 @@ from functools import reduce
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
-from streamsafe.static import apis, concrete, numbers, parts, sequences, walks
+from streamsafe.static import apis, concrete, element_keys, numbers, parts, sequences
+from streamsafe.static.comparisons import ASKS, TURNED, Question, as_form, count_test, decided, told_anew
 from streamsafe.static.devices import Devices
 from streamsafe.static.facts import CROWDED_PATHS
-from streamsafe.static.questions import ASKS, TURNED, Question, as_form, count_test, decided, told_anew
 from streamsafe.static.state import Key, Ordered, State
 from streamsafe.static.values import (
     NONE,
@@ -684,8 +684,8 @@ class Conditions(Devices):
         rounds = parts.rounds(met.part) if isinstance(met, Span) else ()
         for name in sorted(concrete.names_in(asked)) if rounds else ():
             value = st.store.get((frame, name))
-            if isinstance(value, Span) and value is not met and walks.is_met(value):
-                st.store[(frame, name)] = walks.met(value, rounds)
+            if isinstance(value, Span) and value is not met and element_keys.is_met(value):
+                st.store[(frame, name)] = element_keys.met(value, rounds)
 
     def narrow(self, node: cst.BaseExpression, st: State, outcome: bool) -> None:
         """What a test tells about the value that was tested."""

@@ -9,7 +9,7 @@ from typing import Any
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import hints, numbers, parts, sequences, walks
+from streamsafe.static import element_keys, hints, numbers, parts, sequences
 from streamsafe.static.capture import Captures
 from streamsafe.static.facts import Assumed, Site
 from streamsafe.static.numbers import Form
@@ -194,7 +194,7 @@ class Containers(Captures):
     def held(self, container: Object, st: State, index: Hashable = None) -> list[Value]:
         """Everything a container is known to hold, or what of it may be held under a key."""
         held = [(k, v) for k, v in st.store.of(container.name).items() if type(k) is not str or k[:1] != "@"]
-        return [v for k, v in held if index is None or k == "*" or not walks.apart(k, index)]
+        return [v for k, v in held if index is None or k == "*" or not element_keys.apart(k, index)]
 
     def any_element(self, value: Value, st: State) -> Value:
         """Some element."""
@@ -244,17 +244,19 @@ class Containers(Captures):
             found = self.held(iterable, st)
             value = union((v, ALWAYS) for v in found) if found else UNKNOWN
             value = self.one_of_many(self.element_view(iterable, EACH, value, st))
-            return walks.met(value, parts.told_apart(iterable.part))
+            return element_keys.met(value, parts.told_apart(iterable.part))
         if isinstance(iterable, Tensor):
             return Tensor(iterable.name, numpy=iterable.numpy, part=parts.all_of(iterable.part))
         if isinstance(iterable, Instance):
             return UNKNOWN
-        return walks.met(self._met_in_walk(iterable, st), parts.told_apart(getattr(iterable, "part", None)))
+        return element_keys.met(
+            self._met_in_walk(iterable, st), parts.told_apart(getattr(iterable, "part", None))
+        )
 
     def _met_in_walk(self, iterable: Object, st: State) -> Value:
         """What stands for each element of an object of unknown kind."""
         held = st.store.get((iterable.name, EACH)) or st.store.get((iterable.name, "*"))
-        held = held or walks.refilled(st.store.of(iterable.name))
+        held = held or element_keys.refilled(st.store.of(iterable.name))
         return held or self.typed_element(iterable, Opaque(iterable.name.child(EACH)), st)
 
     def key_met(self, mapping: Container, st: State) -> Value | None:
@@ -267,11 +269,11 @@ class Containers(Captures):
     def of_round(self, value: Value, node: cst.CSTNode, st: State) -> Value:
         """What a loop meets in this round is another part of what there is than what it meets in another one."""
         name = self.round_name(node, st)
-        return walks.met(value, ((name.base(), name),))
+        return element_keys.met(value, ((name.base(), name),))
 
     def round_name(self, node: cst.CSTNode, st: State) -> Name:
         """What stands for the round of a loop that begins here."""
-        return self.fresh(node, st, walks.ROUND)
+        return self.fresh(node, st, element_keys.ROUND)
 
     def typed_element(self, container: Object, element: Opaque, st: State) -> Value:
         """An element of a container whose annotation says what it holds."""
@@ -313,14 +315,14 @@ class Containers(Captures):
                 # what was recorded before it was put under a key that is not known
                 given = type(key) is int and isinstance(container, Container) and container.kind == "dict"
                 given = given and all((v.name, "@recorded") in st.store for v in iterate(value))  # type: ignore[attr-defined]
-                given = given or walks.is_walked(key)  # another walk meets it, too
+                given = given or element_keys.is_walked(key)  # another walk meets it, too
                 return Event(container.name.child(ANY) if given else name, first.timing)
         return value
 
     def contains(self, container: Value, key: Value, st: State) -> bool | None:
         """Whether a dict has a key; None where that is not known."""
         if isinstance(container, Opaque):
-            index = walks.index_of(key)
+            index = element_keys.index_of(key)
             put = st.store.get((container.name, index))
             if put is not None and self._is_awaited([put]):
                 return True
@@ -332,13 +334,13 @@ class Containers(Captures):
             return False
         if index == PLACE and all(v != NONE for v in iterate(st.store[(container.name, PLACE)])):
             return True  # what stands for any has been put there
-        met = walks.bare(index)
-        held = st.store.get((container.name, met)) if walks.is_walked(met) else None
+        met = element_keys.bare(index)
+        held = st.store.get((container.name, met)) if element_keys.is_walked(met) else None
         if held is not None and all(isinstance(v, Stream) for v in iterate(held)):
             return True  # a walk that is over has given each of its elements one
         if self._made_on_use(container, index, key, st):
             return True
-        if known is None or walks.is_unsure(index):
+        if known is None or element_keys.is_unsure(index):
             return True if self._is_awaited(self.held(container, st)) else None
         if index in known:
             return True
@@ -360,7 +362,7 @@ class Containers(Captures):
         put = st.store.get((container.name, index)) if isinstance(key, Opaque) else None
         return (
             put is not None
-            and not walks.is_unsure(index)
+            and not element_keys.is_unsure(index)
             and all(isinstance(v, Stream) for v in iterate(put))
         )
 
@@ -387,14 +389,16 @@ class Containers(Captures):
             return union((v, ALWAYS) for v in base.items) if base.items else UNKNOWN
         if isinstance(base, Container):
             index = self.index_of(base, key, st)
-            rounds = walks.rounds_of(key) + parts.rounds(base.part)
-            known = walks.under(st.store.of(base.name), index) if index is not None else None
+            rounds = element_keys.rounds_of(key) + parts.rounds(base.part)
+            known = element_keys.under(st.store.of(base.name), index) if index is not None else None
             count = sequences.length(st, base)
             if count is None and type(index) is int and index >= 0 and base.kind != "dict":
                 # two places of a list are two elements, whatever stands for them
-                rounds += walks.at_place(base, index)
+                rounds += element_keys.at_place(base, index)
             if known is not None:
-                return walks.met(self.one_of_every(known, index) if type(index) is int else known, rounds)
+                return element_keys.met(
+                    self.one_of_every(known, index) if type(index) is int else known, rounds
+                )
             if isinstance(index, int) and index < 0:
                 length = st.store.get((base.name, "@length"))
                 if isinstance(length, Const) and (base.name, length.value + index) in st.store:
@@ -408,13 +412,13 @@ class Containers(Captures):
             found = self.held(base, st, index)
             if not found:
                 return UNKNOWN
-            name = ANY if walks.is_unsure(index) else walks.bare(index)
+            name = ANY if element_keys.is_unsure(index) else element_keys.bare(index)
             whole = union((v, ALWAYS) for v in found)
             if isinstance(key, Opaque) and st.store.get((key.name, "@of")) == base:
                 name = EACH
             else:
                 whole = self.one_of_every(whole, name)
-            return walks.met(self.element_view(base, name, whole, st), rounds)
+            return element_keys.met(self.element_view(base, name, whole, st), rounds)
         if type(base) is Instance:
             base = self.as_container(base)
             if isinstance(base, Container):
@@ -422,13 +426,14 @@ class Containers(Captures):
         if isinstance(base, Instance) and base.unit.is_named_tuple:
             return self._element(Tuple(tuple(self.known_items(base, st) or ())), key, st)
         if isinstance(base, Opaque):
-            index = walks.index_of(key)
-            held = walks.under(st.store.of(base.name), index) or walks.refilled(st.store.of(base.name), index)
+            index = element_keys.index_of(key)
+            table = st.store.of(base.name)
+            held = element_keys.under(table, index) or element_keys.refilled(table, index)
             if held is None and isinstance(key, Opaque) and st.store.get((key.name, "@of")) == base:
                 held = self._met_in_walk(base, st)  # by the number that a walk gives it
             if held is None:
-                held = self.typed_element(base, Opaque(base.name.child(walks.bare(index))), st)
-            return walks.met(held, walks.rounds_of(key) + parts.rounds(base.part))
+                held = self.typed_element(base, Opaque(base.name.child(element_keys.bare(index))), st)
+            return element_keys.met(held, element_keys.rounds_of(key) + parts.rounds(base.part))
         return UNKNOWN
 
     def index_of(self, container: Value, key: Value, st: State, new: Value | None = None) -> Hashable | None:
@@ -437,7 +442,7 @@ class Containers(Captures):
         Of handles, a number that is not known stands for one place of all: who asks for the one that is there, or for
         none, means what is at that place of the other lists. Not so where one call or round computes several.
         """
-        index = walks.key_of(key)
+        index = element_keys.key_of(key)
         if index is not None or not isinstance(key, Number) or not isinstance(container, Container):
             return index
         held = self.held(container, st)
@@ -476,9 +481,9 @@ class Containers(Captures):
                 self.joins(inner, [value])
                 known = sequences.keys(st, inner)
                 if known is not None:
-                    certain = not walks.is_unsure(index) and base is inner
+                    certain = not element_keys.is_unsure(index) and base is inner
                     sequences.set_keys(st, inner, known | {index} if certain else None)
-                if index is not None and not walks.is_unsure(index):
+                if index is not None and not element_keys.is_unsure(index):
                     self.lose(st, st.store.get((inner.name, index), NONE))
                     st.store[(inner.name, index)] = value
                 elif index is not None:
@@ -490,7 +495,7 @@ class Containers(Captures):
                     sequences.blur(st, inner)
                     self.extend_container(st, inner, Tuple((value,)))
             elif isinstance(inner, Opaque):
-                index = walks.index_of(key)
+                index = element_keys.index_of(key)
                 self.lose(st, st.store.get((inner.name, index), NONE))
                 st.store[(inner.name, index)] = value
                 self.holds(inner.name)

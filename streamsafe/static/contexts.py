@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import concrete, hints, numbers, sequences, walks
+from streamsafe.static import concrete, element_keys, hints, numbers, sequences
 from streamsafe.static.computed import LENGTH
 from streamsafe.static.containers import POOL
 from streamsafe.static.facts import AMBIENT, LOADER, Assumed, Site
@@ -315,7 +315,7 @@ class Contexts(TensorMethods):
                     self.enter_branch(condition.test, outcomes, True, taken)
             told = self._told_by(clause.ifs, taken)
             if told:
-                self.assign(clause.target, walks.met(item, told), taken, clause)
+                self.assign(clause.target, element_keys.met(item, told), taken, clause)
             if clause.inner_for_in is not None:
                 exact = self._comp_for(clause.inner_for_in, taken, element) and exact
             else:
@@ -376,7 +376,7 @@ class Contexts(TensorMethods):
         if walked:
             for value in st.store.gather(walked):
                 self.lose(st, value)
-        walks.leave(st, made, walked)
+        element_keys.leave(st, made, walked)
         self.hear_in_walk(st, walked)
         if self.rounds:
             self.rounds[-1] |= made - walked
@@ -426,7 +426,7 @@ class Contexts(TensorMethods):
             held = [
                 key for key in st.store.of(args[0].name) if key in keys
             ]  # in the order they were put there
-            return [Tuple((walks.value_of(key), st.store[(args[0].name, key)])) for key in held]
+            return [Tuple((element_keys.value_of(key), st.store[(args[0].name, key)])) for key in held]
         if name == "builtins.enumerate":
             start = options.get("start", args[1] if len(args) > 1 else Const(0))
             inner = self.known_items(args[0], st)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
 from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Carriers, Guard, Made, Order
-from streamsafe.static import walks
+from streamsafe.static import element_keys
 from streamsafe.static.facts import (
     ACCESSES_AN_ACCESS,
     AGAIN,
@@ -179,7 +179,7 @@ class Effects(Memory):
         """A stream that a walk meets, or that is met first after one, has waited for what each has in walks before."""
         heard = (name, "@heard") in st.store
         for element in name.chain():
-            met = element.parent and walks.transplanted(name, element, element.parent.child(MET))
+            met = element.parent and element_keys.transplanted(name, element, element.parent.child(MET))
             if met is None or met not in self.carriers:
                 continue
             walked = element.site == EACH
@@ -195,7 +195,9 @@ class Effects(Memory):
                 continue
             each = next(name for name in carrier.chain() if name.newest() in walked)
             met = (
-                walks.transplanted(carrier, each, each.parent.child(MET)) if each.parent is not None else None
+                element_keys.transplanted(carrier, each, each.parent.child(MET))
+                if each.parent is not None
+                else None
             )
             if met is not None:
                 st.order.inherit(met, carrier)
@@ -471,7 +473,7 @@ class Effects(Memory):
                 each = name.parent.child(EACH)
                 if any(each in names for names in self.rounds):
                     return None  # it goes on: this may be another one than the round's
-                return walks.transplanted(buffer, name, each)
+                return element_keys.transplanted(buffer, name, each)
         return None
 
     def meet_picked(self, st: State, element: Name) -> None:
@@ -482,7 +484,7 @@ class Effects(Memory):
             picked = next(
                 (n for n in buffer.chain() if n.parent is element.parent and _is_picked(n.site)), None
             )
-            met = walks.transplanted(buffer, picked, element) if picked is not None else None
+            met = element_keys.transplanted(buffer, picked, element) if picked is not None else None
             if met is not None:
                 st.order.share(buffer, partial(_met, met))
                 if buffer.base() in self.tensorish:

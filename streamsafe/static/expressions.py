@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, concrete, sequences, walks
+from streamsafe.static import apis, concrete, element_keys, sequences
 from streamsafe.static.computed import Computed
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.facts import HOOK, Site
-from streamsafe.static.helps import COMMUNICATION
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice, SourceFile
 from streamsafe.static.state import State, is_falsy, leans
+from streamsafe.static.suggestions import COMMUNICATION
 from streamsafe.static.values import (
     EACH,
     EVERY,
@@ -253,7 +253,9 @@ class Expressions(Computed):
         inner = {
             name
             for name in made
-            if self.made_in.get(name, here) != here and not walks.is_of_walk(name) and not _is_handle(name)
+            if self.made_in.get(name, here) != here
+            and not element_keys.is_of_walk(name)
+            and not _is_handle(name)
         }
         self.age(st, made - inner)
         self.age(st, inner, aging_walks)
@@ -559,8 +561,8 @@ class Expressions(Computed):
         if self.is_of_round(right):  # what is of another round tells it from this one
             sides.reverse()
         for inner, other, side in sides:
-            key = walks.bare(walks.key_of(other))
-            if isinstance(inner, Opaque) and not walks.is_unsure(key):
+            key = element_keys.bare(element_keys.key_of(other))
+            if isinstance(inner, Opaque) and not element_keys.is_unsure(key):
                 name = inner.name.child((operator, side, key))
                 self.plain.add(name.base())
                 return Opaque(name)

@@ -11,17 +11,17 @@ from dataclasses import replace
 import libcst as cst
 
 from streamsafe.order.symbolic import HOST
-from streamsafe.static import apis, concrete, hints, needles, sequences, walks
+from streamsafe.static import apis, concrete, element_keys, hints, sequences, stream_terms
 from streamsafe.static.contexts import DEPTH
 from streamsafe.static.expressions import MODULE
 from streamsafe.static.facts import AMBIENT, COPIES, EXHAUSTED
 from streamsafe.static.methods import Methods
-from streamsafe.static.needles import COMMON_METHODS, last_name
-from streamsafe.static.opaques import LIBRARY_METHODS
 from streamsafe.static.source import ClassUnit, Definition, FunctionUnit, MethodSlice, Slice
 from streamsafe.static.state import State
+from streamsafe.static.stream_terms import COMMON_METHODS, last_name
 from streamsafe.static.tensor_methods import HOOK_REGISTRATIONS
 from streamsafe.static.tensors import UNNAMED_REST, UNPLACED, Call
+from streamsafe.static.unknown_objects import LIBRARY_METHODS
 from streamsafe.static.values import (
     HOST_FUNCTION,
     NONE,
@@ -248,7 +248,7 @@ class Functions(Methods):
             if (
                 not isinstance(made_by, FunctionUnit)
                 or made_by.generator
-                or not (registering or made_by.qualname in self.concerned or st.capture is not None)
+                or not (registering or made_by.qualname in self.relevant or st.capture is not None)
             ):
                 continue
             rounds, self.rounds = self.rounds, []
@@ -347,7 +347,7 @@ class Functions(Methods):
             return UNKNOWN
         deep = len(self.stack) > DEPTH + (HANDING_DEPTH if self.makes(unit) else 0)
         given = function.frame is not None or self.hands_over(function, [*args, *kwargs.values()], st)
-        plain = not given and not self.threads and not self.is_concerned(unit) and not self.makes(unit)
+        plain = not given and not self.threads and not self.is_relevant(unit) and not self.makes(unit)
         if not deep and plain and self.calls_something(unit) and self.is_quiet(st):
             deep = True  # nothing is under way that it could meet, and it starts nothing
         counted = any(isinstance(v, Const) and type(v.value) is int for v in (*args, *kwargs.values()))
@@ -378,19 +378,19 @@ class Functions(Methods):
         memo = Container(MODULE.child(("memo", id(function.unit.node), "dict")), "dict")
         words = [v for name, value in kwargs.items() for v in (Const(name), value)]
         key = args[0] if len(args) == 1 and not words else Tuple((*args, *words))
-        index = walks.key_of(key)
-        told = not walks.is_unsure(index)
+        index = element_keys.key_of(key)
+        told = not element_keys.is_unsure(index)
         held = st.store.of(memo.name)
-        first = walks.first_of(key, st)
-        if first is not None and walks.under(held, walks.key_of(first)) is not None:
+        first = element_keys.first_of(key, st)
+        if first is not None and element_keys.under(held, element_keys.key_of(first)) is not None:
             self.store_element(memo, key, self.element(memo, first, st), st)
-        if told and walks.under(st.store.of(memo.name), index) is not None:
+        if told and element_keys.under(st.store.of(memo.name), index) is not None:
             return self.element(memo, key, st)
         other = (MODULE, (memo.name.site, *args, *kwargs.items()))
         found = None if told else st.store.get(other)
         if found is not None:
             return found
-        rounds, self.rounds = self.rounds, self.rounds if walks.rounds_of(key) else []
+        rounds, self.rounds = self.rounds, self.rounds if element_keys.rounds_of(key) else []
         try:
             found = self.follow(function, args, kwargs, st, node)
         finally:
@@ -404,9 +404,9 @@ class Functions(Methods):
         self.store_element(memo, key, found, st)
         return self.element(memo, key, st)
 
-    def is_concerned(self, unit: FunctionUnit) -> bool:
+    def is_relevant(self, unit: FunctionUnit) -> bool:
         """Whether a function holds stream code, calls some, or meets what other methods' stream code leaves."""
-        return unit.qualname in self.concerned or unit.qualname not in self.file.definitions
+        return unit.qualname in self.relevant or unit.qualname not in self.file.definitions
 
     def makes(self, unit: FunctionUnit) -> bool:
         """Whether a plain function starts a thread, calls a library, fills something, brings something to a device,
@@ -419,7 +419,7 @@ class Functions(Methods):
                 or not d.calls.isdisjoint(self.file.imports)
                 or _fills(d.node)
                 or self._hands_on(d.node)
-                or ("append" in d.calls and needles.gathers(d.node))
+                or ("append" in d.calls and stream_terms.gathers(d.node))
                 or (_returns(d.node) and self._brings(d))
                 or self._puts(d)
                 for d in self.file.definitions.get(unit.qualname, ())
@@ -447,7 +447,7 @@ class Functions(Methods):
 
     def _hands_on(self, function: ast.AST) -> bool:
         """Whether a function returns something that it was given or has met, or what another one of the file gives."""
-        for node in needles.walk(function):
+        for node in stream_terms.walk(function):
             if not isinstance(node, ast.Return):
                 continue
             value = node.value
@@ -839,7 +839,7 @@ class Functions(Methods):
         if name.startswith("__") or name in COMMON_METHODS or name in LIBRARY_METHODS:
             return None
         names = self._owners.get(name, [])
-        if len(names) != 1 or f"{names[0]}.{name}" not in self.concerned:
+        if len(names) != 1 or f"{names[0]}.{name}" not in self.relevant:
             return None
         if any(
             a.unit is not None and a.unit.owner is not None and a.unit.owner.name == names[0]
@@ -858,13 +858,13 @@ def _fills(function: ast.AST) -> bool:
     return any(
         (isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, ast.Store))
         or (isinstance(node, ast.Attribute) and node.attr.endswith("_") and not node.attr.startswith("_"))
-        for node in needles.walk(function)
+        for node in stream_terms.walk(function)
     )
 
 
 def _returns(function: ast.AST) -> bool:
     """Whether a function gives something back."""
-    return any(isinstance(n, ast.Return) and n.value is not None for n in needles.walk(function))
+    return any(isinstance(n, ast.Return) and n.value is not None for n in stream_terms.walk(function))
 
 
 _BRINGING = frozenset({"to", "cuda"})

@@ -106,7 +106,7 @@ class Hooks(Contexts):
 
     # declared here, implemented further down the chain
 
-    def is_concerned(self, unit: FunctionUnit) -> bool: ...
+    def is_relevant(self, unit: FunctionUnit) -> bool: ...
 
     def tell_flags(self, st: State, owner: Name) -> None: ...
 
@@ -117,7 +117,7 @@ class Hooks(Contexts):
     saved: set[Site]
 
     passing: bool
-    concerned: set[str]
+    relevant: set[str]
 
     def keep_forward_hook(self, module: Opaque | Instance, name: str, call: Call, st: State) -> Value:
         """A function that runs before, or after, a module is called, or one that it is a part of."""
@@ -125,7 +125,7 @@ class Hooks(Contexts):
         kept = BEFORE_FORWARD if "pre_hook" in name else AFTER_FORWARD
         if isinstance(hook, (Function, Partial)):
             function = hooked(hook)
-            self.hooks_run_streams |= function is not None and self.is_concerned(function.unit)
+            self.hooks_run_streams |= function is not None and self.is_relevant(function.unit)
             places = [(owner, kept) for owner in module.name.chain()]
             if module.name.site == EACH and module.name.parent is not None:
                 places.append((module.name.parent, kept + OF_EACH))
@@ -336,7 +336,7 @@ class Hooks(Contexts):
     def run_functions_backward(self, st: State, site: Site) -> None:
         """A pass runs the functions that add to gradients beside ``.grad``: what a model applies is hardly seen."""
         names = self.file.functions_that_keep_gradients if st.capture is None else ()
-        for owner in [self.unit(name) for name in names if f"{name}.backward" in self.concerned]:
+        for owner in [self.unit(name) for name in names if f"{name}.backward" in self.relevant]:
             unit = self.find_method(owner, "backward") if isinstance(owner, ClassUnit) else None
             if unit is None or st.dead:
                 continue

@@ -17,12 +17,12 @@ class Entry(NamedTuple):
     """One file.
 
     Attributes:
-        concerned: whether it has stream code.
+        relevant: whether it has stream code.
         exported: its definitions that name streams, or that use such a definition of the file.
         imports: the words in its import statements.
     """
 
-    concerned: bool
+    relevant: bool
     exported: frozenset[str]
     imports: frozenset[str]
 
@@ -61,19 +61,19 @@ def _of_project(
         if entry is not None:
             found[path] = entry
         else:
-            new[path] = looked[path] if path in looked else prefilter.concerned(data, models)
-    if not any(new.values()) and not any(entry.concerned for entry in found.values()):
+            new[path] = looked[path] if path in looked else prefilter.relevant(data, models)
+    if not any(new.values()) and not any(entry.relevant for entry in found.values()):
         return {}
-    for path, concerned in new.items():
+    for path, relevant in new.items():
         data = _bytes(path)
         digests[path] = _digest(data)
         imports = imports_in(data.decode("utf-8", "replace"))
-        found[path] = Entry(concerned, _exported(path) if concerned else frozenset(), frozenset(imports))
+        found[path] = Entry(relevant, _exported(path) if relevant else frozenset(), frozenset(imports))
     if cache is not None and (new or len(kept) != len(found)):
         cache.store(
             key,
             {
-                path: [digests[path], each.concerned, sorted(each.exported), sorted(each.imports)]
+                path: [digests[path], each.relevant, sorted(each.exported), sorted(each.imports)]
                 for path, each in found.items()
             },
         )

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import concrete, sequences, walks
+from streamsafe.static import concrete, element_keys, sequences
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.contexts import MOST_ROUNDS, UNROLLED
 from streamsafe.static.loops import Loop, Loops
 from streamsafe.static.numbers import SLOT_ROUNDS
-from streamsafe.static.slots import MOST_SLOTS
+from streamsafe.static.ring_indices import MOST_SLOTS
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     EACH,
@@ -112,7 +112,7 @@ class Iteration(Loops):
             if marked:
                 round_ = self.round_name(node, current)
                 self.number_round(item, iterable, round_, current, first=not begun)
-                walks.begin(current, round_, first=not begun)
+                element_keys.begin(current, round_, first=not begun)
                 begun = True
                 item = met_in_round(item, iterable, ((round_.base(), round_),))
             if not current.dead:
@@ -312,7 +312,7 @@ class Iteration(Loops):
             loop.continues.clear()
             round_ = self.round_name(node, st)
             self.late_rounds = {*late, round_} if number == SLOT_ROUNDS - 1 else late
-            walks.begin(st, round_, first=not number)
+            element_keys.begin(st, round_, first=not number)
             with self.round_apart(node, number, SLOT_ROUNDS):
                 item = self._numbered_item(number, iterable, round_, st, node)
                 body(met_in_round(item, iterable, ((round_.base(), round_),)), st)
@@ -342,7 +342,7 @@ class Iteration(Loops):
         if isinstance(iterable, Container) and iterable.kind == "list" and iterable.part is None:
             item = self.next_item(iterable, st, node)
             whole = sequences.length(st, iterable) is None
-            return walks.met(item, walks.at_place(iterable, number)) if whole else item
+            return element_keys.met(item, element_keys.at_place(iterable, number)) if whole else item
         if isinstance(iterable, Partial):
             if iterable.function == Api("builtins.range"):
                 return self.number_of(number, iterable, round_, st)
@@ -409,8 +409,8 @@ def met_in_round(item: Value, iterable: Value, rounds: Picks) -> Value:
     if isinstance(iterable, Partial) and isinstance(item, Tuple) and any(map(_goes_round, iterable.args)):
         if len(item.items) == len(iterable.args):
             columns = zip(item.items, iterable.args, strict=True)
-            return Tuple(tuple(v if _goes_round(a) else walks.met(v, rounds) for v, a in columns))
-    return item if _goes_round(iterable) else walks.met(item, rounds)
+            return Tuple(tuple(v if _goes_round(a) else element_keys.met(v, rounds) for v, a in columns))
+    return item if _goes_round(iterable) else element_keys.met(item, rounds)
 
 
 _ENUMERATE, _ZIP = Api("builtins.enumerate"), Api("builtins.zip")

@@ -226,7 +226,7 @@ def callers(named: Set[str], known: Mapping[str, Entry]) -> tuple[list[str], fro
     for path, each in known.items():
         if path not in named:
             asked = in_named
-        elif not each.concerned:
+        elif not each.relevant:
             asked = anywhere
         else:
             continue

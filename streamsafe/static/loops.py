@@ -11,8 +11,8 @@ import libcst as cst
 from streamsafe.order.symbolic import Guard
 from streamsafe.static import concrete, sequences
 from streamsafe.static.contexts import UNROLLED
-from streamsafe.static.differences import exchanged, false_in_one, says, split
-from streamsafe.static.slots import Slots
+from streamsafe.static.path_differences import exchanged, false_in_one, says, split
+from streamsafe.static.ring_indices import RingIndices
 from streamsafe.static.state import Key, State, is_falsy
 from streamsafe.static.values import (
     GRAPHED,
@@ -50,7 +50,7 @@ class Loop:
     continues: list[State] = field(default_factory=list)
 
 
-class Loops(Slots):
+class Loops(RingIndices):
     """Loops: to a fixpoint, or round by round where their number is known."""
 
     # declared here, implemented further down the chain
@@ -396,7 +396,7 @@ class Loops(Slots):
                 if isinstance(called, Instance):
                     own = self.find_method(called.unit, "__call__")
                     called = Function(own) if own is not None else None
-                if isinstance(called, Function) and self.is_concerned(called.unit):
+                if isinstance(called, Function) and self.is_relevant(called.unit):
                     return True
                 if isinstance(held, Tensor) and st.store.get((held.name, "@place")) == Const("pinned"):
                     return True

@@ -10,15 +10,15 @@ import libcst as cst
 
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import HOST, Made
-from streamsafe.static import apis, parts, sequences, walks
+from streamsafe.static import apis, element_keys, parts, sequences
 from streamsafe.static.memory import KEPT
-from streamsafe.static.opaques import PARTS_OF_MODULES, Opaques
 from streamsafe.static.state import State
 from streamsafe.static.tensor_methods import (
     _TENSOR_METHODS,
     HOOK_REGISTRATIONS,
 )
 from streamsafe.static.tensors import Call
+from streamsafe.static.unknown_objects import PARTS_OF_MODULES, UnknownObjects
 from streamsafe.static.values import (
     FUTURE,
     MOST_STACKED,
@@ -64,7 +64,7 @@ _OF_NO_NUMBER = _TENSOR_METHODS | apis.SCALAR_METHODS | {"detach"}
 """Whoever is asked for one of these is neither None nor a number: a total that starts at zero is a tensor by then."""
 
 
-class Methods(Opaques):
+class Methods(UnknownObjects):
     """Method calls, by what the receiver is."""
 
     # declared here, implemented further down the chain
@@ -364,7 +364,7 @@ class Methods(Opaques):
             there = [
                 (v, g) for v, g in alternatives(held, st.path) if v != unset
             ]  # or it could not be called
-            held = walks.met(union(there) if there else held, parts.rounds(receiver.part))
+            held = element_keys.met(union(there) if there else held, parts.rounds(receiver.part))
             return self.call_value(held, call, st)
         method = self.find_method(receiver.unit, name)
         if method is not None and method.is_property:
@@ -625,8 +625,8 @@ class Methods(Opaques):
 
     def drop_element(self, container: Container, key: Value, st: State) -> None:
         """An element leaves a dict."""
-        index = walks.key_of(key)
-        if not walks.is_unsure(index):
+        index = element_keys.key_of(key)
+        if not element_keys.is_unsure(index):
             st.store.pop((container.name, index), None)
 
 

@@ -1,7 +1,7 @@
 """Which files are worth parsing: a test on bytes, so that a file with no stream code costs its read and little more.
 
-The needles are a superset of what the interpreter can report on: a file that has none of them has no finding, and
-`--no-prefilter` changes nothing but the time. A needle is a plain literal, found at the speed of memchr, and for a
+The terms are a superset of what the interpreter can report on: a file that has none of them has no finding, and
+`--no-prefilter` changes nothing but the time. A term is a plain literal, found at the speed of memchr, and for a
 common literal a pattern that begins with it: Python's `re` jumps to a literal prefix, and crawls on alternatives.
 """
 
@@ -24,7 +24,7 @@ _TREAM = rb"""tream(?:
 )"""
 # a third positional or last argument that may be non_blocking: x.to(device, dtype, True), y.copy_(x, True)
 _TRUE = rb"\((?:[^()\n]|\([^()\n]*\))*,\s*True\s*[,)]"
-_NEEDLES: tuple[tuple[bytes, bytes | None], ...] = (
+_TERMS: tuple[tuple[bytes, bytes | None], ...] = (
     (b"tream", _TREAM),
     (b"blocking", rb"blocking(?:(?<=non_blocking)|\s*=\s*False)"),
     (b"_event", rb"_event(?:(?<=wait_event)|(?<=record_event))"),
@@ -56,7 +56,7 @@ DEVICES = (b"cuda", b"cupy", b"accelerator")
 
 
 @dataclass(frozen=True, slots=True)
-class _Needle:
+class _Term:
     literal: bytes
     pattern: re.Pattern[bytes] | None
 
@@ -66,26 +66,26 @@ class _Needle:
         return self.pattern is None or self.pattern.search(source) is not None
 
 
-_COMPILED = tuple(_Needle(literal, re.compile(p, re.VERBOSE) if p else None) for literal, p in _NEEDLES)
+_COMPILED = tuple(_Term(literal, re.compile(p, re.VERBOSE) if p else None) for literal, p in _TERMS)
 
 
 def names_streams(source: bytes) -> bool:
     """Whether a text names streams, events, captures or copies that do not block, whatever library it is about."""
-    return any(needle.search(source) for needle in _COMPILED)
+    return any(term.search(source) for term in _COMPILED)
 
 
-def concerned(source: bytes, models: Iterable[str] = ()) -> bool:
+def relevant(source: bytes, models: Iterable[str] = ()) -> bool:
     """Whether a file may hold stream code.
 
     Args:
         source: the file's bytes.
-        models: dotted names of the user's own wrappers; a file that holds the last part of one is concerned.
+        models: dotted names of the user's own wrappers; a file that holds the last part of one is relevant.
     """
     for model in models:
         if model.rpartition(".")[2].encode() in source:
             return True
     if not any(library in source for library in LIBRARIES):
         return False
-    if any(needle.search(source) for needle in _COMPILED):
+    if any(term.search(source) for term in _COMPILED):
         return True
     return any(device in source for device in DEVICES) and any(clock in source for clock in CLOCKS)

@@ -68,15 +68,15 @@ def plan(
         if look.problem:
             result.unread.append(Checked(file.path, [syntax_error(file.path, look.problem)]))
             continue
-        result.looked[file.path] = look.concerned
+        result.looked[file.path] = look.relevant
         if look.mentions:
             result.mentions.add(file.path)
         task = Task(
             file.path,
             look.size,
             file.config.models,
-            analyse=look.concerned or not use_prefilter,
-            report_syntax=look.concerned or file.named,
+            analyse=look.relevant or not use_prefilter,
+            report_syntax=look.relevant or file.named,
             data=given.get(file.path),
         )
         if task.analyse or task.report_syntax:
@@ -89,7 +89,7 @@ class _Look(NamedTuple):
     """What the bytes of a file say."""
 
     size: int = 0
-    concerned: bool = False
+    relevant: bool = False
     mentions: bool = False
     problem: str = ""
 
@@ -101,7 +101,7 @@ def _look(file: File, data: bytes | None = None) -> _Look:
                 data = opened.read()
         except OSError as error:
             return _Look(problem=f"cannot be read: {error.strerror or error}")
-    return _Look(len(data), prefilter.concerned(data, file.config.models), suppressions.mentioned(data))
+    return _Look(len(data), prefilter.relevant(data, file.config.models), suppressions.mentioned(data))
 
 
 def _looks(files: Sequence[File], given: Mapping[str, bytes], jobs: int) -> Iterable[_Look]:
@@ -164,7 +164,7 @@ def _with_callers(tasks: list[Task], looked: Mapping[str, bool], cache: Cache | 
     from streamsafe.static.linking import callers
 
     given = {task.path for task in tasks if task.data is not None}
-    named = {path: concerned for path, concerned in looked.items() if path not in given}
+    named = {path: relevant for path, relevant in looked.items() if path not in given}
     models: Models = tasks[0].models if tasks else {}
     own = {task.path: task for task in tasks}
     more: list[Task] = []

@@ -8,7 +8,7 @@ from functools import partial
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, numbers, parts, sequences, walks
+from streamsafe.static import apis, element_keys, numbers, parts, sequences
 from streamsafe.static.computed import LENGTH
 from streamsafe.static.gradients import Gradients
 from streamsafe.static.source import ClassUnit
@@ -195,7 +195,7 @@ class Builtins(Gradients):
         made = value.name.root().newest()
         if self.rounds and made in self.rounds[-1]:
             rounds = (*rounds, (made.base(), made))
-        return walks.met(Opaque(name), rounds)
+        return element_keys.met(Opaque(name), rounds)
 
     def do_make_slice(self, call: Call, st: State) -> Value:
         """``slice(start, stop, step)``."""

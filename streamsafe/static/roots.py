@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import libcst as cst
 
 from streamsafe.order.symbolic import Made, Order
-from streamsafe.static import apis, autograd, callers, needles, sequences
+from streamsafe.static import apis, autograd, callers, sequences, stream_terms
 from streamsafe.static.arrays import PINNED_POOL
 from streamsafe.static.autograd import GRADIENT_MADE
-from streamsafe.static.concerned import DEFINITIONS, Concerned
 from streamsafe.static.concrete import walk
 from streamsafe.static.facts import (
     AGAIN,
@@ -26,12 +25,13 @@ from streamsafe.static.facts import (
     Finding,
 )
 from streamsafe.static.hooks import PACKED_IN_A_ROW, hook_arguments
+from streamsafe.static.initialization import late_attributes, reassigned_attributes
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
-from streamsafe.static.needles import COMMON_METHODS
+from streamsafe.static.relevance import DEFINITIONS, Relevance
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
-from streamsafe.static.stages import late_attributes, reassigned_attributes
 from streamsafe.static.state import Ordered, State, Waited
+from streamsafe.static.stream_terms import COMMON_METHODS
 from streamsafe.static.values import (
     EACH,
     NONE,
@@ -76,22 +76,22 @@ class _End:
 
 
 class Roots:
-    """Interprets whatever of a file is concerned.
+    """Interprets whatever of a file is relevant.
 
     Args:
         interpreter: does the work.
-        models: dotted names of the user's wrappers: a function that uses one is concerned.
+        models: dotted names of the user's wrappers: a function that uses one is relevant.
     """
 
     def __init__(self, interpreter: Interpreter, models: Iterable[str] = ()) -> None:
         self.interpreter = interpreter
         self.file = interpreter.file
-        concerned = Concerned(self.file, [name.rpartition(".")[2] for name in models])
-        self.concern = concerned
-        self.concerned = concerned.functions
-        interpreter.is_stream_code = concerned.speaks
-        interpreter.concerned = concerned.followed | concerned.beside
-        interpreter.one_stream = concerned.one_stream
+        relevance = Relevance(self.file, [name.rpartition(".")[2] for name in models])
+        self.relevance = relevance
+        self.relevant = relevance.functions
+        interpreter.is_stream_code = relevance.speaks
+        interpreter.relevant = relevance.followed | relevance.beside
+        interpreter.one_stream = relevance.one_stream
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
         self.kept: list[State] = []  # states beside the one of the entry under way
@@ -105,12 +105,12 @@ class Roots:
         for name in list(self.file.functions):
             if not self._is_own(name):
                 continue
-            if name in self.concerned and name not in self.called and self.interpreter.unit(name) not in met:
+            if name in self.relevant and name not in self.called and self.interpreter.unit(name) not in met:
                 self._function(name)
         classes = [
             n
             for n in (*self.file.classes, *self.file.nested)
-            if self._is_own(n) and any(q.startswith(f"{n}.") for q in self.concerned)
+            if self._is_own(n) and any(q.startswith(f"{n}.") for q in self.relevant)
         ]
         # the share of a large file goes first to where most stream code is
         classes.sort(key=lambda n: -self._weight(n))
@@ -119,7 +119,7 @@ class Roots:
         for name in classes:
             self._class(name, nobody=True)
         for name in self.file.functions:
-            if name in self.concerned and self._is_own(name):
+            if name in self.relevant and self._is_own(name):
                 unit = self.interpreter.unit(name)
                 if isinstance(unit, FunctionUnit) and unit not in self.interpreter.entered:
                     self._function(name)
@@ -139,14 +139,14 @@ class Roots:
         return sum(
             1
             for qualname, definitions in self.file.definitions.items()
-            if qualname.startswith(prefix) and any(d.needles & needles.STREAM for d in definitions)
+            if qualname.startswith(prefix) and any(d.stream_terms & stream_terms.STREAM for d in definitions)
         )
 
     def _called(self) -> set[str]:
-        """Top-level functions that a concerned function of the file, or the module, calls by name."""
+        """Top-level functions that a relevant function of the file, or the module, calls by name."""
         found: set[str] = set()
         for qualname, definitions in self.file.definitions.items():
-            if qualname not in self.concerned:
+            if qualname not in self.relevant:
                 continue
             for d in definitions:
                 found |= {name for name in d.calls if name in self.file.functions and name != qualname}
@@ -160,12 +160,12 @@ class Roots:
 
     def _module(self) -> None:
         statements = [s for s in self.file.statements if not isinstance(s, DEFINITIONS)]
-        names = {q.partition(".")[0] for q in self.concerned} | {q.rpartition(".")[2] for q in self.concerned}
+        names = {q.partition(".")[0] for q in self.relevant} | {q.rpartition(".")[2] for q in self.relevant}
         relevant = [
             s
             for s in statements
-            if self.concern.holds(s)
-            or any(isinstance(n, ast.Name) and n.id in names for n in needles.walk(s))
+            if self.relevance.holds(s)
+            or any(isinstance(n, ast.Name) and n.id in names for n in stream_terms.walk(s))
         ]
         # plain assignments alone are interpreted when they are asked for
         if not any(not isinstance(s, (ast.Assign, ast.AnnAssign)) for s in relevant):
@@ -281,7 +281,7 @@ class Roots:
         for function in returned:
             if type(function) is Instance:
                 method = interpreter.find_method(function.unit, "__call__")
-                if method is None or method.qualname not in self.concerned:
+                if method is None or method.qualname not in self.relevant:
                     continue
                 function = Function(method, None, function)
             elif not isinstance(function, Function) or function.frame is None:
@@ -506,7 +506,7 @@ class Roots:
                 met = not self._news(self_name, start, merged) and (
                     alone or _accesses(merged) <= _accesses(start)
                 )
-                if met or self.concern.quiet:
+                if met or self.relevance.quiet:
                     break  # no call leaves anything that another one could meet
             start = merged
         else:
@@ -698,7 +698,7 @@ class Roots:
         mentioned = any(unit.name in d.calls for d in others)
         for qualname, definitions in self.file.definitions.items():
             inside = qualname.startswith(f"{unit.qualname}.")
-            if inside or qualname in self.concerned:
+            if inside or qualname in self.relevant:
                 for d in definitions:
                     names = {name for name in d.calls if name != d.node.name}
                     if inside:  # a list has a method ``append``, too
@@ -709,32 +709,32 @@ class Roots:
         methods = [
             m for m in unit.methods.values() if m.name not in ("__init__", "__new__", "__del__", "__repr__")
         ]
-        shared = self.concern.shared_by(unit.qualname)
-        concerned = [m for m in methods if m.qualname in self.concerned or self._touches(m, shared)]
+        shared = self.relevance.shared_by(unit.qualname)
+        relevant = [m for m in methods if m.qualname in self.relevant or self._touches(m, shared)]
         own = self._calls_of(unit.qualname)
         inherited = {} if nobody else self._templates(unit)
         templates = [m for m in inherited if m.name not in called or (self._entry(m) and m.name not in own)]
         called = called.union(*(inherited[m] for m in templates))
-        roots = [m for m in concerned if m.name not in called or (self._entry(m) and m.name not in own)]
+        roots = [m for m in relevant if m.name not in called or (self._entry(m) and m.name not in own)]
         fresh = [m for m in roots if m not in self.interpreter.entered]
         if nobody:
-            fresh = [m for m in concerned if m not in self.interpreter.entered]
+            fresh = [m for m in relevant if m not in self.interpreter.entered]
             fresh = self._unmet([m for m in fresh if not m.name.startswith("_")] or fresh, unit)
         fresh += templates
-        if f"{unit.qualname}.__init__" in self.concerned:
+        if f"{unit.qualname}.__init__" in self.relevant:
             return fresh
-        if not any(m.qualname in self.concerned for m in fresh):
+        if not any(m.qualname in self.relevant for m in fresh):
             return []
         return fresh
 
     def _unmet(self, methods: list[FunctionUnit], unit: ClassUnit) -> list[FunctionUnit]:
         """Those that lead to stream code which nothing has reached yet, and those that share attributes with it."""
-        unmet = self.concern.speaking - {u.qualname for u in self.interpreter.entered}
-        reach = {m: self.concern.reach(m.qualname) for m in methods}
+        unmet = self.relevance.speaking - {u.qualname for u in self.interpreter.entered}
+        reach = {m: self.relevance.reach(m.qualname) for m in methods}
         leading = [m for m in methods if not unmet.isdisjoint(reach[m])]
         if not leading and f"{unit.qualname}.__init__" not in unmet:
             return []
-        shared = self.concern.shared_by(unit.qualname, set().union(*(reach[m] for m in leading)))
+        shared = self.relevance.shared_by(unit.qualname, set().union(*(reach[m] for m in leading)))
         return [m for m in methods if m in leading or self._touches(m, shared)]
 
     def _calls_of(self, name: str) -> set[str]:
@@ -760,12 +760,12 @@ class Roots:
         statement = self.file.classes.get(name) or self.file.nested.get(name)
         if statement is None or "register_forward" not in self.file.segment(statement):
             return found
-        for node in needles.walk(statement):
+        for node in stream_terms.walk(statement):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
             if node.func.attr.startswith("register_forward"):
                 # it may be bound to more by ``partial``, called by a lambda, or made by what is called
-                for inner in (inner for argument in node.args[:1] for inner in needles.walk(argument)):
+                for inner in (inner for argument in node.args[:1] for inner in stream_terms.walk(argument)):
                     if isinstance(inner, ast.Attribute) and getattr(inner.value, "id", "") == "self":
                         found.add(inner.attr)
         return found
@@ -787,7 +787,7 @@ class Roots:
                 added = (set().union(*calls) & inherited.keys()) - reached
                 reached |= added
             supplied = reached & unit.methods.keys()
-            if any(unit.methods[n].qualname in self.concern.speaking for n in supplied):
+            if any(unit.methods[n].qualname in self.relevance.speaking for n in supplied):
                 found[inherited[name]] = supplied
         return found
 

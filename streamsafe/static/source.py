@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from streamsafe.static import apis, needles
-from streamsafe.static.needles import last_name
+from streamsafe.static import apis, stream_terms
 from streamsafe.static.reading import NESTED, SourceError, parse
+from streamsafe.static.stream_terms import last_name
 
 if TYPE_CHECKING:
     import libcst as cst
@@ -298,7 +298,7 @@ class Definition:
     qualname: str
     node: AstFunction
     calls: frozenset[str]
-    needles: int
+    stream_terms: int
     generator: bool
     top: str  # the top-level function or class it stands in
 
@@ -307,7 +307,7 @@ class Definition:
         """The methods that it calls, or mentions, of its own object."""
         return frozenset(
             inner.attr
-            for inner in needles.walk(self.node)
+            for inner in stream_terms.walk(self.node)
             if isinstance(inner, ast.Attribute)
             and (
                 (isinstance(inner.value, ast.Name) and inner.value.id in ("self", "cls"))
@@ -355,8 +355,8 @@ class SourceFile:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """All that there is in it, as :func:`needles.walk` gives it."""
-        return list(needles.walk(self.tree))
+        """All that there is in it, as :func:`stream_terms.walk` gives it."""
+        return list(stream_terms.walk(self.tree))
 
     @cached_property
     def first_rows(self) -> list[int]:
@@ -457,9 +457,9 @@ class SourceFile:
             and part.left.id in {a.arg for a in definition.node.args.args}
             for definitions in self.definitions.values()
             for definition in definitions
-            for node in needles.walk(definition.node)
+            for node in stream_terms.walk(definition.node)
             if isinstance(node, (ast.Subscript, ast.IfExp))
-            for part in needles.walk(node.slice if isinstance(node, ast.Subscript) else node.test)
+            for part in stream_terms.walk(node.slice if isinstance(node, ast.Subscript) else node.test)
         )
 
     @cached_property
@@ -470,7 +470,7 @@ class SourceFile:
         """
         users: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
         for qualname, definitions in self.definitions.items():
-            nodes = [node for d in definitions for node in needles.walk(d.node)]
+            nodes = [node for d in definitions for node in stream_terms.walk(d.node)]
             left_out = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
             telling = [node for node in nodes if isinstance(node, (ast.JoinedStr, ast.Raise))]
             left_out |= {id(inner) for node in telling for inner in ast.walk(node)}
@@ -506,7 +506,7 @@ class SourceFile:
         """By name of an attribute, the functions that set it, or ask for it, each with the last name of whose it is."""
         found: dict[str, set[tuple[str, str, bool]]] = defaultdict(set)
         for qualname, definitions in self.definitions.items():
-            for node in (node for d in definitions for node in needles.walk(d.node)):
+            for node in (node for d in definitions for node in stream_terms.walk(d.node)):
                 if isinstance(node, ast.Attribute):
                     found[node.attr].add((qualname, last_name(node.value), isinstance(node.ctx, ast.Store)))
         return found
@@ -713,7 +713,7 @@ class SourceFile:
             names = (
                 {
                     node.id: None
-                    for node in needles.walk(top)
+                    for node in stream_terms.walk(top)
                     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
                 }
                 if not isinstance(top, _SCOPES)
@@ -834,7 +834,7 @@ _NAMING = frozenset({"getattr", "methodcaller", "setattr"})
 
 
 def _calls(function: AstFunction) -> tuple[frozenset[str], int, bool, list[ast.Import | ast.ImportFrom]]:
-    """The last names of what a function calls or mentions, its needles, whether it yields, and what it imports."""
+    """The last names of what a function calls or mentions, its stream terms, whether it yields, and what it imports."""
     names: set[str] = set()
     found = 0
     generator = False
@@ -842,16 +842,16 @@ def _calls(function: AstFunction) -> tuple[frozenset[str], int, bool, list[ast.I
     own = True
     stack: list[object] = []
     inner: list[object] = []  # scopes inside, whose yields are their own
-    needles.inside(function, stack)
+    stream_terms.inside(function, stack)
     while stack or inner:
         if not stack:
             own = False
-            needles.inside(inner.pop(), stack)
+            stream_terms.inside(inner.pop(), stack)
             continue
         node = stack.pop()
         kind = type(node)
-        if kind in needles.KINDS:
-            found |= needles.of_node(node)  # type: ignore[arg-type]
+        if kind in stream_terms.KINDS:
+            found |= stream_terms.of_node(node)  # type: ignore[arg-type]
             if kind is ast.Name:
                 names.add(node.id)  # type: ignore[attr-defined]
                 continue
@@ -867,7 +867,7 @@ def _calls(function: AstFunction) -> tuple[frozenset[str], int, bool, list[ast.I
         if kind in _SCOPES and own:
             inner.append(node)
         else:
-            needles.inside(node, stack)
+            stream_terms.inside(node, stack)
     return frozenset(names), found, generator, imports
 
 
@@ -881,7 +881,7 @@ def _calls_by_name(function: AstFunction) -> bool:
         and len(node.args) > 1
         and isinstance(node.args[1], ast.Name)
         and node.args[1].id in given
-        for node in needles.walk(function)
+        for node in stream_terms.walk(function)
     )
 
 
@@ -889,7 +889,7 @@ def _given_names(function: AstFunction, called: str) -> frozenset[str]:
     """The words that a function gives another one."""
     return frozenset(
         value.value
-        for node in needles.walk(function)
+        for node in stream_terms.walk(function)
         if isinstance(node, ast.Call) and last_name(node.func) == called
         for value in (*node.args, *(keyword.value for keyword in node.keywords))
         if isinstance(value, ast.Constant) and isinstance(value.value, str)

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar, overload
 
 from streamsafe.order.forks import Forked, differing, meeting
 from streamsafe.order.symbolic import ALWAYS, MOST_WAYS, Guard, Made, Order, Way, retold, simplify
-from streamsafe.static import walks
+from streamsafe.static import element_keys
 from streamsafe.static.tables import EMPTY, Table
 from streamsafe.static.tables import joined as joined_tables
 from streamsafe.static.values import (
@@ -120,7 +120,7 @@ class Store:
             changed = Table()
             touched = False
             for key, old in table.items():
-                new, value = walks.aged(key, renaming), old.rename(renaming)
+                new, value = element_keys.aged(key, renaming), old.rename(renaming)
                 touched = touched or value is not old or new is not key
                 changed[new] = union([(changed[new], ALWAYS), (value, ALWAYS)]) if new in changed else value
             new_owner = renaming(owner)
@@ -156,7 +156,7 @@ class Store:
             element = next((n for n in owner.chain() if n.site == EACH and n.newest() in walked), None)
             if element is None or element.parent is None:
                 continue
-            kept = walks.transplanted(owner, element, element.parent.child(MET))
+            kept = element_keys.transplanted(owner, element, element.parent.child(MET))
             assert kept is not None
             before = self.objects.get(kept, _NOTHING)
             notes = Table()
@@ -185,7 +185,7 @@ class Store:
             return
         known = element.parent.child(MET)
         for owner, table in list(self.objects.items()):
-            own = walks.transplanted(owner, known, element)
+            own = element_keys.transplanted(owner, known, element)
             if own is not None:
                 self.objects[own] = Table({**table, **self.of(own)})
                 self._own.add(own)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import walks
+from streamsafe.static import element_keys
 from streamsafe.static.values import (
     NONE,
     UNKNOWN,
@@ -90,7 +90,7 @@ class Table(dict[Hashable, Value]):
                     value.rename(note)
             for key in self:
                 if type(key) is tuple:
-                    names.update(name.newest() for name in walks.mentioned(key))
+                    names.update(name.newest() for name in element_keys.mentioned(key))
             self.known_mentioned = frozenset(names)
             return self.known_mentioned
 

@@ -10,7 +10,7 @@ import libcst as cst
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
-from streamsafe.static import advice, apis, concrete, helps, hints
+from streamsafe.static import advice, apis, concrete, hints, suggestions
 from streamsafe.static.conditions import BOTH, Outcomes
 from streamsafe.static.devices import MADE_ON, PLACED, as_device, placed_on
 from streamsafe.static.expressions import Expressions
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 HOST_PLACES = frozenset({"pinned", "pageable", "host"})
-COMMUNICATION = Name(helps.COMMUNICATION)
+COMMUNICATION = Name(suggestions.COMMUNICATION)
 _TAKES_ANY = frozenset({"submit()", "put()", "put_nowait()", "send()", "start()"})
 """Ways to hand a tensor to another thread, wherever it lies."""
 

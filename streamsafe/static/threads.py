@@ -10,7 +10,7 @@ from streamsafe.order.symbolic import ALWAYS, HOST
 from streamsafe.static import apis, sequences
 from streamsafe.static.facts import Site
 from streamsafe.static.hooks import Hooks
-from streamsafe.static.stages import filled_attributes
+from streamsafe.static.initialization import filled_attributes
 from streamsafe.static.state import State
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (

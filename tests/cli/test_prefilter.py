@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from streamsafe.registry import all_rules
-from streamsafe.static.prefilter import concerned
+from streamsafe.static.prefilter import relevant
 
-CONCERNED = [
+RELEVANT = [
     "import torch\ns = torch.cuda.Stream()",
     "import torch as t\ns = t.Stream()",
     "from torch.cuda import Stream as S\ns = S()",
@@ -56,7 +56,7 @@ CONCERNED = [
     "from time import monotonic\nimport cupy",
     "from numba import cuda\ns = cuda.stream()",
 ]
-NOT_CONCERNED = [
+NOT_RELEVANT = [
     "",
     "import torch\nx = torch.zeros(3)",
     "import io\ns = io.Stream()",
@@ -73,37 +73,35 @@ NOT_CONCERNED = [
 ]
 
 
-@pytest.mark.parametrize("source", CONCERNED)
-def test_concerned(source: str) -> None:
-    assert concerned(source.encode())
+@pytest.mark.parametrize("source", RELEVANT)
+def test_relevant(source: str) -> None:
+    assert relevant(source.encode())
 
 
-@pytest.mark.parametrize("source", NOT_CONCERNED)
-def test_not_concerned(source: str) -> None:
-    assert not concerned(source.encode())
+@pytest.mark.parametrize("source", NOT_RELEVANT)
+def test_not_relevant(source: str) -> None:
+    assert not relevant(source.encode())
 
 
-def test_models_are_needles() -> None:
+def test_models_are_terms() -> None:
     source = b"from mylib.io import fetch_ahead\n"
-    assert not concerned(source)
-    assert concerned(source, ["mylib.io.fetch_ahead"])
-    assert not concerned(source, ["mylib.io.other"])
+    assert not relevant(source)
+    assert relevant(source, ["mylib.io.fetch_ahead"])
+    assert not relevant(source, ["mylib.io.other"])
 
 
-def test_every_example_is_concerned() -> None:
+def test_every_example_is_relevant() -> None:
     for rule in all_rules().values():
         if not rule.code.startswith("SS9"):
-            assert concerned(rule.bad.encode()), rule.code
+            assert relevant(rule.bad.encode()), rule.code
             plain = rule.code == "SS322"  # a plain copy is what it asks for
-            assert concerned(rule.good.encode()) is not plain, rule.code
+            assert relevant(rule.good.encode()) is not plain, rule.code
 
 
-def test_every_fixture_is_concerned() -> None:
+def test_every_fixture_is_relevant() -> None:
     fixtures = sorted((Path(__file__).parents[2] / "fixtures" / "static").rglob("*.py"))
     assert fixtures
     silent = [
-        path.name
-        for path in fixtures
-        if b"# expect" in path.read_bytes() and not concerned(path.read_bytes())
+        path.name for path in fixtures if b"# expect" in path.read_bytes() and not relevant(path.read_bytes())
     ]
     assert silent == []

@@ -1,4 +1,4 @@
-"""What tells the states of two ways apart: rounds of a loop, branches."""
+"""How the states of two paths differ: iterations of a loop, branches."""
 
 from __future__ import annotations
 

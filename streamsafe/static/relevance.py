@@ -1,4 +1,4 @@
-"""Which functions of a file have to do with streams: those that hold needles, and those that call them."""
+"""Which functions of a file have to do with streams: those that hold stream terms, and those that call them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Set
 from functools import cached_property, reduce
 from operator import or_
 
-from streamsafe.static import needles
-from streamsafe.static.needles import COMMON_METHODS
+from streamsafe.static import stream_terms
 from streamsafe.static.source import Definition, SourceFile
+from streamsafe.static.stream_terms import COMMON_METHODS
 
-LEVELS = ((needles.STREAM | needles.COPY, 3), (needles.CLOCK, 3))
-"""What makes a function concern us, and how many calls up its callers do too."""
+LEVELS = ((stream_terms.STREAM | stream_terms.COPY, 3), (stream_terms.CLOCK, 3))
+"""What makes a function relevant, and how many calls up its callers are too."""
 WORD = re.compile(
     r"[Ss]tream|[Ee]vent|[Gg]raph|blocking|capture|elapsed_time|async_op|pin_memory|pinned|perf_counter|^time$|monotonic"
     r"|default_timer|^(?:record|wait|synchronize|replay|query|done)$"
@@ -25,12 +25,12 @@ WORD = re.compile(
 _CAPTURES = frozenset({"graph", "begin_capture", "capture_begin"})
 
 
-class Concerned:
+class Relevance:
     """What of a file is to be interpreted.
 
     Args:
         file: the file.
-        models: last names of the user's wrappers: a function that uses one is concerned.
+        models: last names of the user's wrappers: a function that uses one is relevant.
 
     Attributes:
         functions: by qualified name, those that hold stream code and those that call them, three calls up.
@@ -46,30 +46,38 @@ class Concerned:
         bound: dict[str, int] = defaultdict(int)
         for name, statements in file.bindings.items():
             for s in statements:
-                bound[name] |= needles.of_tree(s) if isinstance(s, (ast.Assign, ast.AnnAssign)) else 0
-        self._words = {name for name, found in bound.items() if found & needles.HANDLE} | set(models)
+                bound[name] |= stream_terms.of_tree(s) if isinstance(s, (ast.Assign, ast.AnnAssign)) else 0
+        self._words = {name for name, found in bound.items() if found & stream_terms.HANDLE} | set(models)
         # ``from time import perf_counter as clock``
-        imported = {n: needles.of_imported(d) for n, d in file.imports.items() if not needles.of_imported(n)}
+        imported = {
+            n: stream_terms.of_imported(d) for n, d in file.imports.items() if not stream_terms.of_imported(n)
+        }
         everything = reduce(or_, imported.values(), 0)
         for definitions in file.definitions.values():
             for definition in definitions:
-                everything |= definition.needles
+                everything |= definition.stream_terms
         for statement in file.statements:
-            everything |= needles.of_tree(statement) if not isinstance(statement, DEFINITIONS) else 0
-        named = reduce(or_, map(needles.of_tree, _class_level(file)), everything)
+            everything |= stream_terms.of_tree(statement) if not isinstance(statement, DEFINITIONS) else 0
+        named = reduce(or_, map(stream_terms.of_tree, _class_level(file)), everything)
         # pinned memory and what is called a replay alone start nothing
-        self._beside = needles.PINNED | needles.REPLAY if named & (needles.STREAM | needles.COPY) else 0
-        if named & needles.STREAM:
-            self._beside |= needles.WORD
-            everything |= needles.STREAM if everything & needles.WORD else 0
-        self.one_stream = not everything & (needles.STREAM | needles.OTHER) and not self._words
+        self._beside = (
+            stream_terms.PINNED | stream_terms.REPLAY
+            if named & (stream_terms.STREAM | stream_terms.COPY)
+            else 0
+        )
+        if named & stream_terms.STREAM:
+            self._beside |= stream_terms.WORD
+            everything |= stream_terms.STREAM if everything & stream_terms.WORD else 0
+        self.one_stream = not everything & (stream_terms.STREAM | stream_terms.OTHER) and not self._words
         # functions and options of the module that copy without waiting: who names one does so too
-        self._words |= {name for name, found in bound.items() if found & needles.COPY}
+        self._words |= {name for name, found in bound.items() if found & stream_terms.COPY}
         self._words |= {name for name, found in imported.items() if found}
         for name, fills in file.fills.items():
             for statement in fills:
-                bound[name] |= needles.of_tree(statement)
-        self._words |= {name for name in file.fills if bound[name] & (needles.COPY | needles.HANDLE)}
+                bound[name] |= stream_terms.of_tree(statement)
+        self._words |= {
+            name for name in file.fills if bound[name] & (stream_terms.COPY | stream_terms.HANDLE)
+        }
         # functions and classes, and what of the module they, or objects of them, are kept in
         self._tables: dict[str, set[str]] = defaultdict(set)
         for name, functions in file.registered.items():
@@ -82,12 +90,14 @@ class Concerned:
                         self._tables[made].add(name)
         self._heirs = _heirs(file)
         self._bases = {name: {b for b, heirs in self._heirs.items() if name in heirs} for name in self._heirs}
-        self.quiet = self.one_stream and not (everything & needles.PINNED and everything & needles.COPY)
+        self.quiet = self.one_stream and not (
+            everything & stream_terms.PINNED and everything & stream_terms.COPY
+        )
         self.functions: set[str] = set()
         for kind, levels in LEVELS:
             self.functions |= self._with_callers(self._holding(kind), levels)
         self.functions |= self._running_backward()
-        self.followed = self.functions | self._with_callers(self._holding(needles.TOUCH), 1)
+        self.followed = self.functions | self._with_callers(self._holding(stream_terms.TOUCH), 1)
         self._shared = {
             name: self._shared_attributes(name, self.functions | self._captured(name))
             for name in (*file.classes, *file.nested)
@@ -96,7 +106,7 @@ class Concerned:
         self._names = self._words | {
             part for q in self.followed for part in (q.rpartition(".")[2], q.partition(".")[0])
         }
-        if everything & needles.UNSAID:
+        if everything & stream_terms.UNSAID:
             self._names |= {q.rpartition(".")[2] for q in self.beside} - COMMON_METHODS
 
     def _running_backward(self) -> set[str]:
@@ -107,8 +117,10 @@ class Concerned:
 
     def holds(self, statement: ast.AST) -> bool:
         """Whether a statement of the module holds stream code."""
-        found = needles.of_tree(statement)
-        return self._matches(found, _names(statement), needles.STREAM | needles.COPY | needles.CLOCK)
+        found = stream_terms.of_tree(statement)
+        return self._matches(
+            found, _names(statement), stream_terms.STREAM | stream_terms.COPY | stream_terms.CLOCK
+        )
 
     def speaks(self, names: Set[str]) -> bool:
         """Whether identifiers mention streams, or functions of the file that have to do with them."""
@@ -117,8 +129,8 @@ class Concerned:
     @cached_property
     def speaking(self) -> set[str]:
         """Functions that hold stream code themselves, or what matters beside it."""
-        beside = needles.CLOCK | needles.TOUCH | needles.PINNED
-        return self._holding(needles.STREAM | needles.COPY | beside)
+        beside = stream_terms.CLOCK | stream_terms.TOUCH | stream_terms.PINNED
+        return self._holding(stream_terms.STREAM | stream_terms.COPY | beside)
 
     def reach(self, qualname: str) -> set[str]:
         """A function, what it may call of the file by its name, and so on."""
@@ -165,7 +177,7 @@ class Concerned:
                 if self.one_stream:
                     pieces = _moving(definition.node)
                 for piece in pieces:
-                    found |= {inner.attr for inner in needles.walk(piece) if _is_own(inner)}  # type: ignore[attr-defined]
+                    found |= {inner.attr for inner in stream_terms.walk(piece) if _is_own(inner)}  # type: ignore[attr-defined]
         return found - methods
 
     def _captured(self, class_name: str) -> set[str]:
@@ -199,7 +211,7 @@ class Concerned:
         return found
 
     def _matches(self, found: int, names: Iterable[str], kind: int) -> bool:
-        if kind & needles.STREAM:
+        if kind & stream_terms.STREAM:
             kind |= self._beside
         return bool(found & kind) or not self._words.isdisjoint(names)
 
@@ -207,7 +219,7 @@ class Concerned:
         return {
             qualname
             for qualname, definitions in self.file.definitions.items()
-            if any(self._matches(d.needles, d.calls, kind) for d in definitions)
+            if any(self._matches(d.stream_terms, d.calls, kind) for d in definitions)
         } - self.file.translated
 
     def _with_callers(self, found: set[str], levels: int) -> set[str]:
@@ -256,7 +268,7 @@ class Concerned:
         return {
             n.id
             for d in getattr(node, "decorator_list", ())
-            for n in needles.walk(d)
+            for n in stream_terms.walk(d)
             if isinstance(n, ast.Name)
         }
 
@@ -293,7 +305,7 @@ def _class_level(file: SourceFile) -> Iterator[ast.stmt]:
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {n.id for n in needles.walk(node) if isinstance(n, ast.Name)}
+    return {n.id for n in stream_terms.walk(node) if isinstance(n, ast.Name)}
 
 
 def _is_own(node: ast.AST) -> bool:
@@ -303,11 +315,11 @@ def _is_own(node: ast.AST) -> bool:
 
 def _moving(function: ast.AST) -> Iterator[ast.AST]:
     """The pieces of a function that copy without waiting, take pinned memory or read a clock, and what it assigns."""
-    for node in needles.walk(function):
+    for node in stream_terms.walk(function):
         if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
             yield node
         elif isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.withitem)):
-            if needles.of_tree(node) & (needles.COPY | needles.CLOCK | needles.PINNED):
+            if stream_terms.of_tree(node) & (stream_terms.COPY | stream_terms.CLOCK | stream_terms.PINNED):
                 yield node
 
 

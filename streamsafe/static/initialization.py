@@ -1,11 +1,11 @@
-"""Objects that are set up in stages: what other methods than the constructor assign, or put in, is not there before."""
+"""Objects that are initialized in steps: what other methods than the constructor assign, or put in, is not there yet."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
 
-from streamsafe.static import needles
+from streamsafe.static import stream_terms
 from streamsafe.static.source import ClassUnit, SourceFile
 
 _HARMLESS = frozenset("object ABC Generic Protocol".split())
@@ -73,7 +73,7 @@ def reassigned_attributes(file: SourceFile, classes: Iterable[ClassUnit]) -> set
 
 
 def _assigned(function: ast.AST) -> Iterable[str]:
-    for node in needles.walk(function):
+    for node in stream_terms.walk(function):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             if isinstance(node.value, ast.Name) and node.value.id == "self":
                 yield node.attr
@@ -89,7 +89,7 @@ def filled_attributes(file: SourceFile) -> set[str]:
     found: set[str] = set()
     for definitions in file.definitions.values():
         for definition in definitions:
-            for node in needles.walk(definition.node):
+            for node in stream_terms.walk(definition.node):
                 target: ast.AST | None = None
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                     target = node.func.value if node.func.attr in _FILLING else None

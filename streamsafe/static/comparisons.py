@@ -1,4 +1,4 @@
-"""What comparisons ask: whether it is the same question, how numbers between bounds come out, what follows."""
+"""Comparisons: when two ask the same, how they come out for numbers between bounds, what follows from one."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Methods of objects of unknown kind: their names may tell what they are."""
+"""Methods of objects of unknown kind: their names may show what they do."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis, hints, parts, walks
+from streamsafe.static import apis, element_keys, hints, parts
 from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import BUCKET, GRADIENTS, Assumed
 from streamsafe.static.source import ClassUnit
@@ -59,7 +59,7 @@ LIBRARY_METHODS = frozenset(
 """Methods of streams, events, graphs and tensors."""
 
 
-class Opaques(Threads):
+class UnknownObjects(Threads):
     """Methods of objects of unknown kind."""
 
     # declared here, implemented further down the chain
@@ -390,7 +390,7 @@ class Opaques(Threads):
             if held is None and name == "popitem":
                 held = self._put_there(receiver, st)
             if held is None and name == "pop" and call.args:
-                held = walks.under(st.store.of(receiver.name), walks.index_of(call.args[0]))
+                held = element_keys.under(st.store.of(receiver.name), element_keys.index_of(call.args[0]))
             taken = held if held is not None else Opaque(self.fresh(call.node, st, name))
             return Tuple((UNKNOWN, taken)) if name == "popitem" else taken
         return self.unmodelled(receiver, call, st, name)

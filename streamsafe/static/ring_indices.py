@@ -1,4 +1,4 @@
-"""Numbers that go round a few slots, and handles that are there or not: which it is, over the rounds of loops."""
+"""Indices into a ring of a few slots, and handles that may be None: conditions say which it is in each iteration."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MOST_TOLD = 8
 """Of how many numbers and handles conditions say which they are."""
 
 
-class Slots(Calls):
-    """Numbers that go round a few slots, and handles that are there or not."""
+class RingIndices(Calls):
+    """Indices into a ring of a few slots, and handles that may be None."""
 
     def tell_slots(self, *states: State | None) -> None:
         """Before paths meet, or what a round has asked is forgotten: where each path knows which of a few slots a
