@@ -1,4 +1,4 @@
-"""Objects that are initialized in steps: what other methods than the constructor assign, or put in, is not there yet."""
+"""Attributes that methods other than the constructor assign or fill: before such a call they are not there."""
 
 from __future__ import annotations
 
