@@ -84,16 +84,16 @@ def meeting(first: Forked[K, V], second: Forked[K, V]) -> tuple[Forked[K, V], It
         The first one's content, as a fork of where the two parted; its keys that may differ are to be set anew.
     """
     changed, epoch = _since(first, second)
-    met: Forked[K, V] = Forked.__new__(Forked)
-    dict.update(met, first)
+    joined: Forked[K, V] = Forked.__new__(Forked)
+    dict.update(joined, first)
     if epoch is None:
         changed = dict.fromkeys((*first, *second))
     for side in (first, second):
         if side.epoch is epoch:  # it goes on changing: what the new table starts from ends here
             side.epoch = Epoch(epoch)
-    met.epoch = Epoch(epoch)
-    met.epoch.changed = dict.fromkeys(changed)
-    return met, changed
+    joined.epoch = Epoch(epoch)
+    joined.epoch.changed = dict.fromkeys(changed)
+    return joined, changed
 
 
 def _since(first: Forked[K, V], second: Forked[K, V]) -> tuple[dict[K, None], Epoch | None]:

@@ -103,9 +103,9 @@ class Made(NamedTuple):
     detail: Hashable = None
 
 
-def retold(guard: Guard, told: Sequence[tuple[Guard, Guard]], asked: int) -> Iterator[Guard]:
+def substituted(guard: Guard, pairs: Sequence[tuple[Guard, Guard]], asked: int) -> Iterator[Guard]:
     """A guard without those conditions, and with the second of each pair of which the first may hold with it."""
-    for old, new in told:
+    for old, new in pairs:
         if not guard.contradicts(old):
             rest = (guard & old).forget(asked)
             if not rest.contradicts(new):
@@ -485,7 +485,7 @@ class Order:
             moves: pairs of bits.
             concerns: whether any access of a table is renamed.
         """
-        aged: list[tuple[Made, tuple[Way, ...]]] = []
+        rebuilt: list[tuple[Made, tuple[Way, ...]]] = []
         moved = 0
         for source, _ in moves:
             moved |= source
@@ -504,13 +504,13 @@ class Order:
                     changed[made] = ways
                     continue
                 dirty = True
-                aged.append((renamed, after))
+                rebuilt.append((renamed, after))
             if dirty:
                 if changed:
                     self.made[buffer] = changed
                 else:
                     del self.made[buffer]
-        for made, ways in aged:
+        for made, ways in rebuilt:
             merged = Accesses(self.accesses(made.buffer))
             known = merged.get(made)
             merged[made] = ways if known is None else simplify((*known, *ways))
@@ -569,14 +569,16 @@ class Order:
             found |= table.summary.conditions
         return found
 
-    def retell(self, told: Sequence[tuple[Guard, Guard]], asked: int) -> None:
+    def substitute(self, pairs: Sequence[tuple[Guard, Guard]], asked: int) -> None:
         """Where the first of a pair held the second takes its place; other guards stop mentioning those conditions."""
         known: dict[int, tuple[Way, ...]] = {}  # by identity: the tables that are walked keep their ways
         for buffer, table in list(self.made.items()):
             for ways in table.values():
                 if id(ways) not in known:
                     known[id(ways)] = simplify(
-                        Way(way.carriers, guard) for way in ways for guard in retold(way.guard, told, asked)
+                        Way(way.carriers, guard)
+                        for way in ways
+                        for guard in substituted(way.guard, pairs, asked)
                     )
             changed = Accesses((made, new) for made, ways in table.items() if (new := known[id(ways)]))
             if changed:
@@ -623,10 +625,10 @@ class Order:
                 continue
             table = Accesses(left)
             for made, one, other in pairs:
-                met = known.get((id(one), id(other)))
-                if met is None:
-                    met = known[(id(one), id(other))] = _met(one, first_only, other, second_only)
-                table[made] = met
+                both = known.get((id(one), id(other)))
+                if both is None:
+                    both = known[(id(one), id(other))] = _joined(one, first_only, other, second_only)
+                table[made] = both
             dict.__setitem__(joined.made, buffer, table)
         return joined
 
@@ -646,7 +648,7 @@ def _left(ways: tuple[Way, ...], guards: Sequence[Guard]) -> tuple[Way, ...]:
     return ways if len(kept) == len(ways) else tuple(kept)
 
 
-def _met(
+def _joined(
     one: tuple[Way, ...], one_only: Sequence[Guard], other: tuple[Way, ...], other_only: Sequence[Guard]
 ) -> tuple[Way, ...]:
     """The ways of an access on either of two paths."""

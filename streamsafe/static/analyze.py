@@ -62,7 +62,7 @@ def analyze(
         with Name.kept():
             interpreter = _interpret(file, models, explain)
             asked = interpreter.modules and any(f.buffer == GRADIENTS for f in interpreter.findings.values())
-            if asked or interpreter.sizes_met:
+            if asked or interpreter.found_pool_sizes:
                 # what is called further down tells whose gradients a hook or a pass further up is about, and
                 # what is made further down of which numbers it matters what they are
                 interpreter = _interpret(file, models, explain, interpreter)
@@ -90,7 +90,7 @@ def _interpret(
     interpreter.explained = None if explain is None else []
     if earlier is not None:
         interpreter.modules = earlier.modules
-        interpreter.pool_sizes = earlier.sizes_met
+        interpreter.pool_sizes = earlier.found_pool_sizes
     _with_room(Roots(interpreter, models or ()).run)
     return interpreter
 

@@ -449,11 +449,11 @@ FUNCTIONS: dict[str, str] = {
     "what methodcaller gives": "called_method",
     "dataclasses.fields": "fields",
     "typing.cast": "cast",
-    "tqdm.tqdm": "walked",
-    "tqdm.auto.tqdm": "walked",
-    "tqdm.autonotebook.tqdm": "walked",
-    "tqdm.notebook.tqdm": "walked",
-    "rich.progress.track": "walked",
+    "tqdm.tqdm": "iterated",
+    "tqdm.auto.tqdm": "iterated",
+    "tqdm.autonotebook.tqdm": "iterated",
+    "tqdm.notebook.tqdm": "iterated",
+    "rich.progress.track": "iterated",
 }
 
 PREFIXES: dict[str, str] = {

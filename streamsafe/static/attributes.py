@@ -17,7 +17,7 @@ from streamsafe.static.source import ClassUnit, FunctionUnit, Slice
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     EACH,
-    MET,
+    ITERATED,
     NONE,
     PARAMETERS,
     PLAIN,
@@ -47,10 +47,10 @@ from streamsafe.static.values import (
     Value,
     Work,
     alternatives,
+    is_iterated_parameter,
     iterate,
     union,
     up_to_date,
-    walked_parameter,
 )
 
 MOST_ROWS = 8
@@ -66,7 +66,7 @@ def _tells_one_event(row: Sequence[Value]) -> bool:
     return len(ordering) == 1 and isinstance(ordering[0], Event)
 
 
-def _told_apart(rows: Sequence[tuple[Value, Guard]]) -> list[tuple[Value, Guard]]:
+def _by_flags(rows: Sequence[tuple[Value, Guard]]) -> list[tuple[Value, Guard]]:
     """Rows that say by a flag what they hold: those with the same flags are one; none where there are no flags."""
     if not rows or not all(isinstance(row, Tuple) for row, _ in rows):
         return []
@@ -159,14 +159,14 @@ class Attributes(Containers):
         self.goes_on(choices, st)
         if name == "is_cuda" and len(choices) > 1 and self.is_cuda_of_some(choices, st):
             return self.on_cuda()
-        found = [(self._attribute_met(inner, name, st, node), guard) for inner, guard in choices]
+        found = [(self._attribute_in_round(inner, name, st, node), guard) for inner, guard in choices]
         if len(found) == 1 and (type(found[0][0]) is not Union or found[0][1] is ALWAYS):
             return found[0][0]
         return union(found) if found else UNKNOWN
 
-    def _attribute_met(self, base: Value, name: str, st: State, node: cst.CSTNode) -> Value:
+    def _attribute_in_round(self, base: Value, name: str, st: State, node: cst.CSTNode) -> Value:
         value = self._attribute_of(base, name, st, node)
-        return element_keys.met(value, parts.rounds(base.part)) if isinstance(base, Span) else value
+        return element_keys.in_rounds(value, parts.rounds(base.part)) if isinstance(base, Span) else value
 
     def _attribute_of(self, base: Value, name: str, st: State, node: cst.CSTNode) -> Value:
         if isinstance(base, Api):
@@ -188,9 +188,9 @@ class Attributes(Containers):
             if name in apis.VIEW_ATTRIBUTES and (self.is_tensor(st, base) or name in ("data", "mT")):
                 return self.view(st, base)
             if spelled(hints.PARAMETER, name):
-                walked = self.parameter_of(base.name, st)
-                if walked is not None:
-                    return walked
+                parameter = self.parameter_of(base.name, st)
+                if parameter is not None:
+                    return parameter
             if name == "device":
                 return self.device_of(base, st)
             if name == "is_cuda":
@@ -255,9 +255,9 @@ class Attributes(Containers):
         """An attribute of an instance: assigned, or found in its class."""
         held = st.store.get((base.name, name))
         if self.moved_parameters and (held is None or self.is_parameter(held, st)):
-            walked = self.parameter_of(base.name, st) if held or spelled(hints.PARAMETER, name) else None
-            if walked is not None:
-                return walked
+            parameter = self.parameter_of(base.name, st) if held or spelled(hints.PARAMETER, name) else None
+            if parameter is not None:
+                return parameter
         if held is not None:
             return held
         found = self.find_method(base.unit, name)
@@ -312,12 +312,14 @@ class Attributes(Containers):
     def main_gradient(self, owner: Object) -> Tensor:
         """What a parameter's gradients are added to beside ``.grad``: which parameter's it is, only a walk tells."""
         which = owner.part if isinstance(owner, Span) else None
-        walked = owner.name.site == EACH
-        return Tensor(MAIN_GRADIENTS, part=parts.of_object(owner.name, "gradient", which) if walked else None)
+        iterated = owner.name.site == EACH
+        return Tensor(
+            MAIN_GRADIENTS, part=parts.of_object(owner.name, "gradient", which) if iterated else None
+        )
 
     # -- parameters of modules -----------------------------------------------------------------------------------
 
-    def walk_parameters(self, module: Name) -> Opaque:
+    def every_parameter(self, module: Name) -> Opaque:
         """A parameter that a walk over all of a module's has come to."""
         self.moved_parameters = True
         return Opaque(module.child(PARAMETERS).child(EACH))
@@ -332,7 +334,7 @@ class Attributes(Containers):
         if not self.moved_parameters:
             return None
         for kept, touched in self.modules_around(module, st):
-            data = st.store.get((kept.child(PARAMETERS).child(MET), "data"))
+            data = st.store.get((kept.child(PARAMETERS).child(ITERATED), "data"))
             if data is not None:
                 return data
             element = touched.child(PARAMETERS).child(EACH)
@@ -340,7 +342,7 @@ class Attributes(Containers):
                 return Opaque(element)
         return None
 
-    def meet_weights(self, module: Name, element: Name, st: State) -> None:
+    def reach_weights(self, module: Name, element: Name, st: State) -> None:
         """A walk over all of a module's parameters comes to those that were touched by their names, too."""
         held = st.store.of(module).values()
         modules = {module, *(v.name for value in held for v in iterate(value) if isinstance(v, Object))}
@@ -350,8 +352,8 @@ class Attributes(Containers):
             if not spelled(hints.PARAMETER, buffer.site):
                 continue
             if any(name in modules for name, _ in self.modules_around(buffer.parent, st)):
-                met = ((made._replace(buffer=element), ways) for made, ways in table.items())
-                st.order.made[element] = Accesses({**dict(met), **st.order.accesses(element)})
+                moved = ((made._replace(buffer=element), ways) for made, ways in table.items())
+                st.order.made[element] = Accesses({**dict(moved), **st.order.accesses(element)})
 
     @staticmethod
     def modules_around(module: Name, st: State) -> Iterator[tuple[Name, Name]]:
@@ -369,7 +371,7 @@ class Attributes(Containers):
                 seen.add(name)
                 yield name, name
                 for parts_ in ("modules()", "children()"):
-                    yield name.child(parts_).child(MET), name.child(parts_).child(EACH)
+                    yield name.child(parts_).child(ITERATED), name.child(parts_).child(EACH)
                 holder = st.store.get((name, "@part of"))
                 if isinstance(holder, Object):
                     stack.append(holder.name)
@@ -494,8 +496,8 @@ class Attributes(Containers):
         if not isinstance(value, Union):
             return value
         choices = alternatives(value, st.path)
-        told = _told_apart(choices)
-        choices = told or (up_to_date(choices) if kind is Tuple else choices)
+        flagged = _by_flags(choices)
+        choices = flagged or (up_to_date(choices) if kind is Tuple else choices)
         if len(choices) == 1:
             return choices[0][0]
         kinds = (Instance, Opaque) if kind is Instance else kind
@@ -503,7 +505,7 @@ class Attributes(Containers):
             return value
         held = [v.items if isinstance(v, Tuple) else list(st.store.of(v.name).values()) for v, _ in choices]  # type: ignore[attr-defined]
         orders = [any(isinstance(v, _ORDERING) for item in row for v in iterate(item)) for row in held]
-        if not told and not any(orders):
+        if not flagged and not any(orders):
             return value
         used = [{t.name for t, _ in self.tensors(st, row) if t.name in st.order.made} for row, _ in choices]
         idle = _idle(held, used) if kind is Tuple else []
@@ -521,8 +523,8 @@ class Attributes(Containers):
         ):
             return value  # it is told already
         # of those with nothing to wait for it makes no difference which one it is
-        groups = [[c] for c, tells in zip(choices, orders, strict=True) if tells or told]
-        rest = [c for c, tells in zip(choices, orders, strict=True) if not tells and not told]
+        groups = [[c] for c, tells in zip(choices, orders, strict=True) if tells or flagged]
+        rest = [c for c, tells in zip(choices, orders, strict=True) if not tells and not flagged]
         groups += [rest] if rest else []
         if not 2 <= len(groups) <= MOST_ROWS:
             return value
@@ -544,8 +546,8 @@ class Attributes(Containers):
 
     def _holds_memory(self, choices: Sequence[tuple[Value, Guard]], st: State) -> bool:
         """Whether something in rows is known to be a tensor."""
-        met = (t for row, _ in choices for t, _ in self.tensors(st, row))
-        return any(isinstance(t, Tensor) or self.is_tensor(st, t) for t in met)
+        held = (t for row, _ in choices for t, _ in self.tensors(st, row))
+        return any(isinstance(t, Tensor) or self.is_tensor(st, t) for t in held)
 
     def listed(self, value: Value, st: State, node: cst.CSTNode) -> Value:
         """The elements that are walked where something is unpacked: of a generator what it yields."""
@@ -612,7 +614,7 @@ class Attributes(Containers):
                     continue
             if owner is None:
                 continue
-            if name == "data" and walked_parameter(owner):  # of which there is none but tensors
+            if name == "data" and is_iterated_parameter(owner):  # of which there is none but tensors
                 for held in (v for v in iterate(value) if isinstance(v, Object)):
                     self.mark_tensor(st, held)
             whose = parts.object_of(inner.part) if isinstance(inner, Tensor) and name == "data" else None
@@ -636,7 +638,7 @@ class Attributes(Containers):
                     st.rename(lambda name, new=taken: new if name is GRADIENTS else name, {GRADIENTS})  # type: ignore[misc]
                 elif (GRADIENTS, "@allocated") in st.store:
                     self.release(st, GRADIENTS, self.site(node))
-                elif isinstance(inner, Span) and element_keys.is_met(inner):
+                elif isinstance(inner, Span) and element_keys.is_iterated(inner):
                     st.order.drop(GRADIENTS)  # as that of the element before
             if many and old is not None:
                 value_here = union([(value, guard), (old, ALWAYS)])
@@ -664,7 +666,7 @@ class Attributes(Containers):
     @staticmethod
     def _may_be_of_another(gradient: Value, owner: Value) -> bool:
         """Whether only the gradients of others that the same walk meets are known to be gone."""
-        if not (isinstance(owner, Span) and element_keys.is_met(owner)):
+        if not (isinstance(owner, Span) and element_keys.is_iterated(owner)):
             return False
         unset = (NONE, Opaque(owner.name.child("grad")))
         return all(v in unset or (isinstance(v, Tensor) and v.name == GRADIENTS) for v in iterate(gradient))

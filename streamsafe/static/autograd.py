@@ -42,7 +42,7 @@ def outgoing(interpreter: Interpreter, unit: FunctionUnit, result: Value, st: St
     if not returns:
         return
     interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
-    for stream in interpreter.told_to_others(st):
+    for stream in interpreter.awaitable_by_others(st):
         for current, guard in interpreter.streams(st, "torch", None):
             st.order.learn(current.name, stream.name, guard=guard)
     for value, guard in interpreter.tensors(st, result):

@@ -79,7 +79,7 @@ def settle(interpreter: Interpreter, entry: str, st: State) -> None:
             finding.streams = (AMBIENT, timeline)
 
 
-def walked(interpreter: Interpreter, instance: Instance, unit: FunctionUnit, st: State) -> None:
+def iterated(interpreter: Interpreter, instance: Instance, unit: FunctionUnit, st: State) -> None:
     """Whoever walks an object reads each element on the current stream, and has it until the next one is there.
 
     What that stream has not waited for is left to ``taken``: it may come with what to wait for.
@@ -102,10 +102,10 @@ def walked(interpreter: Interpreter, instance: Instance, unit: FunctionUnit, st:
                 read = under(target, guard)
                 interpreter.access(current, read, site, "the caller", writes=False, assumed=Assumed.METHODS)
 
-    walked: Value = instance
+    iterable: Value = instance
     if unit.name != "__next__":
-        walked = Partial(UNTIL, (Function(unit, None, instance), NONE), ())
-    interpreter.iterate_over(walked, st, unit.node, consumer)
+        iterable = Partial(UNTIL, (Function(unit, None, instance), NONE), ())
+    interpreter.iterate_over(iterable, st, unit.node, consumer)
     interpreter.stack = []
 
 

@@ -90,7 +90,7 @@ def count_test(operator: cst.BaseCompOp, number: int) -> tuple[int, bool] | None
     return number + found[0], found[1]
 
 
-def told_anew(true: frozenset[Any], false: frozenset[Any]) -> tuple[frozenset[Any], frozenset[Any]]:
+def without_implied(true: frozenset[Any], false: frozenset[Any]) -> tuple[frozenset[Any], frozenset[Any]]:
     """A reason, without what it says twice: that an answer is known which follows from the rest of the reason."""
     follow = {
         key

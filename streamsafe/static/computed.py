@@ -80,15 +80,15 @@ class Computed(Conditions):
     def _either(self, choices: list[tuple[Value, Guard]], st: State) -> Form | None:
         """One of a few numbers, of which conditions say which it is."""
         forms = [self.form_of(choice, st) for choice, _ in choices]
-        told = [form for form in forms if form is not None]
-        if len(told) < len(choices):
+        known = [form for form in forms if form is not None]
+        if len(known) < len(choices):
             return None
-        if len(told) == 1:
-            return told[0]
+        if len(known) == 1:
+            return known[0]
         guards = tuple(guard for _, guard in choices)
         if any(not one.contradicts(other) for n, one in enumerate(guards) for other in guards[:n]):
             return None
-        return numbers.of_atom(Derived(f"either {guards}", tuple(told))).fits()
+        return numbers.of_atom(Derived(f"either {guards}", tuple(known))).fits()
 
     def atom(self, name: Name, value: Object) -> Name | Derived | None:
         """What stands for a number that an object is, or is asked for; None where it stands for several."""
@@ -101,7 +101,7 @@ class Computed(Conditions):
                 return None
             if type(site) is tuple and site and site[0] == "[]" and not rounds:
                 return None  # by a key: another one at another time
-        return Derived("met", (name, *rounds)) if rounds else name
+        return Derived("in rounds", (name, *rounds)) if rounds else name
 
     def numbered(
         self,
@@ -208,11 +208,11 @@ class Computed(Conditions):
 
     def number_round(self, item: Value, iterable: Value, round_: Name, st: State, *, first: bool) -> None:
         """The numbers that a round of a loop gives are told from those of its other rounds; the first are known."""
-        for index, walked in columns(item, iterable):
-            self._number_index(index, walked, round_, st, first=first)
+        for index, counted in columns(item, iterable):
+            self._number_index(index, counted, round_, st, first=first)
 
     def _number_index(self, index: Value, iterable: Value, round_: Name, st: State, *, first: bool) -> None:
-        form = self._walked(iterable, round_, st) if isinstance(index, Opaque) else None
+        form = self._round_index(iterable, round_, st) if isinstance(index, Opaque) else None
         if form is not None and isinstance(index, Opaque):
             st.store[(index.name, NUMBER)] = Number(..., form)
             begin, _, step = self._steps(iterable, st)
@@ -226,13 +226,13 @@ class Computed(Conditions):
     def number_of(self, count: int, iterable: Value, round_: Name, st: State) -> Const:
         """The index that a round gives of which the count is known."""
         first, _, step = self._steps(iterable, st)
-        form = self._walked(iterable, round_, st)
+        form = self._round_index(iterable, round_, st)
         begin = first.constant() if first is not None else None
         by = step.constant() if step is not None else None
         value = (begin or 0) + count * by if by is not None else ...
         return Number(value, form) if form is not None else Const(value)
 
-    def _walked(self, iterable: Value, round_: Name, st: State) -> Form | None:
+    def _round_index(self, iterable: Value, round_: Name, st: State) -> Form | None:
         """How the index of a round is computed."""
         first, stop, step = self._steps(iterable, st)
         if first is None or step is None or not numbers.positive(step):
@@ -253,8 +253,8 @@ class Computed(Conditions):
             return self.form_of(first, st), self.form_of(stop, st), self.form_of(step, st)
         if name == "builtins.enumerate" and isinstance(iterable, Partial):
             begin = iterable.args[1] if len(iterable.args) > 1 else Const(0)
-            start, walked = self.form_of(dict(iterable.kwargs).get("start", begin), st), iterable.args[0]
-            count = self.form_of(self.length_of(walked, st), st)
+            start, counted = self.form_of(dict(iterable.kwargs).get("start", begin), st), iterable.args[0]
+            count = self.form_of(self.length_of(counted, st), st)
             return start, start + count if start and count else None, numbers.ONE
         return None, None, numbers.ONE
 
@@ -270,7 +270,7 @@ def columns(item: Value, iterable: Value) -> Iterator[tuple[Value, Value]]:
             yield from columns(item.items[1], iterable.args[0])
             return
         if name == "builtins.zip" and len(item.items) == len(iterable.args):
-            for each, walked in zip(item.items, iterable.args, strict=True):
-                yield from columns(each, walked)
+            for each, counted in zip(item.items, iterable.args, strict=True):
+                yield from columns(each, counted)
             return
     yield item, iterable

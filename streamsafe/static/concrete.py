@@ -204,9 +204,9 @@ def calls_one_of(node: cst.BaseSuite, names: Set[str]) -> bool:
     )
 
 
-def walks_devices(node: cst.For) -> bool:
+def iterates_devices(node: cst.For) -> bool:
     """Whether a loop takes what it walks as devices, or waits with or for each: where streams matter there is one."""
-    walked = names_in(node.target)
+    targets = names_in(node.target)
     for call in walk(node.body):
         if type(call) is not cst.Call:
             continue
@@ -214,7 +214,7 @@ def walks_devices(node: cst.For) -> bool:
         meant = [a.value for a in call.args[:1]] if taker in apis.DEVICE_TAKERS | apis.ORDERING else []
         if type(call.func) is cst.Attribute and taker in apis.ORDERING:
             meant.append(call.func.value)
-        if any(type(value) is cst.Name and value.value in walked for value in meant):
+        if any(type(value) is cst.Name and value.value in targets for value in meant):
             return True
     return False
 

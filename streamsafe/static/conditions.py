@@ -10,7 +10,15 @@ import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
 from streamsafe.static import apis, concrete, element_keys, numbers, parts, sequences
-from streamsafe.static.comparisons import ASKS, TURNED, Question, as_form, count_test, decided, told_anew
+from streamsafe.static.comparisons import (
+    ASKS,
+    TURNED,
+    Question,
+    as_form,
+    count_test,
+    decided,
+    without_implied,
+)
 from streamsafe.static.devices import Devices
 from streamsafe.static.facts import CROWDED_PATHS
 from streamsafe.static.state import Key, Ordered, State
@@ -189,11 +197,15 @@ class Conditions(Devices):
         asked = [bit for bit in keys if bit & mentioned]
         names = tuple(dict.fromkeys(name for bit in asked for name in self.mentions.get(bit, ())))
         reasons = frozenset(
-            told_anew(*(frozenset(keys[bit] for bit in asked if bits & bit) for bits in guard))
+            without_implied(*(frozenset(keys[bit] for bit in asked if bits & bit) for bits in guard))
             for guard in ways[True]
         )
-        told = self.condition(("any of", reasons), names, st, True)
-        return [(o, g & way) for o, g in outcomes for t, way in told if t is o] if told != BOTH else outcomes
+        answers = self.condition(("any of", reasons), names, st, True)
+        return (
+            [(o, g & way) for o, g in outcomes for t, way in answers if t is o]
+            if answers != BOTH
+            else outcomes
+        )
 
     # -- which stream is current ---------------------------------------------------------------------------------
 
@@ -216,13 +228,13 @@ class Conditions(Devices):
             if not all(isinstance(value, Stream) for value in streams):
                 continue
             renamed = {value: value.rename(renaming) if renaming else value for value in streams}
-            told = self._currents(library, dict.fromkeys(renamed.values()))
+            guards = self._currents(library, dict.fromkeys(renamed.values()))
             asked = forgotten
-            for guard in told.values():
+            for guard in guards.values():
                 asked |= guard.true | guard.false
             for st, live in zip(states, choices, strict=True):
-                st.retell([(guard, told[renamed[value]]) for value, guard in live], asked)
-                st.current[library] = union((value, told[renamed[value]]) for value, _ in live)
+                st.substitute([(guard, guards[renamed[value]]) for value, guard in live], asked)
+                st.current[library] = union((value, guards[renamed[value]]) for value, _ in live)
 
     def _currents(self, library: str, streams: Ordered[Value]) -> dict[Value, Guard]:
         """What says which stream is current: the first, or not that but the second, and so on."""
@@ -235,15 +247,15 @@ class Conditions(Devices):
             if made is None:
                 break
             known[value] = made
-        told: dict[Value, Guard] = {}
+        guards: dict[Value, Guard] = {}
         others = ALWAYS
         for value, bit in known.items():
-            told[value] = others & Guard(bit, 0)
+            guards[value] = others & Guard(bit, 0)
             others &= Guard(0, bit)
         rest = [value for value in streams if value not in known]
-        if not rest and told:
-            told[value] = told[value].forget(bit)  # it is the only one left
-        return told | dict.fromkeys(rest, others)
+        if not rest and guards:
+            guards[value] = guards[value].forget(bit)  # it is the only one left
+        return guards | dict.fromkeys(rest, others)
 
     def exclusive(self, st: State, value: Value) -> Value:
         """One of several streams is one of them at a time: alternatives whose guards do not say so get some."""
@@ -330,9 +342,9 @@ class Conditions(Devices):
             return value
         st.forget(bit)
         said = {True: Guard(0, bit), False: Guard(bit, 0)}
-        told = union((v, g.forget(bit) & said[v.value]) for v, g in live if isinstance(v, Const))
-        st.store[key] = told
-        return told
+        flag = union((v, g.forget(bit) & said[v.value]) for v, g in live if isinstance(v, Const))
+        st.store[key] = flag
+        return flag
 
     def _test_boolean(self, node: cst.BooleanOperation, st: State, track: bool) -> Outcomes:
         stops = type(node.operator) is cst.Or
@@ -552,9 +564,9 @@ class Conditions(Devices):
         outcomes = self.condition(question.key, question.names, st, track)
         if len(outcomes) == 2:
             left, right = question.numbers
-            told = numbers.last_round(question.key[0], left, right) if left and right else None
-            if told is not None:
-                self.lasts.setdefault(told[0], {})[question.key] = told[1]
+            last = numbers.last_round(question.key[0], left, right) if left and right else None
+            if last is not None:
+                self.lasts.setdefault(last[0], {})[question.key] = last[1]
         return [(outcome is question.wanted, guard) for outcome, guard in outcomes]
 
     def question(self, node: cst.Comparison, operands: Sequence[Value], st: State) -> Question | None:
@@ -640,8 +652,8 @@ class Conditions(Devices):
             if (lower is not None and lower > 0) or lower == upper == 0:
                 found.append((lower != 0, guard))
             elif isinstance(inner, Asked):
-                told = self.how_placed(inner, st, track)
-                found.extend((o, guard & g) for o, g in told if not guard.contradicts(g))
+                placed = self.how_placed(inner, st, track)
+                found.extend((o, guard & g) for o, g in placed if not guard.contradicts(g))
             elif isinstance(inner, Const):
                 if inner.value is ...:
                     found.extend((o, guard) for o in (True, False))
@@ -680,12 +692,12 @@ class Conditions(Devices):
         if not isinstance(by, cst.Name):
             return
         frame = self.stack[-1].frame
-        met = st.store.get((frame, by.value))
-        rounds = parts.rounds(met.part) if isinstance(met, Span) else ()
+        outer = st.store.get((frame, by.value))
+        rounds = parts.rounds(outer.part) if isinstance(outer, Span) else ()
         for name in sorted(concrete.names_in(asked)) if rounds else ():
             value = st.store.get((frame, name))
-            if isinstance(value, Span) and value is not met and element_keys.is_met(value):
-                st.store[(frame, name)] = element_keys.met(value, rounds)
+            if isinstance(value, Span) and value is not outer and element_keys.is_iterated(value):
+                st.store[(frame, name)] = element_keys.in_rounds(value, rounds)
 
     def narrow(self, node: cst.BaseExpression, st: State, outcome: bool) -> None:
         """What a test tells about the value that was tested."""

@@ -61,9 +61,9 @@ class Containers(Captures):
     counting: int
     moved_parameters: bool
 
-    def meet_weights(self, module: Name, element: Name, st: State) -> None: ...
+    def reach_weights(self, module: Name, element: Name, st: State) -> None: ...
 
-    sizes_met: set[Name]
+    found_pool_sizes: set[Name]
     lengths: dict[Name, Name]
     pool_sizes: set[Name]
 
@@ -227,39 +227,39 @@ class Containers(Captures):
             self.moved_parameters = True
         name = iterable.name.child(EACH)
         if not any(name in names for names in self.rounds):
-            self.meet_picked(st, name)
+            self.reach_picked(st, name)
         if self.rounds:
             self.rounds[-1].add(name)
-        st.store.meet(name)
-        self.heard_in_walks(st, name)
+        st.store.reach(name)
+        self.take_loop_waits(st, name)
         if listed == PARAMETERS and iterable.name.parent is not None:
-            self.meet_weights(iterable.name.parent, name, st)
+            self.reach_weights(iterable.name.parent, name, st)
         if isinstance(iterable, Container) and iterable.kind == "dict":
-            met = self.key_met(iterable, st)
-            if met is None:
-                met = Opaque(self.fresh(node, st, "key"))
-                st.store[(met.name, "@of")] = iterable
-            return met
+            key = self.tensor_keys(iterable, st)
+            if key is None:
+                key = Opaque(self.fresh(node, st, "key"))
+                st.store[(key.name, "@of")] = iterable
+            return key
         if isinstance(iterable, Container):
             found = self.held(iterable, st)
             value = union((v, ALWAYS) for v in found) if found else UNKNOWN
             value = self.one_of_many(self.element_view(iterable, EACH, value, st))
-            return element_keys.met(value, parts.told_apart(iterable.part))
+            return element_keys.in_rounds(value, parts.distinguishing(iterable.part))
         if isinstance(iterable, Tensor):
             return Tensor(iterable.name, numpy=iterable.numpy, part=parts.all_of(iterable.part))
         if isinstance(iterable, Instance):
             return UNKNOWN
-        return element_keys.met(
-            self._met_in_walk(iterable, st), parts.told_apart(getattr(iterable, "part", None))
+        return element_keys.in_rounds(
+            self._each_element(iterable, st), parts.distinguishing(getattr(iterable, "part", None))
         )
 
-    def _met_in_walk(self, iterable: Object, st: State) -> Value:
+    def _each_element(self, iterable: Object, st: State) -> Value:
         """What stands for each element of an object of unknown kind."""
         held = st.store.get((iterable.name, EACH)) or st.store.get((iterable.name, "*"))
         held = held or element_keys.refilled(st.store.of(iterable.name))
         return held or self.typed_element(iterable, Opaque(iterable.name.child(EACH)), st)
 
-    def key_met(self, mapping: Container, st: State) -> Value | None:
+    def tensor_keys(self, mapping: Container, st: State) -> Value | None:
         """The tensors that a dict is keyed by; None where its keys are something else."""
         keys = [k[1] for k in st.store.of(mapping.name) if type(k) is tuple and k[:1] == ("[]",)]
         tensors = [Opaque(k) for k in keys if isinstance(k, Name)]
@@ -269,7 +269,7 @@ class Containers(Captures):
     def of_round(self, value: Value, node: cst.CSTNode, st: State) -> Value:
         """What a loop meets in this round is another part of what there is than what it meets in another one."""
         name = self.round_name(node, st)
-        return element_keys.met(value, ((name.base(), name),))
+        return element_keys.in_rounds(value, ((name.base(), name),))
 
     def round_name(self, node: cst.CSTNode, st: State) -> Name:
         """What stands for the round of a loop that begins here."""
@@ -315,7 +315,7 @@ class Containers(Captures):
                 # what was recorded before it was put under a key that is not known
                 given = type(key) is int and isinstance(container, Container) and container.kind == "dict"
                 given = given and all((v.name, "@recorded") in st.store for v in iterate(value))  # type: ignore[attr-defined]
-                given = given or element_keys.is_walked(key)  # another walk meets it, too
+                given = given or element_keys.is_iterated_key(key)  # another walk meets it, too
                 return Event(container.name.child(ANY) if given else name, first.timing)
         return value
 
@@ -334,8 +334,8 @@ class Containers(Captures):
             return False
         if index == PLACE and all(v != NONE for v in iterate(st.store[(container.name, PLACE)])):
             return True  # what stands for any has been put there
-        met = element_keys.bare(index)
-        held = st.store.get((container.name, met)) if element_keys.is_walked(met) else None
+        bare = element_keys.bare(index)
+        held = st.store.get((container.name, bare)) if element_keys.is_iterated_key(bare) else None
         if held is not None and all(isinstance(v, Stream) for v in iterate(held)):
             return True  # a walk that is over has given each of its elements one
         if self._made_on_use(container, index, key, st):
@@ -345,8 +345,8 @@ class Containers(Captures):
         if index in known:
             return True
         # of two objects that are told apart, neither's identity is the other's
-        told_apart = isinstance(key, Const) or (isinstance(key, Opaque) and key.name.site == "identity")
-        return False if told_apart else None
+        distinct = isinstance(key, Const) or (isinstance(key, Opaque) and key.name.site == "identity")
+        return False if distinct else None
 
     @staticmethod
     def _is_awaited(held: list[Value]) -> bool:
@@ -396,7 +396,7 @@ class Containers(Captures):
                 # two places of a list are two elements, whatever stands for them
                 rounds += element_keys.at_place(base, index)
             if known is not None:
-                return element_keys.met(
+                return element_keys.in_rounds(
                     self.one_of_every(known, index) if type(index) is int else known, rounds
                 )
             if isinstance(index, int) and index < 0:
@@ -418,7 +418,7 @@ class Containers(Captures):
                 name = EACH
             else:
                 whole = self.one_of_every(whole, name)
-            return element_keys.met(self.element_view(base, name, whole, st), rounds)
+            return element_keys.in_rounds(self.element_view(base, name, whole, st), rounds)
         if type(base) is Instance:
             base = self.as_container(base)
             if isinstance(base, Container):
@@ -430,10 +430,10 @@ class Containers(Captures):
             table = st.store.of(base.name)
             held = element_keys.under(table, index) or element_keys.refilled(table, index)
             if held is None and isinstance(key, Opaque) and st.store.get((key.name, "@of")) == base:
-                held = self._met_in_walk(base, st)  # by the number that a walk gives it
+                held = self._each_element(base, st)  # by the number that a walk gives it
             if held is None:
                 held = self.typed_element(base, Opaque(base.name.child(element_keys.bare(index))), st)
-            return element_keys.met(held, element_keys.rounds_of(key) + parts.rounds(base.part))
+            return element_keys.in_rounds(held, element_keys.rounds_of(key) + parts.rounds(base.part))
         return UNKNOWN
 
     def index_of(self, container: Value, key: Value, st: State, new: Value | None = None) -> Hashable | None:
@@ -515,18 +515,18 @@ class Containers(Captures):
                 if isinstance(member, (Stream, Event)):
                     self.members.setdefault(container.name.base(), set()).add(member.name.base())
                 if isinstance(member, Stream):
-                    for walked in self.stack[-1].held:
-                        self.fills_pool(walked, {member.name})
+                    for iterated in self.stack[-1].held:
+                        self.fills_pool(iterated, {member.name})
 
     # -- pools of streams ----------------------------------------------------------------------------------------
 
-    def fills_pool(self, walked: Value, made: set[Name], st: State | None = None) -> None:
+    def fills_pool(self, iterated: Value, made: set[Name], st: State | None = None) -> None:
         """What the rounds of ``range(n)`` have made: if these are streams, or what each has an event of its own, n is
         the size of a pool.
         """
-        if not (isinstance(walked, Partial) and walked.function == Api("builtins.range")):
+        if not (isinstance(iterated, Partial) and iterated.function == Api("builtins.range")):
             return
-        count = walked.args[0] if len(walked.args) == 1 else None
+        count = iterated.args[0] if len(iterated.args) == 1 else None
         handles = any(_is_handle(name, "stream", "event") for name in made)
         tables = [st.store.of(name) for name in made] if st is not None else []
         handles = handles or any(
@@ -534,7 +534,7 @@ class Containers(Captures):
         )
         name = _number_of(count)
         if handles and name is not None:
-            self.sizes_met.add(name.base())
+            self.found_pool_sizes.add(name.base())
 
     def takes_turns(self, key: Value) -> None:
         """Where a handle is kept under ``i % n``, n is the size of a pool."""
@@ -549,7 +549,7 @@ class Containers(Captures):
             turns = [atom for atom in atoms if isinstance(atom, numbers.Derived) and atom.kind == "%"]
             sizes = [_measure_of(Number(..., turn.args[1])) for turn in turns]
         for name in (size.base() for size in sizes if size is not None):
-            self.sizes_met.add(self.lengths.get(name, name))
+            self.found_pool_sizes.add(self.lengths.get(name, name))
 
     def gather_streams(self, st: State, made: set[Name]) -> None:
         """A loop is over: the streams that its rounds have put somewhere are met together, one in each round of a walk.
@@ -579,8 +579,8 @@ class Containers(Captures):
         for stream in gathered:
             every = stream.child(EVERY)
             for source in (
-                *(stream.aged(age) for age in range(3)),
-                *(stream.aged(a).child(EVERY) for a in (1, 2)),
+                *(stream.with_age(age) for age in range(3)),
+                *(stream.with_age(a).child(EVERY) for a in (1, 2)),
             ):
                 if source in self.carriers:
                     st.order.learn(every, source)
@@ -590,7 +590,7 @@ class Containers(Captures):
         """Whether anything is known to a handle, or one that was made there before it, by now."""
         bits = 0
         for age in range(3):
-            if (name := handle.aged(age)) in self.carriers:
+            if (name := handle.with_age(age)) in self.carriers:
                 bits |= self.carriers.bit(name)
         return bool(bits) and any(table.summary.some & bits for table in st.order.made.values())
 
@@ -713,7 +713,7 @@ class Containers(Captures):
                     found.append((UNKNOWN, guard))
             elif len(keys) == 1:
                 factory = st.store.get((inner.name, "@factory")) if isinstance(inner, Container) else None
-                held = union((self._element(inner, key, st), told) for key, told in _one_of_few(keys[0], st))
+                held = union((self._element(inner, key, st), way) for key, way in _one_of_few(keys[0], st))
                 if keys[0] == Const(0) and isinstance(inner, Container) and inner.kind != "dict":
                     held = self.front(inner, held, st, node)
                 if self.is_mapping(inner) and factory is None and self.stack[-1].tried:
@@ -829,11 +829,11 @@ class Containers(Captures):
         return union(
             (
                 replace(v, part=self.picked(v.part, picked, st)) if isinstance(v, Tensor) else v,
-                guard & told,
+                guard & way,
             )
             for v, guard in alternatives(whole)
-            for picked, told in _ways_to_pick(keys, st)
-            if not guard.contradicts(told)
+            for picked, way in _ways_to_pick(keys, st)
+            if not guard.contradicts(way)
         )
 
     def counted_by(self, masks: list[Value], st: State, site: Site) -> None:
@@ -920,8 +920,8 @@ def _ways_to_pick(keys: list[Value], st: State) -> list[tuple[list[Value], Guard
         found = [([*k, v], g & h) for k, g in found for v, h in ways if not g.contradicts(h)]
         if not 0 < len(found) <= MOST_WAYS_TO_PICK:
             return [(keys, ALWAYS)]
-    told = all(a.contradicts(b) for n, (_, a) in enumerate(found) for _, b in found[:n])
-    return found if told else [(keys, ALWAYS)]
+    exclusive = all(a.contradicts(b) for n, (_, a) in enumerate(found) for _, b in found[:n])
+    return found if exclusive else [(keys, ALWAYS)]
 
 
 def _sliced(base: Value, key: Partial, st: State) -> Tuple | None:

@@ -21,7 +21,7 @@ from streamsafe.static.tensor_methods import TensorMethods
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     EACH,
-    MET,
+    ITERATED,
     NONE,
     UNKNOWN,
     UNTIL,
@@ -138,20 +138,20 @@ class Contexts(TensorMethods):
             (v.value for v in iterate(stands or NONE) if isinstance(v, Const) and v.value), default=0
         )
         path, current = self.begun.setdefault(generator, (self.stack[-1].path, dict(st.current)))
-        met = 0
+        reached = 0
         given: tuple[Value, State] | None = None
         running = st.copy()
         if before:
             running.current = dict(current)
 
         def consumer(value: Value, state: State) -> Value:
-            nonlocal met, given
-            met += 1
-            if met == before:
+            nonlocal reached, given
+            reached += 1
+            if reached == before:
                 state.become(st.copy())
                 self.silent -= 1
                 return sent
-            if met > before:
+            if reached > before:
                 if given is None:
                     given = (value, state.copy())
                 state.dead = True
@@ -168,7 +168,7 @@ class Contexts(TensorMethods):
             st.become(given[1])
             st.store[key] = Const(before + 1)
             return given[0]
-        if met >= before and not running.dead:
+        if reached >= before and not running.dead:
             st.become(running)
         return None
 
@@ -273,7 +273,7 @@ class Contexts(TensorMethods):
             if alike and all(st.store.of(event.name).keys() <= {"@made"} for event in events):
                 st.store[(made.name, key)] = min(events, key=lambda event: event.name.age)
 
-    def _told_by(self, conditions: Sequence[cst.CompIf], st: State) -> Picks:
+    def _selected_by(self, conditions: Sequence[cst.CompIf], st: State) -> Picks:
         """What tells the elements that a comprehension takes from those that it leaves: how an attribute of each is."""
         found: dict[Hashable, str] = {}
         for condition in conditions:
@@ -313,9 +313,9 @@ class Contexts(TensorMethods):
                     skipped = skipped or taken.copy()
                     taken = taken.copy()
                     self.enter_branch(condition.test, outcomes, True, taken)
-            told = self._told_by(clause.ifs, taken)
-            if told:
-                self.assign(clause.target, element_keys.met(item, told), taken, clause)
+            selection = self._selected_by(clause.ifs, taken)
+            if selection:
+                self.assign(clause.target, element_keys.in_rounds(item, selection), taken, clause)
             if clause.inner_for_in is not None:
                 exact = self._comp_for(clause.inner_for_in, taken, element) and exact
             else:
@@ -372,14 +372,14 @@ class Contexts(TensorMethods):
         made = self.rounds.pop()
         if again:
             self.gather_streams(st, made)
-        walked = {name for name in made if name.site == EACH} if again else set()
-        if walked:
-            for value in st.store.gather(walked):
+        iterated = {name for name in made if name.site == EACH} if again else set()
+        if iterated:
+            for value in st.store.gather(iterated):
                 self.lose(st, value)
-        element_keys.leave(st, made, walked)
-        self.hear_in_walk(st, walked)
+        element_keys.leave(st, made, iterated)
+        self.keep_loop_waits(st, iterated)
         if self.rounds:
-            self.rounds[-1] |= made - walked
+            self.rounds[-1] |= made - iterated
 
     def literal_items(self, iterable: Value, st: State) -> list[Value] | None:
         """The elements of something short whose length is known."""
@@ -449,14 +449,14 @@ class Contexts(TensorMethods):
         return None
 
     def _beside_streams(
-        self, walked: Sequence[Value], columns: list[list[Value] | None], st: State
+        self, iterated: Sequence[Value], columns: list[list[Value] | None], st: State
     ) -> list[list[Value] | None]:
         """What is walked beside a few streams has an element for each of them."""
         known = [c for c in columns if c and any(isinstance(v, Stream) for v in c)]
         if not known:
             return columns
         found: list[list[Value] | None] = []
-        for value, column in zip(walked, columns, strict=True):
+        for value, column in zip(iterated, columns, strict=True):
             numbers_ = [Const(number) for number in range(len(known[0]))]
             if column is None and isinstance(value, Tensor):
                 column = [replace(value, part=self.picked(value.part, [n], st)) for n in numbers_]
@@ -514,7 +514,7 @@ class Contexts(TensorMethods):
             return index
         if name == "builtins.items":
             mapping = iterable.args[0] if iterable.args else UNKNOWN
-            key = self.key_met(mapping, st) if isinstance(mapping, Container) else None
+            key = self.tensor_keys(mapping, st) if isinstance(mapping, Container) else None
             return Tuple((key or Opaque(self.fresh(node, st, "key")), items[0] if items else UNKNOWN))
         if name == "builtins.map":
             result = self.next_item(iterable.args[1], st, node) if len(iterable.args) > 1 else UNKNOWN
@@ -543,13 +543,13 @@ class Contexts(TensorMethods):
             self.extend_container(state, result, Tuple((value,)))
 
         several = len(call.args) > 2
-        walked = Partial(Api("builtins.zip"), tuple(call.args[1:]), ()) if several else call.args[1]
-        if self.literal_items(walked, st) is not None:
+        iterated = Partial(Api("builtins.zip"), tuple(call.args[1:]), ()) if several else call.args[1]
+        if self.literal_items(iterated, st) is not None:
             sequences.put(st, result, [])
         if isinstance(call.args[0], (Function, Partial)):
-            self.iterate_over(walked, st, call.node, body, at_least_once=True)
+            self.iterate_over(iterated, st, call.node, body, at_least_once=True)
         else:
-            body(self.next_item(walked, st, call.node), st)
+            body(self.next_item(iterated, st, call.node), st)
         return result
 
     def do_tree_map(self, call: Call, st: State) -> Value:
@@ -605,32 +605,32 @@ class Contexts(TensorMethods):
             length = self._length_of(iterable)
             if length is not None:
                 # what was put into a container is there
-                return length.parent is None or self.is_walked(Opaque(length.parent), st)
+                return length.parent is None or self.has_known_elements(Opaque(length.parent), st)
             # a loop over a count that is a parameter is written for the case that it runs
             frame = self.stack[-1].frame
             return len(bounds) == 1 and any((frame, size) in self.sizes for size in concrete.sizes(node))
         counted = isinstance(iterable, Partial) and iterable.function in (_ENUMERATE, _ITEMS)
         whole = iterable.args[0] if counted and iterable.args else iterable  # type: ignore[attr-defined]
-        walked = [v for v in iterate(whole) if v != NONE]  # nobody walks None
-        if walked and all(isinstance(v, Container) and v.kind != "queue" for v in walked):
+        iterated = [v for v in iterate(whole) if v != NONE]  # nobody walks None
+        if iterated and all(isinstance(v, Container) and v.kind != "queue" for v in iterated):
             return True  # what was put into it is there
-        if self.is_loader(iterable) or self.is_walked(iterable, st):
+        if self.is_loader(iterable) or self.has_known_elements(iterable, st):
             return True
         return isinstance(node, (cst.List, cst.Tuple)) and bool(node.elements)
 
     @staticmethod
-    def is_walked(iterable: Value, st: State) -> bool:
+    def has_known_elements(iterable: Value, st: State) -> bool:
         """Whether something is known of the elements, or they are a module's parts: then there are some."""
-        walked = [
+        iterated = [
             v
             for v in (iterable.args if isinstance(iterable, Partial) else (iterable,))
             if isinstance(v, Opaque)
         ]
-        if any((v.name, "@module") in st.store for v in walked):
+        if any((v.name, "@module") in st.store for v in iterated):
             return True
-        elements = [v.name.child(EACH) for v in walked]
+        elements = [v.name.child(EACH) for v in iterated]
         known = [e for e in elements if st.store.of(e) or e in st.order.made]
-        return bool(known) or any(st.store.of(e.parent.child(MET)) for e in elements if e.parent)
+        return bool(known) or any(st.store.of(e.parent.child(ITERATED)) for e in elements if e.parent)
 
     @staticmethod
     def is_loader(iterable: Value) -> bool:
@@ -649,7 +649,7 @@ class Contexts(TensorMethods):
         if not isinstance(bound, Number) or len(atoms := bound.form.atoms()) != 1:
             return None
         whole = atoms.pop()
-        atom = whole.args[0] if isinstance(whole, numbers.Derived) and whole.kind == "met" else whole
+        atom = whole.args[0] if isinstance(whole, numbers.Derived) and whole.kind == "in rounds" else whole
         named = atom.site if isinstance(atom, Name) else None
         is_length = named == f"{LENGTH}()" or (isinstance(named, tuple) and named[-1] == LENGTH)
         return atom if is_length and bound.form == numbers.of_atom(whole) else None
@@ -675,8 +675,8 @@ class Contexts(TensorMethods):
             found = sequences.some(st, iterable)
             return found if {some for some, _ in found} == {True, False} else []
         if isinstance(iterable, Partial) and isinstance(iterable.function, Api):
-            walked = iterable.args if iterable.function.name == "builtins.zip" else iterable.args[:1]
-            return next((found for each in walked if (found := self.holds_some(each, st))), [])
+            iterated = iterable.args if iterable.function.name == "builtins.zip" else iterable.args[:1]
+            return next((found for each in iterated if (found := self.holds_some(each, st))), [])
         return []
 
     def iteration_starts(self, iterable: Value, st: State, site: Site) -> Ordered[object]:

@@ -141,9 +141,9 @@ class Devices(Attributes):
             return Const(place == "device")
         placed = st.store.get((base.name, PLACED))
         if isinstance(placed, Device) and placed.name is not None:
-            told = self.placed_on_host(placed.name, st, True)
-            if told:
-                return union((Const(not on_host), guard) for on_host, guard in told)
+            answers = self.placed_on_host(placed.name, st, True)
+            if answers:
+                return union((Const(not on_host), guard) for on_host, guard in answers)
         return self.on_cuda()
 
     def is_cuda_of_some(self, choices: Sequence[tuple[Value, Guard]], st: State) -> bool:
@@ -157,14 +157,14 @@ class Devices(Attributes):
 
     # -- copies --------------------------------------------------------------------------------------------------
 
-    def told_by_device(self, st: State, source: Value) -> Outcomes:
+    def lies_on_device(self, st: State, source: Value) -> Outcomes:
         """Whether what is copied lies on the device: where the program asks for that the answers are told apart."""
         unsure = self.file.asks_for_device and any(
             isinstance(v, Object) and not self.place(st, v) for v in iterate(source)
         )
         return self.condition(("truth", IS_CUDA), (IS_CUDA,), st, True) if unsure else [(True, ALWAYS)]
 
-    def told_by_target(self, st: State, device: Value | None) -> Outcomes:
+    def goes_to_host(self, st: State, device: Value | None) -> Outcomes:
         """Whether what is copied goes to the host: where the program asks for that the answers are told apart."""
         target = as_device(device) if device is not None and self.file.asks_for_kind else None
         if target is None or target.name is None:

@@ -42,7 +42,7 @@ from streamsafe.static.state import State, Waited
 from streamsafe.static.values import (
     ANY,
     EACH,
-    MET,
+    ITERATED,
     NONE,
     PARAMETERS,
     PLAIN,
@@ -93,7 +93,7 @@ class Effects(Memory):
         self.unsaid: set[Hashable] = set()  # the memory that findings are about which are not to be said
         self.ending = False
         self.alone: cst.CSTNode | None = None  # the expression that is a whole statement
-        self.met: set[tuple[str, Hashable]] = set()  # accesses that an entry found unordered
+        self.unordered_accesses: set[tuple[str, Hashable]] = set()  # accesses that an entry found unordered
         # what a caller who is not seen gives the function that is looked at
         self.from_caller: dict[Name, Site] = {}
         self.recorded_siblings: set[tuple[Name, Name]] = (
@@ -169,38 +169,40 @@ class Effects(Memory):
             if isinstance(value, Opaque):
                 value = self.as_stream(value, library)
             if isinstance(value, Stream):
-                self.heard_in_walks(st, value.name)
+                self.take_loop_waits(st, value.name)
                 found.append((value, guard))
             elif value == NONE:
                 found.extend((s, guard & g) for s, g in self.streams(st, library) if not guard.contradicts(g))
         return found
 
-    def heard_in_walks(self, st: State, name: Name) -> None:
+    def take_loop_waits(self, st: State, name: Name) -> None:
         """A stream that a walk meets, or that is met first after one, has waited for what each has in walks before."""
-        heard = (name, "@heard") in st.store
+        taken = (name, "@loop waits") in st.store
         for element in name.chain():
-            met = element.parent and element_keys.transplanted(name, element, element.parent.child(MET))
-            if met is None or met not in self.carriers:
+            common = element.parent and element_keys.transplanted(
+                name, element, element.parent.child(ITERATED)
+            )
+            if common is None or common not in self.carriers:
                 continue
-            walked = element.site == EACH
-            if walked or not heard:
-                st.order.learn(name, met)
-            if not walked:
-                st.store[(name, "@heard")] = PLAIN
+            iterated = element.site == EACH
+            if iterated or not taken:
+                st.order.learn(name, common)
+            if not iterated:
+                st.store[(name, "@loop waits")] = PLAIN
 
-    def hear_in_walk(self, st: State, walked: set[Name]) -> None:
+    def keep_loop_waits(self, st: State, iterated: set[Name]) -> None:
         """A walk is over: what each stream has waited for, all have."""
-        for carrier in self.carriers.known() if walked else ():
-            if not isinstance(carrier, Name) or carrier.family().isdisjoint(walked):
+        for carrier in self.carriers.known() if iterated else ():
+            if not isinstance(carrier, Name) or carrier.family().isdisjoint(iterated):
                 continue
-            each = next(name for name in carrier.chain() if name.newest() in walked)
-            met = (
-                element_keys.transplanted(carrier, each, each.parent.child(MET))
+            each = next(name for name in carrier.chain() if name.newest() in iterated)
+            common = (
+                element_keys.transplanted(carrier, each, each.parent.child(ITERATED))
                 if each.parent is not None
                 else None
             )
-            if met is not None:
-                st.order.inherit(met, carrier)
+            if common is not None:
+                st.order.inherit(common, carrier)
 
     def exclusive(self, st: State, value: Value) -> Value:
         """One of several streams is one of them at a time: alternatives whose guards do not say so get some."""
@@ -447,12 +449,12 @@ class Effects(Memory):
             tags |= {UNNUMBERED}
         st.order.obey(edges.launch(stream.name, HOST, self.table), guard)
         self._check(st, buffer, part, writes, stream.name, site, operation, guard, assumed, tags, target)
-        met = self.met_in_walk(buffer)
-        if met is not None and met in st.order.made:
+        iterated = self.iterated_element(buffer)
+        if iterated is not None and iterated in st.order.made:
             many = assumed | Assumed.OLDER
-            self._check(st, met, part, writes, stream.name, site, operation, guard, many, tags, target)
+            self._check(st, iterated, part, writes, stream.name, site, operation, guard, many, tags, target)
         if buffer in self.from_caller:
-            self._meets_caller(st, target, writes, stream.name, site, operation, guard, assumed, tags)
+            self._against_caller(st, target, writes, stream.name, site, operation, guard, assumed, tags)
         memory = self.describe(target)
         detail = Detail(operation, memory, assumed, tags, self.entry)
         # a replay repeats every access of a capture, also those that a later one stands for
@@ -464,7 +466,7 @@ class Effects(Memory):
             text = f"{operation} {'writes' if writes else 'reads'} {memory} on {self.describe(stream)}"
             self.explain(st, site, text)
 
-    def met_in_walk(self, buffer: Name) -> Name | None:
+    def iterated_element(self, buffer: Name) -> Name | None:
         """What a walk that is over has met in the place of an element which is picked by a key that is not known."""
         if buffer.parent is None:
             return None
@@ -476,7 +478,7 @@ class Effects(Memory):
                 return element_keys.transplanted(buffer, name, each)
         return None
 
-    def meet_picked(self, st: State, element: Name) -> None:
+    def reach_picked(self, st: State, element: Name) -> None:
         """A walk begins: it will come to the elements that have been picked before by keys that are not known."""
         for buffer in list(st.order.made):
             if not isinstance(buffer, Name) or buffer.parent is None:
@@ -484,11 +486,11 @@ class Effects(Memory):
             picked = next(
                 (n for n in buffer.chain() if n.parent is element.parent and _is_picked(n.site)), None
             )
-            met = element_keys.transplanted(buffer, picked, element) if picked is not None else None
-            if met is not None:
-                st.order.share(buffer, partial(_met, met))
+            moved = element_keys.transplanted(buffer, picked, element) if picked is not None else None
+            if moved is not None:
+                st.order.share(buffer, partial(_on_buffer, moved))
                 if buffer.base() in self.tensorish:
-                    self.tensorish.add(met.base())
+                    self.tensorish.add(moved.base())
 
     def is_some_element(self, buffer: Name) -> bool:
         """Whether it is one of the elements of a walk that is over, no one knows which; a module needs all it has."""
@@ -608,7 +610,7 @@ class Effects(Memory):
             st.order.obey([Edge(timeline, made.timeline)], guard & way)
             st.order.made.update(joins)
 
-    def _meets_caller(
+    def _against_caller(
         self,
         st: State,
         target: Object,
@@ -747,7 +749,7 @@ class Effects(Memory):
             self.cut_short.setdefault(self.entry, EXHAUSTED)
             finding.assumed |= Assumed.POSSIBLE  # what was not followed any more may well order it
         if finding.first is not None:
-            self.met.add((finding.entry, finding.first.site))
+            self.unordered_accesses.add((finding.entry, finding.first.site))
         old = self.findings.get(finding.key)
         if old is None or (finding.strong, finding.assumed.value) < (old.strong, old.assumed.value):
             self.findings[finding.key] = finding
@@ -846,7 +848,7 @@ def _is_picked(site: Hashable) -> bool:
     return type(site) is tuple and site[:1] == ("[]",) and isinstance(site[1], Name)
 
 
-def _met(buffer: Name, made: Made) -> Made:
+def _on_buffer(buffer: Name, made: Made) -> Made:
     """An access as one to what a walk comes to."""
     detail: Detail = made.detail  # type: ignore[assignment]
     return made._replace(buffer=buffer, detail=detail._replace(assumed=detail.assumed | Assumed.OLDER))

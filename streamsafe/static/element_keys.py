@@ -31,7 +31,7 @@ from streamsafe.static.values import (
     Tuple,
     Union,
     Value,
-    met_again,
+    all_newest,
     rename_picks,
     union,
 )
@@ -91,7 +91,7 @@ def value_of(key: Hashable) -> Value:
     if type(key) is not tuple:
         return Const(key)
     if key[:1] == ("[]",) and isinstance(key[1], Name):
-        return Opaque(key[1], part=parts.met_in(None, key[2]) if len(key) > 2 else None)
+        return Opaque(key[1], part=parts.in_rounds(None, key[2]) if len(key) > 2 else None)
     if key[:1] == ("api",):
         return Api(key[1])
     return UNKNOWN
@@ -115,8 +115,8 @@ def rounds_of(key: Value) -> Picks:
         return ()
     name, site = key.name, key.name.site
     first = site == 0 and name.parent is not None and name.parent.site == EACH
-    walked = site == EACH or _is_counted(site) or (type(site) is tuple and site[0] == "[]")
-    return parts.rounds(key.part) if walked or first or hints.identifies(site) else ()
+    iterated = site == EACH or _is_counted(site) or (type(site) is tuple and site[0] == "[]")
+    return parts.rounds(key.part) if iterated or first or hints.identifies(site) else ()
 
 
 def begin(st: State, round_: Name, *, first: bool) -> None:
@@ -135,24 +135,24 @@ def first_of(value: Value, st: State) -> Opaque | None:
     return Opaque(value.name.parent.child(0)) if begins else None
 
 
-def is_met(value: Span) -> bool:
+def is_iterated(value: Span) -> bool:
     """Whether a walk has met something."""
     return bool(parts.rounds(value.part)) or any(name.site == EACH for name in value.name.chain())
 
 
-def met(value: Value, rounds: Picks) -> Value:
+def in_rounds(value: Value, rounds: Picks) -> Value:
     """A value that those rounds of loops have met."""
     if not rounds:
         return value
     if isinstance(value, Span):
-        return value.placed(value.name, parts.met_in(value.part, rounds))
+        return value.placed(value.name, parts.in_rounds(value.part, rounds))
     if isinstance(value, Tuple):
-        return Tuple(tuple(met(v, rounds) for v in value.items))
+        return Tuple(tuple(in_rounds(v, rounds) for v in value.items))
     if isinstance(value, Partial):
         given = tuple(_given(v, rounds) for v in value.args)
         return Partial(value.function, given, tuple((k, _given(v, rounds)) for k, v in value.kwargs))
     if isinstance(value, Union):
-        return union((met(v, rounds), g) for v, g in value.alternatives)
+        return union((in_rounds(v, rounds), g) for v, g in value.alternatives)
     return value
 
 
@@ -164,7 +164,7 @@ def at_place(listed: Object, number: int) -> Picks:
 def _given(value: Value, rounds: Picks) -> Value:
     """What a callable was given that those rounds have met: all were given what was there before, and is no element."""
     shared = type(value) is Opaque and all(name.site not in (EACH, ANY) for name in value.name.chain())
-    return value if shared else met(value, rounds)
+    return value if shared else in_rounds(value, rounds)
 
 
 def bare(key: Hashable) -> Hashable:
@@ -219,11 +219,11 @@ def under(table: Mapping[Hashable, Value], key: Hashable) -> Value | None:
 
 def refilled(table: Mapping[Hashable, Value], key: Hashable = None) -> Value | None:
     """What walks that are over have put under the keys that they met, as far as it may be found under this one."""
-    found = [v for k, v in table.items() if is_walked(k) and not apart(k, key)]
+    found = [v for k, v in table.items() if is_iterated_key(k) and not apart(k, key)]
     return union((v, ALWAYS) for v in found) if found else None
 
 
-def is_walked(key: Hashable) -> bool:
+def is_iterated_key(key: Hashable) -> bool:
     """Whether a key is one of those that a walk has met which is over."""
     name = key[1] if type(key) is tuple and key[:1] == ("[]",) and len(key) == 2 else None
     return isinstance(name, Name) and (name.site == EACH or _is_counted(name.site))
@@ -233,12 +233,12 @@ def _is_counted(site: Hashable) -> bool:
     return type(site) is tuple and site[-1] in ("index", "key")
 
 
-def aged(key: Hashable, renaming: Renaming) -> Hashable:
+def rename_key(key: Hashable, renaming: Renaming) -> Hashable:
     """A key after rounds have passed."""
     if type(key) is not tuple:
         return key
     if key[:1] != ("[]",):
-        return tuple(aged(k, renaming) for k in key)
+        return tuple(rename_key(k, renaming) for k in key)
     if len(key) < 3:
         return key
     rounds = rename_picks(key[2], renaming)
@@ -255,12 +255,12 @@ def mentioned(key: Hashable) -> Iterator[Name]:
             yield from (what for _, what in key[2] if isinstance(what, Name))  # not a place
 
 
-def is_of_walk(name: Name) -> bool:
+def is_of_loop(name: Name) -> bool:
     """Whether a name stands for a round, or for what it meets, not for an object that the round makes."""
     return name.site == EACH or (type(name.site) is tuple and name.site[-1] == ROUND)
 
 
-def leave(st: State, made: set[Name], walked: set[Name]) -> None:
+def leave(st: State, made: set[Name], iterated: set[Name]) -> None:
     """A loop is over: what its rounds have met is told apart no more, and another walk meets it again.
 
     Args:
@@ -268,10 +268,10 @@ def leave(st: State, made: set[Name], walked: set[Name]) -> None:
         made: the objects that its rounds have made.
         walked: the elements of what it has walked.
     """
-    over = {name for name in made if name.site != EACH and is_of_walk(name)}
-    if over or walked:
-        again = met_again(walked)
-        st.rename(lambda name: PAST if name.base() in over else again(name), over | walked)
+    over = {name for name in made if name.site != EACH and is_of_loop(name)}
+    if over or iterated:
+        again = all_newest(iterated)
+        st.rename(lambda name: PAST if name.base() in over else again(name), over | iterated)
 
 
 def transplanted(name: Name, old: Name, new: Name) -> Name | None:

@@ -44,7 +44,7 @@ from streamsafe.static.values import (
     Tuple,
     Value,
     aging,
-    aging_walks,
+    aging_loops,
     alternatives,
     iterate,
     least,
@@ -137,7 +137,7 @@ class Expressions(Computed):
         self.moved_parameters = False  # whether a walk over all of a module's has been met
         # names of numbers that say how many elements some tensor has
         self.sizes: set[tuple[Name, str]] = set()
-        self.sizes_met: set[Name] = (
+        self.found_pool_sizes: set[Name] = (
             set()
         )  # numbers that are the size of a pool of streams, and lists of as many
         self.lengths: dict[Name, Name] = {}  # by the name of a number, the list that it was counted of
@@ -254,11 +254,11 @@ class Expressions(Computed):
             name
             for name in made
             if self.made_in.get(name, here) != here
-            and not element_keys.is_of_walk(name)
+            and not element_keys.is_of_loop(name)
             and not _is_handle(name)
         }
         self.age(st, made - inner)
-        self.age(st, inner, aging_walks)
+        self.age(st, inner, aging_loops)
 
     def age(self, st: State, names: set[Name], renaming_of: Callable[[set[Name]], Renaming] = aging) -> None:
         """The newest objects of these names become those of the round before."""
@@ -688,17 +688,17 @@ class Expressions(Computed):
         if sum(1 for outcome, _ in outcomes if not outcome) <= FAILING:
             return union(found)
         flag = self.unknown_flag(node, st)
-        told = dict(self.condition(("truth", flag.name), (flag.name,), st, True))
-        if ALWAYS in told.values():
+        truth = dict(self.condition(("truth", flag.name), (flag.name,), st, True))
+        if ALWAYS in truth.values():
             return union(found)
         holds = [
-            (v, guard & g & told[True])
+            (v, guard & g & truth[True])
             for value, guard in found
             if value is right
             for v, g in alternatives(value)
             if v != Const(False) and not guard.contradicts(g)
         ]
-        return union([*holds, (Const(False), told[False])])
+        return union([*holds, (Const(False), truth[False])])
 
     def _conditional(self, node: cst.IfExp, st: State) -> Value:
         outcomes = self.test(node.test, st)

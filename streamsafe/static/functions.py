@@ -379,15 +379,15 @@ class Functions(Methods):
         words = [v for name, value in kwargs.items() for v in (Const(name), value)]
         key = args[0] if len(args) == 1 and not words else Tuple((*args, *words))
         index = element_keys.key_of(key)
-        told = not element_keys.is_unsure(index)
+        sure = not element_keys.is_unsure(index)
         held = st.store.of(memo.name)
         first = element_keys.first_of(key, st)
         if first is not None and element_keys.under(held, element_keys.key_of(first)) is not None:
             self.store_element(memo, key, self.element(memo, first, st), st)
-        if told and element_keys.under(st.store.of(memo.name), index) is not None:
+        if sure and element_keys.under(st.store.of(memo.name), index) is not None:
             return self.element(memo, key, st)
         other = (MODULE, (memo.name.site, *args, *kwargs.items()))
-        found = None if told else st.store.get(other)
+        found = None if sure else st.store.get(other)
         if found is not None:
             return found
         rounds, self.rounds = self.rounds, self.rounds if element_keys.rounds_of(key) else []
@@ -397,7 +397,7 @@ class Functions(Methods):
             self.rounds = rounds
         if st.dead:
             return found
-        if not told:
+        if not sure:
             st.store[other] = found
             return found
         self.closed.add(memo.name)

@@ -24,9 +24,9 @@ from streamsafe.static.values import (
     Tensor,
     Tuple,
     Value,
+    is_iterated_parameter,
     iterate,
     under,
-    walked_parameter,
 )
 
 _MOST = 400
@@ -173,7 +173,7 @@ class Gradients(Tensors):
                 given = {v.name for v in self.parts_of(st, params) if isinstance(v, Object)}
             for whole in given if aside else ():
                 if whole.site == PARAMETERS and whole.parent is not None:
-                    self.access(st, self.walk_parameters(whole.parent), site, text, writes=True)
+                    self.access(st, self.every_parameter(whole.parent), site, text, writes=True)
             for buffer in list(st.order.made):
                 if (
                     isinstance(buffer, Name)
@@ -185,13 +185,16 @@ class Gradients(Tensors):
     def _trained_parameters(self, st: State) -> set[Name]:
         """The parameters of the module that is trained: one that is called, or what goes by its name elsewhere."""
         buffers = (name for name in st.order.made if isinstance(name, Name))
-        walked = {
-            w for name in buffers for link in name.chain() if walked_parameter(link) and (w := link.parent)
+        iterated = {
+            w
+            for name in buffers
+            for link in name.chain()
+            if is_iterated_parameter(link) and (w := link.parent)
         }
         if not self.modules:
-            return walked if len(walked) == 1 else set()
+            return iterated if len(iterated) == 1 else set()
         called = {module.site for module in self.modules}
-        known = {name for name in walked if name.parent is not None and name.parent.site in called}
+        known = {name for name in iterated if name.parent is not None and name.parent.site in called}
         if known or len(self.modules) > 1:
             return known
         return {module.child(PARAMETERS) for module in self.modules}

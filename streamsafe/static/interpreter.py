@@ -18,7 +18,7 @@ from streamsafe.static.facts import Site
 from streamsafe.static.iteration import Iteration
 from streamsafe.static.loops import Loop
 from streamsafe.static.source import FunctionUnit, Slice, SourceFile
-from streamsafe.static.state import Key, State, told_apart
+from streamsafe.static.state import Key, State, distinguished
 from streamsafe.static.tensors import Call
 from streamsafe.static.values import (
     NONE,
@@ -163,7 +163,7 @@ class Interpreter(Iteration):
                             for later in iterate(other.current[library]):
                                 if isinstance(later, Stream):
                                     st.order.learn(later.name, before.name)
-                if not told_apart(first, second):
+                if not distinguished(first, second):
                     self.tell_current([first, second])
         return State.join(first, second, self.is_opaque)
 

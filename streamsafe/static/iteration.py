@@ -45,7 +45,7 @@ class Iteration(Loops):
             self.suite(node.body, current)
 
         runs = self.never_empty(node.iter, iterable, st)
-        runs = runs or (self.holds_stream_code(node) and concrete.walks_devices(node))
+        runs = runs or (self.holds_stream_code(node) and concrete.iterates_devices(node))
         self.iterate_over(iterable, st, node, body, at_least_once=runs)
         if node.orelse is not None and not st.dead:
             self.suite(node.orelse.body, st)
@@ -82,13 +82,13 @@ class Iteration(Loops):
 
         # who walks several side by side comes to a round where each of them has an element
         counts = dict.fromkeys(self.counts_of(iterable))
-        told = [
+        answers = [
             sequences.some(st, Container(count.name, "list"))
             or self.condition(("truth", count.name), (count.name,), st, True)
             for count in counts
         ]
-        told = [outcomes for outcomes in told or [self.holds_some(iterable, st)] if outcomes]
-        outcomes = self.as_one(_all_of(told), st)
+        answers = [outcomes for outcomes in answers or [self.holds_some(iterable, st)] if outcomes]
+        outcomes = self.as_one(_all_of(answers), st)
 
         first = True
 
@@ -97,13 +97,13 @@ class Iteration(Loops):
             if ended and not first:
                 return None  # it is left by the round that is the last
             leaves = current.copy()
-            if first and told:
+            if first and answers:
                 current.assume(*(guard for outcome, guard in outcomes if outcome))
                 leaves.assume(*(guard for outcome, guard in outcomes if not outcome))
             first = False
             return None if leaves.dead else leaves
 
-        marked = self.holds_stream_code(node) or self.meets_lasting(node, st)
+        marked = self.holds_stream_code(node) or self.uses_lasting(node, st)
         begun = ended = False
 
         def round_(current: State) -> None:
@@ -114,7 +114,7 @@ class Iteration(Loops):
                 self.number_round(item, iterable, round_, current, first=not begun)
                 element_keys.begin(current, round_, first=not begun)
                 begun = True
-                item = met_in_round(item, iterable, ((round_.base(), round_),))
+                item = item_in_round(item, iterable, ((round_.base(), round_),))
             if not current.dead:
                 body(item, current)
             if marked:
@@ -315,14 +315,14 @@ class Iteration(Loops):
             element_keys.begin(st, round_, first=not number)
             with self.round_apart(node, number, SLOT_ROUNDS):
                 item = self._numbered_item(number, iterable, round_, st, node)
-                body(met_in_round(item, iterable, ((round_.base(), round_),)), st)
+                body(item_in_round(item, iterable, ((round_.base(), round_),)), st)
             ended = self._leave_after_last(round_, st)
             self.settle(st, self.joined([st, *loop.continues]))
             early = early if number else [*loop.breaks]
             if st.dead:
                 st.become(before)
                 break
-            self.tell_slots(st)
+            self.set_index_conditions(st)
             self.age(st, {round_, *(name for name in self.rounds[-1] if name.site == EACH)})
         self.activation.loops.pop()
         if ended and loop.breaks:
@@ -330,7 +330,7 @@ class Iteration(Loops):
             st.become(loop.breaks.pop(0))
         self.late_rounds = late
         self._runs_when_timed(skipped, early, [st, *loop.breaks])
-        self.tell_slots(st, *loop.breaks, skipped)
+        self.set_index_conditions(st, *loop.breaks, skipped)
         self.settle(st, self.joined([st, *loop.breaks, None if at_least_once else skipped]))
         self.counting -= 1
         self.leave_rounds(st, again=False)
@@ -342,7 +342,7 @@ class Iteration(Loops):
         if isinstance(iterable, Container) and iterable.kind == "list" and iterable.part is None:
             item = self.next_item(iterable, st, node)
             whole = sequences.length(st, iterable) is None
-            return element_keys.met(item, element_keys.at_place(iterable, number)) if whole else item
+            return element_keys.in_rounds(item, element_keys.at_place(iterable, number)) if whole else item
         if isinstance(iterable, Partial):
             if iterable.function == Api("builtins.range"):
                 return self.number_of(number, iterable, round_, st)
@@ -391,10 +391,10 @@ class Iteration(Loops):
         self.settle(st, self.joined([st, *loop.breaks]))
 
 
-def _all_of(told: Iterable[Outcomes]) -> Outcomes:
+def _all_of(answers: Iterable[Outcomes]) -> Outcomes:
     """Whether each of some tests holds: on the paths on which they all do, or for one that does not."""
     every, one_not = [ALWAYS], []
-    for outcomes in told:
+    for outcomes in answers:
         every = [g & h for g in every for outcome, h in outcomes if outcome and not g.contradicts(h)]
         one_not += [guard for outcome, guard in outcomes if not outcome]
     return [*((True, guard) for guard in every), *((False, guard) for guard in one_not)]
@@ -404,13 +404,15 @@ def _goes_round(iterable: Value) -> bool:
     return isinstance(iterable, Container) and iterable.kind == "cycle"
 
 
-def met_in_round(item: Value, iterable: Value, rounds: Picks) -> Value:
+def item_in_round(item: Value, iterable: Value, rounds: Picks) -> Value:
     """What a round meets, other rounds do not; what goes round they do."""
     if isinstance(iterable, Partial) and isinstance(item, Tuple) and any(map(_goes_round, iterable.args)):
         if len(item.items) == len(iterable.args):
             columns = zip(item.items, iterable.args, strict=True)
-            return Tuple(tuple(v if _goes_round(a) else element_keys.met(v, rounds) for v, a in columns))
-    return item if _goes_round(iterable) else element_keys.met(item, rounds)
+            return Tuple(
+                tuple(v if _goes_round(a) else element_keys.in_rounds(v, rounds) for v, a in columns)
+            )
+    return item if _goes_round(iterable) else element_keys.in_rounds(item, rounds)
 
 
 _ENUMERATE, _ZIP = Api("builtins.enumerate"), Api("builtins.zip")

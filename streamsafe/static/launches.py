@@ -110,22 +110,22 @@ def _bounds(
         there = [(point, span) for point, each in seen for span in [each.get(name)]]
         if any(span is None for _, span in there) or there[0][1].high < there[0][1].low:  # type: ignore[union-attr]
             continue
-        told = [(point, span) for point, span in there if span is not None and span.low <= span.high]
-        steps = {span.step for _, span in told if span.low < span.high}
-        low = _linear(told, lambda span: span.low, len(free))
-        if low is None or len(told) < len(free) + 1 or len(steps) > 1:
+        known = [(point, span) for point, span in there if span is not None and span.low <= span.high]
+        steps = {span.step for _, span in known if span.low < span.high}
+        low = _linear(known, lambda span: span.low, len(free))
+        if low is None or len(known) < len(free) + 1 or len(steps) > 1:
             continue
-        high = _linear(told, lambda span: span.high, len(free))
-        far = any(span.high >= _NEAR for _, span in told)
+        high = _linear(known, lambda span: span.high, len(free))
+        far = any(span.high >= _NEAR for _, span in known)
         found[name] = (low, None if far else high, steps.pop() if steps else 0)
     return found
 
 
 def _linear(
-    told: Sequence[tuple[Sequence[int], Span]], end: Callable[[Span], int], count: int
+    known: Sequence[tuple[Sequence[int], Span]], end: Callable[[Span], int], count: int
 ) -> tuple[int, ...] | None:
     """An end as a sum of the numbers; None where it is none at some point."""
-    (middle, first), *rest = told
+    (middle, first), *rest = known
     if len(rest) < count:
         return None
     factors = [end(span) - end(first) for _, span in rest[:count]]

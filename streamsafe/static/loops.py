@@ -85,10 +85,10 @@ class Loops(RingIndices):
             at_least_once: there is no way round the body.
             node: the loop; where it holds no stream code one round stands for all.
         """
-        if node is not None and not self.holds_stream_code(node) and not self.meets_lasting(node, st):
+        if node is not None and not self.holds_stream_code(node) and not self.uses_lasting(node, st):
             self.one_round(st, enter, body, at_least_once=at_least_once)
             return
-        for _, bit, value in self._told(st):
+        for _, bit, value in self._flag_conditions(st):
             if not (isinstance(value, Union) and says(value, bit)):
                 st.forget(bit)  # the name has been given something else since
         head = st.copy()
@@ -111,7 +111,7 @@ class Loops(RingIndices):
             if current is not None:
                 self.tell_rounds(current)
                 self.tell_elements(current)
-                self.tell_slots(current)
+                self.set_index_conditions(current)
                 self.age_round(current, node)
             if round_ == 0:
                 # the first round stands by itself: what it starts from is not mixed with what a round leaves
@@ -123,7 +123,7 @@ class Loops(RingIndices):
                 continue
             if round_ == 1 and current is not None and exchanged(head, current):
                 period = 2
-            self.tell_slots(head, current)
+            self.set_index_conditions(head, current)
             new_head = self.join(head.copy(), current)
             if new_head is None or new_head.same(head):
                 stable = True
@@ -137,7 +137,7 @@ class Loops(RingIndices):
         self._runs_when_timed(leaves[0], leaves[1:], left)
         leaves = leaves[1:] if at_least_once else leaves
         self._tell_of_rounds([*leaves, *left])
-        self.tell_slots(*leaves, *left)
+        self.set_index_conditions(*leaves, *left)
         before, result = st.copy(), None
         for state in (*leaves, *left):
             result = self.join_rounds(result, state, before)
@@ -183,10 +183,10 @@ class Loops(RingIndices):
                 if isinstance(value, Object) and not any(("holds", k) in self.conditions for k in pairs):
                     self.new_condition(("holds", key), (value.name,))
                     self.exchanged[key] = value
-            told = [k for k in self.exchanged if ("holds", k) in self.conditions]
-            if told:
+            tracked = [k for k in self.exchanged if ("holds", k) in self.conditions]
+            if tracked:
                 first, second = first.copy(), second.copy()
-                for key in told:
+                for key in tracked:
                     self._tell(first, key)
                     self._tell(second, key)
         return self.join(first, second)
@@ -211,7 +211,7 @@ class Loops(RingIndices):
             end: what this one left.
             before: what each of them started from.
         """
-        self.tell_slots(first, end)
+        self.set_index_conditions(first, end)
         if first is not None:
             for key in false_in_one(first, end):
                 if key in self.flags or key[1] in self.file.turning or len(self.flags) >= MAX_FLAGS:
@@ -232,7 +232,7 @@ class Loops(RingIndices):
         """Before what a call has asked is forgotten: a condition takes its place where it told whether an attribute, or
         an element of a list that is one, is None, false or empty.
         """
-        self.tell_slots(st)
+        self.set_index_conditions(st)
         holders = [owner]
         if not self.file.turning:  # else it is told which slot is filled
             holders += [
@@ -292,7 +292,7 @@ class Loops(RingIndices):
                 if new is not None:
                     st.exchange(bit, new)
 
-    def _told(self, st: State) -> Iterator[tuple[Key, int, Value]]:
+    def _flag_conditions(self, st: State) -> Iterator[tuple[Key, int, Value]]:
         """The flags of this scope that conditions stand for, and what they hold here."""
         frame = self.activation.frame
         for kind, bit in list(self.conditions.items()):
@@ -308,7 +308,7 @@ class Loops(RingIndices):
             if st is None or st.dead:
                 continue
             self.tell_rounds(st)
-            for _, bit, value in self._told(st):
+            for _, bit, value in self._flag_conditions(st):
                 if not isinstance(value, Union):
                     st.forget(bit)
                     st.assume(Guard(bit, 0) if is_falsy(value) else Guard(0, bit))
@@ -373,16 +373,16 @@ class Loops(RingIndices):
         known = self.loops_with_streams.get(id(node))
         if known is None:
             names = concrete.names_in(node)
-            if self._calls_what_it_walks(node):
+            if self._calls_its_elements(node):
                 names |= {"__call__", "forward"}
             known = self.loops_with_streams[id(node)] = self.is_stream_code(names)
-        return known or (self.hooks_run_streams and self._calls_what_it_walks(node))
+        return known or (self.hooks_run_streams and self._calls_its_elements(node))
 
     @staticmethod
-    def _calls_what_it_walks(node: cst.CSTNode) -> bool:
+    def _calls_its_elements(node: cst.CSTNode) -> bool:
         return isinstance(node, cst.For) and concrete.calls_one_of(node.body, concrete.names_in(node.target))
 
-    def meets_lasting(self, node: cst.CSTNode, st: State) -> bool:
+    def uses_lasting(self, node: cst.CSTNode, st: State) -> bool:
         """Whether a loop names what the next round may overwrite or take the memory of, pinned memory, a graphed
         callable's outputs or a queue that a thread fills, or a function with stream code by another name.
         """

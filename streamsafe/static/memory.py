@@ -163,7 +163,7 @@ class Memory:
                 if depth == 0 and (holder.name in st.store.objects or holder.name.base() in self.holders):  # type: ignore[attr-defined]
                     rounds = parts.rounds(value.part)  # type: ignore[attr-defined]
                     reached = self._held(st, holder)  # type: ignore[arg-type]
-                    found.extend((element_keys.met(held, rounds), under) for held in reached)  # type: ignore[misc]
+                    found.extend((element_keys.in_rounds(held, rounds), under) for held in reached)  # type: ignore[misc]
         elif kind is Tuple:
             if depth < 4:
                 for item in value.items:  # type: ignore[attr-defined]
@@ -172,7 +172,7 @@ class Memory:
             rounds = parts.rounds(value.part)  # type: ignore[attr-defined]
             for key, inner in st.store.of(value.name).items():  # type: ignore[attr-defined]
                 if type(inner) in _LEADING and (type(key) is not str or key[:1] != "@"):
-                    self._collect(st, element_keys.met(inner, rounds), under, depth + 1, found)
+                    self._collect(st, element_keys.in_rounds(inner, rounds), under, depth + 1, found)
 
     def _result_of(self, st: State, value: Opaque) -> Opaque | None:
         """What an operation returned, if an object still is the part of it that it was then."""

@@ -364,7 +364,7 @@ class Methods(UnknownObjects):
             there = [
                 (v, g) for v, g in alternatives(held, st.path) if v != unset
             ]  # or it could not be called
-            held = element_keys.met(union(there) if there else held, parts.rounds(receiver.part))
+            held = element_keys.in_rounds(union(there) if there else held, parts.rounds(receiver.part))
             return self.call_value(held, call, st)
         method = self.find_method(receiver.unit, name)
         if method is not None and method.is_property:
@@ -536,7 +536,7 @@ class Methods(UnknownObjects):
                 position = call.args[0].value
             if receiver.kind != "dict":
                 value = self.take(receiver, position, st)
-                self._never_met(receiver, value, call.node, st)
+                self._taken_once(receiver, value, call.node, st)
                 self.lose(st, value)
                 return value
             index = call.args[0] if call.args else UNKNOWN
@@ -607,7 +607,7 @@ class Methods(UnknownObjects):
         sequences.put(st, container, known)
         return value
 
-    def _never_met(self, container: Container, value: Value, node: cst.CSTNode, st: State) -> None:
+    def _taken_once(self, container: Container, value: Value, node: cst.CSTNode, st: State) -> None:
         """What is taken out of a list to which nobody adds was not taken before: nothing was done to it since."""
         function = node.func if isinstance(node, cst.Call) else None
         place = function.value if isinstance(function, cst.Attribute) else None

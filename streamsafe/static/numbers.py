@@ -147,7 +147,7 @@ def _change(names: Iterable[Any], renaming: Callable[[Any], Any]) -> dict[Any, A
         return _UNCHANGED
     new = {name: renaming(name) for name in names}
     over = {name for name, renamed in new.items() if renamed.site == OVER and name.site != OVER}
-    new.update((name, new[name].aged(2)) for name in over)
+    new.update((name, new[name].with_age(2)) for name in over)
     if len(set(new.values())) < len(new):
         return None
     if any(a not in over and (a.base() is not b.base() or _age(b) < _age(a)) for a, b in new.items()):
@@ -258,20 +258,20 @@ def _is_elsewhere(place: Form | None, index: Form | None, later: list[tuple[Deri
 
 def _rounds_of(atoms: list[Atom], others: list[Atom]) -> Iterator[tuple[Derived, Derived]]:
     """The numbers of different rounds of a loop that are in these atoms, at any depth."""
-    found, against = (dict.fromkeys(w for a in part for w in _walks_in(a)) for part in (atoms, others))
+    found, against = (dict.fromkeys(w for a in part for w in _round_indices(a)) for part in (atoms, others))
     for one in found:
         for other in against:
             if _of_two_rounds(one, other):
                 yield one, other
 
 
-def _walks_in(atom: Atom) -> Iterator[Derived]:
+def _round_indices(atom: Atom) -> Iterator[Derived]:
     if isinstance(atom, Derived):
         if atom.kind == "walk":
             yield atom
         for arg in atom.args:
             for inner in arg.atoms() if isinstance(arg, Form) else ():
-                yield from _walks_in(inner)
+                yield from _round_indices(inner)
 
 
 def _in_order(one: Derived, other: Derived) -> tuple[Derived, Form]:
@@ -436,7 +436,7 @@ def _lower(form: Form) -> Iterator[Form]:
                 yield without + Form(frozenset((m, c // by) for m, c in product.terms))
 
 
-def walks(form: Form) -> bool:
+def counts_rounds(form: Form) -> bool:
     """Whether a number tells the rounds of a loop apart by itself."""
     return any(isinstance(a, Derived) and a.kind == "walk" for a in form.atoms())
 

@@ -106,7 +106,7 @@ def _is_slice(key: Value) -> bool:
     return isinstance(key, Partial) and key.function == Api("builtins.slice")
 
 
-def met_in(part: Hashable | None, rounds: Picks) -> Part:
+def in_rounds(part: Hashable | None, rounds: Picks) -> Part:
     """The part that certain rounds of loops have picked: another round of the same loop picks another one."""
     layers: Part = part if isinstance(part, tuple) and part else (Layer(),)
     first = layers[0]
@@ -115,7 +115,7 @@ def met_in(part: Hashable | None, rounds: Picks) -> Part:
 
 def all_of(part: Hashable | None) -> Part | None:
     """All that the rounds of loops that have picked a part may have picked."""
-    return met_in(None, rounds(part)) if rounds(part) else None
+    return in_rounds(None, rounds(part)) if rounds(part) else None
 
 
 def rounds(part: Hashable | None) -> Picks:
@@ -153,8 +153,8 @@ def of_object(name: Name, what: Hashable, which: Hashable | None = None) -> Part
         what: what the memory is; parts of something else are not compared.
         which: the part of all objects of that name that it is.
     """
-    told = () if type(which) is not tuple else tuple(p for p in which[0].picked if _tells(p[0]))
-    return (Layer(what, _sorted(dict(told) | {"object": name})),)
+    kept = () if type(which) is not tuple else tuple(p for p in which[0].picked if _tells(p[0]))
+    return (Layer(what, _sorted(dict(kept) | {"object": name})),)
 
 
 def owner(part: Hashable | None) -> Name | None:
@@ -171,7 +171,7 @@ def of_modules(part: Hashable | None, modules: frozenset[Name]) -> Part | None:
     return (layers[0]._replace(picked=_sorted(dict(layers[0].picked) | {MODULES: modules})), *layers[1:])
 
 
-def told_apart(part: Hashable | None) -> Picks:
+def distinguishing(part: Hashable | None) -> Picks:
     """What tells the elements of a part of a list from others: the rounds that have met it, and where they stand."""
     if type(part) is not tuple:
         return ()
@@ -240,7 +240,11 @@ def disjoint(first: Hashable | None, second: Hashable | None) -> bool:
             return False
         for axis, picked in one.picked:
             across = other.on(axis)
-            if across is not None and _apart(picked, across) and not (axis == "object" and _walked(picked)):
+            if (
+                across is not None
+                and _apart(picked, across)
+                and not (axis == "object" and _is_iterated(picked))
+            ):
                 return True
         if one != other and _without_rounds(one) != _without_rounds(other):
             return False
@@ -310,7 +314,7 @@ def _slice(key: Partial, form: Callable[[Value], Form | None]) -> Bounds | None:
     follows = (
         bool(names)
         and first not in (NONE, Const(0))
-        and not (known and start is not None and numbers.walks(start))
+        and not (known and start is not None and numbers.counts_rounds(start))
     )
     name = names[0] if follows else None
     if known:
@@ -334,7 +338,7 @@ def _position(number: int) -> Form:
     return numbers.number(number) if near else numbers.of_atom(numbers.END) + numbers.number(number - _END)
 
 
-def _walked(picked: Picked) -> bool:
+def _is_iterated(picked: Picked) -> bool:
     """Whether an object is met in a walk: its rounds tell it from others, and another walk meets it again."""
     return isinstance(picked, Name) and any(name.site == EACH for name in picked.chain())
 

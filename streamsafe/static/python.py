@@ -157,11 +157,11 @@ class Builtins(Gradients):
         """``typing.cast``."""
         return call.args[1] if len(call.args) > 1 else UNKNOWN
 
-    def do_walked(self, call: Call, st: State) -> Value:
+    def do_iterated(self, call: Call, st: State) -> Value:
         """``tqdm(xs)``: what is shown while it is walked."""
-        walked = call.get(0, "iterable") or call.get(0, "sequence") or UNKNOWN
-        if all(isinstance(v, (Container, Tuple, Partial, Generator)) for v in iterate(walked)):
-            return walked
+        iterable = call.get(0, "iterable") or call.get(0, "sequence") or UNKNOWN
+        if all(isinstance(v, (Container, Tuple, Partial, Generator)) for v in iterate(iterable)):
+            return iterable
         return self.unmodelled(Api(call.text), call, st)
 
     def do_environment(self, call: Call, st: State) -> Value:
@@ -195,7 +195,7 @@ class Builtins(Gradients):
         made = value.name.root().newest()
         if self.rounds and made in self.rounds[-1]:
             rounds = (*rounds, (made.base(), made))
-        return element_keys.met(Opaque(name), rounds)
+        return element_keys.in_rounds(Opaque(name), rounds)
 
     def do_make_slice(self, call: Call, st: State) -> Value:
         """``slice(start, stop, step)``."""
@@ -752,9 +752,9 @@ class Builtins(Gradients):
         found = self.any_element(value, st)
         return union([(found, ALWAYS), (call.args[1], ALWAYS)]) if len(call.args) > 1 else found
 
-    def _next_unknown(self, walked: Object, item: Opaque, default: list[Value], st: State) -> Value:
+    def _next_unknown(self, iterable: Object, item: Opaque, default: list[Value], st: State) -> Value:
         """The next element of what is not known: of the type that is annotated, where it is not the default."""
-        typed = self.typed_element(walked, item, st)
+        typed = self.typed_element(iterable, item, st)
         if typed is item or default != [NONE]:
             return item
         outcomes = self.condition(("none", item.name), (item.name,), st, True)

@@ -11,30 +11,30 @@ from streamsafe.static.values import NONE, Const, Event, Value, Work, alternativ
 
 MOST_SLOTS = 4
 
-MOST_TOLD = 8
+MOST_KEYS = 8
 """Of how many numbers and handles conditions say which they are."""
 
 
 class RingIndices(Calls):
     """Indices into a ring of a few slots, and handles that may be None."""
 
-    def tell_slots(self, *states: State | None) -> None:
+    def set_index_conditions(self, *states: State | None) -> None:
         """Before paths meet, or what a round has asked is forgotten: where each path knows which of a few slots a
         number picks, or whether there is a handle, conditions say it of what holds the number or the handle.
         """
         live = [st for st in states if st is not None and not st.dead]
         for key in self._slot_keys(live):
-            told = [(st, _slots(st.store.get(key), st)) for st in live]
-            kinds = {kind for _, found in told for _, _, kind in found}
+            known = [(st, _slots(st.store.get(key), st)) for st in live]
+            kinds = {kind for _, found in known for _, _, kind in found}
             said = self._slot_conditions(key, kinds)
-            for st, found in told if said or kinds == {True} else ():
+            for st, found in known if said or kinds == {True} else ():
                 self.one_handle(st, key, found)
                 if said:
-                    _retell(st, key, found, said)
+                    _set_conditions(st, key, found, said)
 
-    def one_handle(self, st: State, key: Key, told: list[tuple[Value, Guard, int]]) -> None:
+    def one_handle(self, st: State, key: Key, choices: list[tuple[Value, Guard, int]]) -> None:
         """What holds one handle or another gets one that knows what either would: nothing says how old that is."""
-        handles = [(v, g) for v, g, _ in told if isinstance(v, (Event, Work))]
+        handles = [(v, g) for v, g, _ in choices if isinstance(v, (Event, Work))]
         kind = type(handles[0][0]) if handles else None
         name = key[0].child(("held", key[1], "event"))
         if any(type(v) is not kind for v, _ in handles) or all(v.name == name for v, _ in handles):
@@ -52,8 +52,8 @@ class RingIndices(Calls):
                 st.order.learn(name, handle.name, forget=True, guard=guard)
         self.own_events.add(name)
         one = replace(handles[0][0], name=name)
-        told[:] = [(one if isinstance(v, (Event, Work)) else v, g, k) for v, g, k in told]
-        st.store[key] = union((v, g) for v, g, _ in told)
+        choices[:] = [(one if isinstance(v, (Event, Work)) else v, g, k) for v, g, k in choices]
+        st.store[key] = union((v, g) for v, g, _ in choices)
 
     def _slot_keys(self, states: list[State]) -> dict[Key, None]:
         """What holds numbers that go round a few, and what holds a handle on some paths that are about to meet."""
@@ -64,7 +64,7 @@ class RingIndices(Calls):
             for owner, table in st.store.objects.items() if turning else ():
                 if not turning.isdisjoint(table):
                     keys.update(((owner, name), None) for name in turning if name in table)
-                if "@length" in table and len(keys) < MOST_TOLD:
+                if "@length" in table and len(keys) < MOST_KEYS:
                     keys.update(
                         ((owner, n), None) for n, v in table.items() if type(n) is int and _holds_handle(v)
                     )
@@ -72,7 +72,7 @@ class RingIndices(Calls):
                 alone = type(key[1]) is str and key[1][:1] not in "*@"
                 if not alone and not (type(key[1]) is int and (key[0], "@length") in st.store):
                     continue
-                if len(keys) < MOST_TOLD and _holds_handle(value):
+                if len(keys) < MOST_KEYS and _holds_handle(value):
                     keys[key] = None
         return keys
 
@@ -97,12 +97,12 @@ class RingIndices(Calls):
 
 def _slots(value: Value | None, st: State) -> list[tuple[Value, Guard, int]]:
     """The few numbers that a value may be, or nothing and handles, of which guards say which it is."""
-    told = [(v, g, _kind(v)) for v, g in alternatives(value, st.path)] if value is not None else []
-    kinds = {type(k) for _, _, k in told}
+    choices = [(v, g, _kind(v)) for v, g in alternatives(value, st.path)] if value is not None else []
+    kinds = {type(k) for _, _, k in choices}
     apart = all(
-        k == other or a.contradicts(b) for n, (_, a, k) in enumerate(told) for _, b, other in told[:n]
+        k == other or a.contradicts(b) for n, (_, a, k) in enumerate(choices) for _, b, other in choices[:n]
     )
-    return told if apart and len(kinds) == 1 and kinds <= {int, bool} else []  # type: ignore[return-value]
+    return choices if apart and len(kinds) == 1 and kinds <= {int, bool} else []  # type: ignore[return-value]
 
 
 def _holds_handle(value: Value) -> bool:
@@ -117,12 +117,14 @@ def _kind(value: Value) -> int | None:
     return value.value if type(value) is Const and type(value.value) is int else None
 
 
-def _retell(st: State, key: Key, told: list[tuple[Value, Guard, int]], said: dict[int, Guard]) -> None:
+def _set_conditions(
+    st: State, key: Key, choices: list[tuple[Value, Guard, int]], said: dict[int, Guard]
+) -> None:
     """From now on those conditions say which it is."""
     asked = beside = 0
     for guard in said.values():
         asked |= guard.true | guard.false
-    renamed = [(v, guard & st.path, said[kind]) for v, guard, kind in told]
+    renamed = [(v, guard & st.path, said[kind]) for v, guard, kind in choices]
     if renamed and all(guard & new == guard for _, guard, new in renamed):
         return  # they say so already
     if len({new for _, _, new in renamed}) < 2:
@@ -132,6 +134,6 @@ def _retell(st: State, key: Key, told: list[tuple[Value, Guard, int]], said: dic
         return
     for _, (true, false), _ in renamed:
         beside |= true | false
-    st.retell([(guard, new) for _, guard, new in renamed], asked, beside)
-    alone = len({v for v, _, _ in told}) == len({kind for _, _, kind in told})
+    st.substitute([(guard, new) for _, guard, new in renamed], asked, beside)
+    alone = len({v for v, _, _ in choices}) == len({kind for _, _, kind in choices})
     st.store[key] = union((v, new if alone else guard.forget(asked) & new) for v, guard, new in renamed)

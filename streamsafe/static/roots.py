@@ -101,11 +101,17 @@ class Roots:
         if self.file.is_foreign:
             return
         self._module()
-        met = set(self.interpreter.entered)  # the module itself calls these: once, and with these arguments
+        entered = set(
+            self.interpreter.entered
+        )  # the module itself calls these: once, and with these arguments
         for name in list(self.file.functions):
             if not self._is_own(name):
                 continue
-            if name in self.relevant and name not in self.called and self.interpreter.unit(name) not in met:
+            if (
+                name in self.relevant
+                and name not in self.called
+                and self.interpreter.unit(name) not in entered
+            ):
                 self._function(name)
         classes = [
             n
@@ -376,7 +382,7 @@ class Roots:
                 buffer = made.buffer
                 if made.site not in waited.uncovered or not made.writes or not isinstance(buffer, Name):
                     continue
-                if any((n, "@made") in st.store and not _is_met(n) for n in buffer.chain()):
+                if any((n, "@made") in st.store and not _is_iterated(n) for n in buffer.chain()):
                     continue
                 if buffer == GRADIENTS or all(way.carriers & bit for way in ways):
                     continue
@@ -503,10 +509,10 @@ class Roots:
             if interpreter.is_quiet(merged) and not self._appears(self_name, start, merged):
                 # what is left to the ambient stream alone was there before
                 alone = not merged.order.made or len(interpreter.carriers.known()) == carriers
-                met = not self._news(self_name, start, merged) and (
+                unchanged = not self._news(self_name, start, merged) and (
                     alone or _accesses(merged) <= _accesses(start)
                 )
-                if met or self.relevance.quiet:
+                if unchanged or self.relevance.quiet:
                     break  # no call leaves anything that another one could meet
             start = merged
         else:
@@ -518,7 +524,7 @@ class Roots:
                     self._method(method, instance, start)
         for method in methods:
             if method.name in ("__next__", "next"):
-                self._walk(method, instance, made)
+                self._iterate(method, instance, made)
         if late:  # who assigns what the others need was not seen
             interpreter.late = {}
             for method in (*tests, *methods):
@@ -551,7 +557,7 @@ class Roots:
                         start.store[(value.name, "*")] = Opaque(owner.child(str(key)).child(EACH))
         return found
 
-    def _walk(self, method: FunctionUnit, instance: Instance, made: State) -> None:
+    def _iterate(self, method: FunctionUnit, instance: Instance, made: State) -> None:
         """An object that gives one element after another is walked."""
         interpreter = self.interpreter
         interpreter.entry = method.qualname
@@ -559,7 +565,7 @@ class Roots:
         interpreter.forget_conditions(made)
         interpreter.candidates.clear()
         interpreter.rounds = [set()]
-        callers.walked(interpreter, instance, method, made)
+        callers.iterated(interpreter, instance, method, made)
         interpreter.rounds = []
 
     def _threads_of(self, unit: ClassUnit, start: State) -> Iterator[tuple[FunctionUnit, Instance]]:
@@ -820,7 +826,7 @@ class Roots:
             for entry, runs in self.ends.items():
                 if entry in (finding.entry, detail.entry) or not entry.startswith(f"{name}."):
                     continue
-                if (entry, first.site) in self.interpreter.met:
+                if (entry, first.site) in self.interpreter.unordered_accesses:
                     continue
                 if any(
                     _orders(before, after, made, timeline)
@@ -926,7 +932,7 @@ def _is_test(method: FunctionUnit, unit: ClassUnit) -> bool:
     return named and method.name.startswith("test")
 
 
-def _is_met(name: Name) -> bool:
+def _is_iterated(name: Name) -> bool:
     """Whether a name was given to something that is walked: what it stands for was there before."""
     return isinstance(name.site, tuple) and len(name.site) == 2 and name.site[1] in ("key", "index")
 
@@ -935,7 +941,7 @@ def _before_its_release(made: Made, before: Order) -> list[Made]:
     """What an access to a block was called before that block was released; itself where none was."""
     if not isinstance(made.part, Release) or made in before.accesses(made.buffer):
         return [made]
-    names = {made.part.buffer.aged(age) for age in range(3)}
+    names = {made.part.buffer.with_age(age) for age in range(3)}
     return [
         m for n in names for m in before.accesses(n) if (m.site, m.timeline) == (made.site, made.timeline)
     ]

@@ -566,16 +566,16 @@ class SourceFile:
     def unread(self) -> frozenset[str]:
         """Private names of lists that are filled, and emptied, and never read: they keep things alive."""
         filled: dict[str, int] = defaultdict(int)
-        met: dict[str, int] = defaultdict(int)
+        read: dict[str, int] = defaultdict(int)
         for node in self.nodes:
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
                 function = node.value.func
                 if isinstance(function, ast.Attribute) and function.attr in ("append", "extend", "clear"):
                     filled[last_name(function.value)] += 1
             if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
-                met[last_name(node)] += 1
+                read[last_name(node)] += 1
         return frozenset(
-            name for name, times in filled.items() if name.startswith("_") and times == met[name]
+            name for name, times in filled.items() if name.startswith("_") and times == read[name]
         )
 
     @cached_property

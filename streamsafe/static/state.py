@@ -8,13 +8,13 @@ from functools import lru_cache, reduce
 from typing import NamedTuple, TypeVar, overload
 
 from streamsafe.order.forks import Forked, differing, meeting
-from streamsafe.order.symbolic import ALWAYS, MOST_WAYS, Guard, Made, Order, Way, retold, simplify
+from streamsafe.order.symbolic import ALWAYS, MOST_WAYS, Guard, Made, Order, Way, simplify, substituted
 from streamsafe.static import element_keys
 from streamsafe.static.tables import EMPTY, Table
 from streamsafe.static.tables import joined as joined_tables
 from streamsafe.static.values import (
     EACH,
-    MET,
+    ITERATED,
     Clock,
     Const,
     Name,
@@ -108,7 +108,7 @@ class Store:
 
     def rename(self, renaming: Callable[[Name], Name], names: set[Name]) -> None:
         """Objects age: every mention of them changes."""
-        aged: list[tuple[Name, Table]] = []
+        rebuilt: list[tuple[Name, Table]] = []
         elsewhere = names.isdisjoint
         for owner, table in list(self.settled().items()):
             try:
@@ -120,16 +120,16 @@ class Store:
             changed = Table()
             touched = False
             for key, old in table.items():
-                new, value = element_keys.aged(key, renaming), old.rename(renaming)
+                new, value = element_keys.rename_key(key, renaming), old.rename(renaming)
                 touched = touched or value is not old or new is not key
                 changed[new] = union([(changed[new], ALWAYS), (value, ALWAYS)]) if new in changed else value
             new_owner = renaming(owner)
             if new_owner is not owner:
                 del self.objects[owner]
-                aged.append((new_owner, changed))
+                rebuilt.append((new_owner, changed))
             elif touched and changed != table:
                 self.objects[owner] = changed
-        for owner, table in aged:
+        for owner, table in rebuilt:
             known = self.objects.get(owner)
             if known is not None:
                 merged = Table(known)
@@ -141,7 +141,7 @@ class Store:
                 table = merged
             self.objects[owner] = table
 
-    def gather(self, walked: set[Name]) -> list[Value]:
+    def gather(self, iterated: set[Name]) -> list[Value]:
         """A walk is over: what it leaves on the elements it has met is what is known of every element.
 
         Notes about their memory stay with the elements.
@@ -151,12 +151,12 @@ class Store:
         """
         found: dict[Name, dict[Hashable, list[Value]]] = {}
         for owner, table in list(self.objects.items()):
-            if walked.isdisjoint(owner.family()):
+            if iterated.isdisjoint(owner.family()):
                 continue
-            element = next((n for n in owner.chain() if n.site == EACH and n.newest() in walked), None)
+            element = next((n for n in owner.chain() if n.site == EACH and n.newest() in iterated), None)
             if element is None or element.parent is None:
                 continue
-            kept = element_keys.transplanted(owner, element, element.parent.child(MET))
+            kept = element_keys.transplanted(owner, element, element.parent.child(ITERATED))
             assert kept is not None
             before = self.objects.get(kept, _NOTHING)
             notes = Table()
@@ -165,8 +165,8 @@ class Store:
                     notes[key] = value
                     continue
                 unset = Opaque(owner.child(key))  # where it was known before, there was no such round
-                told = [v for v in iterate(value) if v != unset or key not in before]
-                found.setdefault(kept, {}).setdefault(key, []).extend(told or [before[key]])
+                left = [v for v in iterate(value) if v != unset or key not in before]
+                found.setdefault(kept, {}).setdefault(key, []).extend(left or [before[key]])
             self.drop(owner)
             if notes:
                 self.objects[owner] = notes
@@ -179,11 +179,11 @@ class Store:
                     replaced.append(known)
         return replaced
 
-    def meet(self, element: Name) -> None:
+    def reach(self, element: Name) -> None:
         """A walk comes to an element: of it is known what is known of every element."""
         if element.parent is None:
             return
-        known = element.parent.child(MET)
+        known = element.parent.child(ITERATED)
         for owner, table in list(self.objects.items()):
             own = element_keys.transplanted(owner, known, element)
             if own is not None:
@@ -426,10 +426,10 @@ class State:
         self.path = path
         self.routes = _few(routes)
         if added != ALWAYS or len(guards) > 1:
-            told = routes if len(guards) > 1 else (added,)
-            self.order.assume(*told)
+            assumed = routes if len(guards) > 1 else (added,)
+            self.order.assume(*assumed)
             if self.eager is not None:
-                self.eager.assume(*told)
+                self.eager.assume(*assumed)
             if self.rebound:
                 self.rebound = {r: None for r in self.rebound if not self.path.contradicts(r.guard)}
             if self.capture is not None and self.path.contradicts(self.capture.guard):
@@ -443,9 +443,9 @@ class State:
             condition: its bit.
         """
         said = Guard(0, condition), Guard(condition, 0)
-        told = [(v, g, said[is_falsy(v)]) for v, g in alternatives(self.store[key], self.path)]
-        self.retell([(guard, new) for _, guard, new in told], condition)
-        self.store[key] = union((v, guard.forget(condition) & new) for v, guard, new in told)
+        choices = [(v, g, said[is_falsy(v)]) for v, g in alternatives(self.store[key], self.path)]
+        self.substitute([(guard, new) for _, guard, new in choices], condition)
+        self.store[key] = union((v, guard.forget(condition) & new) for v, guard, new in choices)
 
     def reguard(self, conditions: int, change: Callable[[Guard], Guard]) -> None:
         """Every guard that mentions one of these conditions changes; what is not held on this path is gone."""
@@ -496,7 +496,7 @@ class State:
         self.path = self.path.forget(new)
         self.routes = _distinct(route.forget(new) for route in self.routes)
 
-    def retell(self, told: Sequence[tuple[Guard, Guard]], asked: int, beside: int = 0) -> None:
+    def substitute(self, pairs: Sequence[tuple[Guard, Guard]], asked: int, beside: int = 0) -> None:
         """Conditions take the place of others, wherever these are mentioned.
 
         Args:
@@ -504,21 +504,23 @@ class State:
             asked: the conditions that are no longer mentioned, but for what is said instead.
             beside: others; what is held under these is told, too, what is said instead.
         """
-        routes = [new for route in self.routes for new in retold(route, told, asked)]
+        routes = [new for route in self.routes for new in substituted(route, pairs, asked)]
         if not routes:
             return
         self.routes = _few(_distinct(routes))
         self.path = reduce(Guard.common, self.routes)
         for order in (self.order, self.eager):
             if order is not None:
-                order.retell(told, asked)
+                order.substitute(pairs, asked)
         if self.capture is not None:
             self.capture = replace(self.capture, guard=self.capture.guard.forget(asked))
         self.rebound = {
-            r._replace(guard=guard): None for r in self.rebound for guard in retold(r.guard, told, asked)
+            r._replace(guard=guard): None
+            for r in self.rebound
+            for guard in substituted(r.guard, pairs, asked)
         }
         for key, value in self.store.leaning(asked | beside):
-            self.store[key] = reguarded(value, lambda guard: retold(guard, told, asked))
+            self.store[key] = reguarded(value, lambda guard: substituted(guard, pairs, asked))
 
     def rename(self, renaming: Renaming, names: set[Name]) -> None:
         """Every mention of an object changes.
@@ -642,7 +644,7 @@ def _readings_meet(first: State, second: State) -> tuple[State, State]:
     What was launched since that one is on each path what was launched since the reading which was made there, so that
     no path's launches are laid to the other's reading.
     """
-    met: dict[Clock, tuple[Clock, Clock]] = {}
+    merged: dict[Clock, tuple[Clock, Clock]] = {}
     held: list[tuple[Key, Clock]] = []
     if first.clocks and second.clocks:
         for owner in differing(first.store.objects, second.store.objects):
@@ -651,29 +653,29 @@ def _readings_meet(first: State, second: State) -> tuple[State, State]:
                 other = others.get(key)
                 if isinstance(one, Clock) and isinstance(other, Clock) and one != other:
                     either = Clock(one.readings | other.readings)
-                    met[either] = (one, other)
+                    merged[either] = (one, other)
                     held.append(((owner, key), either))
-    if not met:
+    if not merged:
         return first, second
     sides = (first.copy(), second.copy())
     for at, side in enumerate(sides):
-        for either, readings in met.items():
+        for either, readings in merged.items():
             side.order.repeat(("since", readings[at]), ("since", either))
         for end in side.clocks:
-            for either, readings in met.items():
+            for either, readings in merged.items():
                 pending = side.store.get((Name(end), ("since", readings[at])))
                 if pending is not None:
                     side.store[(Name(end), ("since", either))] = pending
-        for either, readings in met.items():
+        for either, readings in merged.items():
             for key, pending in list(side.store.of(Name(readings[at])).items()):
                 side.store[(Name(either), key)] = pending
         for key, either in held:
             side.store[key] = either
-        side.clocks = side.clocks.union(met)
+        side.clocks = side.clocks.union(merged)
     return sides
 
 
-def told_apart(first: State, second: State) -> bool:
+def distinguished(first: State, second: State) -> bool:
     """Whether two paths that meet are told apart where another stream is current."""
     path = first.path.common(second.path)
     one, other = first.path.without(path), second.path.without(path)
@@ -749,18 +751,18 @@ def _telling(routes: tuple[Guard, ...], others: tuple[Guard, ...], only: Guard) 
         return (only,)
     found = set()
     for route in routes:
-        told = only
+        guard = only
         true, false = route
-        left = [o for o in others if (true & o.false or false & o.true) and not told.contradicts(o)]
+        left = [o for o in others if (true & o.false or false & o.true) and not guard.contradicts(o)]
         while left:
             against: dict[int, int] = {}  # how many each literal contradicts
             for other in left:
                 for literal in _against(route, other):
                     against[literal] = against.get(literal, 0) + 1
             most = max(against, key=against.__getitem__)
-            told = told & (Guard(most, 0) if most > 0 else Guard(0, -most))
-            left = [other for other in left if not told.contradicts(other)]
-        found.add(told)
+            guard = guard & (Guard(most, 0) if most > 0 else Guard(0, -most))
+            left = [other for other in left if not guard.contradicts(other)]
+        found.add(guard)
     return _distinct(found) if len(found) <= MOST_GUARDS else (only,)
 
 

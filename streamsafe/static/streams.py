@@ -89,7 +89,7 @@ class Streams(Builtins):
             self.table.devices[name.base()] = self.device(st)
         non_blocking = call.get(1, "non_blocking")
         if non_blocking is None or non_blocking == Const(False):
-            self.table.blocking.update((name.aged(age), None) for age in range(3))
+            self.table.blocking.update((name.with_age(age), None) for age in range(3))
         return Stream(name, "cupy")
 
     def do_make_raw_stream(self, call: Call, st: State) -> Value:
@@ -309,7 +309,7 @@ class Streams(Builtins):
                 return False
         return True
 
-    def told_to_others(self, st: State) -> set[Stream]:
+    def awaitable_by_others(self, st: State) -> set[Stream]:
         """The streams on which events were recorded that others hold, too: they may wait for them."""
         return {
             stream

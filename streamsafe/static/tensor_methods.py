@@ -390,7 +390,7 @@ class TensorMethods(Arrays):
             return self.operation(st, [receiver], call.site, "to()")
         if kind == "cpu":
             loaded = all(isinstance(v, Object) and self._is_loaded(v.name) for v in iterate(receiver))
-            if opaque and (loaded or self._computes_where_told(receiver, call, st)):
+            if opaque and (loaded or self._computes_where_given(receiver, call, st)):
                 self.set_place(st, receiver, "host")
             return self.to_host(st, receiver, outcomes, call.site, text)
         lying, moved = self._moved_elsewhere(receiver, device, call, st)
@@ -421,7 +421,7 @@ class TensorMethods(Arrays):
         lying = [(v, g) for v, g in choices if self.lies_on(st, v, device)]
         return lying, [choice for choice in choices if choice not in lying]
 
-    def _computes_where_told(self, receiver: Value, call: Call, st: State) -> bool:
+    def _computes_where_given(self, receiver: Value, call: Call, st: State) -> bool:
         """Whether this brings something to where a parameter says, the host by one caller and a device by another.
 
         Then it computes there: of what nothing shows where it lies, it is told that the host is to work on what is
@@ -458,7 +458,7 @@ class TensorMethods(Arrays):
         tags = frozenset({"d2h"}) if down and any(outcome for outcome, _ in outcomes) else frozenset()
         for inner, guard in alternatives(module, st.path):
             if isinstance(inner, (Opaque, Instance)):
-                weights = self.walk_parameters(inner.name)
+                weights = self.every_parameter(inner.name)
                 one = under(weights, guard)
                 self.access(st, one, call.site, text, writes=False)
                 st.order.drop(weights.name)

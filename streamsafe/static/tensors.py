@@ -364,7 +364,7 @@ class Tensors(Expressions):
         if source and all(self.is_host(st, v) for v in iterate(source) if isinstance(v, Object)):
             return source
         asynchronous = any(outcome for outcome, _ in outcomes)
-        where = self.told_by_device(st, source) if asynchronous else BOTH[:1]
+        where = self.lies_on_device(st, source) if asynchronous else BOTH[:1]
         there = [guard for moves, guard in where if moves]
         if not there:
             return source
@@ -436,8 +436,8 @@ class Tensors(Expressions):
         )
         if not kind and device is not None:
             st.store[(result.name, PLACED)] = as_device(device) or device
-        for moves, guard in self.told_by_device(st, source) if down else ():
-            for to_host, g in self.told_by_target(st, device):
+        for moves, guard in self.lies_on_device(st, source) if down else ():
+            for to_host, g in self.goes_to_host(st, device):
                 tags = frozenset({"d2h?"}) if moves and to_host else frozenset()
                 if not guard.contradicts(g):
                     one = under(result, guard & g)
@@ -469,8 +469,8 @@ class Tensors(Expressions):
         ways = alternatives(target, st.path)
         if len({self.is_host(st, v) for v, _ in ways if isinstance(v, (Tensor, Opaque))}) > 1:
             for one, way in ways:  # on the host or on the device, it is another copy
-                told = [(outcome, g & way) for outcome, g in outcomes if not g.contradicts(way)]
-                self.copy_into(st, under(one, way), source, told, site, text)
+                possible = [(outcome, g & way) for outcome, g in outcomes if not g.contradicts(way)]
+                self.copy_into(st, under(one, way), source, possible, site, text)
             return
         library = self.library_of(st, [target, source])
         asynchronous = any(outcome for outcome, _ in outcomes)

@@ -69,7 +69,7 @@ class Threads(Hooks):
         name = self.fresh(call.node, st, "signal")
         st.store[(name, "@signal")] = PLAIN
         if call.text.endswith("Barrier"):
-            st.store[(name, "@told")] = PLAIN  # by whoever waits, too
+            st.store[(name, "@signalled")] = PLAIN  # by whoever waits, too
         if call.text.endswith("Semaphore") and call.get(0, "value") == Const(0):
             st.store[(name, "@empty")] = PLAIN  # the first one waits for another thread
         return Opaque(name)
@@ -80,19 +80,19 @@ class Threads(Hooks):
         One that nobody gives in the code that is seen may come from somebody who has waited for the device.
         """
         if name in apis.SIGNAL_TELLS:
-            st.store[(signal.name, "@told")] = PLAIN
+            st.store[(signal.name, "@signalled")] = PLAIN
             self.hand_on(st)
             if self.calling is not None:
                 st.order.obey([Edge(signal.name, s.name) for s, _ in self.streams(st, "cupy", self.calling)])
         elif name in apis.SIGNAL_WAITS:
             if name != "acquire" or (signal.name, "@empty") in st.store:
                 self.blocks(st, call)
-            if (signal.name, "@told") in st.store:
+            if (signal.name, "@signalled") in st.store:
                 st.order.obey([Edge(HOST, signal.name)])
             elif name != "acquire":
                 self.host_learns_everything(st, call.site)
         elif name == "clear":
-            st.store.pop((signal.name, "@told"), None)
+            st.store.pop((signal.name, "@signalled"), None)
         return PLAIN
 
     def blocks(self, st: State, call: Call) -> None:

@@ -330,7 +330,7 @@ class UnknownObjects(Threads):
             for v in iterate(a)
         )
         if mapping or keeps:
-            return self._walked_or_kept(receiver, name, call, st)
+            return self._held_or_kept(receiver, name, call, st)
         return None
 
     def _of_tensor(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
@@ -384,7 +384,7 @@ class UnknownObjects(Threads):
         ):
             return receiver
         if name in ("append", "add", "appendleft", "insert"):
-            return self._walked_or_kept(receiver, name, call, st)
+            return self._held_or_kept(receiver, name, call, st)
         if name in ("pop", "popleft", "popitem", "get", "get_nowait", "recv"):
             held = st.store.get((receiver.name, "*"))
             if held is None and name == "popitem":
@@ -425,7 +425,7 @@ class UnknownObjects(Threads):
             )
         )
 
-    def _walked_or_kept(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
+    def _held_or_kept(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
         """What a mapping holds, or something that a list or a set of unknown making keeps."""
         if name == "items":
             return Partial(Api("builtins.items"), (receiver,), ())

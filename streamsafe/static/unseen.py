@@ -35,9 +35,9 @@ from streamsafe.static.values import (
     Union,
     Value,
     Work,
+    is_iterated_parameter,
     iterate,
     under,
-    walked_parameter,
 )
 
 
@@ -52,7 +52,7 @@ class Unseen(Functions):
         nothing.
         """
         called = name or callable_text(function, call)
-        values = [self.told_stream(value, st) for value in call.everything()]
+        values = [self.as_used_stream(value, st) for value in call.everything()]
         waits = bool(st.clocks) and self._may_wait(called, values, call, st)
         if waits:
             for clock in st.clocks:
@@ -308,12 +308,12 @@ class Unseen(Functions):
     @staticmethod
     def _hangs_on_parameter(st: State, target: Object) -> bool:
         """Whether a tensor is what the program has given the parameters as an attribute: no module knows of that."""
-        if target.name.parent is not None and walked_parameter(target.name.parent):
+        if target.name.parent is not None and is_iterated_parameter(target.name.parent):
             return True
         return any(
             isinstance(key, str) and key != "data" and target in iterate(value)
             for owner, table in st.store.objects.items()
-            if walked_parameter(owner)
+            if is_iterated_parameter(owner)
             for key, value in table.items()
         )
 
@@ -376,7 +376,7 @@ class Unseen(Functions):
             st.store[(made.name, "@computed")] = PLAIN  # what is called inside a capture computes there
         return self.answer(function, called, made, call, st)
 
-    def told_stream(self, value: Value, st: State) -> Value:
+    def as_used_stream(self, value: Value, st: State) -> Value:
         """Something of unknown kind that has been used as a stream is one."""
         if isinstance(value, Opaque) and value.name in self.carriers and self.is_used_as_stream(value, st):
             return self.as_stream(value, self.default_library)

@@ -27,7 +27,7 @@ EACH = "each element"
 EVERY = "every one"
 """Of the streams that a loop has made those that are kept: the one that some round of a later walk comes to."""
 
-MET = "each element met before"
+ITERATED = "each element met before"
 """What is known of every element since the last walk over all of them."""
 
 STACKED = "@stacked"
@@ -102,13 +102,13 @@ class Name:
         """The attribute or element ``key`` of this object."""
         return Name(key, (), self)
 
-    def aged(self, age: int) -> Name:
+    def with_age(self, age: int) -> Name:
         """The same name with another age."""
         return self if age == self.age else Name(self.site, self.path, self.parent, age)
 
     def newest(self) -> Name:
         """The same name for the newest object."""
-        return self.aged(0)
+        return self.with_age(0)
 
     def root(self) -> Name:
         """The object from which this one is reached."""
@@ -175,11 +175,11 @@ Renaming = Callable[[Name], Name]
 class _Renamed(dict[Name, Name]):
     """What names become, worked out when it is first asked for; most are left alone."""
 
-    __slots__ = ("_ages", "_names")
+    __slots__ = ("_names", "_next_age")
 
-    def __init__(self, names: set[Name], ages: tuple[int, int, int, int, int]) -> None:
+    def __init__(self, names: set[Name], next_age: tuple[int, int, int, int, int]) -> None:
         self._names = names
-        self._ages = ages
+        self._next_age = next_age
 
     def __missing__(self, name: Name) -> Name:
         if self._names.isdisjoint(name.family()):
@@ -188,8 +188,8 @@ class _Renamed(dict[Name, Name]):
         parent, age = name.parent, name.age
         if parent is not None:
             parent = self[parent]
-        if self._ages[age] != age and name.newest() in self._names:
-            age = self._ages[age]
+        if self._next_age[age] != age and name.newest() in self._names:
+            age = self._next_age[age]
         result = name
         if age != name.age or parent is not name.parent:
             result = Name(name.site, name.path, parent, age)
@@ -202,12 +202,12 @@ def aging(names: set[Name]) -> Renaming:
     return _Renamed(names, (1, 2, 2, 3, 4)).__getitem__
 
 
-def aging_walks(names: set[Name]) -> Renaming:
+def aging_loops(names: set[Name]) -> Renaming:
     """A renaming after which what the last walk of a loop has made is of the walk before."""
     return _Renamed(names, (3, 3, 3, 4, 4)).__getitem__
 
 
-def met_again(names: set[Name]) -> Renaming:
+def all_newest(names: set[Name]) -> Renaming:
     """A renaming after which all objects of these names are the newest."""
     return _Renamed(names, (0, 0, 0, 0, 0)).__getitem__
 
@@ -615,7 +615,7 @@ def alternatives(value: Value, path: Guard = ALWAYS) -> list[tuple[Value, Guard]
 
 
 _COMPUTED = frozenset({Number, Positive})
-_TOLD = (Const, Number, Positive, Stream, Tensor, Event)
+_DISTINGUISHED = (Const, Number, Positive, Stream, Tensor, Event)
 """What a name may mean under several guards that are told apart."""
 
 
@@ -630,7 +630,7 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
                 merged[value] = guard
                 continue
             merged[value] = known.common(guard)
-            if type(value) in _TOLD:
+            if type(value) in _DISTINGUISHED:
                 paths.setdefault(value, [Way(0, known)]).append(Way(0, guard))
             continue
         for inner, inner_guard in value.alternatives:
@@ -644,12 +644,12 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
                 merged[inner] = both
                 continue
             merged[inner] = known.common(both)
-            if type(inner) in _TOLD:
+            if type(inner) in _DISTINGUISHED:
                 paths.setdefault(inner, [Way(0, known)]).append(Way(0, both))
     if len(merged) > MAX_ALTERNATIVES:
-        merged = _fewer_rows(merged, lambda row: (_told_by(row), _kept_together(row)))
+        merged = _fewer_rows(merged, lambda row: (_flags_of_row(row), _kept_together(row)))
     if len(merged) > MAX_ALTERNATIVES:
-        merged = _fewer_rows(merged, _told_by)
+        merged = _fewer_rows(merged, _flags_of_row)
     if len(merged) > MAX_ALTERNATIVES:
         merged = _fewer_rows(merged, lambda row: ())
     if len(merged) > MAX_ALTERNATIVES:
@@ -672,21 +672,21 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
     for value, guard in merged.items():
         # a flag, or a stream that is current, tells the paths apart that set it
         guards = [way.guard for way in simplify(paths[value])] if value in paths else []
-        found.extend((value, told) for told in (guards if 1 < len(guards) <= MAX_GUARDS else (guard,)))
+        found.extend((value, each) for each in (guards if 1 < len(guards) <= MAX_GUARDS else (guard,)))
     return Union(tuple(found))
 
 
-def _told_by(row: Tuple) -> Hashable:
+def _flags_of_row(row: Tuple) -> Hashable:
     """The flags and words in a row, by which it is told from other rows."""
     return tuple(v.value if type(v) is Const and type(v.value) in (bool, str) else ... for v in row.items)
 
 
-def _fewer_rows(choices: dict[Value, Guard], told_by: Callable[[Tuple], Hashable]) -> dict[Value, Guard]:
+def _fewer_rows(choices: dict[Value, Guard], row_key: Callable[[Tuple], Hashable]) -> dict[Value, Guard]:
     """Of many rows that are alike it is known what stands in each place, and under which guard."""
     rows: dict[Hashable, list[tuple[Tuple, Guard]]] = {}
     for value, guard in choices.items():
         if isinstance(value, Tuple):
-            rows.setdefault((len(value.items), told_by(value)), []).append((value, guard))
+            rows.setdefault((len(value.items), row_key(value)), []).append((value, guard))
     merged = {v: g for v, g in choices.items() if not isinstance(v, Tuple)}
     for alike in rows.values():
         columns = zip(*(row.items for row, _ in alike), strict=True)
@@ -816,6 +816,6 @@ def led_to(values: Iterable[Value]) -> set[Name]:
     return found
 
 
-def walked_parameter(name: Name) -> bool:
+def is_iterated_parameter(name: Name) -> bool:
     """Whether a name is that of an element of ``module.parameters()``."""
     return name.parent is not None and name.parent.site == PARAMETERS

@@ -20,7 +20,7 @@ STEPS = st.lists(
 )
 
 
-def met(first: Forked[int, object], second: Forked[int, object]) -> Forked[int, object]:
+def joined(first: Forked[int, object], second: Forked[int, object]) -> Forked[int, object]:
     """What a join does: a key of one side only stays, two values become a new one."""
     table, keys = meeting(first, second)
     for key in keys:
@@ -43,12 +43,12 @@ def test_whatever_differs_is_told(steps: list[tuple[str, int, int]]) -> None:
         elif verb == "fork":
             tables.append(table.fork())
         else:
-            tables.append(met(table, tables[key % len(tables)]))
+            tables.append(joined(table, tables[key % len(tables)]))
     for first in tables:
         for second in tables:
-            told = set(differing(first, second))
+            found = set(differing(first, second))
             for key in {*first, *second}:
-                assert key in told or first.get(key) is second.get(key)
+                assert key in found or first.get(key) is second.get(key)
 
 
 def test_what_neither_side_changes_is_not_told() -> None:

@@ -141,7 +141,7 @@ def test_rounds_of_a_loop(start: Form, stop: Form, expected: bool) -> None:
 def test_a_number_of_rounds_that_are_no_longer_told_apart_is_forgotten() -> None:
     """Two numbers that become one name are not taken to be equal."""
     name = Name("n", age=0)
-    part = pick(cut(form(name.aged(1)), form(name)))
+    part = pick(cut(form(name.with_age(1)), form(name)))
     once = rename_part(part, aging({name}))
     assert once is None or not parts.disjoint(once, once)
 
