@@ -563,6 +563,8 @@ BINDINGS: dict[str, str] = {
     **dict.fromkeys(("cudaEventRecord", "cuEventRecord"), "raw_record"),
     **dict.fromkeys(("cudaEventSynchronize", "cuEventSynchronize"), "event_synchronize"),
     **dict.fromkeys(("cudaStreamWaitEvent", "cuStreamWaitEvent"), "raw_wait"),
+    **dict.fromkeys(("cudaStreamBeginCaptureToGraph", "cuStreamBeginCaptureToGraph"), "begin_body_capture"),
+    **dict.fromkeys(("cudaStreamEndCapture", "cuStreamEndCapture"), "end_body_capture"),
 }
 """What NVIDIA's own bindings do: each call gives a tuple of an error and what it makes."""
 

@@ -435,6 +435,26 @@ class Streams(Builtins):
         made = getattr(self, f"do_{verb}")(call, st)
         return Tuple((PLAIN,) if made == NONE else (PLAIN, made))
 
+    def do_begin_body_capture(self, call: Call, st: State) -> Value:
+        """``cudaStreamBeginCaptureToGraph(stream, graph, ...)``: the body of a conditional node.
+
+        The body runs when the node does, so it comes after what was captured before, and the rest comes after it
+        (CUDA runtime, "Conditional Nodes").
+        """
+        body = call.get(0, "stream")
+        if st.capture is not None and body is not None:
+            for origin in st.capture.origin:
+                self.wait_stream(st, self.as_stream(body, "torch"), Stream(origin, "torch"), "torch", call.site)
+        return NONE
+
+    def do_end_body_capture(self, call: Call, st: State) -> Value:
+        """``cudaStreamEndCapture(stream)``: the capture of a body ends, and the one around it goes on."""
+        body = call.get(0, "stream")
+        if st.capture is not None and body is not None:
+            for origin in st.capture.origin:
+                self.wait_stream(st, Stream(origin, "torch"), self.as_stream(body, "torch"), "torch", call.site)
+        return NONE
+
     def do_event_record(self, call: Call, st: State) -> Value:
         """``e.record(stream=None)``: left out it is the current stream (TS-11, CS-10)."""
         stream = call.get(1, "stream")
