@@ -444,7 +444,9 @@ class Streams(Builtins):
         body = call.get(0, "stream")
         if st.capture is not None and body is not None:
             for origin in st.capture.origin:
-                self.wait_stream(st, self.as_stream(body, "torch"), Stream(origin, "torch"), "torch", call.site)
+                self.wait_stream(
+                    st, self.as_stream(body, "torch"), Stream(origin, "torch"), "torch", call.site
+                )
         return NONE
 
     def do_end_body_capture(self, call: Call, st: State) -> Value:
@@ -452,7 +454,9 @@ class Streams(Builtins):
         body = call.get(0, "stream")
         if st.capture is not None and body is not None:
             for origin in st.capture.origin:
-                self.wait_stream(st, Stream(origin, "torch"), self.as_stream(body, "torch"), "torch", call.site)
+                self.wait_stream(
+                    st, Stream(origin, "torch"), self.as_stream(body, "torch"), "torch", call.site
+                )
         return NONE
 
     def do_event_record(self, call: Call, st: State) -> Value:
