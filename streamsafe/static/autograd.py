@@ -10,7 +10,7 @@ from streamsafe.static.facts import HOOK, Assumed, Detail
 from streamsafe.static.interpreter import Activation, Interpreter
 from streamsafe.static.source import FunctionUnit
 from streamsafe.static.state import State
-from streamsafe.static.values import Const, Name, Opaque, Tensor, Value, under
+from streamsafe.static.values import Const, Event, Name, Opaque, Tensor, Value, Work, iterate, under
 
 GRADIENT_MADE = Detail(
     "backward()", "the gradient", Assumed.NOTHING, frozenset({"backward", "hook"}), "autograd"
@@ -37,6 +37,7 @@ def outgoing(interpreter: Interpreter, unit: FunctionUnit, result: Value, st: St
     """Autograd reads what ``backward`` returns on the node's stream: it hands it on, or adds it to a gradient.
 
     An event that was handed in and is recorded here is for somebody to wait for: a hook of the node that receives it.
+    So is an event or a work that is kept in what was handed in.
     """
     returns = [node for node in walk(unit.node) if isinstance(node, cst.Return)]
     if not returns:
@@ -45,8 +46,23 @@ def outgoing(interpreter: Interpreter, unit: FunctionUnit, result: Value, st: St
     for stream in interpreter.awaitable_by_others(st):
         for current, guard in interpreter.streams(st, "torch", None):
             st.order.learn(current.name, stream.name, guard=guard)
+    for handle in _kept_handles(st):
+        for current, guard in interpreter.streams(st, "torch", None):
+            st.order.learn(current.name, handle, guard=guard)
     for value, guard in interpreter.tensors(st, result):
         if not interpreter.is_host(st, value):
             site = interpreter.site(returns[-1])
             interpreter.access(st, under(value, guard), site, "autograd", writes=False)
     interpreter.stack = []
+
+
+def _kept_handles(st: State) -> list[Name]:
+    """The events and works that are kept in an object which the function was given, or in a part of one."""
+    return [
+        value.name
+        for owner, table in st.store.objects.items()
+        if isinstance(owner.root().site, str)
+        for held in table.values()
+        for value in iterate(held)
+        if isinstance(value, (Event, Work))
+    ]

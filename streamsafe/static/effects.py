@@ -571,6 +571,8 @@ class Effects(Memory):
                 extra |= Assumed.POSSIBLE
             if UNNUMBERED in tags | detail.tags and self.are_defaults(made.timeline, timeline):
                 extra |= Assumed.POSSIBLE  # of two devices that may be one
+            if timeline == HOST and "d2h?" in detail.tags and extra & Assumed.METHODS:
+                extra |= Assumed.POSSIBLE  # no caller shows that the copy goes to the host
             if HANDED_OUT in detail.tags:
                 extra |= Assumed.POSSIBLE  # the caller may have waited in between
             repeated = (
@@ -675,6 +677,8 @@ class Effects(Memory):
             return False
         if first.base() == second.base() and isinstance(first.root().site, str):
             return True
+        if first.base() == second.base() and any(first.base() in held for held in self.members.values()):
+            return True  # of a container, under keys that are not known
         other = second if self.table.is_legacy(first) else first if self.table.is_legacy(second) else None
         return other is not None and other.base() in self.table.unknown
 
