@@ -291,7 +291,7 @@ class Effects(Memory):
                         st.order.obey(edges.launch(s, HOST, self.table), guard)
                         st.order.obey(edges.launch(t, HOST, self.table), guard)
                         st.order.obey([Edge(t, s)], guard)
-                self._waited(st, target.name, site, None, {source.name}, before, guard)
+                self._waited(st, target.name, site, None, {source.name}, before, guard, source.name)
                 self.capture_wait(st, source.name, target.name, site, is_stream=True)
         self.explain(
             st,
@@ -305,7 +305,7 @@ class Effects(Memory):
             before = self.lacking(st, HOST, guard)
             for source in self.spread(s.name):
                 st.order.obey(edges.synchronize_stream(HOST, source, self.table), guard)
-            self._waited(st, HOST, site, None, {s.name}, before, guard)
+            self._waited(st, HOST, site, None, {s.name}, before, guard, s.name)
         self.explain(st, site, f"the host waits for {self._streams_text(st, library, stream)}")
 
     def synchronize_event(self, st: State, event: Event, site: Site) -> None:
@@ -353,7 +353,7 @@ class Effects(Memory):
         sources: set[Name],
         before: dict[Made, None],
         guard: Guard,
-        event: Name | None = None,
+        awaited: Name | None = None,
     ) -> None:
         """Remember a wait that leaves something uncovered which it may have been meant for (SS103)."""
         if not before and learner == HOST:
@@ -368,7 +368,7 @@ class Effects(Memory):
         if uncovered:
             st.waits = {w: None for w in st.waits if (w.timeline, w.site) != (learner, site)}
             st.waits[
-                Waited(learner, site, recorded, frozenset(uncovered), useless, event, st.path & guard)
+                Waited(learner, site, recorded, frozenset(uncovered), useless, awaited, st.path & guard)
             ] = None
         if turned and learner != HOST:
             for source in sources:  # in any order: of one timeline there is one
@@ -697,6 +697,8 @@ class Effects(Memory):
         The event that covers the access was recorded where the awaited one was, or is an element of the same
         container: which element a key means that is computed is not known of either.
         """
+        if made.timeline == AMBIENT and waited.awaited is not None and self._is_from_elsewhere(waited.awaited):
+            return True  # the caller may have given the stream that is current
         buffer = made.buffer
         if not isinstance(buffer, Name) or not _is_one_of_many(buffer):
             return False
@@ -706,15 +708,20 @@ class Effects(Memory):
             return False  # the index of one ring picks both
         ways = st.order.accesses(buffer).get(made, ())
         for event in self.carriers.known():
-            if not isinstance(event, Name) or event == waited.event:
+            if not isinstance(event, Name) or event == waited.awaited:
                 continue
             site = st.store.get((event, "@record site"))
             same = site is not None and waited.recorded is not None and waited.recorded in constants(site)
-            if same or (waited.event is not None and self._may_be_one_element(event, waited.event)):
+            if same or (waited.awaited is not None and self._may_be_one_element(event, waited.awaited)):
                 bit = self.carriers.bit(event)
                 if any(way.carriers & bit for way in ways):
                     return True
         return False
+
+    @staticmethod
+    def _is_from_elsewhere(stream: Name) -> bool:
+        """Whether a stream is a parameter, or a part of one."""
+        return isinstance(stream.root().site, str) and stream != AMBIENT
 
     def _may_be_one_element(self, first: Name, second: Name) -> bool:
         """Whether two objects are in one container, or were made by one statement in two rounds of a loop."""

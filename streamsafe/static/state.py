@@ -332,7 +332,8 @@ class Waited(NamedTuple):
         recorded: where the event it waited for was recorded, if that is not the wait itself.
         uncovered: the sites of the accesses it might have been meant to cover.
         useless: it ordered nothing that was not ordered already.
-        event: the event that was waited for.
+        awaited: the event or the stream that was waited for.
+        guard: the path on which it was.
     """
 
     timeline: Hashable
@@ -340,7 +341,7 @@ class Waited(NamedTuple):
     recorded: Hashable | None
     uncovered: frozenset[Hashable]
     useless: bool = False
-    event: Name | None = None
+    awaited: Name | None = None
     guard: Guard = ALWAYS
 
 
