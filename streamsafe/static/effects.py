@@ -697,7 +697,11 @@ class Effects(Memory):
         The event that covers the access was recorded where the awaited one was, or is an element of the same
         container: which element a key means that is computed is not known of either.
         """
-        if made.timeline == AMBIENT and waited.awaited is not None and self._is_from_elsewhere(waited.awaited):
+        if (
+            made.timeline == AMBIENT
+            and waited.awaited is not None
+            and self._is_from_elsewhere(waited.awaited)
+        ):
             return True  # the caller may have given the stream that is current
         buffer = made.buffer
         if not isinstance(buffer, Name) or not _is_one_of_many(buffer):
