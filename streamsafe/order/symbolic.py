@@ -242,7 +242,7 @@ Disjoint = Callable[[Hashable | None, Hashable | None], bool]
 
 
 def overlapping(_: Hashable | None, __: Hashable | None) -> bool:
-    """Parts are not told apart."""
+    """Parts are not distinguished."""
     return False
 
 
@@ -543,7 +543,7 @@ class Order:
         asked = 0
         for true, false in guards:
             asked |= true | false
-        known: dict[int, tuple[Way, ...]] = {}  # by identity: the tables that are walked keep their ways
+        known: dict[int, tuple[Way, ...]] = {}  # by identity: the tables that are iterated keep their ways
         for buffer, table in list(self.made.items()):
             if not table.summary.conditions & asked:
                 continue
@@ -571,7 +571,7 @@ class Order:
 
     def substitute(self, pairs: Sequence[tuple[Guard, Guard]], asked: int) -> None:
         """Where the first of a pair held the second takes its place; other guards stop mentioning those conditions."""
-        known: dict[int, tuple[Way, ...]] = {}  # by identity: the tables that are walked keep their ways
+        known: dict[int, tuple[Way, ...]] = {}  # by identity: the tables that are iterated keep their ways
         for buffer, table in list(self.made.items()):
             for ways in table.values():
                 if id(ways) not in known:
@@ -588,7 +588,7 @@ class Order:
 
     def reguard(self, conditions: int, change: Callable[[Guard], Guard]) -> None:
         """Every guard that mentions one of these conditions changes."""
-        known: dict[int, tuple[Way, ...]] = {}  # by identity: the tables that are walked keep their ways
+        known: dict[int, tuple[Way, ...]] = {}  # by identity: the tables that are iterated keep their ways
         for buffer, table in list(self.made.items()):
             if not table.summary.conditions & conditions:
                 continue

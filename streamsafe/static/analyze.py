@@ -176,7 +176,7 @@ def _place(conflict: Conflict) -> tuple[object, ...]:
 
 
 def _of_some_pass(finding: Finding) -> bool:
-    """Whether what a hook meets is the gradient that it was given by a pass that is not seen."""
+    """Whether what a hook uses is the gradient that it was given by a pass that is not seen."""
     return finding.first is not None and finding.first.detail == GRADIENT_MADE
 
 

@@ -1,4 +1,7 @@
-"""Arrays: CuPy's own copies, kernels, raw pointers and pinned memory, and the NumPy methods they share (CS rows)."""
+"""Arrays: CuPy's own copies, kernels, raw pointers and pinned memory, and the NumPy methods they share (CS rows).
+
+One file: the verbs share CuPy's rules of which stream a copy or a kernel uses.
+"""
 
 from __future__ import annotations
 

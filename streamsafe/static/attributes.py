@@ -1,4 +1,7 @@
-"""Attributes, and assignment to names, attributes and elements."""
+"""Attributes, and assignment to names, attributes and elements.
+
+One file: reading and assigning an attribute or an element follow the same rules of aliases, in both directions.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ from streamsafe.static.values import (
 )
 
 MOST_ROWS = 8
-"""Of how many rows it is told apart which of them is unpacked."""
+"""Of how many rows at most it is known which of them is unpacked."""
 _ORDERING = (Stream, Event, Work, Graph)
 WHOLE = Partial(Api("builtins.slice"), (NONE, NONE, NONE), ())
 """``[:]``."""
@@ -112,7 +115,7 @@ class Attributes(Containers):
     def shape_of(self, tensor: Tensor) -> Value: ...
 
     def goes_on(self, choices: list[tuple[Value, Guard]], st: State) -> None:
-        """None has no attributes: where the program goes on it has met something else."""
+        """None has no attributes: where the program goes on the value is something else."""
 
     def new_condition(self, key: Hashable, names: tuple[Name, ...]) -> int | None: ...
 
@@ -299,7 +302,7 @@ class Attributes(Containers):
     def gradient(self, owner: Object, st: State) -> Tensor:
         """The gradient of a parameter: what backward() wrote, the part of it that is this parameter's.
 
-        Of two parameters of one walk over the same list it is not the same memory; another walk meets them again. What
+        Two parameters of one loop over the same list are not the same memory; another loop reaches them again. What
         was brought to the host has its gradient there, which no backward pass of the device writes.
         """
         if (owner.name, "@brought") in st.store:
@@ -310,7 +313,7 @@ class Attributes(Containers):
         return Tensor(GRADIENTS, part=parts.of_object(owner.name, "gradient", which))
 
     def main_gradient(self, owner: Object) -> Tensor:
-        """What a parameter's gradients are added to beside ``.grad``: which parameter's it is, only a walk tells."""
+        """What a parameter's gradients are added to beside ``.grad``: only a loop shows which parameter's it is."""
         which = owner.part if isinstance(owner, Span) else None
         iterated = owner.name.site == EACH
         return Tensor(
@@ -320,7 +323,7 @@ class Attributes(Containers):
     # -- parameters of modules -----------------------------------------------------------------------------------
 
     def every_parameter(self, module: Name) -> Opaque:
-        """A parameter that a walk over all of a module's has come to."""
+        """A parameter that a loop over all parameters of a module has reached."""
         self.moved_parameters = True
         return Opaque(module.child(PARAMETERS).child(EACH))
 
@@ -330,7 +333,7 @@ class Attributes(Containers):
         return any(isinstance(v, Object) and (v.name, "@parameter") in st.store for v in iterate(value))
 
     def parameter_of(self, module: Name, st: State) -> Value | None:
-        """A parameter of a module as walks over all of them have left it; None where none has changed them."""
+        """A parameter of a module as loops over all of them have left it; None where none has changed them."""
         if not self.moved_parameters:
             return None
         for kept, touched in self.modules_around(module, st):
@@ -343,7 +346,7 @@ class Attributes(Containers):
         return None
 
     def reach_weights(self, module: Name, element: Name, st: State) -> None:
-        """A walk over all of a module's parameters comes to those that were touched by their names, too."""
+        """A loop over all parameters of a module also reaches those that were used by their names."""
         held = st.store.of(module).values()
         modules = {module, *(v.name for value in held for v in iterate(value) if isinstance(v, Object))}
         for buffer, table in list(st.order.made.items()):
@@ -357,7 +360,7 @@ class Attributes(Containers):
 
     @staticmethod
     def modules_around(module: Name, st: State) -> Iterator[tuple[Name, Name]]:
-        """A module and those it is a part of, and the elements of walks over their parts.
+        """A module and those it is a part of, and the elements of loops over their parts.
 
         Yields:
             Each by the name under which is kept what is known of it, and that of its memory.
@@ -521,7 +524,7 @@ class Attributes(Containers):
         if kind is Instance and all(
             a.contradicts(b) for n, (_, a) in enumerate(choices) for _, b in choices[:n]
         ):
-            return value  # it is told already
+            return value  # the guards say already which one it is
         # of those with nothing to wait for it makes no difference which one it is
         groups = [[c] for c, tells in zip(choices, orders, strict=True) if tells or flagged]
         rest = [c for c, tells in zip(choices, orders, strict=True) if not tells and not flagged]
@@ -550,7 +553,7 @@ class Attributes(Containers):
         return any(isinstance(t, Tensor) or self.is_tensor(st, t) for t in held)
 
     def listed(self, value: Value, st: State, node: cst.CSTNode) -> Value:
-        """The elements that are walked where something is unpacked: of a generator what it yields."""
+        """The elements that unpacking iterates over: of a generator what it yields."""
         if isinstance(value, Generator) or self.own_method(value, "__iter__"):
             return self.drained(value, st, node)
         items = self.known_items(value, st)
@@ -665,7 +668,7 @@ class Attributes(Containers):
 
     @staticmethod
     def _may_be_of_another(gradient: Value, owner: Value) -> bool:
-        """Whether only the gradients of others that the same walk meets are known to be gone."""
+        """Whether only the gradients of others that the same loop reaches are known to be gone."""
         if not (isinstance(owner, Span) and element_keys.is_iterated(owner)):
             return False
         unset = (NONE, Opaque(owner.name.child("grad")))

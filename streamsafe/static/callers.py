@@ -80,7 +80,7 @@ def settle(interpreter: Interpreter, entry: str, st: State) -> None:
 
 
 def iterated(interpreter: Interpreter, instance: Instance, unit: FunctionUnit, st: State) -> None:
-    """Whoever walks an object reads each element on the current stream, and has it until the next one is there.
+    """Whoever iterates over an object reads each element on the current stream, and has it until the next one is there.
 
     What that stream has not waited for is left to ``taken``: it may come with what to wait for.
     """
@@ -114,7 +114,7 @@ def taken(
 ) -> None:
     """Whoever calls a module, or iterates, reads what it gets on the stream that is current there.
 
-    Where some other stream, an event or the host has heard of it, that is how it is meant to be waited for.
+    Where it is ordered before some other stream, an event or the host, that is how it is meant to be waited for.
 
     Args:
         recorded: only what has been recorded on that stream counts, as something is that will be used there.

@@ -1,4 +1,7 @@
-"""Captures: who takes part, what may not happen in one, and what a graph's replay leans on."""
+"""Captures: who takes part, what may not happen in one, and what a graph's replay leans on.
+
+One file: the checks share the state of the capture under way and of the graph's static inputs.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ class Captures(Replays):
     """What capturing adds to the verbs."""
 
     waits = 0
-    """How many operations were met that a capture of another thread would not survive (GM-thr_item)."""
+    """How many operations were found that a capture of another thread would not survive (GM-thr_item)."""
 
     # declared here, implemented further down the chain
 

@@ -207,7 +207,7 @@ class Computed(Conditions):
         return shape if dim is None else self.element(shape, dim, st)
 
     def number_round(self, item: Value, iterable: Value, round_: Name, st: State, *, first: bool) -> None:
-        """The numbers that a round of a loop gives are told from those of its other rounds; the first are known."""
+        """The numbers of one iteration of a loop differ from those of its others; the first ones are known."""
         for index, counted in columns(item, iterable):
             self._number_index(index, counted, round_, st, first=first)
 
@@ -260,7 +260,7 @@ class Computed(Conditions):
 
 
 def columns(item: Value, iterable: Value) -> Iterator[tuple[Value, Value]]:
-    """The numbers that a round is given, and what counts each: ``enumerate`` and ``zip`` hand on what they walk."""
+    """The numbers that a round is given, and what counts each: ``enumerate`` and ``zip`` pass elements on."""
     name = (
         iterable.function.name if isinstance(iterable, Partial) and isinstance(iterable.function, Api) else ""
     )

@@ -205,7 +205,7 @@ def calls_one_of(node: cst.BaseSuite, names: Set[str]) -> bool:
 
 
 def iterates_devices(node: cst.For) -> bool:
-    """Whether a loop takes what it walks as devices, or waits with or for each: where streams matter there is one."""
+    """Whether a loop uses its elements as devices, or waits with or for each: where streams matter there is one."""
     targets = names_in(node.target)
     for call in walk(node.body):
         if type(call) is not cst.Call:

@@ -1,4 +1,7 @@
-"""Conditions: what holds on a path, and what a test says of values."""
+"""Conditions: what holds on a path, and what a test says of values.
+
+One file: every test gives its outcomes through the same table of conditions, which no other part changes.
+"""
 
 from __future__ import annotations
 
@@ -65,10 +68,10 @@ BOUNDS = "@bounds"
 """Under this it is kept between which numbers one is, the second None where it has no end."""
 
 MOST_CURRENT = 5
-"""Of how many streams it is told apart whether they are current."""
+"""For how many streams conditions say whether they are current."""
 
 MAX_DECIDED = 6
-"""How many branches deep conditions are told apart; what an assertion or an early exit has settled is none."""
+"""How many branches deep conditions are tracked; what an assertion or an early exit has settled does not count."""
 
 
 def _is_there(value: Opaque, st: State) -> bool:
@@ -118,7 +121,7 @@ class Conditions(Devices):
     # -- conditions ----------------------------------------------------------------------------------------------
 
     def new_condition(self, key: Hashable, names: tuple[Name, ...]) -> int | None:
-        """The bit of a condition that was not met before; None where there are too many."""
+        """The bit of a new condition; None where there are too many."""
         if len(self.conditions) >= MAX_CONDITIONS:
             self.cut_short.setdefault(self.entry, CROWDED_PATHS)
             return None
@@ -140,7 +143,7 @@ class Conditions(Devices):
         self.mentions = {bit: names for bit, names in self.mentions.items() if bit & used}
 
     def condition(self, key: Hashable, names: tuple[Name, ...], st: State, track: bool) -> Outcomes:
-        """The two outcomes of a condition that may be met again."""
+        """The two outcomes of a condition that may be tested again."""
         asked = st.store.get((names[0], "@asked")) if names else None
         if isinstance(asked, Const) and isinstance(key, tuple):
             # asked again within a call or a round, an unseen question has the same answer
@@ -214,7 +217,7 @@ class Conditions(Devices):
     ) -> None:
         """Where one of several streams is current, which one it is tells the paths apart from now on.
 
-        What was done on each path then stays with the stream that is current there, when the conditions that told the
+        What was done on each path then stays with the stream that is current there, when the conditions that kept the
         paths apart are forgotten, or where none did.
 
         Args:
@@ -688,7 +691,7 @@ class Conditions(Devices):
         return found
 
     def _grouped(self, asked: cst.BaseExpression, by: cst.BaseExpression, st: State) -> None:
-        """What a round of a loop inside picks by what the round outside has met is of that round, too."""
+        """What an inner loop picks by the element of the outer loop's iteration belongs to that iteration, too."""
         if not isinstance(by, cst.Name):
             return
         frame = self.stack[-1].frame
@@ -886,7 +889,7 @@ class Conditions(Devices):
 
 
 MAX_LISTED = 3
-"""Of so many constants it is told apart which one it is."""
+"""Of so many constants at most it is known which one it is."""
 
 _SIMPLE = (cst.Name, cst.Attribute, cst.BinaryOperation, cst.BaseNumber, cst.SimpleString)
 

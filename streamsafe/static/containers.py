@@ -1,4 +1,7 @@
-"""Containers, elements and views."""
+"""Containers, elements and views.
+
+One file: lookup, membership and views of an element must agree on the key under which it is kept.
+"""
 
 from __future__ import annotations
 
@@ -218,7 +221,7 @@ class Containers(Captures):
         return self.any_element(replace(value, kind="list") if isinstance(value, Container) else value, st)
 
     def each(self, iterable: Object, st: State, node: cst.CSTNode) -> Value:
-        """The element of this round of a walk over the whole."""
+        """The element of this iteration of a loop over the whole."""
         listed = str(iterable.name.site)
         if isinstance(iterable, Opaque) and listed.startswith("named_") and iterable.name.parent is not None:
             whole = Opaque(iterable.name.parent.child(listed.removeprefix("named_")))
@@ -267,7 +270,7 @@ class Containers(Captures):
         return union((t, ALWAYS) for t in tensors) if alike else None
 
     def of_round(self, value: Value, node: cst.CSTNode, st: State) -> Value:
-        """What a loop meets in this round is another part of what there is than what it meets in another one."""
+        """The element of this iteration is another part of the whole than that of any other iteration."""
         name = self.round_name(node, st)
         return element_keys.in_rounds(value, ((name.base(), name),))
 
@@ -281,7 +284,7 @@ class Containers(Captures):
 
     @staticmethod
     def one_of_many(value: Value) -> Value:
-        """Of objects that were made alike one stands for the one that a walk has come to."""
+        """Of objects that were made alike one stands for the one that a loop has reached."""
         found = [v for v in iterate(value) if isinstance(v, Instance)]
         if len(found) < 2 or any(type(v) is not Instance for v in iterate(value)):
             return value
@@ -315,7 +318,7 @@ class Containers(Captures):
                 # what was recorded before it was put under a key that is not known
                 given = type(key) is int and isinstance(container, Container) and container.kind == "dict"
                 given = given and all((v.name, "@recorded") in st.store for v in iterate(value))  # type: ignore[attr-defined]
-                given = given or element_keys.is_iterated_key(key)  # another walk meets it, too
+                given = given or element_keys.is_iterated_key(key)  # another loop reaches it, too
                 return Event(container.name.child(ANY) if given else name, first.timing)
         return value
 
@@ -337,14 +340,14 @@ class Containers(Captures):
         bare = element_keys.bare(index)
         held = st.store.get((container.name, bare)) if element_keys.is_iterated_key(bare) else None
         if held is not None and all(isinstance(v, Stream) for v in iterate(held)):
-            return True  # a walk that is over has given each of its elements one
+            return True  # a loop that is over has given each of its elements one
         if self._made_on_use(container, index, key, st):
             return True
         if known is None or element_keys.is_unsure(index):
             return True if self._is_awaited(self.held(container, st)) else None
         if index in known:
             return True
-        # of two objects that are told apart, neither's identity is the other's
+        # of two objects that are known to differ, neither's identity is the other's
         distinct = isinstance(key, Const) or (isinstance(key, Opaque) and key.name.site == "identity")
         return False if distinct else None
 
@@ -430,7 +433,7 @@ class Containers(Captures):
             table = st.store.of(base.name)
             held = element_keys.under(table, index) or element_keys.refilled(table, index)
             if held is None and isinstance(key, Opaque) and st.store.get((key.name, "@of")) == base:
-                held = self._each_element(base, st)  # by the number that a walk gives it
+                held = self._each_element(base, st)  # by the number that a loop gives it
             if held is None:
                 held = self.typed_element(base, Opaque(base.name.child(element_keys.bare(index))), st)
             return element_keys.in_rounds(held, element_keys.rounds_of(key) + parts.rounds(base.part))
@@ -552,9 +555,9 @@ class Containers(Captures):
             self.found_pool_sizes.add(self.lengths.get(name, name))
 
     def gather_streams(self, st: State, made: set[Name]) -> None:
-        """A loop is over: the streams that its rounds have put somewhere are met together, one in each round of a walk.
+        """A loop is over: of the streams that it has stored, a later loop reaches one in each iteration.
 
-        Whoever walks what holds them, or asks for each by the key that it was put under, meets all of them.
+        Whoever iterates over what holds them, or looks each up by its key, reaches all of them.
         """
         streams = {name for name in made if _is_handle(name, "stream") and self._has_worked(name, st)}
         gathered: set[Name] = set()
@@ -595,7 +598,7 @@ class Containers(Captures):
         return bool(bits) and any(table.summary.some & bits for table in st.order.made.values())
 
     def one_of_every(self, value: Value, key: Hashable) -> Value:
-        """Of the streams that are kept together the one under a key that is not a walk's."""
+        """Of the streams that are kept together the one under a key that no loop gives."""
 
         def one(name: Name) -> Name:
             if name.site != EVERY or name.parent is None:
@@ -866,7 +869,7 @@ class Containers(Captures):
 SLICE = Api("builtins.slice")
 
 MOST_WAYS_TO_PICK = 3
-"""As many paths on which a slice has other bounds are told apart."""
+"""On how many paths at most the bounds of a slice are kept apart."""
 _KEEPS = ("list", "dict", "container", "queue")
 """What holds the same for each round that has put something into it."""
 

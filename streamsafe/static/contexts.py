@@ -1,4 +1,7 @@
-"""Context managers, generators and comprehensions: code that runs inside other code."""
+"""Context managers, generators and comprehensions: code that runs inside other code.
+
+One file: all of these run a block of code between two halves of another one, by the same continuations.
+"""
 
 from __future__ import annotations
 
@@ -357,7 +360,7 @@ class Contexts(TensorMethods):
         return False
 
     def _numbers_in_turn(self, st: State) -> list[Value]:
-        """What the numbers are that pick slots in turn."""
+        """The numbers that select the slots of a ring in turn."""
         names = self.file.turning
         tables = st.store.objects.values() if names else ()
         return [table[name] for table in tables for name in names if name in table]
@@ -367,7 +370,7 @@ class Contexts(TensorMethods):
 
         Args:
             st: what is known after it; changed in place.
-            again: another walk meets what this one has met; not where each round has a number.
+            again: another loop reaches the elements of this one; not where each iteration has a number.
         """
         made = self.rounds.pop()
         if again:
@@ -451,7 +454,7 @@ class Contexts(TensorMethods):
     def _beside_streams(
         self, iterated: Sequence[Value], columns: list[list[Value] | None], st: State
     ) -> list[list[Value] | None]:
-        """What is walked beside a few streams has an element for each of them."""
+        """What is iterated beside a few streams has an element for each of them."""
         known = [c for c in columns if c and any(isinstance(v, Stream) for v in c)]
         if not known:
             return columns
@@ -468,7 +471,7 @@ class Contexts(TensorMethods):
         return found
 
     def column(self, iterable: Value, length: int, st: State) -> list[Value] | None:
-        """The elements of one that is walked beside others; of a cycle as many as these have."""
+        """The elements of one that is iterated beside others; of a cycle as many as these have."""
         if isinstance(iterable, Container) and iterable.kind == "cycle":
             known = sequences.items(st, iterable) or []
             return [known[n % len(known)] for n in range(length)] if known and length else None
@@ -595,7 +598,7 @@ class Contexts(TensorMethods):
         return result
 
     def never_empty(self, node: cst.BaseExpression, iterable: Value, st: State) -> bool:
-        """Whether a loop surely has a round, or one that walked the same before must have had one, too."""
+        """Whether a loop surely has an iteration, or one over the same before must have had one, too."""
         if isinstance(iterable, Partial) and iterable.function == Api("builtins.range"):
             bounds = [a.value if isinstance(a, Const) else None for a in iterable.args]
             if len(bounds) == 1 and (least(iterable.args[0]) or 0) > 0:
@@ -611,7 +614,7 @@ class Contexts(TensorMethods):
             return len(bounds) == 1 and any((frame, size) in self.sizes for size in concrete.sizes(node))
         counted = isinstance(iterable, Partial) and iterable.function in (_ENUMERATE, _ITEMS)
         whole = iterable.args[0] if counted and iterable.args else iterable  # type: ignore[attr-defined]
-        iterated = [v for v in iterate(whole) if v != NONE]  # nobody walks None
+        iterated = [v for v in iterate(whole) if v != NONE]  # nobody iterates over None
         if iterated and all(isinstance(v, Container) and v.kind != "queue" for v in iterated):
             return True  # what was put into it is there
         if self.is_loader(iterable) or self.has_known_elements(iterable, st):
@@ -634,7 +637,7 @@ class Contexts(TensorMethods):
 
     @staticmethod
     def is_loader(iterable: Value) -> bool:
-        """Whether something is made as a loader or named like one: none without a batch is ever walked."""
+        """Whether something is made as a loader or named like one: none without a batch is ever iterated over."""
         while isinstance(iterable, Partial) and iterable.args:
             iterable = iterable.args[0]
         site = iterable.name.site if isinstance(iterable, Opaque) else None
@@ -680,7 +683,7 @@ class Contexts(TensorMethods):
         return []
 
     def iteration_starts(self, iterable: Value, st: State, site: Site) -> Ordered[object]:
-        """A loader that pins memory is at work while it is walked."""
+        """A loader that pins memory is at work while a loop iterates over it."""
         added: Ordered[object] = dict.fromkeys(
             st.store[(v.name, "@pins")].value  # type: ignore[attr-defined]
             for v in iterate(self._loader(iterable))

@@ -99,7 +99,7 @@ class Devices(Attributes):
         return [(asked.on_host if outcome else asked.value, guard) for outcome, guard in on_host]
 
     def placed_on_host(self, device: Name, st: State, track: bool) -> Outcomes:
-        """Whether a device that was copied to is the host, told apart or settled before; else nothing."""
+        """Whether a device that was copied to is the host, where conditions or a test before say so; else nothing."""
         if (device, TARGET) not in st.store:
             return []
         outcomes = self.condition(("host", device), (device,), st, track)
@@ -158,14 +158,14 @@ class Devices(Attributes):
     # -- copies --------------------------------------------------------------------------------------------------
 
     def lies_on_device(self, st: State, source: Value) -> Outcomes:
-        """Whether what is copied lies on the device: where the program asks for that the answers are told apart."""
+        """Whether what is copied lies on the device: both answers, where the program asks for that."""
         unsure = self.file.asks_for_device and any(
             isinstance(v, Object) and not self.place(st, v) for v in iterate(source)
         )
         return self.condition(("truth", IS_CUDA), (IS_CUDA,), st, True) if unsure else [(True, ALWAYS)]
 
     def goes_to_host(self, st: State, device: Value | None) -> Outcomes:
-        """Whether what is copied goes to the host: where the program asks for that the answers are told apart."""
+        """Whether what is copied goes to the host: both answers, where the program asks for that."""
         target = as_device(device) if device is not None and self.file.asks_for_kind else None
         if target is None or target.name is None:
             return [(True, ALWAYS)]

@@ -39,7 +39,7 @@ class Found:
     Attributes:
         files: each once, in the order of their paths.
         problems: paths named that cannot be read: the run fails.
-        warnings: things met on the way that cannot be read, such as a directory or a broken link.
+        warnings: things found on the way that cannot be read, such as a directory or a broken link.
     """
 
     files: list[File] = field(default_factory=list)

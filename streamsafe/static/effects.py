@@ -1,6 +1,8 @@
 """What operations do to a state: accesses, edges, allocation and release, and the conflicts these show.
 
 These are the verbs of a stream program. The tables say which call means which verbs; the interpreter says when.
+
+One file: an access, an edge and a release are checked against the same order and share how a conflict is reported.
 """
 
 from __future__ import annotations
@@ -131,7 +133,7 @@ class Effects(Memory):
         self.explained: list[tuple[Site, str]] | None = None
         self.inherited: set[Made] = set()  # what calls of methods before this one have left
         self.beside = False  # the entry is a thread's that waits for what others hand over
-        self.handed_on: set[Hashable] = set()  # where accesses are that come before somebody is told to go on
+        self.handed_on: set[Hashable] = set()  # where accesses before a signal to a thread are
         self.one_stream = False  # the file mentions no other stream than the current one
 
     # -- what the interpreter supplies ---------------------------------------------------------------------------
@@ -176,7 +178,7 @@ class Effects(Memory):
         return found
 
     def take_loop_waits(self, st: State, name: Name) -> None:
-        """A stream that a walk meets, or that is met first after one, has waited for what each has in walks before."""
+        """A stream that a loop reaches, or that is used first after one, waited for what all did in loops before."""
         taken = (name, "@loop waits") in st.store
         for element in name.chain():
             common = element.parent and element_keys.transplanted(
@@ -191,7 +193,7 @@ class Effects(Memory):
                 st.store[(name, "@loop waits")] = PLAIN
 
     def keep_loop_waits(self, st: State, iterated: set[Name]) -> None:
-        """A walk is over: what each stream has waited for, all have."""
+        """A loop is over: what the stream of each iteration has waited for, all have."""
         for carrier in self.carriers.known() if iterated else ():
             if not isinstance(carrier, Name) or carrier.family().isdisjoint(iterated):
                 continue
@@ -209,7 +211,7 @@ class Effects(Memory):
         return value
 
     def spread(self, name: Name) -> list[Name]:
-        """The carriers a name stands for: an element of a whole walk, or at an unknown index, for every element."""
+        """The carriers a name stands for: an element of a whole loop, or at an unknown index, for every element."""
         if name.site not in (EACH, ANY) or name.parent is None:
             return [name]
         members = self.members.get(name.parent.base(), set())
@@ -467,7 +469,7 @@ class Effects(Memory):
             self.explain(st, site, text)
 
     def iterated_element(self, buffer: Name) -> Name | None:
-        """What a walk that is over has met in the place of an element which is picked by a key that is not known."""
+        """The element of a loop that is over which stands for one that is picked by an unknown key."""
         if buffer.parent is None:
             return None
         for name in buffer.chain():
@@ -479,7 +481,7 @@ class Effects(Memory):
         return None
 
     def reach_picked(self, st: State, element: Name) -> None:
-        """A walk begins: it will come to the elements that have been picked before by keys that are not known."""
+        """A loop begins: it will reach the elements that have been picked before by unknown keys."""
         for buffer in list(st.order.made):
             if not isinstance(buffer, Name) or buffer.parent is None:
                 continue
@@ -493,7 +495,7 @@ class Effects(Memory):
                     self.tensorish.add(moved.base())
 
     def is_some_element(self, buffer: Name) -> bool:
-        """Whether it is one of the elements of a walk that is over, no one knows which; a module needs all it has."""
+        """Whether it is some element of a loop that is over, not known which; a module needs all it has."""
         for name in buffer.chain():
             if name.site == EACH and name.parent is not None and name.parent.site != PARAMETERS:
                 if not any(name in names for names in self.rounds):
@@ -550,7 +552,7 @@ class Effects(Memory):
         place = self.place(st, target)
         by_stream: dict[Carrier, tuple[Made, Guard]] = {}
         for made, way in conflicts:
-            # the host meets only what touches host memory: copies, and functions that streams call
+            # the host conflicts only with what touches host memory: copies, and functions that streams call
             if timeline == HOST and (place == "device" or not made.detail.tags & COPIES):  # type: ignore[attr-defined]
                 continue
             if "backward" in tags and not made.writes and self.is_of_leaf(made.part):
@@ -624,7 +626,7 @@ class Effects(Memory):
         assumed: Assumed,
         tags: frozenset[str],
     ) -> None:
-        """A parameter is used on a stream that has not heard of what the caller did before: see ``callers.settle``."""
+        """A parameter is used on a stream that is not ordered after what the caller did: see ``callers.settle``."""
         if tags & COPIES or not (isinstance(target, Tensor) or target.name.base() in self.tensorish):
             return
         for made, way in st.order.conflicts(ENTERED, None, True, timeline, st.path & guard):
@@ -864,7 +866,7 @@ def _is_picked(site: Hashable) -> bool:
 
 
 def _on_buffer(buffer: Name, made: Made) -> Made:
-    """An access as one to what a walk comes to."""
+    """The same access, to the element that a loop reaches."""
     detail: Detail = made.detail  # type: ignore[assignment]
     return made._replace(buffer=buffer, detail=detail._replace(assumed=detail.assumed | Assumed.OLDER))
 

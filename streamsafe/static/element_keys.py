@@ -1,8 +1,8 @@
-"""What an element is remembered by: a constant, or the object that holds the key and the rounds of loops it is of.
+"""What identifies an element: a constant, or the object that holds the key and the iterations of loops it belongs to.
 
-Of a loop that walks something, each round meets another element. What a round has met is a part of what there is
-(``parts.met_in``), and so is what it finds under a key of its own: two rounds of one loop never mean the same element,
-a round and what comes before or after the loop may.
+Each iteration (round) of a loop has another element. That element is a part of the whole (``parts.in_rounds``), and so
+is what the iteration finds under a key of its own: two iterations of one loop never mean the same element; an iteration
+and what comes before or after the loop may.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def is_unsure(key: Hashable | None) -> bool:
 
 
 def rounds_of(key: Value) -> Picks:
-    """The rounds of loops that a key is of: what each round walks, or what tells that from what others walk."""
+    """The iterations of loops that a key belongs to, or what distinguishes its loop's elements from those of others."""
     if isinstance(key, (Tuple, Text)):
         parts_ = key.items if isinstance(key, Tuple) else key.parts
         return tuple(dict(pick for v in parts_ for pick in rounds_of(v)).items())
@@ -128,7 +128,7 @@ def begin(st: State, round_: Name, *, first: bool) -> None:
 
 
 def first_of(value: Value, st: State) -> Opaque | None:
-    """What the first round of a loop has met, as what stands at the beginning of what is walked."""
+    """The element of a loop's first iteration, as the first one of what is iterated over."""
     if not isinstance(value, Opaque) or value.name.site != EACH or value.name.parent is None:
         return None
     begins = any(isinstance(what, Name) and (what, FIRST) in st.store for _, what in rounds_of(value))
@@ -136,12 +136,12 @@ def first_of(value: Value, st: State) -> Opaque | None:
 
 
 def is_iterated(value: Span) -> bool:
-    """Whether a walk has met something."""
+    """Whether a value is the element of some iteration."""
     return bool(parts.rounds(value.part)) or any(name.site == EACH for name in value.name.chain())
 
 
 def in_rounds(value: Value, rounds: Picks) -> Value:
-    """A value that those rounds of loops have met."""
+    """A value as an element of those iterations."""
     if not rounds:
         return value
     if isinstance(value, Span):
@@ -162,7 +162,7 @@ def at_place(listed: Object, number: int) -> Picks:
 
 
 def _given(value: Value, rounds: Picks) -> Value:
-    """What a callable was given that those rounds have met: all were given what was there before, and is no element."""
+    """What a callable of those iterations was given: what was there before them, and is no element, they share."""
     shared = type(value) is Opaque and all(name.site not in (EACH, ANY) for name in value.name.chain())
     return value if shared else in_rounds(value, rounds)
 
@@ -218,13 +218,13 @@ def under(table: Mapping[Hashable, Value], key: Hashable) -> Value | None:
 
 
 def refilled(table: Mapping[Hashable, Value], key: Hashable = None) -> Value | None:
-    """What walks that are over have put under the keys that they met, as far as it may be found under this one."""
+    """What loops that are over have put under their keys, as far as it may be found under this one."""
     found = [v for k, v in table.items() if is_iterated_key(k) and not apart(k, key)]
     return union((v, ALWAYS) for v in found) if found else None
 
 
 def is_iterated_key(key: Hashable) -> bool:
-    """Whether a key is one of those that a walk has met which is over."""
+    """Whether a key belongs to the elements of a loop that is over."""
     name = key[1] if type(key) is tuple and key[:1] == ("[]",) and len(key) == 2 else None
     return isinstance(name, Name) and (name.site == EACH or _is_counted(name.site))
 
@@ -234,7 +234,7 @@ def _is_counted(site: Hashable) -> bool:
 
 
 def rename_key(key: Hashable, renaming: Renaming) -> Hashable:
-    """A key after rounds have passed."""
+    """A key after iterations have passed."""
     if type(key) is not tuple:
         return key
     if key[:1] != ("[]",):
@@ -256,17 +256,17 @@ def mentioned(key: Hashable) -> Iterator[Name]:
 
 
 def is_of_loop(name: Name) -> bool:
-    """Whether a name stands for a round, or for what it meets, not for an object that the round makes."""
+    """Whether a name stands for an iteration or its element, not for an object that the iteration makes."""
     return name.site == EACH or (type(name.site) is tuple and name.site[-1] == ROUND)
 
 
 def leave(st: State, made: set[Name], iterated: set[Name]) -> None:
-    """A loop is over: what its rounds have met is told apart no more, and another walk meets it again.
+    """A loop is over: its elements are no longer distinguished, and another loop reaches them again.
 
     Args:
         st: what is known after it; changed in place.
         made: the objects that its rounds have made.
-        walked: the elements of what it has walked.
+        iterated: the elements of what it has iterated over.
     """
     over = {name for name in made if name.site != EACH and is_of_loop(name)}
     if over or iterated:

@@ -1,4 +1,7 @@
-"""Expressions: names, attributes, elements, operators, conditions."""
+"""Expressions: names, attributes, elements, operators, conditions.
+
+One file: it is the dispatch over the kinds of expressions, and a kind rarely takes more than a few lines.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +137,7 @@ class Expressions(Computed):
         self.units: dict[str, FunctionUnit | ClassUnit | None] = {}
         self.globals_under_way: set[str] = set()
         self.texts: dict[Name, str] = {}
-        self.moved_parameters = False  # whether a walk over all of a module's has been met
+        self.moved_parameters = False  # whether there was a loop over all of a module's
         # names of numbers that say how many elements some tensor has
         self.sizes: set[tuple[Name, str]] = set()
         self.found_pool_sizes: set[Name] = (
@@ -160,7 +163,7 @@ class Expressions(Computed):
             self.unsure -= 1
 
     def goes_on(self, choices: list[tuple[Value, Guard]], st: State) -> None:
-        """None has no attributes: where the program goes on it has met something else.
+        """None has no attributes: where the program goes on the value is something else.
 
         What stood under ``if x is not None`` has then been done. A handler goes on with what was known before.
         """
@@ -683,7 +686,7 @@ class Expressions(Computed):
     def one_flag(
         self, found: list[tuple[Value, Guard]], right: Value, node: cst.BooleanOperation, st: State
     ) -> Value:
-        """What a conjunction comes to; where it fails in more ways than are told apart, one condition says whether."""
+        """What a conjunction comes to; where it fails in more ways than are tracked, one condition says whether."""
         outcomes = self.truth(union(found), st, node)
         if sum(1 for outcome, _ in outcomes if not outcome) <= FAILING:
             return union(found)

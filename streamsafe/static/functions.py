@@ -1,4 +1,7 @@
-"""Functions and classes of the file: found, called, instantiated."""
+"""Functions and classes of the file: found, called, instantiated.
+
+One file: a call is resolved, bound, run and remembered in one sequence, with one stack of scopes.
+"""
 
 from __future__ import annotations
 
@@ -373,7 +376,7 @@ class Functions(Methods):
         self, function: Function, args: list[Value], kwargs: dict[str, Value], st: State, node: cst.CSTNode
     ) -> Value:
         """What a memoized function gave for these arguments, or gives now; no round of a loop makes it anew, but for
-        what that round has met.
+        the element of that iteration.
         """
         memo = Container(MODULE.child(("memo", id(function.unit.node), "dict")), "dict")
         words = [v for name, value in kwargs.items() for v in (Const(name), value)]
@@ -405,7 +408,7 @@ class Functions(Methods):
         return self.element(memo, key, st)
 
     def is_relevant(self, unit: FunctionUnit) -> bool:
-        """Whether a function holds stream code, calls some, or meets what other methods' stream code leaves."""
+        """Whether a function holds stream code, calls some, or uses what other methods' stream code leaves."""
         return unit.qualname in self.relevant or unit.qualname not in self.file.definitions
 
     def makes(self, unit: FunctionUnit) -> bool:
@@ -433,7 +436,7 @@ class Functions(Methods):
 
     def _puts(self, definition: Definition, depth: int = 2) -> bool:
         """Whether a function puts something into a queue, or one that it calls of its class, or of the module, does:
-        who takes it from there meets what it was given, and nothing has read it.
+        who takes it from there gets what was put in, and nothing has read it.
         """
         if not definition.calls.isdisjoint(_PUTTING):
             return True
@@ -446,7 +449,7 @@ class Functions(Methods):
         return depth > 0 and any(self._puts(d, depth - 1) for d in called)
 
     def _hands_on(self, function: ast.AST) -> bool:
-        """Whether a function returns something that it was given or has met, or what another one of the file gives."""
+        """Whether a function returns something that it was given or found, or what another one of the file gives."""
         for node in stream_terms.walk(function):
             if not isinstance(node, ast.Return):
                 continue
@@ -493,7 +496,7 @@ class Functions(Methods):
 
         unit = function.unit
         self.followed += 1
-        if not self.silent:  # what was met without a word is still to be judged
+        if not self.silent:  # what was found without a report is still to be judged
             self.entered.add(unit)
         outer = self.stack[-1].path if self.stack else ()
         path = deeper(outer, id(node))
@@ -704,7 +707,7 @@ class Functions(Methods):
             return instance
         st.store[(value.name, "@materialized")] = Class(unit)
         rounds, self.rounds = self.rounds, []  # what it holds was made elsewhere: no round makes it anew
-        self.silent += 1  # and before: what was done to it then meets nothing of now
+        self.silent += 1  # and before: what was done to it then conflicts with nothing now
         try:
             self.initialize(
                 instance, unit, Call(unit.node, self.site_in(unit.slice, unit.node)), st, known=False

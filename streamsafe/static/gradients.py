@@ -145,7 +145,7 @@ class Gradients(Tensors):
             st: changed in place.
             site: where it is.
             text: what the call is called.
-            whose: what it is asked for, or told of.
+            whose: the tensors it is asked for, or given.
             assigned: whether these may be the parameters to which the program has assigned a gradient.
             assumed: what it leans on that this reads or changes gradients at all.
         """

@@ -78,7 +78,7 @@ def names_event(text: str) -> bool:
 
 
 def names_loader(text: str) -> bool:
-    """Whether something gives batches, at least one whenever it is walked. Needed by 1 fixture."""
+    """Whether something gives batches, at least one whenever it is iterated over. Needed by 1 fixture."""
     return "loader" in text.lower()
 
 

@@ -40,7 +40,7 @@ BEFORE_FORWARD = "@forward pre hooks"
 AFTER_FORWARD = "@forward hooks"
 """Under these a module keeps the functions that run whenever it is called."""
 OF_EACH = " of each"
-"""Under these, with this behind them, modules that are walked keep those that each of them has."""
+"""Under these, with this behind them, modules that a loop iterates over keep those that each of them has."""
 PACKING = "@packing"
 """Under this gradients keep what packs and unpacks the tensors that autograd saves; an object, what it does by."""
 PACKED = "@packed"
@@ -51,7 +51,7 @@ FUNCTIONS = "@functions"
 FEW_SAVED = 1
 """So many places in a block stand for all at which tensors are saved."""
 PACKED_IN_A_ROW = 2
-"""So many tensors are saved one after another: what the second takes or drops meets what the first has left."""
+"""So many tensors are saved one after another: the second may use or drop what the first has left."""
 
 
 _GIVEN = {
@@ -140,7 +140,7 @@ class Hooks(Contexts):
         """A module is called: its hooks are given it, what it was given, and, after it, what it returns."""
         hooks = st.store.get((module.name, kept))
         if hooks is None and module.name.site == EACH and module.name.parent is not None:
-            hooks = st.store.get((module.name.parent, kept + OF_EACH))  # another one of those is met
+            hooks = st.store.get((module.name.parent, kept + OF_EACH))  # another one of those is used
         for hook, _ in alternatives(hooks, st.path) if hooks is not None else ():
             if hook != NONE and not st.dead:
                 arguments = [module, Tuple(tuple(call.args)), *given]

@@ -1,6 +1,8 @@
-"""The interpreter: walks statements forward, with joins, loops to a fixpoint and real exits.
+"""The interpreter: runs statements forward, with joins, loops to a fixpoint and real exits.
 
 Expressions, calls and what library calls mean are in the classes it is built from; rules never walk control flow.
+
+One file: it is the dispatch over the kinds of statements, and the exits that they share.
 """
 
 from __future__ import annotations
@@ -551,7 +553,7 @@ class Interpreter(Iteration):
     def _tell_raised(self, node: cst.Try | cst.TryStar, st: State, caught: State | None) -> None:
         """A condition says whether this has been left by an exception.
 
-        That matters where something goes round a few slots and may not have got on.
+        That matters where an index goes round a ring and may not have moved on.
         """
         name = self.fresh(node, st, "raised")
         bit = self.new_condition(("raised", name), (name,))
@@ -612,7 +614,7 @@ class Interpreter(Iteration):
     # -- elements ------------------------------------------------------------------------------------------------
 
     def next_item(self, iterable: Value, st: State, node: cst.CSTNode) -> Value:
-        """The next element of what a loop walks."""
+        """The next element of what a loop iterates over."""
         found = []
         for inner, guard in alternatives(iterable, st.path):
             found.append((self._next(inner, st, node), guard))

@@ -1,4 +1,4 @@
-"""What a loop walks: generators, counts, lists, objects that give one element after another."""
+"""What a loop iterates over: generators, counts, lists, objects that give one element after another."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from streamsafe.static.values import (
 
 
 class Iteration(Loops):
-    """Loops over what is walked."""
+    """Loops over iterables."""
 
     def _for(self, node: cst.For, st: State) -> None:
         iterable = self.eval(node.iter, st)
@@ -80,7 +80,7 @@ class Iteration(Loops):
             return
         threads = self.iteration_starts(iterable, st, self.site(node))
 
-        # who walks several side by side comes to a round where each of them has an element
+        # a loop over several side by side has an iteration where each of them has an element
         counts = dict.fromkeys(self.counts_of(iterable))
         answers = [
             sequences.some(st, Container(count.name, "list"))
@@ -138,7 +138,7 @@ class Iteration(Loops):
         node: cst.CSTNode,
         body: Callable[[Value, State], object],
     ) -> None:
-        """A generator of the file runs up to each yield; what is walked beside it is asked there for its next one.
+        """A generator of the file runs up to each yield; what is iterated beside it is asked there for its next one.
 
         ``enumerate`` gives numbers that are known as long as the generator's own rounds are.
         """
@@ -189,7 +189,7 @@ class Iteration(Loops):
         return _picks_slots(node, iterable, handed_on=self.file.picks_by_remainder)
 
     def _begin_instances(self, iterable: Partial, st: State, node: cst.CSTNode) -> None:
-        """What is walked beside others, or counted, makes itself ready; those that are their own iterators do."""
+        """What is iterated beside others, or counted, makes itself ready; those that are their own iterators do."""
         for given in iterable.args:
             if isinstance(given, Partial):
                 self._begin_instances(given, st, node)
@@ -201,7 +201,7 @@ class Iteration(Loops):
     def _walk_instance(
         self, instance: Instance, st: State, node: cst.CSTNode, body: Callable[[Value, State], object]
     ) -> None:
-        """``for x in instance``: what ``__iter__`` gives is walked, or ``__next__`` is called until it raises."""
+        """``for x in instance``: the loop takes what ``__iter__`` gives, or calls ``__next__`` until it raises."""
         enter = self.find_method(instance.unit, "__iter__")
         following = self.find_method(instance.unit, "__next__")
         if enter is not None and not any(a.unit is enter for a in self.stack):
@@ -356,7 +356,7 @@ class Iteration(Loops):
         return self.next_item(iterable, st, node)
 
     def _leave_after_last(self, round_: Name, st: State) -> bool:
-        """No round follows one that a test has told to be the last, and one follows each other; whether one has."""
+        """No iteration follows one that a test shows to be the last, and one follows each other; whether one has."""
         loop = self.activation.loops[-1]
         last = before = ALWAYS
         for key, outcome in self.lasts.pop(round_, {}).items():
@@ -405,7 +405,7 @@ def _goes_round(iterable: Value) -> bool:
 
 
 def item_in_round(item: Value, iterable: Value, rounds: Picks) -> Value:
-    """What a round meets, other rounds do not; what goes round they do."""
+    """No two iterations have the same element, except of what goes round."""
     if isinstance(iterable, Partial) and isinstance(item, Tuple) and any(map(_goes_round, iterable.args)):
         if len(item.items) == len(iterable.args):
             columns = zip(item.items, iterable.args, strict=True)
@@ -432,7 +432,7 @@ def _picks_slots(node: cst.CSTNode, iterable: Value, *, handed_on: bool) -> bool
 
     Args:
         node: the loop.
-        iterable: what it walks.
+        iterable: what it iterates over.
         handed_on: who is given the number may take it for an index.
     """
     if not (

@@ -1,4 +1,7 @@
-"""The verbs of library calls: what a row of the tables in ``apis`` means."""
+"""The verbs of library calls: what a row of the tables in ``apis`` means.
+
+One file: a verb is a few lines, and the tables name all of them.
+"""
 
 from __future__ import annotations
 
@@ -474,7 +477,7 @@ class Library(Streams):
         flag = call.kwargs.get("async_op")
         if flag is not None and not isinstance(flag, Const):
             outcomes = self.truth(flag, st, call.node)
-            if all(guard != ALWAYS for _, guard in outcomes):  # who tests the flag later is told the same
+            if all(guard != ALWAYS for _, guard in outcomes):  # a later test of the flag gives the same
 
                 def chosen(outcome: bool, st: State) -> Value:
                     known = {**call.kwargs, "async_op": Const(outcome)}

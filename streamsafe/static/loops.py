@@ -1,4 +1,7 @@
-"""Loops to a fixpoint, and the states that their rounds leave."""
+"""Loops to a fixpoint, and the states that their rounds leave.
+
+One file: a fixpoint and the conditions that its iterations leave depend on each other.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +195,7 @@ class Loops(RingIndices):
         return self.join(first, second)
 
     def _tell(self, st: State, key: Key) -> None:
-        """A state is told whether a name holds what the condition says; where it may, the condition says it of now."""
+        """Bind the condition to whether a name holds in a state what the condition says, as it stands there now."""
         bit, meant, value = self.conditions[("holds", key)], self.exchanged[key], st.store.get(key)
         if isinstance(value, Union):
             if any(v == meant and g.false & bit for v, g in value.alternatives):
@@ -229,12 +232,12 @@ class Loops(RingIndices):
         return self.join_apart(first, end)
 
     def tell_flags(self, st: State, owner: Name) -> None:
-        """Before what a call has asked is forgotten: a condition takes its place where it told whether an attribute, or
+        """Before what a call has asked is forgotten: a condition takes its place where it says whether an attribute, or
         an element of a list that is one, is None, false or empty.
         """
         self.set_index_conditions(st)
         holders = [owner]
-        if not self.file.turning:  # else it is told which slot is filled
+        if not self.file.turning:  # else conditions say which slot is filled
             holders += [
                 v.name for v in st.store.of(owner).values() if isinstance(v, Container) and v.kind == "list"
             ]
@@ -266,7 +269,7 @@ class Loops(RingIndices):
         return sorted(made, key=lambda name: -name.age)  # a condition goes over to the next one
 
     def tell_rounds(self, st: State) -> None:
-        """Before what a round has asked is forgotten: a condition takes its place where it told how a flag stands."""
+        """Before what a round has asked is forgotten: a condition takes its place where it says how a flag stands."""
         for key, value in split(st, self.activation.frame):
             if key[1] not in self.file.flags:
                 continue
@@ -276,7 +279,7 @@ class Loops(RingIndices):
 
     def tell_elements(self, st: State) -> None:
         """Before what a round has asked is forgotten: where that tells what it added to a list, a condition says it of
-        the element that stands for all, so that lists which rounds fill side by side are walked side by side.
+        the element that stands for all, so that lists which rounds fill side by side are iterated side by side.
         """
         asked = 0
         for value in st.store.of(self.activation.frame).values():
@@ -302,7 +305,7 @@ class Loops(RingIndices):
                     yield kind[1], bit, value
 
     def _tell_of_rounds(self, states: Sequence[State | None]) -> None:
-        """The ways out of a loop are told how those flags stand there that a round has set."""
+        """On each way out of a loop the conditions say how the flags stand there that an iteration has set."""
         self._flags_of_rounds(states)
         for st in states:
             if st is None or st.dead:
@@ -325,7 +328,7 @@ class Loops(RingIndices):
                 self.new_condition(("falsy", key), ())
 
     def _decide(self, st: State, key: Key, before: State) -> None:
-        """A state is told how the condition comes out that stands for an attribute; unchanged it stands as it did."""
+        """In a state the condition that stands for an attribute gets its outcome; unchanged it stands as it did."""
         value, bit = st.store.get(key), self.flags[key]
         if isinstance(value, Union) and says(value, bit, turned=True):
             st.flip(bit)

@@ -1,4 +1,7 @@
-"""Memory: what a value's tensors are, who holds them, allocation and release."""
+"""Memory: what a value's tensors are, who holds them, allocation and release.
+
+One file: who holds a block decides when it is released, and both go by the same traversal of objects.
+"""
 
 from __future__ import annotations
 

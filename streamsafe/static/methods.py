@@ -1,4 +1,7 @@
-"""Method calls, by what the receiver is."""
+"""Method calls, by what the receiver is.
+
+One file: it is one dispatch over the kinds of receivers.
+"""
 
 from __future__ import annotations
 
@@ -455,7 +458,7 @@ class Methods(UnknownObjects):
                 alone = receiver.kind == "queue" and not self.carries_event(call.args, st)
                 if alone and not self.waits_first(call.args, call, st):
                     self.hand_to_host(st, call.args, call.site, "put()")
-                if self.calling is not None:  # who takes it out has heard from that stream
+                if self.calling is not None:  # who takes it out is ordered after that stream
                     st.order.obey(
                         [Edge(receiver.name, s.name) for s, _ in self.streams(st, "cupy", self.calling)]
                     )

@@ -3,6 +3,8 @@
 Most files are only looked into for one or two definitions. So a file is split into the statements of its top level by
 its text, and a statement is parsed when it is asked for. Where the text does not split as Python reads it, the whole
 file is parsed.
+
+One file: how a file is split and how its names are resolved use the same index.
 """
 
 from __future__ import annotations

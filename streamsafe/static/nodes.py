@@ -1,7 +1,9 @@
-"""LibCST's nodes made of ``ast``'s: what the interpreter walks.
+"""LibCST's nodes made of ``ast``'s: what the interpreter runs.
 
 LibCST's own parser takes ten times as long, most of it for white space that nobody asks about. Where something is
 reported it parses the text after all, and :func:`pairs` finds its nodes, which have positions, by those made here.
+
+One file: it is one conversion, a method for each kind of node.
 """
 
 from __future__ import annotations

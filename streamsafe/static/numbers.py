@@ -7,6 +7,8 @@ size; what counts from the end is written with a minus.
 
 That a difference is not negative is shown by its signs alone, after at most a few atoms have been replaced by their
 bounds: nothing is searched for, and what is not shown is not so.
+
+One file: it is one algebra, whose forms and bounds refer to each other.
 """
 
 from __future__ import annotations
@@ -121,7 +123,7 @@ class Form:
         return result
 
     def rename(self, renaming: Callable[[Any], Any]) -> Form | None:
-        """The form after its names have aged; None where two of them are told apart no more."""
+        """The form after its names have aged; None where two of them are no longer distinguished."""
         names = self.names()
         change = _change(names, renaming)
         return self if change is _UNCHANGED else None if change is None else self.mapped(change.__getitem__)
@@ -136,7 +138,7 @@ _UNCHANGED: dict[Any, Any] = {}
 
 
 def _change(names: Iterable[Any], renaming: Callable[[Any], Any]) -> dict[Any, Any] | None:
-    """What names become; None where they are told apart no more.
+    """What names become; None where they are no longer distinguished.
 
     Where a loop is over, which of its rounds it was is forgotten, but not between which numbers that is.
     """
@@ -199,7 +201,7 @@ class Bounds:
         start: the first one; None where it is not known.
         stop: the one after the last; None up to the end.
         step: the distance between two of them; 0 where there is only one.
-        name: the object that holds the index: of another round of a walk it is another one.
+        name: the object that holds the index: of another iteration of a loop it is another one.
     """
 
     start: Form | None

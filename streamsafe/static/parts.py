@@ -24,10 +24,10 @@ ALL = Partial(Api("builtins.slice"), (NONE, NONE, NONE), ())
 
 
 POSITION = "position"
-"""The axis along which the elements of a list are told apart by where they stand."""
+"""The axis along which the elements of a list differ by where they stand."""
 
 MODULES = "modules"
-"""The axis along which gradients are told apart by the modules whose parameters they are of."""
+"""The axis along which gradients differ by the modules whose parameters they are of."""
 
 OVERLAPPING = "overlapping"
 """A shape of which two elements may be one: what is picked of it tells nothing."""
@@ -172,7 +172,7 @@ def of_modules(part: Hashable | None, modules: frozenset[Name]) -> Part | None:
 
 
 def distinguishing(part: Hashable | None) -> Picks:
-    """What tells the elements of a part of a list from others: the rounds that have met it, and where they stand."""
+    """What distinguishes the elements of a part of a list from others: their iterations, and where they stand."""
     if type(part) is not tuple:
         return ()
     at = part[0].on(0) if len(part) == 1 and part[0].shape is None else None
@@ -339,7 +339,7 @@ def _position(number: int) -> Form:
 
 
 def _is_iterated(picked: Picked) -> bool:
-    """Whether an object is met in a walk: its rounds tell it from others, and another walk meets it again."""
+    """Whether an object is the element of a loop: its iterations distinguish it, and another loop reaches it again."""
     return isinstance(picked, Name) and any(name.site == EACH for name in picked.chain())
 
 
@@ -363,7 +363,7 @@ def _apart(first: Picked, second: Picked) -> bool:
 
 
 def _of_other_rounds(first: Name, second: Name) -> bool:
-    """Whether this is the same expression in two rounds of a loop: a walk goes on, it does not come back."""
+    """Whether this is the same expression in two iterations of a loop: a loop goes on, it does not come back."""
     return first != second and first.base() == second.base()
 
 

@@ -1,4 +1,7 @@
-"""What Python's own functions and types do."""
+"""What Python's own functions and types do.
+
+One file: it has one short method for each builtin function or type.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +161,7 @@ class Builtins(Gradients):
         return call.args[1] if len(call.args) > 1 else UNKNOWN
 
     def do_iterated(self, call: Call, st: State) -> Value:
-        """``tqdm(xs)``: what is shown while it is walked."""
+        """``tqdm(xs)``: what is shown while it is iterated over."""
         iterable = call.get(0, "iterable") or call.get(0, "sequence") or UNKNOWN
         if all(isinstance(v, (Container, Tuple, Partial, Generator)) for v in iterate(iterable)):
             return iterable
@@ -174,7 +177,7 @@ class Builtins(Gradients):
         return Opaque(variable)
 
     def do_lazily(self, call: Call, st: State) -> Value:
-        """An iterable that is walked later; how far a range goes is asked now."""
+        """An iterable for a later loop; how far a range goes is asked now."""
         for value in call.args if call.text.endswith("range") else ():
             if any(isinstance(v, Tensor) for v in iterate(value)):
                 self.read_on_host(st, value, call.site, "range()")
@@ -203,7 +206,7 @@ class Builtins(Gradients):
         return Partial(Api("builtins.slice"), tuple([*bounds, NONE][:3]), ())
 
     def do_iterator(self, call: Call, st: State) -> Value:
-        """``iter(x)``: walks a copy of what is known; ``iter(f, last)`` calls a function until it gives that."""
+        """``iter(x)``: a copy of what is known; ``iter(f, last)`` calls a function until it gives that."""
         value = call.args[0] if call.args else UNKNOWN
         if len(call.args) == 2:
             return Partial(UNTIL, tuple(call.args), ())
@@ -619,7 +622,7 @@ class Builtins(Gradients):
         return made
 
     def drained(self, value: Value, st: State, node: cst.CSTNode) -> Container:
-        """What a generator, or an object of the file, gives that is walked to its end now."""
+        """What a generator, or an object of the file, gives that is iterated to its end now."""
         made = Container(self.fresh(node, st, "drained"), "list")
         self.closed.add(made.name)
         sequences.put(st, made, [])
@@ -691,7 +694,7 @@ class Builtins(Gradients):
 
     @staticmethod
     def gives_pairs(value: Value) -> bool:
-        """Whether what a dict is made of is walked for its keys and values, and is no mapping."""
+        """Whether what a dict is made of is iterated for its keys and values, and is no mapping."""
         if isinstance(value, Opaque):
             return str(value.name.site).startswith("named_") and value.name.parent is not None
         return isinstance(value, (Partial, Generator)) or (

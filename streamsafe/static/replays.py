@@ -67,7 +67,7 @@ class Replays(Effects):
     """What comes of replaying graphs one after the other."""
 
     replays = 0
-    """How many replays were met."""
+    """How many replays were seen."""
     pooled = False
     """Whether some graphs share a pool."""
     renamed = False
@@ -168,7 +168,7 @@ class Replays(Effects):
         overlaid = st.store.get((buffer, "@overlaid"), NONE)
         places = [place for place, _ in alternatives(overlaid, st.path & guard)]
         if NONE in places:
-            return  # which graph it was, or whether one was replayed, is not told any more
+            return  # which graph it was, or whether one was replayed, is not known any more
         st.store.pop((buffer, "@overlaid"), None)
         for place in places:
             self.violation(

@@ -19,8 +19,10 @@ class RingIndices(Calls):
     """Indices into a ring of a few slots, and handles that may be None."""
 
     def set_index_conditions(self, *states: State | None) -> None:
-        """Before paths meet, or what a round has asked is forgotten: where each path knows which of a few slots a
-        number picks, or whether there is a handle, conditions say it of what holds the number or the handle.
+        """Before a join, or before the conditions of an iteration are forgotten: bind conditions to what is known.
+
+        Where each path knows which of a few slots a number selects, or whether there is a handle, a condition says so
+        of what holds the number or the handle.
         """
         live = [st for st in states if st is not None and not st.dead]
         for key in self._slot_keys(live):

@@ -1,4 +1,7 @@
-"""Where interpretation starts: the module, functions nobody calls, hooks, and classes as protocols between methods."""
+"""Where interpretation starts: the module, functions nobody calls, hooks, and classes as protocols between methods.
+
+One file: what is a root depends on which other roots have reached, in one order.
+"""
 
 from __future__ import annotations
 
@@ -501,7 +504,7 @@ class Roots:
             if end is not None:
                 ends.append(end)
             if round_ == rounds - 1 and not any(map(_pools, (start, *(end.state for end in ends)))):
-                break  # what the last calls leave is met by none, but for what they have released
+                break  # nobody uses what the last calls leave, but for what they have released
             for end in ends:
                 merged = interpreter.join_calls(merged, self._left_to_next(end), start)
             if merged is None or merged.same(start):
@@ -558,7 +561,7 @@ class Roots:
         return found
 
     def _iterate(self, method: FunctionUnit, instance: Instance, made: State) -> None:
-        """An object that gives one element after another is walked."""
+        """A loop iterates over an object that gives one element after another."""
         interpreter = self.interpreter
         interpreter.entry = method.qualname
         interpreter.steps = interpreter.effort = interpreter.crowded = 0
@@ -692,7 +695,7 @@ class Roots:
         interpreter.rounds = []
         interpreter.forget_plain(st)
         interpreter.age_call(st, end.made)
-        interpreter.prune(st)  # the next call meets only what this one leaves on the object, or elsewhere
+        interpreter.prune(st)  # the next call finds only what this one leaves on the object, or elsewhere
         interpreter.forget_clocks(st)
         return st
 
@@ -933,7 +936,7 @@ def _is_test(method: FunctionUnit, unit: ClassUnit) -> bool:
 
 
 def _is_iterated(name: Name) -> bool:
-    """Whether a name was given to something that is walked: what it stands for was there before."""
+    """Whether a name was given to an element of a loop: what it stands for was there before."""
     return isinstance(name.site, tuple) and len(name.site) == 2 and name.site[1] in ("key", "index")
 
 

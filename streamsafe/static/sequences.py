@@ -24,7 +24,7 @@ COUNTED = "@counted"
 """Under this a list keeps what stands for its length, until something is added or taken out."""
 
 FEW = 4
-"""So many streams of which one is picked are told apart by which it is."""
+"""Of how many streams at most it is known which one is picked."""
 
 
 def length(st: State, container: Container) -> int | None:

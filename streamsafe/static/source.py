@@ -3,6 +3,8 @@
 ``ast`` (fast, no whitespace) finds where the top-level statements stand, what they import, define and call. A slice
 becomes a tree when the interpreter asks for it; LibCST itself parses it, for positions, only when something is reported
 there.
+
+One file: all of it is the index of one file, computed from one ``ast`` tree and kept for its lifetime.
 """
 
 from __future__ import annotations
@@ -269,7 +271,7 @@ class ClassUnit:
 
     @property
     def is_named_tuple(self) -> bool:
-        """Whether it is walked and unpacked like the tuple of its fields."""
+        """Whether it is iterated and unpacked like the tuple of its fields."""
         return any("NamedTuple" in base for base in self.bases)
 
     @property
@@ -279,7 +281,7 @@ class ClassUnit:
 
     @property
     def is_enumeration(self) -> bool:
-        """Whether its attributes are members that are told apart by their names."""
+        """Whether its attributes are members that differ by their names."""
         return any(base.rpartition(".")[2] in ("Enum", "StrEnum") for base in self.bases)
 
     @property
@@ -466,7 +468,7 @@ class SourceFile:
     def attribute_users(self) -> dict[str, tuple[set[str], set[str]]]:
         """By name of an attribute, the functions that read it, and those that set it: ``+=`` does neither.
 
-        What is only told, in a text or an error, nothing is computed with.
+        What only goes into a message or an error, nothing is computed with.
         """
         users: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
         for qualname, definitions in self.definitions.items():
@@ -830,7 +832,7 @@ def _flat(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 _NAMING = frozenset({"getattr", "methodcaller", "setattr"})
-"""Functions that are told by a string what they mean."""
+"""Functions whose meaning a string argument gives."""
 
 
 def _calls(function: AstFunction) -> tuple[frozenset[str], int, bool, list[ast.Import | ast.ImportFrom]]:

@@ -1,4 +1,7 @@
-"""What is known at one point of a program: names, objects, order, the path taken, the current streams, the capture."""
+"""What is known at one point of a program: names, objects, order, the path taken, the current streams, the capture.
+
+One file: copy, join and comparison must cover every field of a state.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,10 @@ Key = tuple[Name, Hashable]
 
 K = TypeVar("K")
 Ordered = dict[K, None]
-"""A set of which the order is that in which its elements were met; shared by states, so never changed in place."""
+"""A set of which the order is that in which its elements were added; shared by states, so never changed in place."""
 
 MOST_ROUTES = 8
-"""How many ways to a point are told apart; of more, those that only the oldest conditions tell apart are one."""
+"""How many ways to a point are kept apart; of more, those that differ only in the oldest conditions are one."""
 
 MOST_GUARDS = 4
 """How many guards may tell the paths that arrive from one side from those that arrive from the other."""
@@ -142,7 +145,7 @@ class Store:
             self.objects[owner] = table
 
     def gather(self, iterated: set[Name]) -> list[Value]:
-        """A walk is over: what it leaves on the elements it has met is what is known of every element.
+        """A loop is over: what it leaves on its elements is what is known of every element.
 
         Notes about their memory stay with the elements.
 
@@ -180,7 +183,7 @@ class Store:
         return replaced
 
     def reach(self, element: Name) -> None:
-        """A walk comes to an element: of it is known what is known of every element."""
+        """A loop reaches an element: of it is known what is known of every element."""
         if element.parent is None:
             return
         known = element.parent.child(ITERATED)
@@ -501,9 +504,9 @@ class State:
         """Conditions take the place of others, wherever these are mentioned.
 
         Args:
-            told: what held and what is said instead; one of the first holds.
+            pairs: what held and what is said instead; one of the first holds.
             asked: the conditions that are no longer mentioned, but for what is said instead.
-            beside: others; what is held under these is told, too, what is said instead.
+            beside: others; what is held under these gets what is said instead, too.
         """
         routes = [new for route in self.routes for new in substituted(route, pairs, asked)]
         if not routes:
@@ -677,7 +680,7 @@ def _readings_meet(first: State, second: State) -> tuple[State, State]:
 
 
 def distinguished(first: State, second: State) -> bool:
-    """Whether two paths that meet are told apart where another stream is current."""
+    """Whether the guards of two paths that join differ wherever another stream is current."""
     path = first.path.common(second.path)
     one, other = first.path.without(path), second.path.without(path)
     if one.contradicts(other):
@@ -732,14 +735,14 @@ def _uncovered(routes: frozenset[Guard]) -> tuple[Guard, ...]:
 
 
 def _vaguer(routes: Collection[Guard]) -> frozenset[Guard]:
-    """Routes without the condition that was met first: what is asked anew is newer."""
+    """Routes without the oldest condition: what is asked anew is newer."""
     path = reduce(Guard.common, routes)
     asked = reduce(int.__or__, (true | false for true, false in routes)) & ~(path.true | path.false)
     return frozenset(route.forget(asked & -asked) for route in routes)
 
 
 def _few(routes: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """The routes; where they are too many, without the conditions that were met first."""
+    """The routes; where they are too many, without the oldest conditions."""
     while len(routes) > MOST_ROUTES:
         routes = _distinct(_vaguer(routes))
     return routes

@@ -1,4 +1,7 @@
-"""Streams, events and devices of both libraries."""
+"""Streams, events and devices of both libraries.
+
+One file: streams, events and devices refer to each other in almost every method.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ class Streams(Builtins):
         return Api("torch.cuda")
 
     def do_make_generator(self, call: Call, st: State) -> Value:
-        """``torch.Generator``: graphs must be told of it."""
+        """``torch.Generator``: it must be registered with graphs."""
         name = self.fresh(call.node, st, "generator")
         st.store[(name, "@generator")] = PLAIN
         return Opaque(name)
@@ -259,7 +262,7 @@ class Streams(Builtins):
         return NONE
 
     def each_event(self, value: Value | None, st: State, action: Callable[[Event, State], object]) -> None:
-        """Do something with an event; of several that are told apart with each on the paths on which it is meant.
+        """Do something with an event; of several with known guards with each on the paths on which it is meant.
 
         Those under one guard are not: who waits for one of them is taken to wait for any.
         """
@@ -321,7 +324,7 @@ class Streams(Builtins):
 
     own_events: set[Name]
     foreign_waits: list[tuple[Name, list[tuple[Stream, Guard]]]]
-    """The waits that were met for events of code that is not seen, with the streams that wait."""
+    """The waits for events of code that is not seen, with the streams that wait."""
 
     def none_to_wait_for(self, st: State, waits: list[tuple[Name, list[tuple[Stream, Guard]]]]) -> None:
         """Who gives None for an event says that there is nothing to wait for."""
@@ -388,7 +391,7 @@ class Streams(Builtins):
         return self.do_stream_callback(Call(call.node, call.site, given), st)
 
     def do_stream_add_callback(self, call: Call, st: State) -> Value:
-        """``stream.add_callback(f, arg)``: a host function that is told the stream and the status, too."""
+        """``stream.add_callback(f, arg)``: a host function that gets the stream and the status, too."""
         call.args[2:2] = [call.args[0], UNKNOWN]
         return self.do_stream_callback(call, st)
 
@@ -414,7 +417,7 @@ class Streams(Builtins):
         return Event(name)
 
     def do_make_cupy_event(self, call: Call, st: State) -> Value:
-        """``cupy.cuda.Event``: times unless told not to."""
+        """``cupy.cuda.Event``: times unless ``disable_timing`` is set."""
         disabled = call.get(1, "disable_timing")
         known = not disabled.value if isinstance(disabled, Const) and disabled.value is not ... else None
         name = self.fresh(call.node, st, "event")

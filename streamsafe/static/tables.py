@@ -1,4 +1,4 @@
-"""What one object holds, under names and keys, and what it may hold after two paths have met."""
+"""What one object holds, under names and keys, and what it may hold after two paths have joined."""
 
 from __future__ import annotations
 
@@ -125,11 +125,11 @@ def _kept_to(table: Table, path: Guard) -> Table:
 EMPTY = Table()
 
 _OF_A_PATH = frozenset({"@nonzero", "@bounds", "@taken from"})
-"""Notes of which not all that they say holds when paths have met."""
+"""Notes of which not all that they say holds when paths have joined."""
 
 
 def _stays(owner: Name, alone: Table, is_opaque: Callable[[Name], bool]) -> bool:
-    """Whether an object of which one path knows holds the same when the paths have met."""
+    """Whether an object of which one path knows holds the same when the paths have joined."""
     if not _OF_A_PATH.isdisjoint(alone):
         return False
     if "@materialized" in alone or not is_opaque(owner):

@@ -1,4 +1,7 @@
-"""Methods and functions that make, copy and read tensors."""
+"""Methods and functions that make, copy and read tensors.
+
+One file: it has one short method for each function or method of a tensor.
+"""
 
 from __future__ import annotations
 
@@ -424,7 +427,7 @@ class TensorMethods(Arrays):
     def _computes_where_given(self, receiver: Value, call: Call, st: State) -> bool:
         """Whether this brings something to where a parameter says, the host by one caller and a device by another.
 
-        Then it computes there: of what nothing shows where it lies, it is told that the host is to work on what is
+        Then it computes there: where nothing shows where it lies, that says that the host is to work on what is
         there, and nothing is copied.
         """
         if not isinstance(receiver, Opaque) or self.place(st, receiver) or receiver.name in st.order.made:
@@ -856,7 +859,7 @@ class TensorMethods(Arrays):
         return Tensor(self.host_result(call, st), numpy=True)
 
     def table_known(self, name: Name) -> None:
-        """A stream is met by this name."""
+        """A stream is reached by this name."""
         self.carriers.bit(name)
 
     def _mapping_or_array(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:

@@ -1,4 +1,7 @@
-"""Tensors and arrays: operations, views, copies between host and device, gradients, host values."""
+"""Tensors and arrays: operations, views, copies between host and device, gradients, host values.
+
+One file: operations and copies share how the place, the stream and the host's wait are found.
+"""
 
 from __future__ import annotations
 
@@ -634,7 +637,7 @@ class Tensors(Expressions):
         """Two readings of a clock are subtracted: the work between them should have been waited for.
 
         A difference that is only held against a limit measures nothing: it says whether it is time to go on. Nor need
-        anything be waited for where it is told how long the host takes.
+        anything be waited for where the time that the host takes is measured.
         """
         unit = self.stack[-1].unit
         for end in iterate(left):

@@ -75,7 +75,7 @@ class Threads(Hooks):
         return Opaque(name)
 
     def _signal_method(self, signal: Opaque, name: str, call: Call, st: State) -> Value:
-        """Whoever waits for a signal has heard from the stream whose host function gave it, and else of no stream.
+        """A wait for a signal is ordered after the stream whose host function gave it, and else after no stream.
 
         One that nobody gives in the code that is seen may come from somebody who has waited for the device.
         """
@@ -137,7 +137,7 @@ class Threads(Hooks):
         self.explained = explained
 
     def hand_on(self, st: State) -> None:
-        """Another thread is told to go on: what has been enqueued by now comes before what it does."""
+        """Another thread is signalled to go on: what has been enqueued by now comes before what it does."""
         self.handed_on.update(made.site for made, _ in st.order.iterate())
 
     taking = False

@@ -44,7 +44,7 @@ from streamsafe.static.values import (
 PARTS_OF_MODULES = frozenset(
     "parameters named_parameters buffers named_buffers modules named_modules children named_children state_dict".split()
 )
-"""Methods of a module that walk what it holds."""
+"""Methods of a module that iterate over what it holds."""
 
 _AMBIGUOUS = frozenset(("split", "view", "select", "storage"))
 """Methods of tensors that texts, tables and other objects have too."""
@@ -475,7 +475,7 @@ def _event_like(name: Name) -> bool:
 
 
 def _of_axes(call: Call) -> bool:
-    """Whether ``split()`` and its like are told sizes or an axis: nothing but a tensor is."""
+    """Whether ``split()`` and its like get sizes or an axis: that means a tensor."""
     first = call.get(0, "")
     sized = isinstance(first, (Tuple, Container)) or (isinstance(first, Const) and type(first.value) is int)
     return "dim" in call.kwargs or sized

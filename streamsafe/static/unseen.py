@@ -1,4 +1,7 @@
-"""Calls whose code is not seen: a careful author wrote them; their names may tell what they do."""
+"""Calls whose code is not seen: a careful author wrote them; their names may tell what they do.
+
+One file: it is the one place that says what the analysis assumes of a call without visible code.
+"""
 
 from __future__ import annotations
 

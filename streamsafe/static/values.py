@@ -3,6 +3,8 @@
 Objects are named by where they are made (site), through which calls (path) and by age: the newest object of a site,
 the one of the round before, or *older* ones, of which there may be many. Attributes and elements of objects that are
 not seen made are named by their parent: ``x.grad`` and ``x.grad`` are one object as long as nothing is assigned to it.
+
+One file: the kinds of values refer to each other, and union and renaming cover all of them.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ MAX_GUARDS = 4
 MAX_NUMBERS = 2
 
 EACH = "each element"
-"""An element of a container that is walked from end to end: stands for all of them."""
+"""An element of a container that a loop iterates over from end to end: stands for all of them."""
 
 EVERY = "every one"
-"""Of the streams that a loop has made those that are kept: the one that some round of a later walk comes to."""
+"""Of the streams that a loop has made those that are kept: the one that some iteration of a later loop reaches."""
 
-ITERATED = "each element met before"
-"""What is known of every element since the last walk over all of them."""
+ITERATED = "each element iterated before"
+"""What is known of every element since the last loop over all of them."""
 
 STACKED = "@stacked"
 """Under this an ``ExitStack`` keeps how many of its places are taken."""
@@ -54,7 +56,7 @@ class Name:
         path: the call sites through which it was reached, and the rounds of loops that stay distinct, see ``deeper``.
         parent: the object it is an attribute or element of.
         age: 0 for the newest object of the site, 1 for the one of the round before, 2 for all older ones of the same
-            walk of a loop; 3 for all of the walk before, 4 for those of earlier ones.
+            run of a loop; 3 for all of the run before, 4 for those of earlier ones.
     """
 
     __slots__ = ("_base", "_family", "_older", "_unknown", "age", "parent", "path", "site")
@@ -132,7 +134,7 @@ class Name:
         return self._family
 
     def base(self) -> Name:
-        """The same name without ages: what is said of it holds for every object of the site."""
+        """The same name without an age: what is said of it holds for every object of the site."""
         if self._base is None:
             parent = self.parent.base() if self.parent is not None else None
             self._base = Name(self.site, self.path, parent)
@@ -203,7 +205,7 @@ def aging(names: set[Name]) -> Renaming:
 
 
 def aging_loops(names: set[Name]) -> Renaming:
-    """A renaming after which what the last walk of a loop has made is of the walk before."""
+    """A renaming after which what the last run of a loop has made is of the run before."""
     return _Renamed(names, (3, 3, 3, 4, 4)).__getitem__
 
 
@@ -215,7 +217,7 @@ def all_newest(names: set[Name]) -> Renaming:
 Picks = tuple[tuple[Hashable, Hashable], ...]
 
 PAST = Name(OVER)
-"""Renamed to this, what a loop's round has picked is no longer told from what its other rounds have."""
+"""Renamed to this, what one iteration of a loop has picked is no longer distinguished from what others have."""
 
 
 def rename_picks(picked: Picks, renaming: Renaming) -> Picks:
@@ -305,7 +307,7 @@ class Number(Const):
         return hash(self.form)
 
     def rename(self, renaming: Renaming) -> Value:
-        """The same number; one of a round that is no longer told from others is any."""
+        """The same number; one of an iteration that is no longer distinguished from others is any."""
         form = self.form.rename(renaming)
         if form is self.form:
             return self
@@ -585,7 +587,7 @@ class Container(Span):
 
 @dataclass(frozen=True, slots=True)
 class Clock(Value):
-    """A reading of a host clock; where paths have met it may be one of several."""
+    """A reading of a host clock; where paths have joined it may be one of several."""
 
     readings: frozenset[Hashable]
 
@@ -616,7 +618,7 @@ def alternatives(value: Value, path: Guard = ALWAYS) -> list[tuple[Value, Guard]
 
 _COMPUTED = frozenset({Number, Positive})
 _DISTINGUISHED = (Const, Number, Positive, Stream, Tensor, Event)
-"""What a name may mean under several guards that are told apart."""
+"""What a name may mean under several guards that are kept apart."""
 
 
 def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
@@ -677,7 +679,7 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
 
 
 def _flags_of_row(row: Tuple) -> Hashable:
-    """The flags and words in a row, by which it is told from other rows."""
+    """The flags and words in a row, which distinguish it from other rows."""
     return tuple(v.value if type(v) is Const and type(v.value) in (bool, str) else ... for v in row.items)
 
 
@@ -728,7 +730,7 @@ def _is_plain(value: Value) -> bool:
 
 
 def _any_number(merged: dict[Value, Guard]) -> dict[Value, Guard]:
-    """The values; of several numbers that are not known only those are told apart that stand on different paths."""
+    """The values; of several numbers that are not known only those on different paths are kept apart."""
     numbers = [(value, guard) for value, guard in merged.items() if _is_plain(value)]
     if len(numbers) < 2 or (
         len(numbers) <= MAX_NUMBERS
