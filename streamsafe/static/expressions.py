@@ -8,13 +8,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Hashable, Iterator, Set
 from contextlib import contextmanager
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, concrete, element_keys, sequences
+from streamsafe.static import apis, concrete, element_keys, operators, sequences
 from streamsafe.static.computed import Computed
 from streamsafe.static.conditions import Outcomes
 from streamsafe.static.facts import HOOK, Site
@@ -50,7 +49,6 @@ from streamsafe.static.values import (
     aging_loops,
     alternatives,
     iterate,
-    least,
     union,
 )
 
@@ -407,7 +405,7 @@ class Expressions(Computed):
         return self.lookup(node.value, st)
 
     def _literal(self, node: cst.BaseExpression, _: State) -> Value:
-        return _constant(node)
+        return operators.constant(node)
 
     def _formatted(self, node: cst.FormattedString, st: State) -> Value:
         parts: list[Value] = []
@@ -443,7 +441,7 @@ class Expressions(Computed):
         found: list[tuple[Value, Guard]] = []
         for one, first in alternatives(left, st.path):
             for other, second in alternatives(right, st.path):
-                number: Value | None = _computed(operator, one, other)
+                number: Value | None = operators.computed(operator, one, other)
                 if number is None or len(found) == MOST_NUMBERS:
                     return None
                 if type(one) is Number or type(other) is Number:
@@ -458,7 +456,7 @@ class Expressions(Computed):
         """Arithmetic: on tensors an operation, on clocks a duration."""
         operator = type(getattr(node, "operator", None))
         for inner, other, prefix in ((left, right, "__"), (right, left, "__r")):
-            word = _DUNDER.get(operator) if type(inner) is Instance else None  # type: ignore[arg-type]
+            word = operators.DUNDER.get(operator) if type(inner) is Instance else None  # type: ignore[arg-type]
             own = self.own_method(inner, f"{prefix}{word}__") if word else None
             if own is not None:
                 return self.call_function(own, [other], {}, st, node)
@@ -481,7 +479,7 @@ class Expressions(Computed):
                 isinstance(v, (Container, Opaque)) for v in operands
             ):
                 return self.concatenated(left, right, node, st)  # nothing but a list is added to a list
-        if isinstance(right, Opaque) and operator in _DIVIDING:
+        if isinstance(right, Opaque) and operator in operators.DIVIDING:
             st.store[(right.name, "@nonzero")] = PLAIN  # or this would have raised
         if any(isinstance(v, Tensor) for v in operands) or (
             any(isinstance(v, Opaque) and self.is_tensor(st, v) for v in operands)
@@ -495,7 +493,11 @@ class Expressions(Computed):
             masks = both and self.is_mask(st, left) and self.is_mask(st, right)
             return self.mask(st, result) if masks else result
         if all(isinstance(v, Const) for v in operands):
-            return POSITIVE if operator in (cst.Add, cst.AddAssign) and _grown(left, right) else PLAIN
+            return (
+                POSITIVE
+                if operator in (cst.Add, cst.AddAssign) and operators.is_positive_sum(left, right)
+                else PLAIN
+            )
         if operator is cst.BitOr and self.is_mapping(left) and all(map(self.is_mapping, iterate(right))):
             return self.merged(left, right, node, st)  # type: ignore[arg-type]
         if isinstance(left, Container) and operator is cst.Multiply:
@@ -504,7 +506,7 @@ class Expressions(Computed):
             return left
         unknown = [v for v in operands if isinstance(v, Opaque) and not self.is_plain(v.name)]
         if unknown and (
-            isinstance(getattr(node, "operator", None), _COUNTING)
+            isinstance(getattr(node, "operator", None), operators.COUNTING)
             or any(map(self.counts, operands))
             or self.bounds(node)
         ):
@@ -648,7 +650,7 @@ class Expressions(Computed):
         if len(operands) == 2:
             operands = [*self.over_rounds(node.comparisons[0].operator, *operands)]
         if all(isinstance(o, Const) and o.value is not ... for o in operands) and len(operands) == 2:
-            outcome = _compare(node.comparisons[0].operator, operands[0].value, operands[1].value)  # type: ignore[attr-defined]
+            outcome = operators.compare(node.comparisons[0].operator, operands[0].value, operands[1].value)  # type: ignore[attr-defined]
             if outcome is not None:
                 return Const(outcome)
         if len(operands) == 2 and isinstance(operands[1], (Container, Opaque)):
@@ -785,20 +787,6 @@ def _shown(value: Value, part: cst.FormattedStringExpression) -> Value:
     return value if isinstance(value, (Opaque, Device)) else PLAIN
 
 
-def _computed(operator: cst.BaseBinaryOp | cst.BaseAugOp, left: Value, right: Value) -> Const | None:
-    """Whole numbers are computed: they index lists and bound slices."""
-    if not (isinstance(left, Const) and isinstance(right, Const)):
-        return None
-    if type(left.value) is not int or type(right.value) is not int:
-        return None
-    function = _INTEGER_OPERATORS.get(type(operator))
-    try:
-        result = function(left.value, right.value) if function is not None else None
-    except (ZeroDivisionError, ValueError):
-        return None
-    return Const(result) if isinstance(result, int) and abs(result) < 1 << 62 else None
-
-
 MOST_NUMBERS = 4
 """Of how many numbers it is computed which of them a result is."""
 
@@ -808,101 +796,6 @@ _ORDERING = (*_HANDLES, "stream")
 
 def _is_handle(name: Name) -> bool:
     return type(name.site) is tuple and name.site[-1] in _ORDERING
-
-
-_DIVIDING = (
-    cst.Divide,
-    cst.DivideAssign,
-    cst.FloorDivide,
-    cst.FloorDivideAssign,
-    cst.Modulo,
-    cst.ModuloAssign,
-)
-_DUNDER: dict[type[cst.CSTNode], str] = {
-    cst.Add: "add",
-    cst.AddAssign: "add",
-    cst.Subtract: "sub",
-    cst.SubtractAssign: "sub",
-    cst.Multiply: "mul",
-    cst.MultiplyAssign: "mul",
-    cst.MatrixMultiply: "matmul",
-    cst.MatrixMultiplyAssign: "matmul",
-    cst.Divide: "truediv",
-    cst.DivideAssign: "truediv",
-    cst.BitOr: "or",
-    cst.BitAnd: "and",
-    cst.LeftShift: "lshift",
-    cst.RightShift: "rshift",
-}
-"""What the method is called that a class defines for an operator."""
-
-_COUNTING = (
-    cst.BitOr,
-    cst.BitOrAssign,
-    cst.Modulo,
-    cst.ModuloAssign,
-    cst.FloorDivide,
-    cst.FloorDivideAssign,
-    cst.LeftShift,
-    cst.RightShift,
-)
-"""Operators that, where nothing is known of either side, count rather than compute."""
-
-
-@lru_cache(maxsize=4096)
-def _constant(node: cst.BaseExpression) -> Value:
-    """What a literal says; the standard library compiles each to find out."""
-    try:
-        return Const(node.evaluated_value)  # type: ignore[attr-defined]
-    except (ValueError, SyntaxError, AttributeError):
-        return PLAIN
-
-
-_INTEGER_OPERATORS: dict[type[cst.CSTNode], Callable[[int, int], int]] = {
-    cst.Add: lambda a, b: a + b,
-    cst.Subtract: lambda a, b: a - b,
-    cst.Multiply: lambda a, b: a * b,
-    cst.FloorDivide: lambda a, b: a // b,
-    cst.Modulo: lambda a, b: a % b,
-    cst.LeftShift: lambda a, b: a << b if 0 <= b < 62 else 0,
-    cst.BitXor: lambda a, b: a ^ b,
-    cst.BitAnd: lambda a, b: a & b,
-    # a number that is only counted up would never come to an end
-    cst.ModuloAssign: lambda a, b: a % b,
-    cst.BitXorAssign: lambda a, b: a ^ b,
-    cst.BitAndAssign: lambda a, b: a & b,
-}
-
-
-def _compare(operator: cst.BaseCompOp, left: Any, right: Any) -> bool | None:
-    try:
-        if isinstance(operator, cst.Equal):
-            return bool(left == right)
-        if isinstance(operator, cst.NotEqual):
-            return bool(left != right)
-        if isinstance(operator, cst.Is):
-            return left is right
-        if isinstance(operator, cst.IsNot):
-            return left is not right
-        if isinstance(operator, cst.LessThan):
-            return bool(left < right)
-        if isinstance(operator, cst.GreaterThan):
-            return bool(left > right)
-        if isinstance(operator, cst.GreaterThanEqual):
-            return bool(left >= right)
-        if isinstance(operator, cst.LessThanEqual):
-            return bool(left <= right)
-    except TypeError:
-        return None
-    return None
-
-
-def _grown(left: Value, right: Value) -> bool:
-    """Whether a sum is greater than zero."""
-    sides = [[least(v) for v in iterate(value)] for value in (left, right)]
-    return all(n is not None and n >= 0 for side in sides for n in side) and any(
-        all(n is not None and n > 0 for n in side) for side in sides
-    )
 
 
 def _is_list(value: Value) -> bool:

@@ -5,14 +5,15 @@ One file: copy, join and comparison must cover every field of a state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache, reduce
+from functools import reduce
 from typing import NamedTuple, TypeVar, overload
 
 from streamsafe.order.forks import Forked, differing, meeting
-from streamsafe.order.symbolic import ALWAYS, MOST_WAYS, Guard, Made, Order, Way, simplify, substituted
+from streamsafe.order.symbolic import ALWAYS, Guard, Made, Order, substituted
 from streamsafe.static import element_keys
+from streamsafe.static.routes import distinct, distinguishing, entered, few
 from streamsafe.static.tables import EMPTY, Table
 from streamsafe.static.tables import joined as joined_tables
 from streamsafe.static.values import (
@@ -38,12 +39,6 @@ Key = tuple[Name, Hashable]
 K = TypeVar("K")
 Ordered = dict[K, None]
 """A set of which the order is that in which its elements were added; shared by states, so never changed in place."""
-
-MOST_ROUTES = 8
-"""How many ways to a point are kept apart; of more, those that differ only in the oldest conditions are one."""
-
-MOST_GUARDS = 4
-"""How many guards may tell the paths that arrive from one side from those that arrive from the other."""
 
 
 _NOTHING: Mapping[Hashable, Value] = {}
@@ -421,14 +416,14 @@ class State:
         """Enter a branch that is taken under any of these guards."""
         if ALWAYS in guards:
             return
-        routes = _entered(self.routes, guards)
+        routes = entered(self.routes, guards)
         if not routes:
             self.dead = True
             return
         path = reduce(Guard.common, routes)
         added = path.without(self.path)
         self.path = path
-        self.routes = _few(routes)
+        self.routes = few(routes)
         if added != ALWAYS or len(guards) > 1:
             assumed = routes if len(guards) > 1 else (added,)
             self.order.assume(*assumed)
@@ -455,7 +450,7 @@ class State:
         """Every guard that mentions one of these conditions changes; what is not held on this path is gone."""
         path = self.path
         self.path = change(path)
-        self.routes = _distinct(map(change, self.routes))
+        self.routes = distinct(map(change, self.routes))
         for order in (self.order, self.eager):
             if order is not None:
                 order.reguard(conditions, change)
@@ -498,7 +493,7 @@ class State:
         """One condition takes the place of another wherever that tells what is held, or what has happened, apart."""
         self.reguard(old, lambda guard: guard.exchange(old, new))
         self.path = self.path.forget(new)
-        self.routes = _distinct(route.forget(new) for route in self.routes)
+        self.routes = distinct(route.forget(new) for route in self.routes)
 
     def substitute(self, pairs: Sequence[tuple[Guard, Guard]], asked: int, beside: int = 0) -> None:
         """Conditions take the place of others, wherever these are mentioned.
@@ -511,7 +506,7 @@ class State:
         routes = [new for route in self.routes for new in substituted(route, pairs, asked)]
         if not routes:
             return
-        self.routes = _few(_distinct(routes))
+        self.routes = few(distinct(routes))
         self.path = reduce(Guard.common, self.routes)
         for order in (self.order, self.eager):
             if order is not None:
@@ -578,12 +573,12 @@ class State:
         path = first.path.common(second.path)
         first_only, second_only = first.path.without(path), second.path.without(path)
         ways = (
-            _telling(first.routes, second.routes, first_only),
-            _telling(second.routes, first.routes, second_only),
+            distinguishing(first.routes, second.routes, first_only),
+            distinguishing(second.routes, first.routes, second_only),
         )
         joined = State(order=Order.join(first.order, ways[0], second.order, ways[1]), path=path)
-        routes = _distinct((*first.routes, *second.routes))
-        joined.routes = _few(routes)
+        routes = distinct((*first.routes, *second.routes))
+        joined.routes = few(routes)
         joined.store = Store.join(first.store, first_only, second.store, second_only, path, opaque)
         for library in {**first.current, **second.current}:
             one, other = first.current.get(library), second.current.get(library)
@@ -696,89 +691,6 @@ def distinguished(first: State, second: State) -> bool:
 def leans(value: Value, conditions: int) -> bool:
     """Whether it depends on some of these conditions which of several values it is."""
     return bool(asked_by(value) & conditions)
-
-
-def _entered(routes: tuple[Guard, ...], guards: Sequence[Guard]) -> tuple[Guard, ...]:
-    """The routes on which one of the guards may hold, with that guard."""
-    if len(guards) == 1:
-        guard = guards[0]
-        asked = guard.true | guard.false
-        left = [route for route in routes if not route.contradicts(guard)]
-        if not any((true | false) & asked for true, false in left):
-            return tuple([route & guard for route in left])  # as distinct as they were
-    return _distinct(route & guard for route in routes for guard in guards if not route.contradicts(guard))
-
-
-def _distinct(routes: Iterable[Guard]) -> tuple[Guard, ...]:
-    """The routes, without those that another one covers."""
-    found = frozenset(routes)
-    if len(found) != 2:
-        return tuple(found) if len(found) < 2 else _uncovered(found)
-    first, second = sorted(found)
-    if second.implies(first):
-        return (first,)
-    apart = (first.true ^ second.true) | (first.false ^ second.false)
-    if first.true | first.false == second.true | second.false and not apart & (apart - 1):
-        return (first.forget(apart),)  # whichever way that condition goes
-    return (first, second)
-
-
-@lru_cache(maxsize=1 << 12)
-def _uncovered(routes: frozenset[Guard]) -> tuple[Guard, ...]:
-    kept = simplify(Way(0, route) for route in routes)
-    while (
-        len(routes) > MOST_WAYS <= len(kept)
-    ):  # some may have been dropped: a path that is there must not be
-        routes = _vaguer(routes)
-        kept = simplify(Way(0, route) for route in routes)
-    return tuple(way.guard for way in kept)
-
-
-def _vaguer(routes: Collection[Guard]) -> frozenset[Guard]:
-    """Routes without the oldest condition: what is asked anew is newer."""
-    path = reduce(Guard.common, routes)
-    asked = reduce(int.__or__, (true | false for true, false in routes)) & ~(path.true | path.false)
-    return frozenset(route.forget(asked & -asked) for route in routes)
-
-
-def _few(routes: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """The routes; where they are too many, without the oldest conditions."""
-    while len(routes) > MOST_ROUTES:
-        routes = _distinct(_vaguer(routes))
-    return routes
-
-
-@lru_cache(maxsize=1 << 12)
-def _telling(routes: tuple[Guard, ...], others: tuple[Guard, ...], only: Guard) -> tuple[Guard, ...]:
-    """What tells some routes from others: as few conditions as do, beside ``only``, which all of them have."""
-    if len(routes) == len(others) == 1:
-        return (only,)
-    found = set()
-    for route in routes:
-        guard = only
-        true, false = route
-        left = [o for o in others if (true & o.false or false & o.true) and not guard.contradicts(o)]
-        while left:
-            against: dict[int, int] = {}  # how many each literal contradicts
-            for other in left:
-                for literal in _against(route, other):
-                    against[literal] = against.get(literal, 0) + 1
-            most = max(against, key=against.__getitem__)
-            guard = guard & (Guard(most, 0) if most > 0 else Guard(0, -most))
-            left = [other for other in left if not guard.contradicts(other)]
-        found.add(guard)
-    return _distinct(found) if len(found) <= MOST_GUARDS else (only,)
-
-
-def _against(guard: Guard, other: Guard) -> Iterator[int]:
-    """The literals of a guard that contradict another one: their bits, negative where the condition is false."""
-    true, false = guard.true & other.false, guard.false & other.true
-    while true:
-        yield true & -true
-        true &= true - 1
-    while false:
-        yield -(false & -false)
-        false &= false - 1
 
 
 def _joined_rebound(
