@@ -1,6 +1,6 @@
 """Which elements a kernel in CUDA C++ touches: its subscripts, worked out for one launch's grid, block and numbers.
 
-Chunks of one array are often told apart by an argument (``kernel(array, offset)``), not by a view. The body is run once
+Chunks of one array often differ by an argument (``kernel(array, offset)``), not by a view. The body is run once
 with every number as a :class:`Span`, all values that any thread may have there. What is not understood (a cast, a
 pointer that is handed on, a macro) leaves the array whole: a span may be too wide, never too narrow.
 """
@@ -117,13 +117,13 @@ def _decided(value: _Value) -> bool | None:
 
 
 class _Run:
-    """One walk through a body."""
+    """One run through a body."""
 
     def __init__(self, numbers: Mapping[str, int], pointers: Sequence[str], body: Node) -> None:
         self.values: dict[str, _Value] = {name: Span(number, number, 0) for name, number in numbers.items()}
         self.values.update({name: _Pointer(name, _ZERO) for name in pointers})
         self.touched: dict[str, list[Span] | None] = {name: [] for name in pointers}
-        self.met: set[str] = set()
+        self.used: set[str] = set()
         self.later: dict[str, Node] = {}
         self.bounds: dict[str, _Bounds] = {}
         self.loops = 0
@@ -143,7 +143,7 @@ class _Run:
         if not isinstance(index, Span) or pointer.offset is None:
             self.touched[pointer.parameter] = None
             return
-        self.met.add(pointer.parameter)
+        self.used.add(pointer.parameter)
         span = _arithmetic("+", pointer.offset, index)
         if span is None or span.high < span.low or span in spans:
             return
@@ -234,8 +234,8 @@ class _Run:
             if operator == "+":
                 return value
             if operator == "!":
-                told = _decided(value)
-                return _truth(None if told is None else not told)
+                decided = _decided(value)
+                return _truth(None if decided is None else not decided)
         return None
 
     def call(self, name: str, arguments: list[Node]) -> _Value:
@@ -266,7 +266,7 @@ class _Run:
             return None
         name = target[1]
         if self.loops and operator == "=" and isinstance(value, _Pointer):
-            self.escape(value)  # what it is in the next round was told before this one
+            self.escape(value)  # what it is in the next iteration was decided before this one
         if operator != "=":
             value = self.value((operator[:-1], ("name", name), node))
         if name in self.values or name in self.later:
@@ -292,7 +292,7 @@ class _Run:
 
     def leave_out(self, node: Node) -> None:
         """No thread gets there: what is named there only is not touched."""
-        self.met.update(name for name in names(node) if name in self.touched)
+        self.used.update(name for name in names(node) if name in self.touched)
 
     def either(self, condition: Node, then: Node, other: Node) -> _Value:
         known = _decided(self.value(condition))
@@ -558,6 +558,6 @@ def spans(
     except RecursionError:
         return {}
     return {
-        name: None if found is None or name not in run.met else tuple(found)
+        name: None if found is None or name not in run.used else tuple(found)
         for name, found in run.touched.items()
     }

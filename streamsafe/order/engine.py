@@ -1,4 +1,4 @@
-"""How the checker decides: an access meets what the shadow memory remembers, under the clocks of the timelines.
+"""How the checker decides: an access against what the shadow memory remembers, under the clocks of the timelines.
 
 :class:`Engine` is the inside of :class:`streamsafe.order.checker.Checker`, which is its only user.
 """

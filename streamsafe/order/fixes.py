@@ -32,7 +32,7 @@ LIBRARIES = {"torch": TORCH}
 
 
 def other_name(source: Timeline, target: Timeline) -> str:
-    """The name of ``source``, told from that of ``target``: one variable may have named both, one after the other."""
+    """The name of ``source``, distinct from that of ``target``: one variable may have named both in turn."""
     return f"another {quoted(source.name)}" if _alike(source, target) else source.name
 
 

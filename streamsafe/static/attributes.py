@@ -63,7 +63,7 @@ WHOLE = Partial(Api("builtins.slice"), (NONE, NONE, NONE), ())
 """``[:]``."""
 
 
-def _tells_one_event(row: Sequence[Value]) -> bool:
+def _holds_one_event(row: Sequence[Value]) -> bool:
     """Whether a row holds one event, and nothing else that orders."""
     ordering = [v for item in row for v in iterate(item) if isinstance(v, _ORDERING)]
     return len(ordering) == 1 and isinstance(ordering[0], Event)
@@ -517,7 +517,7 @@ class Attributes(Containers):
             return self.one_row(union(kept), st, target, kind)
         if kind is Instance:  # what several objects share they may use as they like
             used = [{t.name for t, _ in self.tensors(st, row)} for row, _ in choices]
-        if kind is Tuple and all(map(_tells_one_event, held)) and not self._holds_memory(choices, st):
+        if kind is Tuple and all(map(_holds_one_event, held)) and not self._holds_memory(choices, st):
             return value  # no memory comes with the event: who goes over all of them waits for all
         if any(one & other for one, other in itertools.combinations(used, 2)):
             return value  # a buffer that goes round is in one row at a time: which one is not known
@@ -526,8 +526,8 @@ class Attributes(Containers):
         ):
             return value  # the guards say already which one it is
         # of those with nothing to wait for it makes no difference which one it is
-        groups = [[c] for c, tells in zip(choices, orders, strict=True) if tells or flagged]
-        rest = [c for c, tells in zip(choices, orders, strict=True) if not tells and not flagged]
+        groups = [[c] for c, ordered in zip(choices, orders, strict=True) if ordered or flagged]
+        rest = [c for c, ordered in zip(choices, orders, strict=True) if not ordered and not flagged]
         groups += [rest] if rest else []
         if not 2 <= len(groups) <= MOST_ROWS:
             return value

@@ -212,7 +212,7 @@ class Conditions(Devices):
 
     # -- which stream is current ---------------------------------------------------------------------------------
 
-    def tell_current(
+    def track_current(
         self, states: Sequence[State], forgotten: int = 0, renaming: Renaming | None = None
     ) -> None:
         """Where one of several streams is current, which one it is tells the paths apart from now on.

@@ -558,7 +558,7 @@ class Effects(Memory):
             if "backward" in tags and not made.writes and self.is_of_leaf(made.part):
                 continue  # the leaf of another pass: its gradient is other memory
             best = by_stream.get(made.timeline)
-            if best is None or _tells_more(made, self.entry) > _tells_more(best[0], self.entry):
+            if best is None or _detail_rank(made, self.entry) > _detail_rank(best[0], self.entry):
                 by_stream[made.timeline] = (made, way)
         for made, way in by_stream.values():
             detail: Detail = made.detail  # type: ignore[assignment]
@@ -871,7 +871,7 @@ def _on_buffer(buffer: Name, made: Made) -> Made:
     return made._replace(buffer=buffer, detail=detail._replace(assumed=detail.assumed | Assumed.OLDER))
 
 
-def _tells_more(made: Made, entry: str) -> tuple[bool, bool, bool]:
+def _detail_rank(made: Made, entry: str) -> tuple[bool, bool, bool]:
     """Which of one stream's accesses a hazard is reported with.
 
     A write before a read, a pass's before all, and one of the same call before one of an earlier call.

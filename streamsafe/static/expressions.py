@@ -268,7 +268,7 @@ class Expressions(Computed):
         bits = self.asked_about(names)
         renaming = renaming_of(names)
         if any(leans(value, bits) for value in st.current.values()):
-            self.tell_current([st], bits, renaming)
+            self.track_current([st], bits, renaming)
         st.forget(bits)
         st.rename(renaming, names)
         self.candidates = [renaming(name) for name in self.candidates]

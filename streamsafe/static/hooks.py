@@ -108,7 +108,7 @@ class Hooks(Contexts):
 
     def is_relevant(self, unit: FunctionUnit) -> bool: ...
 
-    def tell_flags(self, st: State, owner: Name) -> None: ...
+    def track_flags(self, st: State, owner: Name) -> None: ...
 
     entered: set[FunctionUnit]
     hooked: dict[Value, Ordered[Name]]
@@ -305,7 +305,7 @@ class Hooks(Contexts):
                     self.release_unreachable(st, site, rows)
                     for hook in iterate(unpack):
                         if isinstance(hook, Function) and isinstance(hook.receiver, (Instance, Opaque)):
-                            self.tell_flags(st, hook.receiver.name)
+                            self.track_flags(st, hook.receiver.name)
                 st.current = before
 
     def keep_pass(self, function: Class, context: Opaque, st: State) -> None:

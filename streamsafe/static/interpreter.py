@@ -166,7 +166,7 @@ class Interpreter(Iteration):
                                 if isinstance(later, Stream):
                                     st.order.learn(later.name, before.name)
                 if not distinguished(first, second):
-                    self.tell_current([first, second])
+                    self.track_current([first, second])
         return State.join(first, second, self.is_opaque)
 
     def joined(self, states: Sequence[State | None]) -> State | None:
@@ -523,7 +523,7 @@ class Interpreter(Iteration):
             self.activation.tried += 1
             caught: State | None = st.copy()  # a handler is taken to begin with what held before
             if self.file.turning:
-                self._tell_raised(node, st, caught)
+                self._track_raised(node, st, caught)
             sure = self.sure_lookups
             self.block(node.body.body[ordering:], st)
             self.activation.tried -= 1
@@ -550,7 +550,7 @@ class Interpreter(Iteration):
             self.settle(st, self.joined(ends))
         finish(st)
 
-    def _tell_raised(self, node: cst.Try | cst.TryStar, st: State, caught: State | None) -> None:
+    def _track_raised(self, node: cst.Try | cst.TryStar, st: State, caught: State | None) -> None:
         """A condition says whether this has been left by an exception.
 
         That matters where an index goes round a ring and may not have moved on.

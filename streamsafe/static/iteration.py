@@ -322,7 +322,7 @@ class Iteration(Loops):
             if st.dead:
                 st.become(before)
                 break
-            self.set_index_conditions(st)
+            self.track_indices(st)
             self.age(st, {round_, *(name for name in self.rounds[-1] if name.site == EACH)})
         self.activation.loops.pop()
         if ended and loop.breaks:
@@ -330,7 +330,7 @@ class Iteration(Loops):
             st.become(loop.breaks.pop(0))
         self.late_rounds = late
         self._runs_when_timed(skipped, early, [st, *loop.breaks])
-        self.set_index_conditions(st, *loop.breaks, skipped)
+        self.track_indices(st, *loop.breaks, skipped)
         self.settle(st, self.joined([st, *loop.breaks, None if at_least_once else skipped]))
         self.counting -= 1
         self.leave_rounds(st, again=False)

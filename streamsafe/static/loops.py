@@ -112,9 +112,9 @@ class Loops(RingIndices):
                     break
                 current = self._round(current, enter, body, left)
             if current is not None:
-                self.tell_rounds(current)
-                self.tell_elements(current)
-                self.set_index_conditions(current)
+                self.track_rounds(current)
+                self.track_elements(current)
+                self.track_indices(current)
                 self.age_round(current, node)
             if round_ == 0:
                 # the first round stands by itself: what it starts from is not mixed with what a round leaves
@@ -126,7 +126,7 @@ class Loops(RingIndices):
                 continue
             if round_ == 1 and current is not None and exchanged(head, current):
                 period = 2
-            self.set_index_conditions(head, current)
+            self.track_indices(head, current)
             new_head = self.join(head.copy(), current)
             if new_head is None or new_head.same(head):
                 stable = True
@@ -139,8 +139,8 @@ class Loops(RingIndices):
         self.fixpoints -= 1
         self._runs_when_timed(leaves[0], leaves[1:], left)
         leaves = leaves[1:] if at_least_once else leaves
-        self._tell_of_rounds([*leaves, *left])
-        self.set_index_conditions(*leaves, *left)
+        self._track_after_loop([*leaves, *left])
+        self.track_indices(*leaves, *left)
         before, result = st.copy(), None
         for state in (*leaves, *left):
             result = self.join_rounds(result, state, before)
@@ -190,11 +190,11 @@ class Loops(RingIndices):
             if tracked:
                 first, second = first.copy(), second.copy()
                 for key in tracked:
-                    self._tell(first, key)
-                    self._tell(second, key)
+                    self._track(first, key)
+                    self._track(second, key)
         return self.join(first, second)
 
-    def _tell(self, st: State, key: Key) -> None:
+    def _track(self, st: State, key: Key) -> None:
         """Bind the condition to whether a name holds in a state what the condition says, as it stands there now."""
         bit, meant, value = self.conditions[("holds", key)], self.exchanged[key], st.store.get(key)
         if isinstance(value, Union):
@@ -214,7 +214,7 @@ class Loops(RingIndices):
             end: what this one left.
             before: what each of them started from.
         """
-        self.set_index_conditions(first, end)
+        self.track_indices(first, end)
         if first is not None:
             for key in false_in_one(first, end):
                 if key in self.flags or key[1] in self.file.turning or len(self.flags) >= MAX_FLAGS:
@@ -231,11 +231,11 @@ class Loops(RingIndices):
                 self._decide(first, key, before)
         return self.join_apart(first, end)
 
-    def tell_flags(self, st: State, owner: Name) -> None:
+    def track_flags(self, st: State, owner: Name) -> None:
         """Before what a call has asked is forgotten: a condition takes its place where it says whether an attribute, or
         an element of a list that is one, is None, false or empty.
         """
-        self.set_index_conditions(st)
+        self.track_indices(st)
         holders = [owner]
         if not self.file.turning:  # else conditions say which slot is filled
             holders += [
@@ -252,11 +252,11 @@ class Loops(RingIndices):
                 self.flags[key] = bit
             elif says(value, bit) or says(value, bit, turned=True):
                 continue
-            st.tell(key, bit)
+            st.track(key, bit)
         for key, value in (pair for made in self._made_and_kept(st, owner) for pair in split(st, made)):
             bit = self.conditions.get(("falsy", key)) or self.new_condition(("falsy", key), ())
             if bit is not None and not says(value, bit):
-                st.tell(key, bit)
+                st.track(key, bit)
 
     def _made_and_kept(self, st: State, owner: Name) -> list[Name]:
         """Objects of the file's classes that a call has made, and that its object keeps by itself or in a list."""
@@ -268,16 +268,16 @@ class Loops(RingIndices):
         made = [n for n in st.store.objects if n in found and n.newest() in new and _is_instance(n)]
         return sorted(made, key=lambda name: -name.age)  # a condition goes over to the next one
 
-    def tell_rounds(self, st: State) -> None:
+    def track_rounds(self, st: State) -> None:
         """Before what a round has asked is forgotten: a condition takes its place where it says how a flag stands."""
         for key, value in split(st, self.activation.frame):
             if key[1] not in self.file.flags:
                 continue
             bit = self.conditions.get(("falsy", key)) or self.new_condition(("falsy", key), ())
             if bit is not None and not says(value, bit):
-                st.tell(key, bit)
+                st.track(key, bit)
 
-    def tell_elements(self, st: State) -> None:
+    def track_elements(self, st: State) -> None:
         """Before what a round has asked is forgotten: where that tells what it added to a list, a condition says it of
         the element that stands for all, so that lists which rounds fill side by side are iterated side by side.
         """
@@ -304,13 +304,13 @@ class Loops(RingIndices):
                 if value is not None:
                     yield kind[1], bit, value
 
-    def _tell_of_rounds(self, states: Sequence[State | None]) -> None:
+    def _track_after_loop(self, states: Sequence[State | None]) -> None:
         """On each way out of a loop the conditions say how the flags stand there that an iteration has set."""
         self._flags_of_rounds(states)
         for st in states:
             if st is None or st.dead:
                 continue
-            self.tell_rounds(st)
+            self.track_rounds(st)
             for _, bit, value in self._flag_conditions(st):
                 if not isinstance(value, Union):
                     st.forget(bit)

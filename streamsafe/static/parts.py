@@ -153,7 +153,7 @@ def of_object(name: Name, what: Hashable, which: Hashable | None = None) -> Part
         what: what the memory is; parts of something else are not compared.
         which: the part of all objects of that name that it is.
     """
-    kept = () if type(which) is not tuple else tuple(p for p in which[0].picked if _tells(p[0]))
+    kept = () if type(which) is not tuple else tuple(p for p in which[0].picked if _distinguishes(p[0]))
     return (Layer(what, _sorted(dict(kept) | {"object": name})),)
 
 
@@ -179,7 +179,7 @@ def distinguishing(part: Hashable | None) -> Picks:
     return (*rounds(part), (POSITION, at)) if isinstance(at, (range, Bounds)) else rounds(part)
 
 
-def _tells(axis: Hashable) -> bool:
+def _distinguishes(axis: Hashable) -> bool:
     """Whether what is picked along an axis tells an object from others of its name."""
     return axis in (POSITION, MODULES) or isinstance(axis, Name)
 
@@ -187,7 +187,7 @@ def _tells(axis: Hashable) -> bool:
 def object_of(part: Hashable | None) -> Name | None:
     """The object a part belongs to, None where it is none or a part of such a part."""
     layers = part if isinstance(part, tuple) else ()
-    found = [p for p in layers[0].picked if not _tells(p[0])] if len(layers) == 1 else []
+    found = [p for p in layers[0].picked if not _distinguishes(p[0])] if len(layers) == 1 else []
     return found[0][1] if len(found) == 1 and found[0][0] == "object" else None
 
 
@@ -345,7 +345,7 @@ def _is_iterated(picked: Picked) -> bool:
 
 def _apart(first: Picked, second: Picked) -> bool:
     if isinstance(first, range) and isinstance(second, range):
-        return not _meet(first, second)
+        return not _intersect(first, second)
     if isinstance(first, str) and isinstance(second, str):
         return first != second
     if isinstance(first, Name) and isinstance(second, Name):
@@ -367,7 +367,7 @@ def _of_other_rounds(first: Name, second: Name) -> bool:
     return first != second and first.base() == second.base()
 
 
-def _meet(first: range, second: range) -> bool:
+def _intersect(first: range, second: range) -> bool:
     """Whether two arithmetic progressions share a number."""
     if not first or not second:
         return False

@@ -18,7 +18,7 @@ MOST_KEYS = 8
 class RingIndices(Calls):
     """Indices into a ring of a few slots, and handles that may be None."""
 
-    def set_index_conditions(self, *states: State | None) -> None:
+    def track_indices(self, *states: State | None) -> None:
         """Before a join, or before the conditions of an iteration are forgotten: bind conditions to what is known.
 
         Where each path knows which of a few slots a number selects, or whether there is a handle, a condition says so

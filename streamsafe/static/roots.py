@@ -691,7 +691,7 @@ class Roots:
         """What a call leaves to the next one."""
         interpreter, st = self.interpreter, end.state
         interpreter.rounds = [end.made]
-        interpreter.tell_flags(st, end.instance.name)
+        interpreter.track_flags(st, end.instance.name)
         interpreter.rounds = []
         interpreter.forget_plain(st)
         interpreter.age_call(st, end.made)

@@ -434,7 +434,7 @@ class State:
             if self.capture is not None and self.path.contradicts(self.capture.guard):
                 self.leave_capture()
 
-    def tell(self, key: Key, condition: int) -> None:
+    def track(self, key: Key, condition: int) -> None:
         """A condition stands from now on for whether a name holds something false, whatever it stood for before.
 
         Args:
@@ -569,7 +569,7 @@ class State:
             return first
         if first is second:
             return first
-        first, second = _readings_meet(first, second)
+        first, second = _join_readings(first, second)
         path = first.path.common(second.path)
         first_only, second_only = first.path.without(path), second.path.without(path)
         ways = (
@@ -637,7 +637,7 @@ def is_falsy(value: Value) -> bool:
     return isinstance(value, Const) and value.value is not ... and not value.value
 
 
-def _readings_meet(first: State, second: State) -> tuple[State, State]:
+def _join_readings(first: State, second: State) -> tuple[State, State]:
     """Where a variable holds one reading of a clock on one path and another on the other, it holds one that is either.
 
     What was launched since that one is on each path what was launched since the reading which was made there, so that

@@ -220,7 +220,7 @@ def test_columns_that_lie_side_by_side_are_one_access(
 
 
 @pytest.mark.parametrize("views", [PARTIAL_LIMIT, PARTIAL_LIMIT + 1])
-def test_so_many_views_of_a_cell_are_told_apart(views: int) -> None:
+def test_so_many_views_of_a_cell_are_kept_apart(views: int) -> None:
     """One more, and two that stand for all are left, of which nothing is certain."""
     cell = Cell(0, 1000)
     for number in range(views):

@@ -345,7 +345,7 @@ def case_{i}(x, flag):
 """
 
 
-def test_the_hundredth_condition_is_told_apart(tmp_path: Path) -> None:
+def test_the_hundredth_condition_is_tracked(tmp_path: Path) -> None:
     """What a function's flag decides it decides in any place of a file, whatever other functions test."""
     cases = [
         FLAG.format(i=i, test="not flag" if i % 2 else "flag", mark="  # expect: SS101" if i % 2 else "")

@@ -1,4 +1,4 @@
-"""Parts of a tensor that are told apart by arithmetic: a table, and against what NumPy picks for concrete numbers."""
+"""Parts of a tensor that arithmetic distinguishes: a table, and against what NumPy picks for concrete numbers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def read(number: Value) -> Form | None:
     return numbers.number(number.value) if isinstance(number, Const) and type(number.value) is int else None
 
 
-def aged(part: Any, name: Name) -> Any:
+def after_round(part: Any, name: Name) -> Any:
     """A part of the round before."""
     return rename_part(part, aging({name}))
 
@@ -130,15 +130,15 @@ def test_table(first: Any, second: Any, expected: bool) -> None:
 def test_rounds_of_a_loop(start: Form, stop: Form, expected: bool) -> None:
     """Blocks of different rounds are disjoint, however many rounds ago; of two older rounds nothing is known."""
     now = pick(cut(start, stop))
-    before = aged(now, ROUND)
-    older = aged(before, ROUND)
+    before = after_round(now, ROUND)
+    older = after_round(before, ROUND)
     assert parts.disjoint(now, before) is expected
     assert parts.disjoint(older, now) is expected
     assert not parts.disjoint(older, older)
     assert not parts.disjoint(now, now)
 
 
-def test_a_number_of_rounds_that_are_no_longer_told_apart_is_forgotten() -> None:
+def test_a_number_of_rounds_that_are_no_longer_distinguished_is_forgotten() -> None:
     """Two numbers that become one name are not taken to be equal."""
     name = Name("n", age=0)
     part = pick(cut(form(name.with_age(1)), form(name)))
@@ -221,7 +221,7 @@ def _part(chain: Any, change: Any = None) -> Any:
     part = pick(*map(_spelled, given))
     if then is not None and not all(type(key) is not tuple for key in given * (3 - len(given))):
         part = pick(_spelled(then), of=part)
-    return aged(part, ROUND) if change else part
+    return after_round(part, ROUND) if change else part
 
 
 @settings(max_examples=400)
