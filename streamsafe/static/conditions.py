@@ -1,6 +1,6 @@
 """Conditions: what holds on a path, and what a test says of values.
 
-One file: every test gives its outcomes through the same table of conditions, which no other part changes.
+One file: every test gives its outcomes through the same table of conditions.
 """
 
 from __future__ import annotations
