@@ -184,7 +184,7 @@ _RANK = {"certain": 0, "likely": 1, "possible": 2}
 
 
 def _confidence(finding: Finding, interpreter: Interpreter) -> Confidence:
-    """What a finding leans on decides: nothing, ordinary assumptions and one strong, more."""
+    """What a finding leans on decides: nothing, ordinary assumptions and one strong, more. A limit is one more."""
     if finding.assumed & Assumed.POSSIBLE:
         return "possible"
     strong = finding.strong
@@ -195,9 +195,17 @@ def _confidence(finding: Finding, interpreter: Interpreter) -> Confidence:
         strong += not finding.assumed & Assumed.PLACE
     if strong > 1:
         return "possible"
+    cut = _is_cut_short(finding, interpreter)
     if strong or finding.assumed & (Assumed.UNMODELLED | Assumed.METHODS):
-        return "likely"
-    return "certain"
+        return "possible" if cut else "likely"
+    return "likely" if cut else "certain"
+
+
+def _is_cut_short(finding: Finding, interpreter: Interpreter) -> bool:
+    """Whether a limit cut the analysis of what a finding lies in short: what is left out may order it."""
+    detail = finding.first.detail if finding.first is not None else None
+    entries = {finding.entry, detail.entry if isinstance(detail, Detail) else finding.entry}
+    return not entries.isdisjoint(interpreter.cut_short)
 
 
 def _span(site: Site):  # type: ignore[no-untyped-def]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamsafe.static import effects, facts
+from streamsafe.static import analyze, effects, facts
 from streamsafe.static.interpreter import Interpreter
 from streamsafe.static.roots import Roots
 from streamsafe.static.source import SourceFile
@@ -53,3 +53,26 @@ def test_an_entry_that_costs_too_much_is_left_as_it_stands(monkeypatch: pytest.M
     left = interpreted()
     assert left.total_effort > facts.EFFORT
     assert left.total_steps < whole.total_steps
+
+
+CUT_SHORT = """
+import torch
+
+
+def bad(a):
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        b = a * 2
+    c = b + 1
+    return c
+"""
+
+
+@pytest.mark.parametrize(("limited", "confidence"), [(False, "certain"), (True, "likely")])
+def test_a_finding_in_what_a_limit_cut_short_assumes_one_thing_more(
+    monkeypatch: pytest.MonkeyPatch, limited: bool, confidence: str
+) -> None:
+    if limited:
+        monkeypatch.setattr(analyze, "_is_cut_short", lambda *_: True)
+    conflicts = analyze.analyze(CUT_SHORT, "cut.py").conflicts
+    assert {c.confidence for c in conflicts} == {confidence}
