@@ -6,7 +6,7 @@ import libcst as cst
 
 from streamsafe.order.symbolic import Made
 from streamsafe.static.concrete import walk
-from streamsafe.static.facts import HOOK, Assumed, Detail
+from streamsafe.static.facts import AUTOGRAD, HOOK, Assumed, Detail
 from streamsafe.static.interpreter import Activation, Interpreter
 from streamsafe.static.source import FunctionUnit
 from streamsafe.static.state import State
@@ -52,7 +52,7 @@ def outgoing(interpreter: Interpreter, unit: FunctionUnit, result: Value, st: St
     for value, guard in interpreter.tensors(st, result):
         if not interpreter.is_host(st, value):
             site = interpreter.site(returns[-1])
-            interpreter.access(st, under(value, guard), site, "autograd", writes=False)
+            interpreter.access(st, under(value, guard), site, AUTOGRAD, writes=False)
     interpreter.stack = []
 
 

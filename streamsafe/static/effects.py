@@ -19,6 +19,7 @@ from streamsafe.static.facts import (
     ACCESSES_AN_ACCESS,
     AGAIN,
     AMBIENT,
+    AUTOGRAD,
     CALLER,
     COPIES,
     EFFORT,
@@ -41,6 +42,7 @@ from streamsafe.static.facts import (
 from streamsafe.static.memory import Memory
 from streamsafe.static.parts import disjoint, owner, touched
 from streamsafe.static.state import State, Waited
+from streamsafe.static.suggestions import COMMUNICATION
 from streamsafe.static.values import (
     ANY,
     EACH,
@@ -575,6 +577,12 @@ class Effects(Memory):
                 extra |= Assumed.POSSIBLE  # of two devices that may be one
             if timeline == HOST and "d2h?" in detail.tags and extra & Assumed.METHODS:
                 extra |= Assumed.POSSIBLE  # no caller shows that the copy goes to the host
+            if (
+                operation == AUTOGRAD
+                and isinstance(made.timeline, Name)
+                and self._is_from_elsewhere(made.timeline)
+            ):
+                extra |= Assumed.POSSIBLE  # the node that is handed the gradient may wait for that stream
             if HANDED_OUT in detail.tags:
                 extra |= Assumed.POSSIBLE  # the caller may have waited in between
             repeated = (
@@ -727,7 +735,8 @@ class Effects(Memory):
     @staticmethod
     def _is_from_elsewhere(stream: Name) -> bool:
         """Whether a stream is a parameter, or a part of one."""
-        return isinstance(stream.root().site, str) and stream != AMBIENT
+        symbols = (AMBIENT, HOOK)
+        return isinstance(stream.root().site, str) and stream not in symbols and stream.site != COMMUNICATION
 
     def _may_be_one_element(self, first: Name, second: Name) -> bool:
         """Whether two objects are in one container, or were made by one statement in two rounds of a loop."""

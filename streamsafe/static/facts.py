@@ -56,6 +56,9 @@ IS_CUDA = Name("is_cuda")
 UNNUMBERED = "on a device of unknown number"
 """Tags an access of the default stream there: it is taken to be the first device's."""
 
+AUTOGRAD = "autograd"
+"""What reads the gradient that a custom function's ``backward`` returns."""
+
 INITIAL = "consumes initial gradient"
 """Tags a backward pass's read of a gradient that it is given (TA-04)."""
 
