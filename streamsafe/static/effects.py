@@ -371,9 +371,7 @@ class Effects(Memory):
         )
         if uncovered:
             st.waits = {w: None for w in st.waits if (w.timeline, w.site) != (learner, site)}
-            st.waits[
-                Waited(learner, site, recorded, frozenset(uncovered), useless, awaited, st.path & guard)
-            ] = None
+            st.waits[Waited(learner, site, recorded, frozenset(uncovered), useless, awaited)] = None
         if turned and learner != HOST:
             for source in sources:  # in any order: of one timeline there is one
                 st.waits = st.waits | {Waited(source, site, recorded, frozenset(turned)): None}
@@ -614,7 +612,7 @@ class Effects(Memory):
                 continue
             finding.ineffective = self._ineffective(st, made, timeline)
             if finding.ineffective is not None:
-                if self._is_of_another(st, made, finding.ineffective, way, guard):
+                if self._is_of_another(st, made, finding.ineffective):
                     finding.assumed |= Assumed.POSSIBLE
             self.report(st, finding, way)
             # one missing edge, one finding: go on as if the second timeline had waited
@@ -701,32 +699,24 @@ class Effects(Memory):
         found = [w for w in reversed(st.waits) if w.timeline in (timeline, HOST) and made.site in w.uncovered]
         return max(found, key=lambda w: (w.timeline == timeline, w.recorded is not None)) if found else None
 
-    def _is_of_another(self, st: State, made: Made, waited: Waited, way: Guard, guard: Guard) -> bool:
-        """Whether one of many objects has an event of its own, and the one awaited may be that of another.
+    def _is_of_another(self, st: State, made: Made, waited: Waited) -> bool:
+        """Whether what was waited for may be another event or stream than it seems.
 
-        The event that covers the access was recorded where the awaited one was, or is an element of the same
-        container: which element a key means that is computed is not known of either.
+        The caller may have given the stream that is current. Or each of many objects has an event of its own, recorded
+        at one place, and which one was waited for is not known.
         """
         if (
             made.timeline == AMBIENT
             and waited.awaited is not None
             and self._is_from_elsewhere(waited.awaited)
         ):
-            return True  # the caller may have given the stream that is current
-        buffer = made.buffer
-        if not isinstance(buffer, Name) or not _is_one_of_many(buffer):
+            return True
+        if waited.recorded is None or not isinstance(made.buffer, Name) or not made.buffer.is_older():
             return False
-        decided = waited.guard.common(guard & way).without(st.path)
-        picks = sum(bit for key, bit in self.conditions.items() if type(key) is tuple and key[0] == "slot")
-        if (decided.true | decided.false) & picks and not buffer.is_older():
-            return False  # the index of one ring picks both
-        ways = st.order.accesses(buffer).get(made, ())
+        ways = st.order.accesses(made.buffer).get(made, ())
         for event in self.carriers.known():
-            if not isinstance(event, Name) or event == waited.awaited:
-                continue
-            site = st.store.get((event, "@record site"))
-            same = site is not None and waited.recorded is not None and waited.recorded in constants(site)
-            if same or (waited.awaited is not None and self._may_be_one_element(event, waited.awaited)):
+            site = st.store.get((event, "@record site")) if isinstance(event, Name) else None
+            if site is not None and waited.recorded in constants(site):
                 bit = self.carriers.bit(event)
                 if any(way.carriers & bit for way in ways):
                     return True
@@ -737,23 +727,6 @@ class Effects(Memory):
         """Whether a stream is a parameter, or a part of one."""
         symbols = (AMBIENT, HOOK)
         return isinstance(stream.root().site, str) and stream not in symbols and stream.site != COMMUNICATION
-
-    def _may_be_one_element(self, first: Name, second: Name) -> bool:
-        """Whether two objects are in one container, or were made by one statement in two rounds of a loop."""
-        if first.site == second.site and first.parent is second.parent is None:
-            return _outside_rounds(first) == _outside_rounds(second)
-        return any(
-            one.parent is not None
-            and (
-                other.base() in self.members.get(one.parent.base(), ())
-                or (
-                    other.parent is not None
-                    and other.parent.base() is one.parent.base()
-                    and not (_is_constant(one.site) and _is_constant(other.site))
-                )
-            )
-            for one, other in ((first, second), (second, first))
-        )
 
     def is_spent(self) -> bool:
         """Whether an entry, or the file, has made as many accesses as it may: the rest of the entry is left out."""
@@ -896,20 +869,3 @@ def _stands_for(named: Hashable, other: Hashable) -> bool:
     if named.assumed & ~other.assumed:
         return False
     return bool(other.assumed & Assumed.POSSIBLE) or (named.tags == other.tags and named.entry == other.entry)
-
-
-def _is_one_of_many(name: Name) -> bool:
-    """Whether an object was made in a round of a loop, or is an element under a key that is not a constant."""
-    for each in name.chain():
-        computed = type(each.site) is tuple and each.parent is not None
-        if computed or each.site in (ANY, EACH) or any(type(step) is tuple for step in each.path):
-            return True
-    return False
-
-
-def _outside_rounds(name: Name) -> tuple[Hashable, ...]:
-    return tuple(step[0] if type(step) is tuple else step for step in name.path)
-
-
-def _is_constant(key: Hashable) -> bool:
-    return isinstance(key, (int, str)) and key not in (ANY, EACH)

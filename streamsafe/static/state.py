@@ -331,7 +331,6 @@ class Waited(NamedTuple):
         uncovered: the sites of the accesses it might have been meant to cover.
         useless: it ordered nothing that was not ordered already.
         awaited: the event or the stream that was waited for.
-        guard: the path on which it was.
     """
 
     timeline: Hashable
@@ -340,7 +339,6 @@ class Waited(NamedTuple):
     uncovered: frozenset[Hashable]
     useless: bool = False
     awaited: Name | None = None
-    guard: Guard = ALWAYS
 
 
 @dataclass(slots=True, eq=False)
