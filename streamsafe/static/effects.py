@@ -95,7 +95,6 @@ class Effects(Memory):
         self.entry = ""
         self.silent = 0
         self.unsaid: set[Hashable] = set()  # the memory that findings are about which are not to be said
-        self.ending = False
         self.alone: cst.CSTNode | None = None  # the expression that is a whole statement
         self.unordered_accesses: set[tuple[str, Hashable]] = set()  # accesses that an entry found unordered
         # what a caller who is not seen gives the function that is looked at
@@ -573,8 +572,6 @@ class Effects(Memory):
                 extra |= Assumed.POSSIBLE
             if UNNUMBERED in tags | detail.tags and self.are_defaults(made.timeline, timeline):
                 extra |= Assumed.POSSIBLE  # of two devices that may be one
-            if timeline == HOST and "d2h?" in detail.tags and extra & Assumed.METHODS:
-                extra |= Assumed.POSSIBLE  # no caller shows that the copy goes to the host
             if (
                 operation == AUTOGRAD
                 and isinstance(made.timeline, Name)
@@ -685,8 +682,6 @@ class Effects(Memory):
             return False
         if first.base() == second.base() and isinstance(first.root().site, str):
             return True
-        if first.base() == second.base() and any(first.base() in held for held in self.members.values()):
-            return True  # of a container, under keys that are not known
         other = second if self.table.is_legacy(first) else first if self.table.is_legacy(second) else None
         return other is not None and other.base() in self.table.unknown
 

@@ -265,9 +265,7 @@ class Roots:
                     st.store[(graph, "@entry")] = UNKNOWN
                     st.store.pop((graph, "@live"), None)
                 st.rebound = {rebound: None for rebound in st.rebound if not rebound.passing}
-                interpreter.ending = True
                 interpreter.release_unreachable(st, interpreter.site(unit.node), [result, function])
-                interpreter.ending = False
         finally:
             interpreter.stack = []
         return result

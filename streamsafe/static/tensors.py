@@ -292,10 +292,6 @@ class Tensors(Expressions):
             self.tensorish.add(base)
             self.presumed.add(base)
 
-    def fill(self, st: State, target: Value, site: Site, text: str) -> None:
-        """An in-place write that does not read its target."""
-        self.in_place(st, target, [], site, text)
-
     # -- host values ---------------------------------------------------------------------------------------------
 
     def read_on_host(self, st: State, value: Value, site: Site, text: str) -> None:

@@ -64,15 +64,17 @@ def bad(a):
     with torch.cuda.stream(side):
         b = a * 2
     c = b + 1
+    for _ in range(8):
+        c = c * 2
     return c
 """
 
 
-@pytest.mark.parametrize(("limited", "confidence"), [(False, "certain"), (True, "likely")])
+@pytest.mark.parametrize(("effort", "confidence"), [(facts.EFFORT, "certain"), (3, "likely")])
 def test_a_finding_in_what_a_limit_cut_short_assumes_one_thing_more(
-    monkeypatch: pytest.MonkeyPatch, limited: bool, confidence: str
+    monkeypatch: pytest.MonkeyPatch, effort: int, confidence: str
 ) -> None:
-    if limited:
-        monkeypatch.setattr(analyze, "_is_cut_short", lambda *_: True)
-    conflicts = analyze.analyze(CUT_SHORT, "cut.py").conflicts
-    assert {c.confidence for c in conflicts} == {confidence}
+    monkeypatch.setattr(effects, "EFFORT", effort)
+    found = analyze.analyze(CUT_SHORT, "cut.py")
+    assert bool(found.notes) == (confidence == "likely")
+    assert {c.confidence for c in found.conflicts} == {confidence}
