@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import shutil
 import subprocess
@@ -80,24 +79,6 @@ def fresh(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = dist.glob("*.whl")
     run(folder / "venv" / "bin" / "pip", "install", "-q", wheel, cwd=folder)
     return folder / "venv" / "bin"
-
-
-def test_what_stays_python_when_the_analyzer_is_compiled() -> None:
-    static = ROOT / "streamsafe" / "static"
-    setup = ast.parse((ROOT / "setup.py").read_text())
-    assigned = {
-        node.targets[0].id: node.value
-        for node in setup.body
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-    }
-    words = next(n.value for n in ast.walk(assigned["PURE"]) if isinstance(n, ast.Constant))
-    pure = set(str(words).split())
-    compiled = [str(path) for path in ast.literal_eval(assigned["COMPILED"])]
-    assert not [name for name in pure if not (static / f"{name}.py").exists()]
-    assert all((ROOT / path).exists() for path in compiled)
-    # a class that is compiled has no cached properties
-    cached = {path.stem for path in static.glob("*.py") if "cached_property" in path.read_text()}
-    assert cached <= pure
 
 
 def test_distributions(dist: Path) -> None:
