@@ -153,7 +153,8 @@ class Conflict:
 
     ``first`` is None for a violation. ``notes`` come in the order in which they are shown. ``hindsight``, where set, is
     to be asked at the end: whether the ineffective wait has turned out to be for something else. ``between_calls``:
-    the accesses are of two calls, and whoever makes these may order them (static side).
+    the accesses are of two calls, and whoever makes these may order them (static side). ``methods``: the two methods of
+    which it is taken that somebody calls one after the other (static side).
     """
 
     second: Access
@@ -166,6 +167,7 @@ class Conflict:
     confidence: Confidence = "certain"
     latent: bool = False
     between_calls: bool = field(default=False, compare=False)
+    methods: tuple[str, ...] = field(default=(), compare=False)
     hindsight: Callable[[], bool] | None = field(default=None, compare=False)
 
     @property

@@ -246,7 +246,11 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
     reads: Mode = "reads"
     apart = detail.entry != finding.entry or AGAIN in finding.tags
     if finding.kind == "reuse":
-        return replace(_reuse(finding, detail, notes, confidence), between_calls=apart)
+        return replace(
+            _reuse(finding, detail, notes, confidence),
+            between_calls=apart,
+            methods=_methods(finding, detail, interpreter),
+        )
     first = Access(
         detail.operation,
         finding.first_timeline,
@@ -282,7 +286,26 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
         notes=tuple(notes),
         confidence=confidence,
         between_calls=apart,
+        methods=_methods(finding, detail, interpreter),
     )
+
+
+def _methods(finding: Finding, detail: Detail, interpreter: Interpreter) -> tuple[str, ...]:
+    """Two methods of a class that nobody is seen to call, and of which nothing fixes the order, else none.
+
+    A constructor comes first, a thread runs beside the others; autograd calls hooks and the methods of its functions.
+    """
+    entries = detail.entry, finding.entry
+    if len({*entries}) < 2 or finding.buffer == GRADIENTS:
+        return ()
+    for entry in entries:
+        owner, _, name = entry.rpartition(".")
+        unit = interpreter.unit(owner) if owner and entry in interpreter.file.definitions else None
+        if not isinstance(unit, ClassUnit) or name == "__init__" or any("Function" in b for b in unit.bases):
+            return ()
+        if unit.methods.get(name) in interpreter.waiting:
+            return ()
+    return entries
 
 
 def _reuse(finding: Finding, detail: Detail, notes: list[Note], confidence: Confidence) -> Conflict:

@@ -7,15 +7,23 @@ from dataclasses import replace
 
 from streamsafe.order.hazard import CONFIDENCES, Conflict
 from streamsafe.static.checked import Checked
+from streamsafe.static.tree_callers import TreeCallers
 
 
-def merged(checked: Sequence[Checked], looked: Mapping[str, bool]) -> list[Checked]:
+def merged(
+    checked: Sequence[Checked], looked: Mapping[str, bool], tree: TreeCallers | None = None
+) -> list[Checked]:
     """What files show by themselves, and what they show with others where that is more.
 
     Args:
         checked: the files; of callers (files without stream code of their own) only what they show with others counts.
         looked: all files that were named: what shows in others is not reported.
+        tree: knows who calls a method in the projects of the files; None: nobody.
     """
+    if tree is not None:
+        for each in checked:
+            for conflicts in (each.conflicts, each.with_others):
+                conflicts[:] = [_unless_called(conflict, each.path, tree) for conflict in conflicts]
     results = [each for each in checked if not each.caller]
     linked = [each for each in checked if each.linked]
     found = {each.path: each for each in results}
@@ -65,6 +73,13 @@ def _replaced(conflict: Conflict, linked: Checked, found: Mapping[str, Checked])
         or other.first.span != conflict.first.span
         or _shown_as(other) in exact
     ]
+
+
+def _unless_called(conflict: Conflict, path: str, tree: TreeCallers) -> Conflict:
+    """A conflict of two methods is only possible where the tree calls both: its calls say in which order."""
+    if conflict.methods and all(tree.call(path, method) for method in conflict.methods):
+        return replace(conflict, confidence="possible")
+    return conflict
 
 
 def _shown_as(conflict: Conflict) -> object:

@@ -18,10 +18,12 @@ from streamsafe.static import prefilter
 from streamsafe.static.cache import Cache
 from streamsafe.static.checked import Checked, Task, check_file, check_one, syntax_error, violation
 from streamsafe.static.merging import merged
+from streamsafe.static.tree_callers import TreeCallers
 from streamsafe.static.workers import check_all, pool, processors
 
 if TYPE_CHECKING:
     from streamsafe.static.discovery import File
+    from streamsafe.static.index import Entry
 
 LOOKS_A_PROCESS = 1000
 """Files to read for which a process is worth starting."""
@@ -146,16 +148,20 @@ def check(
     gc.set_threshold(COLLECT_AFTER)
     try:
         kept = Cache(cache) if cache else None
-        every = [replace(task, cache=cache) for task in _with_callers(tasks, looked, kept)]
+        tasks, projects = _with_callers(tasks, looked, kept)
+        every = [replace(task, cache=cache) for task in tasks]
         own = footprint.drain()
         checked = check_all(every, check_file, jobs, done)
-        return merged(checked, looked), own.union(*(each.looked for each in checked))
+        results = merged(checked, looked, TreeCallers(projects))
+        return results, own.union(footprint.drain(), *(each.looked for each in checked))
     finally:
         gc.set_threshold(*thresholds)
 
 
-def _with_callers(tasks: list[Task], looked: Mapping[str, bool], cache: Cache | None) -> list[Task]:
-    """The files, and those that call stream code of their projects.
+def _with_callers(
+    tasks: list[Task], looked: Mapping[str, bool], cache: Cache | None
+) -> tuple[list[Task], list[dict[str, Entry]]]:
+    """The files, and those that call stream code of their projects; and these projects.
 
     All files of a project are looked through, named or not: the paths that are named decide what is reported, not what
     is known.
@@ -168,11 +174,12 @@ def _with_callers(tasks: list[Task], looked: Mapping[str, bool], cache: Cache | 
     models: Models = tasks[0].models if tasks else {}
     own = {task.path: task for task in tasks}
     more: list[Task] = []
-    for project in index(named, models, cache):
+    projects = index(named, models, cache)
+    for project in projects:
         found, related = callers(named.keys(), project)
         own.update((path, replace(own[path], related=related)) for path in own.keys() & project.keys())
         more += [Task(path, os.path.getsize(path), models, related=related, caller=True) for path in found]
-    return [*own.values(), *more]
+    return [*own.values(), *more], projects
 
 
 __all__ = [

@@ -638,3 +638,66 @@ def test_what_another_file_keeps(module: str, call: str, tmp_path: Path) -> None
     assert _places(package) == []
     (package / "store.py").write_text(STORE.format(more=" + 1"), encoding="utf-8")
     assert [code for code, _, _ in _places(package)] == ["SS101"]
+
+
+BUFFER = """
+    import torch
+
+    class Buffer:
+        def __init__(self, rows):
+            self.side = torch.cuda.Stream()
+            self.rows = torch.zeros(rows, device="cuda")
+
+        def fill(self, batch: torch.Tensor):
+            self.side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.side):
+                self.rows.copy_(batch, non_blocking=True)
+
+        def forward(self, weight: torch.Tensor):
+            torch.matmul(weight, self.rows)
+
+        def total(self):
+            return self.rows.sum()
+"""
+USERS: dict[str, tuple[str, set[str]]] = {
+    "nobody": ("", {"forward", "total"}),
+    "one of the methods": ("def use(b, x):\n    b.fill(x)\n", {"forward", "total"}),
+    "both, of something else": (
+        "def use(b, x):\n    b.fill(x)\n    return b.total()\n",
+        {"forward", "total"},
+    ),
+    "both, of an object of unknown kind": (
+        "KIND = {'buffer': Buffer}\ndef use(b, x):\n    b.fill(x)\n    return b.total()\n",
+        set(),
+    ),
+    "only in words": (
+        "KIND = {'buffer': Buffer}\ndef use(b, x):\n    '''b.fill(x), then b.total()'''\n    # b.fill(x); b.total()\n",
+        {"forward", "total"},
+    ),
+    "an object of itself": (
+        "KIND = {'buffer': Buffer}\nclass Other:\n    def use(self, x):\n        self.fill(x)\n        self.total()\n",
+        {"forward", "total"},
+    ),
+    "both, and another class of the name": (
+        "class Buffer:\n    pass\nKIND = {'buffer': Buffer}\ndef use(b, x):\n    b.fill(x)\n    return b.total()\n",
+        {"forward", "total"},
+    ),
+    "one by its name, a module's own": (
+        "KIND = {'buffer': Buffer}\ndef use(b, x):\n    b.fill(x)\n",
+        {"total"},
+    ),
+}
+"""What another file of the tree does, and the methods that show a hazard with ``fill``."""
+
+
+@pytest.mark.parametrize("name", USERS)
+def test_two_methods_that_the_tree_calls_are_left_to_its_calls(name: str, tmp_path: Path) -> None:
+    """Where the class is used and both are called, in an order that is not resolved, nothing is guessed."""
+    text, methods = USERS[name]
+    package = _package(
+        tmp_path,
+        {"buffer": BUFFER, "users": f"from .buffer import Buffer\n{text}"},
+    )
+    lines = textwrap.dedent(BUFFER).lstrip("\n")
+    rows = {"forward": _row(lines, "torch.matmul"), "total": _row(lines, "self.rows.sum")}
+    assert {row for _, _, row in _places(package)} == {rows[method] for method in methods}
