@@ -187,6 +187,9 @@ class Containers(Captures):
                 st.store[(name, position)] = value
             st.store[(name, "@length")] = Const(len(items))
             sequences.set_some(st, Container(name, kind), Const(bool(items)) if kind != "dict" else None)
+            if items:
+                sequences.set_end(st, Container(name, kind), sequences.FRONT, items[0])
+                sequences.set_end(st, Container(name, kind), sequences.LAST, items[-1])
             self.joins(Container(name, kind), items)
         elif items:
             st.store[(name, "*")] = union((v, ALWAYS) for v in items)
@@ -641,12 +644,14 @@ class Containers(Captures):
                 sequences.put(st, inner, [*known, *new])
                 continue
             held = st.store.get((inner.name, sequences.SOME))
+            front = new[0] if known == [] else sequences.ends(st, inner)[sequences.FRONT]
             sequences.blur(st, inner)
             sequences.set_some(st, inner, Const(True) if exact else held if exact == [] else None)
             old = st.store.get((inner.name, "*"))
             st.store[(inner.name, "*")] = union(
                 [*([(old, ALWAYS)] if old is not None else []), *((v, ALWAYS) for v in new)]
             )
+            sequences.set_end(st, inner, sequences.FRONT, front)
             sequences.set_end(st, inner, sequences.LAST, new[-1] if base is inner and exact else None)
 
     def lose(self, st: State, value: Value) -> None:

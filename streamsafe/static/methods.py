@@ -482,11 +482,12 @@ class Methods(UnknownObjects):
                 self.blocks(st, call)
                 return NONE
             return UNKNOWN
+        at_front = name == "appendleft" or (name == "insert" and call.args[:1] == [Const(0)])
+        last = sequences.ends(st, receiver)[sequences.LAST] if at_front else None
         if name in _MOVING:
             sequences.moved(st, receiver)
         if name in ("append", "add", "appendleft", "insert", "put", "push"):
             known = sequences.items(st, receiver)
-            at_front = name == "appendleft" or (name == "insert" and call.args[:1] == [Const(0)])
             if name not in ("append", "put", "push") and not (at_front and known is not None):
                 sequences.blur(st, receiver)
             for value in call.args[-1:]:
@@ -496,11 +497,13 @@ class Methods(UnknownObjects):
                 for kept, _ in self.tensors(st, value):
                     st.store[(kept.name, KEPT)] = PLAIN
             self.extend_container(st, receiver, Tuple(tuple(map(rows, call.args[-1:]))))
-            if name in _MOVING:  # the last one is another
-                sequences.set_end(st, receiver, sequences.LAST, None)
             grown = sequences.items(st, receiver)
             if at_front and grown is not None:
                 sequences.put(st, receiver, [*grown[-1:], *grown[:-1]])
+            elif name in _MOVING:  # what was last stays so; what is first is known only of one that was put there
+                sequences.scatter(st, receiver)
+                sequences.set_end(st, receiver, sequences.FRONT, rows(call.args[-1]) if at_front else None)
+                sequences.set_end(st, receiver, sequences.LAST, last)
             return NONE
         if (
             name == "rotate"

@@ -61,6 +61,7 @@ def put(st: State, container: Container, values: list[Value]) -> None:
         st.store[(container.name, position)] = value
     st.store[(container.name, "@length")] = Const(len(values))
     st.store[(container.name, SOME)] = Const(bool(values))
+    set_end(st, container, FRONT, values[0] if values else None)
     set_end(st, container, LAST, values[-1] if values else None)
 
 
@@ -109,6 +110,14 @@ def set_end(st: State, container: Container, end: str, value: Value | None) -> N
         st.store[(container.name, end)] = value
 
 
+def ends(st: State, container: Container) -> dict[str, Value | None]:
+    """The elements at both ends, as far as they are known."""
+    known = items(st, container)
+    if known:
+        return {FRONT: known[0], LAST: known[-1]}
+    return {end: st.store.get((container.name, end)) for end in (FRONT, LAST)}
+
+
 def moved(st: State, container: Container) -> None:
     """Any element may be at either end."""
     _changed(st, container)
@@ -119,10 +128,14 @@ def moved(st: State, container: Container) -> None:
 def blur(st: State, container: Container) -> None:
     """Which element stands where is no longer known."""
     set_some(st, container, None)
-    set_end(st, container, LAST, None)
-    if st.store.pop((container.name, "@length"), None) is None:
-        return
-    held = [(key, value) for key, value in st.store.of(container.name).items() if isinstance(key, int)]
+    moved(st, container)
+    if st.store.pop((container.name, "@length"), None) is not None:
+        scatter(st, container)
+
+
+def scatter(st: State, container: Container) -> None:
+    """What stood at known positions may stand at any."""
+    held = [(key, value) for key, value in st.store.of(container.name).items() if type(key) is int]
     for key, _ in held:
         del st.store[(container.name, key)]
     old = st.store.get((container.name, "*"))
