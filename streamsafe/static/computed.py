@@ -229,8 +229,21 @@ class Computed(Conditions):
         form = self._round_index(iterable, round_, st)
         begin = first.constant() if first is not None else None
         by = step.constant() if step is not None else None
+        if (
+            begin is None and by is not None and by < 0
+        ):  # it ends with the last of the rounds that stand for all
+            return Const((count + 1 - numbers.SLOT_ROUNDS) * by)
         value = (begin or 0) + count * by if by is not None else ...
         return Number(value, form) if form is not None else Const(value)
+
+    def number_down(self, count: int, iterable: Value, st: State) -> Const:
+        """The index that a round of a reversed range gives: as many rounds as are followed stand for all."""
+        first, stop, step = self._steps(iterable, st)
+        begin, end, by = (form.constant() if form is not None else None for form in (first, stop, step))
+        if begin is None or by is None or by <= 0:
+            return PLAIN
+        rounds = len(range(begin, end, by)) if end is not None else numbers.SLOT_ROUNDS
+        return Const(begin + (rounds - 1 - count) * by)
 
     def _round_index(self, iterable: Value, round_: Name, st: State) -> Form | None:
         """How the index of a round is computed."""

@@ -62,6 +62,7 @@ class Containers(Captures):
     # declared here, implemented further down the chain
     sure_lookups: int
     counting: int
+    counting_down: int
     moved_parameters: bool
 
     def reach_weights(self, module: Name, element: Name, st: State) -> None: ...
@@ -412,7 +413,10 @@ class Containers(Captures):
                 last = sequences.at_end(st, base, sequences.LAST) if index == -1 else None
                 if last is not None:
                     return last
-            if self.counting and isinstance(index, int) and count is not None and index >= count > 0:
+            up = (
+                self.counting and not self.counting_down
+            )  # else the count begins at a number that is not known
+            if up and isinstance(index, int) and count is not None and index >= count > 0:
                 st.dead = True  # the count that is not known ends before
                 return UNKNOWN
             found = self.held(base, st, index)
@@ -424,6 +428,8 @@ class Containers(Captures):
                 name = EACH
             else:
                 whole = self.one_of_every(whole, name)
+            if type(name) is tuple:
+                whole = element_keys.picked_by(whole, base, name)
             return element_keys.in_rounds(self.element_view(base, name, whole, st), rounds)
         if type(base) is Instance:
             base = self.as_container(base)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
 from streamsafe.order.symbolic import ALWAYS, HOST, Accesses, Carriers, Guard, Made, Order
-from streamsafe.static import element_keys
+from streamsafe.static import element_keys, keyed, parts
 from streamsafe.static.facts import (
     ACCESSES_AN_ACCESS,
     AGAIN,
@@ -72,6 +72,11 @@ if TYPE_CHECKING:
 
 
 _NO_TAGS: frozenset[str] = frozenset()
+
+_BY_KEY = ("by key",)
+"""What the carrier begins with that knows what an event covers which was picked by a key: then who has waited for it,
+what the event was picked from, and the key.
+"""
 
 
 class Effects(Memory):
@@ -276,6 +281,7 @@ class Effects(Memory):
                 guard,
                 event.name,
             )
+            self._wait_by_key(st, s.name, event.name, guard)
             self.capture_wait(st, event.name, s.name, site, is_stream=False)
         self.explain(st, site, f"{self._streams_text(st, library, stream)} waits for {self.describe(event)}")
 
@@ -317,8 +323,25 @@ class Effects(Memory):
         before = self.lacking(st, HOST, ALWAYS)
         for source in self.spread(event.name):
             st.order.obey(edges.synchronize_event(HOST, source))
+        self._wait_by_key(st, HOST, event.name, ALWAYS)
         self._waited(st, HOST, site, at, sources, before, ALWAYS, event.name)
         self.explain(st, site, f"the host waits for {self.describe(event)}")
+
+    def _wait_by_key(self, st: State, waiter: Carrier, event: Name, guard: Guard) -> None:
+        """Who waits for an event that was picked by a key knows what the event of that key covers, whichever it is."""
+        if event.parent is None or type(event.site) is not tuple or not keyed.is_key(event.site):
+            return
+        owner = event.parent.base()
+        others = [
+            c
+            for c in self.carriers.known()
+            if isinstance(c, Name)
+            and c.parent is not None
+            and c.parent.base() is owner
+            and keyed.is_key(c.site)
+        ]
+        for other in others:
+            st.order.learn((*_BY_KEY, waiter, owner, event.site), other, guard=guard)
 
     def host_learns_everything(self, st: State, site: Site | None = None) -> None:
         """A device synchronize, or a call that is taken to order everything."""
@@ -422,7 +445,7 @@ class Effects(Memory):
     ) -> None:
         if self.is_spent():
             return  # one statement may touch thousands: the share counts here too
-        buffer, part = target.name, touched(target.part) if isinstance(target, Span) else None
+        buffer, part, keys = _picked(target)
         if isinstance(target, Tensor):
             self.tensorish.add(buffer.base())
             self.presumed.discard(buffer.base())
@@ -449,15 +472,19 @@ class Effects(Memory):
         if st.current.get("device") == PLAIN and self.table.is_legacy(stream.name):
             tags |= {UNNUMBERED}
         st.order.obey(edges.launch(stream.name, HOST, self.table), guard)
-        self._check(st, buffer, part, writes, stream.name, site, operation, guard, assumed, tags, target)
+        self._check(
+            st, buffer, part, writes, stream.name, site, operation, guard, assumed, tags, target, keys
+        )
         iterated = self.iterated_element(buffer)
         if iterated is not None and iterated in st.order.made:
             many = assumed | Assumed.OLDER
-            self._check(st, iterated, part, writes, stream.name, site, operation, guard, many, tags, target)
+            self._check(
+                st, iterated, part, writes, stream.name, site, operation, guard, many, tags, target, keys
+            )
         if buffer in self.from_caller:
             self._against_caller(st, target, writes, stream.name, site, operation, guard, assumed, tags)
         memory = self.describe(target)
-        detail = Detail(operation, memory, assumed, tags, self.entry)
+        detail = Detail(operation, memory, assumed, tags, self.entry, keys)
         # a replay repeats every access of a capture, also those that a later one stands for
         alone = st.capture is None and not one_of_many
         covers = alone and part is None and not isinstance(target, Opaque)
@@ -520,12 +547,14 @@ class Effects(Memory):
             )
             return
         for target, guard in self.tensors(st, value):
-            part = touched(target.part) if isinstance(target, Span) else None
+            _, part, keys = _picked(target)
             if writes and st.capture is not None:
                 self.fills_in_capture(st, target, site)
             elif self.pooled and not writes:
                 self.wants_overlaid(st, target.name, site, guard)
-            self._check(st, target.name, part, writes, HOST, site, operation, guard, assumed, tags, target)
+            self._check(
+                st, target.name, part, writes, HOST, site, operation, guard, assumed, tags, target, keys
+            )
             self.explain(
                 st, site, f"the host {'writes' if writes else 'reads'} {self.describe(target)} ({operation})"
             )
@@ -543,6 +572,7 @@ class Effects(Memory):
         assumed: Assumed,
         tags: frozenset[str],
         target: Object,
+        keys: frozenset[Hashable],
     ) -> None:
         path = st.path & guard
         conflicts = st.order.conflicts(buffer, part, writes, timeline, path)
@@ -562,13 +592,15 @@ class Effects(Memory):
         for made, way in by_stream.values():
             detail: Detail = made.detail  # type: ignore[assignment]
             extra = Assumed.NOTHING
+            if keys and self._is_ordered_by_key(st, made, timeline, keys, path):
+                continue
             if self.is_no_tensor(buffer, assumed | detail.assumed):
                 continue
             if detail.entry != self.entry:
                 extra |= Assumed.METHODS
                 if self.beside and timeline != HOST and made.site not in self.handed_on:
                     extra |= Assumed.POSSIBLE  # it may come only when the thread is done
-            if self.may_be_one(made.timeline, timeline):
+            if self.may_be_one(made.timeline, timeline, st):
                 extra |= Assumed.POSSIBLE
             if UNNUMBERED in tags | detail.tags and self.are_defaults(made.timeline, timeline):
                 extra |= Assumed.POSSIBLE  # of two devices that may be one
@@ -609,7 +641,7 @@ class Effects(Memory):
                 continue
             finding.ineffective = self._ineffective(st, made, timeline)
             if finding.ineffective is not None:
-                if self._is_of_another(st, made, finding.ineffective):
+                if self._is_of_another(st, made, finding.ineffective, keys):
                     finding.assumed |= Assumed.POSSIBLE
             self.report(st, finding, way)
             # one missing edge, one finding: go on as if the second timeline had waited
@@ -651,7 +683,7 @@ class Effects(Memory):
                 streams=(CALLER, timeline),
                 buffer=target.name,
             )
-            if self.may_be_one(AMBIENT, timeline):
+            if self.may_be_one(AMBIENT, timeline, st):
                 finding.assumed |= Assumed.POSSIBLE
             self.report(st, finding, way)
             st.order.learn(timeline, made.timeline, guard=guard & way)
@@ -672,8 +704,9 @@ class Effects(Memory):
         base = buffer.base()
         return base in self.asked_otherwise and (base not in self.tensorish or base in self.presumed)
 
-    def may_be_one(self, first: Carrier, second: Carrier) -> bool:
-        """Whether two streams may be ordered by what they are: one parameter of two calls, CuPy's default flavour.
+    def may_be_one(self, first: Carrier, second: Carrier, st: State) -> bool:
+        """Whether two streams may be ordered by what they are: one parameter of two calls, CuPy's default flavour, two
+        that were picked by keys which may be the same.
 
         A CuPy stream whose making is not seen is as likely as not null or blocking, and then ordered with the
         default stream (CS-01 to CS-08).
@@ -681,6 +714,8 @@ class Effects(Memory):
         if not (isinstance(first, Name) and isinstance(second, Name)):
             return False
         if first.base() == second.base() and isinstance(first.root().site, str):
+            return True
+        if keyed.may_be_one(first, second, st):
             return True
         other = second if self.table.is_legacy(first) else first if self.table.is_legacy(second) else None
         return other is not None and other.base() in self.table.unknown
@@ -694,11 +729,47 @@ class Effects(Memory):
         found = [w for w in reversed(st.waits) if w.timeline in (timeline, HOST) and made.site in w.uncovered]
         return max(found, key=lambda w: (w.timeline == timeline, w.recorded is not None)) if found else None
 
-    def _is_of_another(self, st: State, made: Made, waited: Waited) -> bool:
+    def _is_ordered_by_key(
+        self, st: State, made: Made, timeline: Carrier, keys: frozenset[Hashable], path: Guard
+    ) -> bool:
+        """Whether the event of the element that is accessed was waited for, picked by the same key.
+
+        An event of each element of a list: it covers the access to the element that was picked by its own key. Whoever
+        has waited for the one of his key has waited for what touches his element.
+        """
+        detail: Detail = made.detail  # type: ignore[assignment]
+        waits = [
+            (self.carriers.bit(c), c[2])
+            for c in self.carriers.known()
+            if type(c) is tuple and c[:1] == _BY_KEY and c[1] in (timeline, HOST) and c[3] in keys
+        ]
+        ways = st.order.accesses(made.buffer).get(made, ()) if waits and detail.keys else ()
+        known = 0 if timeline == HOST else self.carriers.bit(timeline)
+        left = [way for way in ways if not way.carriers & known and not path.contradicts(way.guard)]
+        covering = [(owner, self.carriers.bit(event)) for owner, event in self._events_of_keys(detail.keys)]
+        return bool(left) and all(
+            any(
+                way.carriers & waited
+                and any(owner is events and way.carriers & bit for owner, bit in covering)
+                for waited, events in waits
+            )
+            for way in left
+        )
+
+    def _events_of_keys(self, keys: frozenset[Hashable]) -> list[tuple[Name, Name]]:
+        """The events that were picked by one of these keys, each behind what it was picked from."""
+        return [
+            (c.parent.base(), c)
+            for c in self.carriers.known()
+            if isinstance(c, Name) and c.parent is not None and c.site in keys
+        ]
+
+    def _is_of_another(self, st: State, made: Made, waited: Waited, keys: frozenset[Hashable]) -> bool:
         """Whether what was waited for may be another event or stream than it seems.
 
         The caller may have given the stream that is current. Or each of many objects has an event of its own, recorded
-        at one place, and which one was waited for is not known.
+        at one place, and which one was waited for is not known; or it was picked by a key of which nothing says that it
+        is another one than the key of what is accessed.
         """
         if (
             made.timeline == AMBIENT
@@ -706,13 +777,30 @@ class Effects(Memory):
             and self._is_from_elsewhere(waited.awaited)
         ):
             return True
+        event = waited.awaited
+        if event is not None and event.parent is not None and keyed.is_key(event.site):
+            owner, bits = (
+                event.parent.base(),
+                [way.carriers for way in st.order.accesses(made.buffer).get(made, ())],
+            )
+            recorded = [
+                c.site
+                for c in self.carriers.known()
+                if isinstance(c, Name)
+                and c is not event
+                and c.parent is not None
+                and c.parent.base() is owner
+                and any(carriers & self.carriers.bit(c) for carriers in bits)
+            ]
+            if recorded and keyed.any_relation(keys or recorded, event.site, st) is None:
+                return True
         if waited.recorded is None or not isinstance(made.buffer, Name) or not made.buffer.is_older():
             return False
         ways = st.order.accesses(made.buffer).get(made, ())
-        for event in self.carriers.known():
-            site = st.store.get((event, "@record site")) if isinstance(event, Name) else None
+        for other in self.carriers.known():
+            site = st.store.get((other, "@record site")) if isinstance(other, Name) else None
             if site is not None and waited.recorded in constants(site):
-                bit = self.carriers.bit(event)
+                bit = self.carriers.bit(other)
                 if any(way.carriers & bit for way in ways):
                     return True
         return False
@@ -835,6 +923,13 @@ class Effects(Memory):
 @cache
 def _ambient(library: str) -> Stream:
     return Stream(AMBIENT, library)
+
+
+def _picked(target: Object) -> tuple[Name, Hashable | None, frozenset[Hashable]]:
+    """The buffer of an object, the part of it, and the keys by which it was picked."""
+    part = touched(target.part) if isinstance(target, Span) else None
+    keys = frozenset([*parts.keys(part), *keyed.keys_in(target.name)])
+    return target.name, parts.without_keys(part), keys
 
 
 def _is_picked(site: Hashable) -> bool:

@@ -150,6 +150,7 @@ class Expressions(Computed):
         self.counting = (
             0  # loops under way whose count is not known, and of which a few rounds are interpreted
         )
+        self.counting_down = 0  # those of them that end at a number which is known
 
     @contextmanager
     def perhaps(self) -> Iterator[None]:

@@ -130,13 +130,18 @@ class Site:
 
 
 class Detail(NamedTuple):
-    """What is remembered of an access besides what the engine needs."""
+    """What is remembered of an access besides what the engine needs.
+
+    Attributes:
+        keys: the keys by which the memory was picked from lists and mappings.
+    """
 
     operation: str
     memory: str
     assumed: Assumed
     tags: frozenset[str]
     entry: str
+    keys: frozenset[Hashable] = frozenset()
 
 
 @dataclass(slots=True)

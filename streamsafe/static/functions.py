@@ -872,8 +872,8 @@ def _returns(function: ast.AST) -> bool:
 
 _BRINGING = frozenset({"to", "cuda"})
 """Methods that bring a tensor to a device."""
-_ASKING = frozenset({"startswith", "any", "all"})
-"""Calls that ask something, and do nothing."""
+_ASKING = frozenset({"startswith", "any", "all", "len", "min", "max", "int", "abs", "divmod"})
+"""Calls that ask something, or compute a number, and do nothing."""
 _PUTTING = frozenset({"put", "put_nowait"})
 """Methods of queues that take something in."""
 _TAKING = frozenset({"get", "pop", "popleft", "setdefault", "getattr", "cls"})

@@ -303,7 +303,9 @@ class Iteration(Loops):
         loop = Loop()
         self.activation.loops.append(loop)
         self.rounds.append(set())
+        down = _counts_down(iterable)
         self.counting += 1
+        self.counting_down += down
         early: list[State | None] = []
         ended = False
         late = self.late_rounds
@@ -333,6 +335,7 @@ class Iteration(Loops):
         self.track_indices(st, *loop.breaks, skipped)
         self.settle(st, self.joined([st, *loop.breaks, None if at_least_once else skipped]))
         self.counting -= 1
+        self.counting_down -= down
         self.leave_rounds(st, again=False)
 
     def _numbered_item(
@@ -346,6 +349,8 @@ class Iteration(Loops):
         if isinstance(iterable, Partial):
             if iterable.function == Api("builtins.range"):
                 return self.number_of(number, iterable, round_, st)
+            if _is_reversed_range(iterable):
+                return self.number_down(number, iterable.args[0], st)
             if iterable.function == Api("builtins.enumerate") and iterable.args:
                 each = self._numbered_item(number, iterable.args[0], round_, st, node)
                 return Tuple((self.number_of(number, iterable, round_, st), each))
@@ -442,12 +447,32 @@ def _picks_slots(node: cst.CSTNode, iterable: Value, *, handed_on: bool) -> bool
     target: cst.CSTNode = node.target
     if iterable.function.name == "builtins.enumerate" and isinstance(target, cst.Tuple) and target.elements:
         target = target.elements[0].value
-    elif iterable.function.name != "builtins.range":
+    elif iterable.function.name != "builtins.range" and not _is_reversed_range(iterable):
         return False
     if not isinstance(target, cst.Name):
         return False
     return concrete.indexed_by(node.body, target.value, MOST_SLOTS) or (
         handed_on and concrete.is_argument(node.body, target.value)
+    )
+
+
+def _counts_down(iterable: Value) -> bool:
+    """Whether a loop gives numbers that begin at one which is not known."""
+    if not isinstance(iterable, Partial):
+        return False
+    if iterable.function == Api("builtins.range"):
+        step = iterable.args[2] if len(iterable.args) > 2 else None
+        return isinstance(step, Const) and type(step.value) is int and step.value < 0
+    return _is_reversed_range(iterable)
+
+
+def _is_reversed_range(iterable: Partial) -> bool:
+    """Whether a loop has the numbers of a range from the last to the first."""
+    counted = iterable.args[0] if len(iterable.args) == 1 else None
+    return (
+        iterable.function == Api("builtins.reversed")
+        and isinstance(counted, Partial)
+        and counted.function == Api("builtins.range")
     )
 
 

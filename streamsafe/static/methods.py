@@ -500,7 +500,9 @@ class Methods(UnknownObjects):
             grown = sequences.items(st, receiver)
             if at_front and grown is not None:
                 sequences.put(st, receiver, [*grown[-1:], *grown[:-1]])
-            elif name in _MOVING:  # what was last stays so; what is first is known only of one that was put there
+            elif (
+                name in _MOVING
+            ):  # what was last stays so; what is first is known only of one that was put there
                 sequences.scatter(st, receiver)
                 sequences.set_end(st, receiver, sequences.FRONT, rows(call.args[-1]) if at_front else None)
                 sequences.set_end(st, receiver, sequences.LAST, last)

@@ -113,6 +113,27 @@ def in_rounds(part: Hashable | None, rounds: Picks) -> Part:
     return (first._replace(picked=_sorted(dict(rounds) | dict(first.picked))), *layers[1:])
 
 
+class ByKey(NamedTuple):
+    """The key by which an element was picked of a list that does not tell its elements apart."""
+
+    key: Hashable
+
+
+def keys(part: Hashable | None) -> Iterator[Hashable]:
+    """The keys by which a buffer was picked."""
+    for _, what in part[0].picked if type(part) is tuple and part else ():
+        if type(what) is ByKey:
+            yield what.key
+
+
+def without_keys(part: Hashable | None) -> Hashable | None:
+    """A part, by whichever key its buffer was picked."""
+    if type(part) is not tuple or not any(type(what) is ByKey for _, what in part[0].picked):
+        return part
+    picked = tuple(pick for pick in part[0].picked if type(pick[1]) is not ByKey)
+    return touched((part[0]._replace(picked=picked), *part[1:]))
+
+
 def all_of(part: Hashable | None) -> Part | None:
     """All that the rounds of loops that have picked a part may have picked."""
     return in_rounds(None, rounds(part)) if rounds(part) else None
