@@ -21,6 +21,7 @@ from streamsafe.static.values import (
     Api,
     Const,
     Container,
+    Method,
     Name,
     Number,
     Object,
@@ -160,11 +161,13 @@ class Computed(Conditions):
     def identified_number(self, name: str, value: Value, st: State, node: cst.CSTNode) -> Value:
         """A number of which nothing is known, bound to a name that picks elements: from now on it is this one."""
         plain = type(value) in (Const, Positive) and value.value is ...  # type: ignore[attr-defined]
-        unit = self.stack[-1].unit if self.stack and (plain or value is UNKNOWN) else None
+        # of something that is not known, an attribute with which is reckoned is no method
+        unknown = (value.receiver if isinstance(value, Method) else value) is UNKNOWN
+        unit = self.stack[-1].unit if self.stack and (plain or unknown) else None
         if unit is None:
             return value
-        bounds, indices = concrete.bounding(unit.node)
-        if name not in bounds and not (plain and name in indices):
+        bounds, indices, operands = concrete.bounding(unit.node)
+        if name not in bounds and name not in (indices if plain else operands):
             return value
         return Number(..., numbers.of_atom(self.fresh(node, st, ("number", name))))
 

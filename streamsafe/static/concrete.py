@@ -229,18 +229,20 @@ def _slice_bounds(node: cst.CSTNode) -> list[cst.BaseExpression]:
 
 
 @lru_cache(maxsize=2048)
-def bounding(node: cst.CSTNode) -> tuple[frozenset[str], frozenset[str]]:
-    """The names of numbers that bound slices in a piece of syntax, or from which such numbers are computed; and those
-    that are indices.
+def bounding(node: cst.CSTNode) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """The names of numbers that bound slices in a piece of syntax, or from which such numbers are computed; those
+    that are indices; and those from which indices are computed by arithmetic.
     """
     bounds: set[str] = set()
     indices: set[str] = set()
+    operands: set[str] = set()
     assigned: list[tuple[cst.CSTNode, cst.BaseExpression]] = []
     for inner in walk(node):
         for bound in _slice_bounds(inner):
             bounds.update(_operands(bound))
         if type(inner) is cst.Index:
             indices.update(_operands(inner.value))
+            operands.update(_arithmetic(inner.value))
         elif type(inner) is cst.Assign:
             assigned.extend((target.target, inner.value) for target in inner.targets)
         elif type(inner) is cst.AugAssign:
@@ -252,13 +254,15 @@ def bounding(node: cst.CSTNode) -> tuple[frozenset[str], frozenset[str]]:
             for target, value in assigned:
                 if type(target) is cst.Name and target.value in found:
                     found.update(_operands(value))
-    return frozenset(bounds), frozenset(indices)
+                    if found is indices:
+                        operands.update(_arithmetic(value))
+    return frozenset(bounds), frozenset(indices), frozenset(operands)
 
 
 @lru_cache(maxsize=2048)
 def bound_arithmetic(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
     """The arithmetic of a function by which numbers are computed that bound slices."""
-    names, _ = bounding(node)
+    names, _, _ = bounding(node)
     found: list[cst.BaseExpression] = []
     for inner in walk(node):
         found += _slice_bounds(inner)
@@ -267,6 +271,18 @@ def bound_arithmetic(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
         ):
             found.append(inner.value)
     return frozenset(n for value in found for n in _terms(value) if type(n) is cst.BinaryOperation)
+
+
+def _arithmetic(node: cst.BaseExpression) -> Iterator[str]:
+    """The names that a sum, a product or a remainder is made of; none of a name by itself."""
+    if type(node) is cst.BinaryOperation and type(node.operator) in (
+        cst.Add,
+        cst.Subtract,
+        cst.Multiply,
+        cst.FloorDivide,
+        cst.Modulo,
+    ):
+        yield from _operands(node)
 
 
 def _operands(node: cst.BaseExpression) -> Iterator[str]:

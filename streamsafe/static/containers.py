@@ -399,10 +399,11 @@ class Containers(Captures):
             rounds = element_keys.rounds_of(key) + parts.rounds(base.part)
             known = element_keys.under(st.store.of(base.name), index) if index is not None else None
             count = sequences.length(st, base)
-            if count is None and type(index) is int and index >= 0 and base.kind != "dict":
-                # two places of a list are two elements, whatever stands for them
-                rounds += element_keys.at_place(base, index)
+            place = self.place_of(key, st) if count is None else None
+            if place is not None:
+                rounds += element_keys.at_place(base, place)
             if known is not None:
+                known = self._with_unplaced(base, index, known, st)
                 return element_keys.in_rounds(
                     self.one_of_every(known, index) if type(index) is int else known, rounds
                 )
@@ -445,8 +446,38 @@ class Containers(Captures):
                 held = self._each_element(base, st)  # by the number that a loop gives it
             if held is None:
                 held = self.typed_element(base, Opaque(base.name.child(element_keys.bare(index))), st)
-            return element_keys.in_rounds(held, element_keys.rounds_of(key) + parts.rounds(base.part))
+            rounds = element_keys.rounds_of(key) + parts.rounds(base.part)
+            place = self.place_of(key, st) if index == ANY else None
+            if place is not None:
+                rounds += element_keys.at_place(base, place)
+            return element_keys.in_rounds(held, rounds)
         return UNKNOWN
+
+    def _with_unplaced(self, container: Container, index: Hashable, known: Value, st: State) -> Value:
+        """What is at a place, or the handles of works that have been put at one of which the number is not known."""
+        if type(index) is not int or container.kind == "dict":
+            return known
+        table = st.store.of(container.name)
+        put = [v for k, v in table.items() if type(k) is tuple and k[:1] == ("[]",) and k != PLACE]
+        works = [v for v in put if self._holds_works(v, st)]
+        return union([(known, ALWAYS), *((v, ALWAYS) for v in works)]) if works else known
+
+    def _holds_works(self, value: Value, st: State) -> bool:
+        """Whether this is the handle of a work, or a list of such."""
+        return any(
+            isinstance(v, Work)
+            or (
+                isinstance(v, Container)
+                and any(isinstance(w, Work) for h in self.held(v, st) for w in iterate(h))
+            )
+            for v in iterate(value)
+        )
+
+    def place_of(self, key: Value, st: State) -> parts.Picked | None:
+        """Where an element of a list or dict stands, as far as two places can be told apart by their keys."""
+        if isinstance(key, Const) and isinstance(key.value, str):
+            return key.value
+        return parts.place(key, lambda value: self.form_of(value, st))
 
     def index_of(self, container: Value, key: Value, st: State, new: Value | None = None) -> Hashable | None:
         """What an element is remembered by.
@@ -484,6 +515,8 @@ class Containers(Captures):
             index = self.index_of(inner, key, st, new=value)
             if isinstance(inner, Container):
                 sequences.moved(st, inner)
+                if inner.kind == "list" and base is inner:
+                    self.holds_something(inner, st)
                 if index == PLACE:
                     sequences.blur(st, inner)
                 elif (inner.name, PLACE) in st.store:  # it may be the same place
@@ -496,7 +529,12 @@ class Containers(Captures):
                     certain = not element_keys.is_unsure(index) and base is inner
                     sequences.set_keys(st, inner, known | {index} if certain else None)
                 if index is not None and not element_keys.is_unsure(index):
-                    self.lose(st, st.store.get((inner.name, index), NONE))
+                    replaced = st.store.get((inner.name, index), NONE)
+                    if type(index) is tuple and replaced != value and self._holds_works(replaced, st):
+                        # of another call: the number need not be the same
+                        several = [st.store.get((inner.name, "*"), replaced), replaced]
+                        st.store[(inner.name, "*")] = union((v, ALWAYS) for v in several)
+                    self.lose(st, replaced)
                     st.store[(inner.name, index)] = value
                 elif index is not None:
                     old = st.store.get((inner.name, index))
@@ -671,11 +709,14 @@ class Containers(Captures):
                 self.candidates.extend(target.name for target, _ in self.tensors(st, inner))
 
     def holds_something(self, whole: Value, st: State) -> None:
-        """Who had an element of it by a number has not raised: there is one."""
+        """Who had, or replaced, an element of it by a number has not raised: there is one."""
         if isinstance(whole, Opaque):
             st.store[(whole.name, "@nonzero")] = PLAIN
         elif isinstance(whole, Container) and sequences.length(st, whole) is None:
             st.store[(whole.name, sequences.SOME)] = Const(True)
+            times = st.store.get((whole.name, sequences.TIMES))
+            if isinstance(times, Opaque):
+                st.store[(times.name, "@nonzero")] = PLAIN
 
     def _subscript(self, node: cst.Subscript, st: State) -> Value:
         base = self.eval(node.value, st)

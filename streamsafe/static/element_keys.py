@@ -157,16 +157,16 @@ def in_rounds(value: Value, rounds: Picks) -> Value:
     return value
 
 
-def at_place(listed: Object, number: int) -> Picks:
-    """What tells the element at a place of a list from those at others, whatever stands for them."""
-    return ((listed.name.base().child("*"), range(number, number + 1)),)
+def at_place(held_by: Object, place: parts.Picked) -> Picks:
+    """What tells the element at a place of a list or dict from those at others, whatever stands for them."""
+    return ((held_by.name.base().child("*"), place),)
 
 
 def picked_by(value: Value, listed: Object, key: Hashable) -> Value:
     """A tensor that may be any of a list, with the key by which it was picked."""
-    axis = listed.name.base().child("*")
-    if isinstance(value, Tensor) and not any(at is axis for at, _ in parts.rounds(value.part)):
-        return in_rounds(value, ((axis, parts.ByKey(key)),))
+    every = listed.name.base().child("*")
+    if isinstance(value, Tensor) and not any(at is every for at, _ in parts.rounds(value.part)):
+        return in_rounds(value, ((listed.name.base().child("key"), parts.ByKey(key)),))
     if isinstance(value, Union):
         return union((picked_by(v, listed, key), g) for v, g in value.alternatives)
     return value

@@ -539,15 +539,17 @@ class Expressions(Computed):
         known = sequences.items(st, values)
         times = self.sized(times, st)
         count = times.value if isinstance(times, Const) and type(times.value) is int else None
-        if known is None or count is None:
-            return values
+        if known is None or (count is None and any(v != NONE for v in known)):
+            return values  # one stands for all; what fills places that are empty so far is not one
         made = Container(self.fresh(node, st, "repeated"), values.kind)
         self.closed.add(made.name)
-        if len(known) * count <= sequences.LIMIT:
+        if count is not None and len(known) * count <= sequences.LIMIT:
             sequences.put(st, made, known * count)
         else:
             sequences.put(st, made, known)
             sequences.blur(st, made)
+            if isinstance(times, Opaque):
+                st.store[(made.name, sequences.TIMES)] = times
         return made
 
     def counts(self, value: Value) -> bool:

@@ -345,7 +345,8 @@ class Iteration(Loops):
         if isinstance(iterable, Container) and iterable.kind == "list" and iterable.part is None:
             item = self.next_item(iterable, st, node)
             whole = sequences.length(st, iterable) is None
-            return element_keys.in_rounds(item, element_keys.at_place(iterable, number)) if whole else item
+            place = range(number, number + 1)
+            return element_keys.in_rounds(item, element_keys.at_place(iterable, place)) if whole else item
         if isinstance(iterable, Partial):
             if iterable.function == Api("builtins.range"):
                 return self.number_of(number, iterable, round_, st)

@@ -324,6 +324,14 @@ def _index(key: Value, form: Callable[[Value], Form | None]) -> Bounds | None:
     return Bounds(start, start + numbers.ONE, 0, name)
 
 
+def place(key: Value, form: Callable[[Value], Form | None]) -> range | Bounds | None:
+    """The position of one element that an index picks; None where nothing is known of it."""
+    if isinstance(key, Const) and type(key.value) is int:
+        return range(key.value, key.value + 1) if key.value >= 0 else None
+    found = _index(key, form)
+    return found if found is not None and found.start is not None else None
+
+
 def _slice(key: Partial, form: Callable[[Value], Form | None]) -> Bounds | None:
     first, last, step = key.args
     by = 1 if step == NONE else step.value if isinstance(step, Const) and type(step.value) is int else 0

@@ -23,6 +23,9 @@ FIXED = "@as many"
 COUNTED = "@counted"
 """Under this a list keeps what stands for its length, until something is added or taken out."""
 
+TIMES = "@times"
+"""Under this a list that was made by ``[x] * n`` keeps ``n``: where it has an element that is not 0."""
+
 FEW = 4
 """Of how many streams at most it is known which one is picked."""
 
