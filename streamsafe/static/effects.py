@@ -644,10 +644,16 @@ class Effects(Memory):
                 if self._is_of_another(st, made, finding.ineffective, keys):
                     finding.assumed |= Assumed.POSSIBLE
             self.report(st, finding, way)
+            if self._is_doubtful(finding):
+                continue  # what it leans on may not hold: it stands for no other
             # one missing edge, one finding: go on as if the second timeline had waited
             joins = self.open_branches(st)
             st.order.obey([Edge(timeline, made.timeline)], guard & way)
             st.order.made.update(joins)
+
+    def _is_doubtful(self, finding: Finding) -> bool:
+        """Whether a finding leans on so much that it is only possible, however the file goes on."""
+        return bool(finding.assumed & Assumed.POSSIBLE) or finding.strong > 1
 
     def _against_caller(
         self,
