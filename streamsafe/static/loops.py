@@ -397,7 +397,10 @@ class Loops(RingIndices):
                 held = st.store.get((scope, name))
                 called = held.function if isinstance(held, Partial) else held
                 if isinstance(called, Instance):
-                    own = self.find_method(called.unit, "__call__")
+                    # ``layer(x)`` of a module runs its ``forward``
+                    own = self.find_method(called.unit, "__call__") or self.find_method(
+                        called.unit, "forward"
+                    )
                     called = Function(own) if own is not None else None
                 if isinstance(called, Function) and self.is_relevant(called.unit):
                     return True
