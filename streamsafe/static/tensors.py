@@ -17,10 +17,11 @@ from streamsafe.static import advice, apis, concrete, hints, suggestions
 from streamsafe.static.conditions import BOTH, Outcomes
 from streamsafe.static.devices import MADE_ON, PLACED, as_device, placed_on
 from streamsafe.static.expressions import Expressions
-from streamsafe.static.facts import AMBIENT, IS_CUDA, Assumed, Detail, Site
+from streamsafe.static.facts import AMBIENT, GRADIENTS, IS_CUDA, Assumed, Detail, Site
 from streamsafe.static.state import State
 from streamsafe.static.values import (
     NONE,
+    PARAMETERS,
     PLAIN,
     UNKNOWN,
     Clock,
@@ -484,7 +485,7 @@ class Tensors(Expressions):
         )  # staging memory is filled from the host
         # one that is asked not to block is no copy within the host
         if (host_target and (host_source or not (sources or asynchronous))) or (
-            filled and not any(self.is_tensor_value(st, v) for v in sources)
+            filled and not any(self.is_tensor_value(st, v) and self.tells_device(st, v) for v in sources)
         ):
             self.hand_to_host(st, [source], site, text)
             self.host_access(st, target, site, text, writes=True)
@@ -519,6 +520,17 @@ class Tensors(Expressions):
             self.access(st, target, site, text, writes=True, library=library, tags=tags)
         if host_target or host_source:
             self.wait_where_blocking(st, outcomes, library, site)
+
+    def tells_device(self, st: State, value: Object) -> bool:
+        """Whether anything tells that a tensor is on a device: who made it, or what it is part of."""
+        if self.place(st, value) == "device" or placed_on(st, value) or self.is_parameter(value, st):
+            return True
+        if any(name.site == PARAMETERS or name == GRADIENTS for name in value.name.chain()):
+            return True
+        return any(
+            made.writes and (made.detail.assumed & Assumed.UNMODELLED or made.detail.tags)  # type: ignore[attr-defined]
+            for made in st.order.accesses(value.name)
+        )
 
     def is_tensor_value(self, st: State, value: Object) -> bool:
         """Whether this is known to be a tensor that is not on the host."""
