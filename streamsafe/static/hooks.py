@@ -41,6 +41,8 @@ AFTER_FORWARD = "@forward hooks"
 """Under these a module keeps the functions that run whenever it is called."""
 OF_EACH = " of each"
 """Under these, with this behind them, modules that a loop iterates over keep those that each of them has."""
+FORWARD_HOOKS = tuple(kept + each for kept in (BEFORE_FORWARD, AFTER_FORWARD) for each in ("", OF_EACH))
+"""All of these, in the order in which a call runs them."""
 PACKING = "@packing"
 """Under this gradients keep what packs and unpacks the tensors that autograd saves; an object, what it does by."""
 PACKED = "@packed"

@@ -27,7 +27,13 @@ from streamsafe.static.facts import (
     Detail,
     Finding,
 )
-from streamsafe.static.hooks import PACKED_IN_A_ROW, hook_arguments
+from streamsafe.static.hooks import (
+    FORWARD_HOOKS,
+    PACKED_IN_A_ROW,
+    bound_arguments,
+    hook_arguments,
+    hooked,
+)
 from streamsafe.static.initialization import late_attributes, reassigned_attributes
 from streamsafe.static.interpreter import MODULE, Activation, Interpreter
 from streamsafe.static.memory import Release
@@ -98,6 +104,9 @@ class Roots:
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
         self.kept: list[State] = []  # states beside the one of the entry under way
+        self.called_by_modules: set[FunctionUnit] = (
+            set()
+        )  # defined in methods, registered with modules not seen called
 
     def run(self) -> None:
         """Interpret the module's own statements, then functions, then classes, then hooks."""
@@ -498,6 +507,11 @@ class Roots:
                 ends.append(end)
                 if round_ < rounds - 1:
                     merged = interpreter.join_calls(merged, self._left_to_next(ends.pop()), start)
+            for hook in self._registered(name, start):
+                self.kept = [start, *([merged] if merged is not None else []), *(e.state for e in ends)]
+                end = self._forward_hook(hook, instance, start)
+                if end is not None:
+                    ends.append(end)
             end = self._pass(instance, start)
             if end is not None:
                 ends.append(end)
@@ -641,6 +655,42 @@ class Roots:
             st.current = dict(start.current)
             st.order.learn(AMBIENT, HOOK)
         return self._ended(_End(st, entry, instance, made), before)
+
+    def _registered(self, name: str, st: State) -> list[Value]:
+        """Functions that methods of a class define and register with modules whose calls are not seen."""
+        registered: dict[FunctionUnit, Value] = {}
+        for table in st.store.objects.values():
+            for value in (table[key] for key in FORWARD_HOOKS if key in table):
+                for hook in iterate(value):
+                    function = hooked(hook)
+                    if function is None or function.frame is None:
+                        continue  # a method is called as others are
+                    unit = function.unit
+                    own = unit.qualname.startswith(f"{name}.")
+                    if own and (unit not in self.interpreter.entered or unit in self.called_by_modules):
+                        registered[unit] = hook
+        self.called_by_modules |= registered.keys()
+        return list(registered.values())
+
+    def _forward_hook(self, hook: Value, instance: Instance, start: State) -> _End | None:
+        """A module that is not seen is called, and calls what was registered with it."""
+        interpreter = self.interpreter
+        function = hooked(hook)
+        assert function is not None
+        st = start.copy()
+        made: set[Name] = set()
+        interpreter.rounds = [made]
+        interpreter.new_parameters = True
+        before = st.order.copy()
+        interpreter.inherited = {made for made, _ in before.iterate()}
+        entry = function.unit.qualname
+        try:
+            self._run(function, bound_arguments(hook), st, entry)
+        finally:
+            interpreter.rounds = []
+            interpreter.inherited = set()
+            interpreter.new_parameters = False
+        return None if st.dead else self._ended(_End(st, entry, instance, made), before)
 
     def _is_module(self, unit: ClassUnit) -> bool:
         return any(
