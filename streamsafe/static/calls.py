@@ -46,10 +46,11 @@ if TYPE_CHECKING:
     from streamsafe.config import Model, Models
     from streamsafe.static.interpreter import Activation
 
-STEPS = 600
-"""After how many statements of one entry calls are no longer followed."""
-FILE_STEPS = 4_000
-"""After how many statements of a file its further entries are looked at less deeply."""
+STEPS, LINKED_STEPS = 600, 2_000
+"""After how many statements of one entry calls are no longer followed; in a file that is read together with what it
+imports an entry leads through several files."""
+FILE_STEPS, LINKED_FILE_STEPS = 4_000, 6_000
+"""After how many statements of a file, alone or with what it imports, its further entries are looked at less deeply."""
 LATE_STEPS = 100
 """The share of an entry in a file that has had its own."""
 
@@ -352,7 +353,8 @@ class Calls(Unseen):
 
     def is_exhausted(self) -> bool:
         """Whether this entry, or the whole file, has had its share of statements: calls are no longer followed."""
-        return self.steps > (STEPS if self.total_steps < FILE_STEPS else LATE_STEPS)
+        steps, all_steps = (STEPS, FILE_STEPS) if self.file.own is None else (LINKED_STEPS, LINKED_FILE_STEPS)
+        return self.steps > (steps if self.total_steps < all_steps else LATE_STEPS)
 
     def user_model(self, model: Model, call: Call, st: State) -> Value:
         """A wrapper that the user's configuration describes."""
