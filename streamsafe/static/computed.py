@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import concrete, numbers, parts, sequences
+from streamsafe.static import concrete, element_keys, numbers, parts, sequences
 from streamsafe.static.conditions import BOUNDS, Conditions
 from streamsafe.static.numbers import Derived, Form
 from streamsafe.static.state import State
@@ -77,6 +77,17 @@ class Computed(Conditions):
             return known.form if isinstance(known, Number) else None
         atom = self.atom(value.name, value)
         return numbers.of_atom(atom) if atom is not None else None
+
+    def form_in_round(self, value: Value, st: State) -> Form | None:
+        """How a number is computed that says where an element stands: a round whose number is known counts as that."""
+        form = self.form_of(value, st)
+        for atom in form.atoms() if form is not None else ():
+            round_ = atom.args[0] if isinstance(atom, Derived) and atom.kind == "walk" else None
+            if isinstance(round_, Name) and not round_.is_older():
+                known = st.store.get((round_, element_keys.NUMBER_OF_ROUND))
+                if isinstance(known, Const) and form is not None:
+                    form = form.replaced(atom, numbers.number(known.value))
+        return form
 
     def _either(self, choices: list[tuple[Value, Guard]], st: State) -> Form | None:
         """One of a few numbers, of which conditions say which it is."""

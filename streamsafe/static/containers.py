@@ -75,7 +75,7 @@ class Containers(Captures):
 
     def _key_of(self, node: cst.BaseExpression, st: State) -> tuple[Name, Hashable] | None: ...
 
-    def form_of(self, value: Value, st: State) -> Form | None: ...
+    def form_in_round(self, value: Value, st: State) -> Form | None: ...
 
     def bound(self, value: Value, node: cst.BaseExpression, st: State) -> Value: ...
 
@@ -477,7 +477,7 @@ class Containers(Captures):
         """Where an element of a list or dict stands, as far as two places can be told apart by their keys."""
         if isinstance(key, Const) and isinstance(key.value, str):
             return key.value
-        return parts.place(key, lambda value: self.form_of(value, st))
+        return parts.place(key, lambda value: self.form_in_round(value, st))
 
     def index_of(self, container: Value, key: Value, st: State, new: Value | None = None) -> Hashable | None:
         """What an element is remembered by.
@@ -901,7 +901,7 @@ class Containers(Captures):
 
     def picked(self, part: Hashable | None, keys: list[Value], st: State) -> parts.Part | None:
         """The part of a part that a subscript picks."""
-        return parts.pick(part, keys, lambda value: self.form_of(value, st))
+        return parts.pick(part, keys, lambda value: self.form_in_round(value, st))
 
     def picks_by_list(self, st: State, base: Object, keys: list[Value], site: Site) -> None:
         """A list as an index of a tensor on the device is copied there: from pageable memory, and the host waits."""

@@ -50,6 +50,10 @@ FIRST = "@first"
 """Noted of a round before which there was none."""
 
 
+NUMBER_OF_ROUND = "@number of the round"
+"""Noted of a round of a loop whose rounds are followed one by one."""
+
+
 def key_of(value: Value) -> Hashable | None:
     """What an index is remembered by; None where that is not known."""
     if isinstance(value, Const) and value.value is not ... and isinstance(value.value, (int, str, bool)):

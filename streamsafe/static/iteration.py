@@ -315,6 +315,7 @@ class Iteration(Loops):
             round_ = self.round_name(node, st)
             self.late_rounds = {*late, round_} if number == SLOT_ROUNDS - 1 else late
             element_keys.begin(st, round_, first=not number)
+            st.store[(round_, element_keys.NUMBER_OF_ROUND)] = Const(number)
             with self.round_apart(node, number, SLOT_ROUNDS):
                 item = self._numbered_item(number, iterable, round_, st, node)
                 body(item_in_round(item, iterable, ((round_.base(), round_),)), st)

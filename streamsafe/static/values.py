@@ -655,7 +655,9 @@ def union(choices: Iterable[tuple[Value, Guard]]) -> Value:
     if len(merged) > MAX_ALTERNATIVES:
         merged = _fewer_rows(merged, lambda row: ())
     if len(merged) > MAX_ALTERNATIVES:
-        kept: dict[Value, Guard] = {v: g for v, g in merged.items() if isinstance(v, (Stream, Event, Tensor))}
+        kept: dict[Value, Guard] = {
+            v: g for v, g in merged.items() if isinstance(v, (Stream, Event, Work, Tensor))
+        }
         if not kept:  # what a few places have put into a list, of this round and of those before
             kept = {v: g for v, g in merged.items() if isinstance(v, Instance)}
             kept = kept if len(kept) <= 2 * MAX_ALTERNATIVES else {}
