@@ -414,15 +414,16 @@ class Containers(Captures):
                 last = sequences.at_end(st, base, sequences.LAST) if index == -1 else None
                 if last is not None:
                     return last
-            up = (
-                self.counting and not self.counting_down
-            )  # else the count begins at a number that is not known
+            # a count that goes down begins at a number that is not known
+            up = self.counting and not self.counting_down
             if up and isinstance(index, int) and count is not None and index >= count > 0:
                 st.dead = True  # the count that is not known ends before
                 return UNKNOWN
             found = self.held(base, st, index)
             if not found:
                 return UNKNOWN
+            if count is None and all(isinstance(v, Tensor) for held in found for v in iterate(held)):
+                self.takes_turns(key)
             name = ANY if element_keys.is_unsure(index) else element_keys.bare(index)
             whole = union((v, ALWAYS) for v in found)
             if isinstance(key, Opaque) and st.store.get((key.name, "@of")) == base:
@@ -587,7 +588,7 @@ class Containers(Captures):
             self.found_pool_sizes.add(name.base())
 
     def takes_turns(self, key: Value) -> None:
-        """Where a handle is kept under ``i % n``, n is the size of a pool."""
+        """Where a handle is kept, or a buffer is found, under ``i % n``, n is the size of a pool."""
         if (
             isinstance(key, Opaque)
             and type(key.name.site) is tuple
@@ -684,7 +685,8 @@ class Containers(Captures):
                 self.put_back(st, value, inner)
             self.joins(inner, new)
             known = sequences.items(st, inner) if base is inner and exact is not None else None
-            if known is not None and len(known) + len(new) <= sequences.LIMIT:
+            bounded = (inner.name, sequences.BOUNDED) in st.store
+            if known is not None and not bounded and len(known) + len(new) <= sequences.LIMIT:
                 sequences.put(st, inner, [*known, *new])
                 continue
             held = st.store.get((inner.name, sequences.SOME))
@@ -695,7 +697,7 @@ class Containers(Captures):
             st.store[(inner.name, "*")] = union(
                 [*([(old, ALWAYS)] if old is not None else []), *((v, ALWAYS) for v in new)]
             )
-            sequences.set_end(st, inner, sequences.FRONT, front)
+            sequences.set_end(st, inner, sequences.FRONT, None if bounded else front)
             sequences.set_end(st, inner, sequences.LAST, new[-1] if base is inner and exact else None)
 
     def lose(self, st: State, value: Value) -> None:

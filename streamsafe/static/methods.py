@@ -482,7 +482,7 @@ class Methods(UnknownObjects):
                 self.blocks(st, call)
                 return NONE
             return UNKNOWN
-        at_front = name == "appendleft" or (name == "insert" and call.args[:1] == [Const(0)])
+        at_front = name in ("appendleft", "extendleft") or (name == "insert" and call.args[:1] == [Const(0)])
         last = sequences.ends(st, receiver)[sequences.LAST] if at_front else None
         if name in _MOVING:
             sequences.moved(st, receiver)
@@ -531,10 +531,18 @@ class Methods(UnknownObjects):
                 self.store_element(receiver, Const(key), value, st)
             return NONE
         if name in ("extend", "update", "extendleft"):
+            before = sequences.length(st, receiver) or 0
             for value in call.args:
                 self.extend_container(st, receiver, value)
             for key, value in call.kwargs.items():
                 self.store_element(receiver, Const(key), value, st)
+            grown = sequences.items(st, receiver) if at_front else None
+            if grown is not None:
+                sequences.put(st, receiver, [*reversed(grown[before:]), *grown[:before]])
+            elif at_front:
+                sequences.blur(st, receiver)
+                sequences.scatter(st, receiver)
+                sequences.set_end(st, receiver, sequences.LAST, last)
             return NONE
         if name in ("pop", "popleft", "popitem"):
             st.store[(receiver.name, "@taken from")] = PLAIN

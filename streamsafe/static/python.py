@@ -616,6 +616,8 @@ class Builtins(Gradients):
                 self.extend_container(st, made, Tuple((self.item_of(value, st, call.node),)))
                 return made
             sequences.put(st, made, known)
+            if len(call.args) > 1 or call.kwargs:
+                st.store[(made.name, sequences.BOUNDED)] = PLAIN
             return made
         if not call.kwargs:
             sequences.put(st, made, [])

@@ -26,6 +26,9 @@ COUNTED = "@counted"
 TIMES = "@times"
 """Under this a list that was made by ``[x] * n`` keeps ``n``: where it has an element that is not 0."""
 
+BOUNDED = "@bounded"
+"""Under this a deque notes that it holds so many elements at most: what joins it at one end may push one out."""
+
 FEW = 4
 """Of how many streams at most it is known which one is picked."""
 

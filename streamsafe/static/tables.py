@@ -149,6 +149,11 @@ def _other_event(table: Table) -> Value | None:
     return union((v, ALWAYS) for v in held)
 
 
+def _is_spread(one: Table, other: Table) -> bool:
+    """Whether a list has known places on one path, and on the other one any element may stand at any."""
+    return "@length" in one and "*" in other and "@length" not in other
+
+
 def joined(
     owner: Name,
     left: Table,
@@ -176,6 +181,7 @@ def joined(
     known = "@materialized" in left or "@materialized" in right
     opaque = not known and is_opaque(owner)
     taken = ("@taken from" in left and "@length" in left) or ("@taken from" in right and "@length" in right)
+    taken = taken or _is_spread(left, right) or _is_spread(right, left)
     table = Table(left)
     loose: list[tuple[Value, Guard]] = []
     for key in unlike:
