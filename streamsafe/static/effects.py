@@ -586,14 +586,14 @@ class Effects(Memory):
                 continue
             if "backward" in tags and not made.writes and self.is_of_leaf(made.part):
                 continue  # the leaf of another pass: its gradient is other memory
+            if keys and self._is_ordered_by_key(st, made, timeline, keys, path):
+                continue
             best = by_stream.get(made.timeline)
             if best is None or _detail_rank(made, self.entry) > _detail_rank(best[0], self.entry):
                 by_stream[made.timeline] = (made, way)
         for made, way in by_stream.values():
             detail: Detail = made.detail  # type: ignore[assignment]
             extra = Assumed.NOTHING
-            if keys and self._is_ordered_by_key(st, made, timeline, keys, path):
-                continue
             if self.is_no_tensor(buffer, assumed | detail.assumed):
                 continue
             if detail.entry != self.entry:
