@@ -422,8 +422,6 @@ class Containers(Captures):
             found = self.held(base, st, index)
             if not found:
                 return UNKNOWN
-            if count is None and all(isinstance(v, Tensor) for held in found for v in iterate(held)):
-                self.takes_turns(key)
             name = ANY if element_keys.is_unsure(index) else element_keys.bare(index)
             whole = union((v, ALWAYS) for v in found)
             if isinstance(key, Opaque) and st.store.get((key.name, "@of")) == base:
@@ -588,7 +586,7 @@ class Containers(Captures):
             self.found_pool_sizes.add(name.base())
 
     def takes_turns(self, key: Value) -> None:
-        """Where a handle is kept, or a buffer is found, under ``i % n``, n is the size of a pool."""
+        """Where a handle is kept under ``i % n``, n is the size of a pool."""
         if (
             isinstance(key, Opaque)
             and type(key.name.site) is tuple
