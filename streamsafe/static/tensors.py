@@ -488,7 +488,9 @@ class Tensors(Expressions):
             filled and not any(self.is_tensor_value(st, v) and self.tells_device(st, v) for v in sources)
         ):
             self.hand_to_host(st, [source], site, text)
-            self.host_access(st, target, site, text, writes=True)
+            unplaced = not host_source and any(self.is_tensor_value(st, v) for v in sources)
+            assumed = Assumed.PLACE if unplaced else Assumed.NOTHING
+            self.host_access(st, target, site, text, writes=True, assumed=assumed)
             return
         for v in targets:
             self.mark_tensor(st, v)
